@@ -1,0 +1,219 @@
+"""Every exception and warning the engine raises, as one tree.
+
+::
+
+    EncoderEngineError
+    |-- InputError (ValueError)             the caller's data; .row names the offending row
+    |   |-- TextError (TypeError)           a text is not a str, or holds a lone surrogate
+    |   |-- TokenIdError                    a token id lies outside the vocabulary
+    |   |-- BatchError                      a packed or padded batch contradicts itself
+    |   |-- ShapeError                      a tensor's shape, dtype or device does not fit the operation
+    |   |-- SequenceLengthError             a sequence is longer than the model's position table
+    |   `-- ReadError                       an input file or one of its rows cannot be read
+    |-- ConfigError (ValueError)            a config.json or sentence-transformers file
+    |   |-- UnknownModelTypeError           no family of that name
+    |   `-- UnsupportedFeatureError         it asks for something the engine does not compute
+    |-- CheckpointError (ValueError)        weights that do not fit their config
+    |   |-- CheckpointFileError             missing, truncated, or not the format it claims
+    |   |-- ChecksumError                   the bytes differ from the recorded SHA-256
+    |   |-- TensorNamesError                .missing and .unexpected list the keys
+    |   |-- TensorShapeError                .mismatched lists key, found, expected
+    |   `-- NonFiniteWeightsError           NaN or infinity among the weights
+    |-- TokenizerFileError (ValueError)     a vocabulary or tokenizer.json that cannot be used
+    |-- ImplementationError (RuntimeError)  the named implementation of an operation refused
+    |   `-- UnknownNameError (LookupError)  an operation, implementation or option nobody registered
+    |-- OutputError (OSError)               an output that exists, or could not be completed
+    `-- MissingDependencyError (ImportError)  an optional library is needed; says which extra
+
+    EncoderEngineWarning (UserWarning)
+    |-- TruncationWarning                   .num_truncated texts lost tokens
+    |-- UnusedWeightsWarning                .names: head tensors an Encoder has no use for
+    |-- MissingPoolerWarning                the checkpoint has no pooler; pooler_output is None
+    |-- UnknownConfigKeyWarning             .names: config keys nobody reads
+    `-- SuspiciousWeightsWarning            finite but implausible weights, as after a bit flip
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = [
+    "BatchError",
+    "CheckpointError",
+    "CheckpointFileError",
+    "ChecksumError",
+    "ConfigError",
+    "EncoderEngineError",
+    "EncoderEngineWarning",
+    "ImplementationError",
+    "InputError",
+    "MissingDependencyError",
+    "MissingPoolerWarning",
+    "NonFiniteWeightsError",
+    "OutputError",
+    "ReadError",
+    "SequenceLengthError",
+    "ShapeError",
+    "SuspiciousWeightsWarning",
+    "TensorNamesError",
+    "TensorShapeError",
+    "TextError",
+    "TokenIdError",
+    "TokenizerFileError",
+    "TruncationWarning",
+    "UnknownConfigKeyWarning",
+    "UnknownModelTypeError",
+    "UnknownNameError",
+    "UnsupportedFeatureError",
+    "UnusedWeightsWarning",
+]
+
+
+class EncoderEngineError(Exception):
+    """Base of every error the engine raises on purpose."""
+
+
+class InputError(EncoderEngineError, ValueError):
+    """The caller's data cannot be used; ``row`` is its index in the input, where one is known."""
+
+    def __init__(self, message: str, *, row: int | None = None) -> None:
+        super().__init__(message)
+        self.row = row
+
+
+class TextError(InputError, TypeError):
+    """A text is not a ``str``, or is one that no UTF-8 encodes."""
+
+
+class TokenIdError(InputError):
+    """A token id lies outside the vocabulary."""
+
+
+class BatchError(InputError):
+    """A packed or padded batch contradicts itself."""
+
+
+class ShapeError(InputError):
+    """A tensor's shape, dtype or device does not fit the operation."""
+
+
+class SequenceLengthError(InputError):
+    """A sequence is longer than the model can place."""
+
+
+class ReadError(InputError):
+    """An input file, or one of its rows, cannot be read."""
+
+
+class ConfigError(EncoderEngineError, ValueError):
+    """A configuration file is missing, malformed, or contradicts itself."""
+
+
+class UnknownModelTypeError(ConfigError):
+    """No family is registered under the configuration's ``model_type``."""
+
+
+class UnsupportedFeatureError(ConfigError):
+    """The configuration asks for something the engine does not compute."""
+
+
+class CheckpointError(EncoderEngineError, ValueError):
+    """Weights that cannot be used."""
+
+
+class CheckpointFileError(CheckpointError):
+    """A weight file is missing, truncated, or not the format it claims to be."""
+
+
+class ChecksumError(CheckpointError):
+    """A file's bytes differ from the SHA-256 recorded for it."""
+
+
+class TensorNamesError(CheckpointError):
+    """The checkpoint lacks tensors, or has tensors the model has no place for."""
+
+    def __init__(
+        self, message: str, *, missing: Sequence[str] = (), unexpected: Sequence[str] = ()
+    ) -> None:
+        super().__init__(message)
+        self.missing = tuple(missing)
+        self.unexpected = tuple(unexpected)
+
+
+class TensorShapeError(CheckpointError):
+    """Tensors whose shapes differ from what the configuration says."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        mismatched: Sequence[tuple[str, tuple[int, ...], tuple[int, ...]]] = (),
+    ) -> None:
+        super().__init__(message)
+        self.mismatched = tuple(mismatched)
+
+
+class NonFiniteWeightsError(CheckpointError):
+    """NaN or infinity among the weights."""
+
+
+class TokenizerFileError(EncoderEngineError, ValueError):
+    """A tokenizer file is missing, malformed, or asks for an unsupported feature."""
+
+
+class ImplementationError(EncoderEngineError, RuntimeError):
+    """The implementation that was asked for refused, or none accepted."""
+
+
+class UnknownNameError(ImplementationError, LookupError):
+    """An operation, implementation or fact that nobody registered."""
+
+
+class OutputError(EncoderEngineError, OSError):
+    """An output exists already, or could not be completed."""
+
+
+class MissingDependencyError(EncoderEngineError, ImportError):
+    """An optional library is needed; the message names the extra that brings it."""
+
+    def __init__(self, purpose: str, *, library: str, extra: str) -> None:
+        super().__init__(
+            f"{purpose} needs {library}, which is not installed; "
+            f"install it with: pip install 'encoder-engine[{extra}]'"
+        )
+        self.library = library
+        self.extra = extra
+
+
+class EncoderEngineWarning(UserWarning):
+    """Base of every warning the engine emits."""
+
+
+class TruncationWarning(EncoderEngineWarning):
+    """Texts were longer than the limit and lost their tails."""
+
+    def __init__(self, message: str, *, num_truncated: int = 0) -> None:
+        super().__init__(message)
+        self.num_truncated = num_truncated
+
+
+class _NamesWarning(EncoderEngineWarning):
+    def __init__(self, message: str, *, names: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.names = tuple(names)
+
+
+class UnusedWeightsWarning(_NamesWarning):
+    """Head tensors that an encoder has no use for were left in the file."""
+
+
+class MissingPoolerWarning(EncoderEngineWarning):
+    """The checkpoint has no pooler weights, so ``pooler_output`` is ``None``."""
+
+
+class UnknownConfigKeyWarning(_NamesWarning):
+    """Configuration keys that nobody reads."""
+
+
+class SuspiciousWeightsWarning(_NamesWarning):
+    """Finite but implausibly large weights, as a flipped bit leaves behind."""
