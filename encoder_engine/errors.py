@@ -19,6 +19,7 @@
     |   |-- TensorNamesError                .missing and .unexpected list the keys
     |   |-- TensorShapeError                .mismatched lists key, found, expected
     |   `-- NonFiniteWeightsError           NaN or infinity among the weights
+    |-- NonFiniteVectorError (ArithmeticError)  NaN or infinity came out; .rows lists the texts
     |-- TokenizerFileError (ValueError)     a vocabulary or tokenizer.json that cannot be used
     |-- ImplementationError (RuntimeError)  the named implementation of an operation refused
     |   `-- UnknownNameError (LookupError)  an operation, implementation or option nobody registered
@@ -28,6 +29,7 @@
     EncoderEngineWarning (UserWarning)
     |-- TruncationWarning                   .num_truncated texts lost tokens
     |-- UnusedWeightsWarning                .names: head tensors an Encoder has no use for
+    |-- DefaultPoolingWarning               nothing says how to pool, so the mean is taken
     |-- MissingPoolerWarning                the checkpoint has no pooler; pooler_output is None
     |-- UnknownConfigKeyWarning             .names: config keys nobody reads
     `-- SuspiciousWeightsWarning            finite but implausible weights, as after a bit flip
@@ -43,12 +45,14 @@ __all__ = [
     "CheckpointFileError",
     "ChecksumError",
     "ConfigError",
+    "DefaultPoolingWarning",
     "EncoderEngineError",
     "EncoderEngineWarning",
     "ImplementationError",
     "InputError",
     "MissingDependencyError",
     "MissingPoolerWarning",
+    "NonFiniteVectorError",
     "NonFiniteWeightsError",
     "OutputError",
     "ReadError",
@@ -157,6 +161,14 @@ class NonFiniteWeightsError(CheckpointError):
     """NaN or infinity among the weights."""
 
 
+class NonFiniteVectorError(EncoderEngineError, ArithmeticError):
+    """NaN or infinity among the vectors computed for texts; ``rows`` are their indices."""
+
+    def __init__(self, message: str, *, rows: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.rows = tuple(rows)
+
+
 class TokenizerFileError(EncoderEngineError, ValueError):
     """A tokenizer file is missing, malformed, or asks for an unsupported feature."""
 
@@ -205,6 +217,10 @@ class _NamesWarning(EncoderEngineWarning):
 
 class UnusedWeightsWarning(_NamesWarning):
     """Head tensors that an encoder has no use for were left in the file."""
+
+
+class DefaultPoolingWarning(EncoderEngineWarning):
+    """Nothing says how token vectors become one vector, so their mean is taken."""
 
 
 class MissingPoolerWarning(EncoderEngineWarning):
