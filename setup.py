@@ -1,0 +1,52 @@
+"""Builds encoder_engine._native with CMake and maps kernels/ to encoder_engine.kernels."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).parent.resolve()
+
+
+class CMakeBuild(build_ext):
+    """Let CMake compile the one extension; setuptools only says where it goes."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Configure and build the target named like the extension's last part."""
+        import pybind11
+
+        output = Path(self.get_ext_fullpath(ext.name)).resolve().parent
+        build = Path(self.build_temp).resolve() / ext.name
+        build.mkdir(parents=True, exist_ok=True)
+        configure = [
+            "cmake",
+            *("-S", str(ROOT), "-B", str(build)),
+            f"-DCMAKE_BUILD_TYPE={'Debug' if self.debug else 'Release'}",
+            f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={output}",
+            f"-DPython_EXECUTABLE={sys.executable}",
+            f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
+        ]
+        target = ext.name.rpartition(".")[2]
+        subprocess.run(configure, check=True)
+        subprocess.run(
+            ["cmake", "--build", str(build), "--target", target, "--parallel"], check=True
+        )
+
+
+# kernels/ has no __init__.py of its own: a PyPI package of that name exists, and the repository
+# root is on sys.path under pytest and python -m.
+KERNELS = {
+    f"encoder_engine.kernels.{folder.parent.name}": f"kernels/{folder.parent.name}"
+    for folder in sorted(ROOT.glob("kernels/*/__init__.py"))
+}
+
+setup(
+    packages=[*find_packages(include=["encoder_engine", "encoder_engine.*"]), *KERNELS],
+    package_dir=KERNELS,
+    ext_modules=[Extension("encoder_engine._native", sources=[])],
+    cmdclass={"build_ext": CMakeBuild},
+)
