@@ -7,7 +7,7 @@
     |   |-- TextError (TypeError)           a text is not a str, or holds a lone surrogate
     |   |-- TokenIdError                    a token id lies outside the vocabulary
     |   |-- BatchError                      a packed or padded batch contradicts itself
-    |   |-- ShapeError                      a tensor's shape, dtype or device does not fit the operation
+    |   |-- ShapeError                      a tensor's shape, dtype or device does not fit
     |   |-- SequenceLengthError             a sequence is longer than the model's position table
     |   `-- ReadError                       an input file or one of its rows cannot be read
     |-- ConfigError (ValueError)            a config.json or sentence-transformers file
@@ -37,7 +37,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "BatchError",
