@@ -1,0 +1,31 @@
+"""The operations an encoder is made of: one contract each, several named implementations.
+
+``triton`` (GPU), ``native`` (C++ on the CPU), ``aten`` (PyTorch's own) and ``reference`` (slow,
+float64, obviously right). The best that can take a call is chosen by its facts; :func:`explain`
+says which and why, :func:`use` names one.
+"""
+
+from encoder_engine.ops.activation import Approximation, bias_gelu
+from encoder_engine.ops.attention import attention, attention_probabilities
+from encoder_engine.ops.embedding import embedding
+from encoder_engine.ops.layer_norm import layer_norm
+from encoder_engine.ops.linear import linear
+from encoder_engine.ops.pooling import POOLING_MODES, PoolingMode, pooling
+from encoder_engine.ops.registry import explain, find_operation, operations, use
+
+__all__ = [
+    "POOLING_MODES",
+    "Approximation",
+    "PoolingMode",
+    "attention",
+    "attention_probabilities",
+    "bias_gelu",
+    "embedding",
+    "explain",
+    "find_operation",
+    "layer_norm",
+    "linear",
+    "operations",
+    "pooling",
+    "use",
+]

@@ -1,0 +1,1 @@
+"""Implementations by PyTorch's own operators: they run wherever PyTorch does."""

@@ -1,0 +1,37 @@
+"""Embedding sum and norm by PyTorch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch.nn.functional as F  # noqa: N812
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def embedding(
+    input_ids_T: Tensor,
+    position_ids_T: Tensor,
+    segment_ids_T: Tensor | None,
+    *,
+    token_weight_VE: Tensor,
+    position_weight_PE: Tensor,
+    segment_weight_SE: Tensor | None,
+    norm_weight_E: Tensor,
+    norm_bias_E: Tensor,
+    epsilon: float,
+    dropout: float,
+) -> Tensor:
+    """Fulfil ``ops.embedding``."""
+    hidden_TE = F.embedding(input_ids_T, token_weight_VE)
+    if segment_weight_SE is not None:
+        segments = (
+            segment_weight_SE[:1]
+            if segment_ids_T is None
+            else F.embedding(segment_ids_T, segment_weight_SE)
+        )
+        hidden_TE = hidden_TE + segments
+    hidden_TE = hidden_TE + F.embedding(position_ids_T, position_weight_PE)
+    hidden_TE = F.layer_norm(hidden_TE, norm_weight_E.shape, norm_weight_E, norm_bias_E, epsilon)
+    return F.dropout(hidden_TE, dropout) if dropout > 0.0 else hidden_TE

@@ -1,0 +1,68 @@
+"""The sum of token, position and segment embeddings, normalised: the contract."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from encoder_engine.errors import ShapeError
+from encoder_engine.ops.registry import Facts, Implementation, Operation, tensor_facts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["embedding"]
+
+_EMBEDDING = Operation(
+    "embedding",
+    Facts,
+    (
+        Implementation(name="aten", module="encoder_engine.ops.aten.embedding"),
+        Implementation(name="reference", module="encoder_engine.kernels.embedding.reference"),
+    ),
+)
+
+
+def embedding(
+    input_ids_T: Tensor,
+    position_ids_T: Tensor,
+    segment_ids_T: Tensor | None,
+    *,
+    token_weight_VE: Tensor,
+    position_weight_PE: Tensor,
+    segment_weight_SE: Tensor | None,
+    norm_weight_E: Tensor,
+    norm_bias_E: Tensor,
+    epsilon: float,
+    dropout: float = 0.0,
+    implementation: str | None = None,
+) -> Tensor:
+    """Look up, add, normalise and drop out, as BERT's embedding layer does (Devlin et al. 2019).
+
+    ``F.dropout(F.layer_norm(token[ids] + position[places] + segment[segments], ...))``
+
+    ``*_ids_T``: int32 or int64 [T], known to be in range; ``segment_ids_T`` None means segment 0
+    throughout. Tables: [V, E], [P, E], [S, E] or None. Returns [T, E]. Raises :class:`ShapeError`.
+    """
+    width = token_weight_VE.shape[-1]
+    for name, table in (("position", position_weight_PE), ("segment", segment_weight_SE)):
+        if table is not None and table.shape[-1] != width:
+            raise ShapeError(f"{name} embeddings have width {table.shape[-1]}, tokens {width}")
+    if position_ids_T.shape != input_ids_T.shape:
+        raise ShapeError(
+            f"position_ids is {list(position_ids_T.shape)}, input_ids {list(input_ids_T.shape)}"
+        )
+    facts = Facts(**tensor_facts(token_weight_VE, position_weight_PE, segment_weight_SE))
+    function = _EMBEDDING.find(facts, implementation)
+    result: Tensor = function(
+        input_ids_T,
+        position_ids_T,
+        segment_ids_T,
+        token_weight_VE=token_weight_VE,
+        position_weight_PE=position_weight_PE,
+        segment_weight_SE=segment_weight_SE,
+        norm_weight_E=norm_weight_E,
+        norm_bias_E=norm_bias_E,
+        epsilon=epsilon,
+        dropout=dropout,
+    )
+    return result

@@ -1,0 +1,52 @@
+"""Layer normalisation with the residual add and dropout before it: the contract."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from encoder_engine.errors import ShapeError
+from encoder_engine.ops.registry import Facts, Implementation, Operation, tensor_facts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["layer_norm"]
+
+_LAYER_NORM = Operation(
+    "layer_norm",
+    Facts,
+    (
+        Implementation(name="aten", module="encoder_engine.ops.aten.layer_norm"),
+        Implementation(name="reference", module="encoder_engine.kernels.layer_norm.reference"),
+    ),
+)
+
+
+def layer_norm(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor | None,
+    *,
+    epsilon: float,
+    residual_TD: Tensor | None = None,
+    dropout: float = 0.0,
+    implementation: str | None = None,
+) -> Tensor:
+    """Normalise each row (Ba et al. 2016): ``F.layer_norm(F.dropout(input) + residual, ...)``.
+
+    ``input_TD`` and ``residual_TD``: [T, D]; ``weight_D``, ``bias_D``: [D]. Returns [T, D] in the
+    input's dtype; mean and variance are kept in float32 or wider. Raises :class:`ShapeError`.
+    """
+    if input_TD.dim() != 2 or weight_D.shape != input_TD.shape[1:]:
+        raise ShapeError(
+            f"input must be [T, D] and weight [D], got {list(input_TD.shape)} and "
+            f"{list(weight_D.shape)}"
+        )
+    if residual_TD is not None and residual_TD.shape != input_TD.shape:
+        raise ShapeError(f"residual is {list(residual_TD.shape)}, input is {list(input_TD.shape)}")
+    facts = Facts(**tensor_facts(input_TD, weight_D, bias_D, residual_TD))
+    function = _LAYER_NORM.find(facts, implementation)
+    result: Tensor = function(
+        input_TD, weight_D, bias_D, epsilon=epsilon, residual_TD=residual_TD, dropout=dropout
+    )
+    return result

@@ -1,0 +1,45 @@
+"""The dense layer: the contract."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from encoder_engine.errors import ShapeError
+from encoder_engine.ops.registry import Facts, Implementation, Operation, tensor_facts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["linear"]
+
+_LINEAR = Operation(
+    "linear",
+    Facts,
+    (
+        Implementation(name="aten", module="encoder_engine.ops.aten.linear"),
+        Implementation(name="reference", module="encoder_engine.kernels.linear.reference"),
+    ),
+)
+
+
+def linear(
+    input_TK: Tensor,
+    weight_NK: Tensor,
+    bias_N: Tensor | None = None,
+    *,
+    implementation: str | None = None,
+) -> Tensor:
+    """Compute ``input @ weight.T + bias``.
+
+    ``input_TK``: [T, K]; ``weight_NK``: [N, K]; ``bias_N``: [N] or None. Returns [T, N]. Without
+    gradients, a row's result on a CPU in float32 does not depend on the other rows. Raises
+    :class:`ShapeError`.
+    """
+    if input_TK.dim() != 2 or weight_NK.dim() != 2 or input_TK.shape[1] != weight_NK.shape[1]:
+        raise ShapeError(
+            f"input {list(input_TK.shape)} has {input_TK.shape[-1]} features, "
+            f"weight {list(weight_NK.shape)} expects {weight_NK.shape[-1]}"
+        )
+    function = _LINEAR.find(Facts(**tensor_facts(input_TK, weight_NK, bias_N)), implementation)
+    result: Tensor = function(input_TK, weight_NK, bias_N)
+    return result

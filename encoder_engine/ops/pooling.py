@@ -1,0 +1,56 @@
+"""One vector per sequence out of its token vectors: the contract."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+from encoder_engine.errors import ShapeError, UnknownNameError
+from encoder_engine.ops.registry import Facts, Implementation, Operation, tensor_facts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from encoder_engine.packing import Sequences
+
+__all__ = ["POOLING_MODES", "PoolingMode", "pooling"]
+
+PoolingMode = Literal["cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+POOLING_MODES: tuple[PoolingMode, ...] = get_args(PoolingMode)
+
+_POOLING = Operation(
+    "pooling",
+    Facts,
+    (
+        Implementation(name="aten", module="encoder_engine.ops.aten.pooling"),
+        Implementation(name="reference", module="encoder_engine.kernels.pooling.reference"),
+    ),
+)
+
+
+def pooling(
+    hidden_TD: Tensor,
+    sequences: Sequences,
+    *,
+    mode: PoolingMode = "mean",
+    normalize: bool = False,
+    implementation: str | None = None,
+) -> Tensor:
+    """Reduce each sequence's rows to one, by sentence-transformers' names of the modes.
+
+    ``cls``: the first row; ``lasttoken``: the last; ``max``: per feature; ``mean``;
+    ``mean_sqrt_len_tokens``: sum / sqrt(n); ``weightedmean``: row i weighs i + 1. ``normalize``
+    divides by the Euclidean norm (at least 1e-12). An empty sequence gives zeros.
+
+    ``hidden_TD``: [T, D]. Returns [B, D] in the same dtype, summed in float32 or wider. Raises
+    :class:`ShapeError`, and :class:`UnknownNameError` for another mode.
+    """
+    if mode not in POOLING_MODES:
+        raise UnknownNameError(f"no pooling mode {mode!r}; there are {', '.join(POOLING_MODES)}")
+    if hidden_TD.dim() != 2 or len(hidden_TD) != sequences.num_tokens:
+        raise ShapeError(
+            f"hidden must be [T, D] with T = {sequences.num_tokens} tokens, "
+            f"got {list(hidden_TD.shape)}"
+        )
+    function = _POOLING.find(Facts(**tensor_facts(hidden_TD)), implementation)
+    result: Tensor = function(hidden_TD, sequences, mode=mode, normalize=normalize)
+    return result

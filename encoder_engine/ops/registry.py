@@ -1,0 +1,150 @@
+"""The operations and their named implementations; how a call finds the one to run."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import UnknownNameError
+from encoder_engine.ops import choose
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
+
+IMPLEMENTATION_NAMES = ("triton", "native", "aten", "reference")
+_OPERATIONS: dict[str, Operation] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What an implementation may decide by. Every operation extends it with its own facts."""
+
+    device: str = "cpu"
+    dtype: str = "float32"
+    requires_grad: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Implementation:
+    """One way to compute an operation.
+
+    ``module`` holds a function named like the operation and is imported when first chosen;
+    ``refuse`` maps facts to None (it can) or to a sentence that says why not.
+    """
+
+    name: str
+    module: str
+    refuse: Callable[[Any], str | None] = lambda _facts: None
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """An operation's name, the facts it is chosen by, and its implementations, best first."""
+
+    name: str
+    facts: type[Facts]
+    implementations: tuple[Implementation, ...]
+
+    def __post_init__(self) -> None:
+        for implementation in self.implementations:
+            assert implementation.name in IMPLEMENTATION_NAMES, implementation.name
+        assert self.name not in _OPERATIONS, self.name
+        _OPERATIONS[self.name] = self
+
+    def explain(self, facts: Facts) -> choose.Explanation:
+        """Say for every implementation whether it can, and why not."""
+        return choose.explain([(i.name, i.refuse) for i in self.implementations], facts)
+
+    def find(self, facts: Facts, requested: str | None) -> Callable[..., Any]:
+        """Return the function to call for these facts."""
+        if requested is None:
+            requested = _requested.get(self.name, _requested.get("*"))
+        key = (self.name, requested, facts)
+        function = _found.get(key)
+        if function is None:
+            name = choose.choose(self.name, self.explain(facts), requested)
+            module = next(i.module for i in self.implementations if i.name == name)
+            function = getattr(importlib.import_module(module), self.name)
+            _found[key] = function
+        return function
+
+
+# A plain dict under a lock, not a ContextVar: torch.compile cannot trace ContextVar.get.
+_requested: dict[str, str] = {}
+_requested_lock = threading.Lock()
+_found: dict[tuple[str, str | None, Facts], Callable[..., Any]] = {}
+
+
+def tensor_facts(*tensors: Tensor | None) -> dict[str, Any]:
+    """Read the facts every operation shares off its tensors; the first decides device and dtype."""
+    import torch
+
+    first = tensors[0]
+    assert first is not None
+    grad = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    return {
+        "device": first.device.type,
+        "dtype": str(first.dtype).removeprefix("torch."),
+        "requires_grad": grad,
+    }
+
+
+def operations() -> tuple[str, ...]:
+    """Name every operation."""
+    return tuple(sorted(_OPERATIONS))
+
+
+def find_operation(name: str) -> Operation:
+    """Look an operation up; :class:`UnknownNameError` lists the known ones."""
+    if name not in _OPERATIONS:
+        raise UnknownNameError(f"no operation {name!r}; there are {', '.join(operations())}")
+    return _OPERATIONS[name]
+
+
+def explain(operation: str, **facts: object) -> choose.Explanation:
+    """Say which implementations of an operation could take a call, best first.
+
+    Returns ``[(implementation, None | "why not"), ...]``. ``facts`` are the operation's own
+    (``device="cuda"``, ``dtype="float16"``, ``head_dim=64``); what is left out has its default.
+    """
+    found = find_operation(operation)
+    known = {field.name for field in fields(found.facts)}
+    unknown = sorted(set(facts) - known)
+    if unknown:
+        raise UnknownNameError(
+            f"{operation} is not chosen by {', '.join(unknown)}; its facts are "
+            f"{', '.join(sorted(known))}"
+        )
+    if "dtype" in facts:
+        facts["dtype"] = str(facts["dtype"]).removeprefix("torch.")
+    return found.explain(found.facts(**facts))  # type: ignore[arg-type]
+
+
+@contextmanager
+def use(implementation: str, *, operation: str | None = None) -> Iterator[None]:
+    """Run every operation, or one, by the named implementation, for the whole process.
+
+    An operation that lacks it, or whose facts it refuses, raises rather than falling back. Not a
+    per-thread setting: it is for tests, measurements and debugging. Nests.
+    """
+    if implementation not in IMPLEMENTATION_NAMES:
+        raise UnknownNameError(
+            f"no implementation {implementation!r}; there are {', '.join(IMPLEMENTATION_NAMES)}"
+        )
+    key = "*" if operation is None else find_operation(operation).name
+    with _requested_lock:
+        before = _requested.get(key)
+        _requested[key] = implementation
+    try:
+        yield
+    finally:
+        with _requested_lock:
+            if before is None:
+                _requested.pop(key, None)
+            else:
+                _requested[key] = before

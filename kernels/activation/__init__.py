@@ -1,0 +1,1 @@
+"""Bias and activation of a feed-forward layer."""

@@ -1,0 +1,1 @@
+"""Bidirectional attention over packed sequences."""

@@ -1,0 +1,23 @@
+"""What a kernel needs to know of a packed batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+class Layout(Protocol):
+    """Where each of B sequences lies among T packed rows."""
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Row at which each sequence begins, and T last: [B + 1], on the host."""
+
+    @property
+    def max_seqlen(self) -> int:
+        """Length of the longest sequence."""
+
+    def __len__(self) -> int: ...

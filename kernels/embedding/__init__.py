@@ -1,0 +1,1 @@
+"""Token, position and segment embeddings, added and normalised."""

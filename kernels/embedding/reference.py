@@ -1,0 +1,37 @@
+"""The embedding layer straight from its definition, in float64."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def embedding(
+    input_ids_T: Tensor,
+    position_ids_T: Tensor,
+    segment_ids_T: Tensor | None,
+    *,
+    token_weight_VE: Tensor,
+    position_weight_PE: Tensor,
+    segment_weight_SE: Tensor | None,
+    norm_weight_E: Tensor,
+    norm_bias_E: Tensor,
+    epsilon: float,
+    dropout: float,
+) -> Tensor:
+    """``dropout(layer_norm(token[id] + position[place] + segment[kind]))``, row by row."""
+    x = token_weight_VE.double()[input_ids_T.long()]
+    x = x + position_weight_PE.double()[position_ids_T.long()]
+    if segment_weight_SE is not None:
+        segments = torch.zeros_like(input_ids_T) if segment_ids_T is None else segment_ids_T
+        x = x + segment_weight_SE.double()[segments.long()]
+    centred = x - x.mean(dim=1, keepdim=True)
+    variance = (centred * centred).mean(dim=1, keepdim=True)
+    output = centred / (variance + epsilon).sqrt() * norm_weight_E.double() + norm_bias_E.double()
+    if dropout > 0.0:
+        output = torch.dropout(output, dropout, train=True)
+    return output.to(token_weight_VE.dtype)

@@ -1,0 +1,1 @@
+"""Dropout, residual add and layer normalisation."""

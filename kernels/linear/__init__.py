@@ -1,0 +1,1 @@
+"""The dense layer; on a GPU it is the vendor library's."""
