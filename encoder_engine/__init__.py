@@ -1,0 +1,27 @@
+"""encoder-engine: the fastest and most trustworthy way to run and train BERT-family text encoders.
+
+::
+
+    import encoder_engine as ee
+    embedder = ee.Embedder.from_pretrained("path/to/all-MiniLM-L6-v2")
+    vectors = embedder.encode(["a text", "another"])  # float32 [2, 384]
+"""
+
+from encoder_engine import errors, ops, packing
+
+from encoder_engine.models import Encoder, EncoderOutput
+from encoder_engine.packing import PackedBatch, Sequences
+
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Encoder",
+    "EncoderOutput",
+    "PackedBatch",
+    "Sequences",
+    "__version__",
+    "errors",
+    "ops",
+    "packing",
+]

@@ -1,0 +1,23 @@
+"""Encoders as values: specs, the one encoder module, checkpoints, and the families as data."""
+
+from encoder_engine.models.encoder import Encoder, EncoderOutput
+from encoder_engine.models.registry import all_families, find_family
+from encoder_engine.models.spec import (
+    AttentionSpec,
+    BlockSpec,
+    EmbeddingSpec,
+    EncoderSpec,
+    FeedForwardSpec,
+)
+
+__all__ = [
+    "AttentionSpec",
+    "BlockSpec",
+    "EmbeddingSpec",
+    "Encoder",
+    "EncoderOutput",
+    "EncoderSpec",
+    "FeedForwardSpec",
+    "all_families",
+    "find_family",
+]

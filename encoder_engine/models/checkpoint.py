@@ -1,0 +1,206 @@
+"""Checkpoints in Hugging Face layout to encoders and back; every tensor is accounted for."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+from safetensors.torch import save as save_safetensors
+
+from encoder_engine.errors import (
+    CheckpointFileError,
+    MissingPoolerWarning,
+    NonFiniteWeightsError,
+    OutputError,
+    SuspiciousWeightsWarning,
+    TensorNamesError,
+    TensorShapeError,
+    UnusedWeightsWarning,
+)
+from encoder_engine.models.config import read_config, spec_from_config, spec_to_config
+from encoder_engine.models.files import (
+    CHECKSUMS,
+    read_tensors,
+    resolve_directory,
+    verify_checksums,
+    write_atomically,
+    write_checksums,
+)
+from encoder_engine.models.names import checkpoint_names, modern_name
+from encoder_engine.models.registry import Family, find_family
+
+if TYPE_CHECKING:
+    import os
+
+    from torch import Tensor
+
+    from encoder_engine.models.encoder import Encoder
+
+__all__ = ["load_encoder", "resolve_directory", "save_encoder"]
+
+EncoderType = TypeVar("EncoderType", bound="Encoder")
+
+# Buffers that older versions of transformers saved; their content follows from the config.
+BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+# A trained weight is of order 1; a flipped exponent bit makes it 1e9 or far more.
+LARGEST_PLAUSIBLE = 1e4
+
+
+def load_encoder(
+    encoder_type: type[EncoderType],
+    path_or_hub_id: str | os.PathLike[str],
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> EncoderType:
+    """Build the encoder a directory describes; see :meth:`Encoder.from_pretrained`."""
+    directory = resolve_directory(path_or_hub_id)
+    config = read_config(directory)
+    spec = spec_from_config(config)
+    family = find_family(spec.model_type)
+    verify_checksums(directory)
+    tensors = _encoder_tensors(read_tensors(directory), family)
+    with torch.device("meta"):
+        encoder = encoder_type(spec, config=config)
+    if encoder.pooler is not None and not any(name.startswith("pooler.") for name in tensors):
+        warnings.warn(
+            MissingPoolerWarning(f"{directory} has no pooler weights; pooler_output will be None"),
+            stacklevel=3,
+        )
+        encoder.pooler = None
+    state = _assemble(encoder, tensors, family)
+    state = {name: tensor.to(device=device, dtype=dtype) for name, tensor in state.items()}
+    encoder.load_state_dict(state, strict=True, assign=True)
+    return encoder.eval()
+
+
+def save_encoder(encoder: Encoder, directory: str | os.PathLike[str]) -> None:
+    """Write what transformers reads as well; see :meth:`Encoder.save_pretrained`."""
+    target = Path(directory)
+    family = find_family(encoder.spec.model_type)
+    config = spec_to_config(encoder.spec, encoder.config)
+    config |= {"dtype": str(encoder.dtype).removeprefix("torch.")}
+    config.pop("torch_dtype", None)
+    tensors: dict[str, Tensor] = {}
+    parameters = encoder.state_dict()
+    for ours, theirs in checkpoint_names(family.renames, parameters).items():
+        parts = parameters[ours].detach().cpu().chunk(len(theirs))
+        tensors.update(zip(theirs, (part.contiguous() for part in parts), strict=True))
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        (target / CHECKSUMS).unlink(missing_ok=True)
+        write_atomically(target / "config.json", (json.dumps(config, indent=2) + "\n").encode())
+        write_atomically(
+            target / "model.safetensors", save_safetensors(tensors, metadata={"format": "pt"})
+        )
+        write_checksums(target, ["config.json", "model.safetensors"])
+    except OSError as error:
+        raise OutputError(f"cannot save the encoder to {target}: {error}") from error
+
+
+def _encoder_tensors(tensors: dict[str, Tensor], family: Family) -> dict[str, Tensor]:
+    """Keep the encoder's tensors under the names the family's base class gives them."""
+    kept: dict[str, Tensor] = {}
+    heads = []
+    for name, tensor in tensors.items():
+        bare = modern_name(name).removeprefix(family.prefix)
+        if bare in BUFFERS:
+            continue
+        if bare.startswith(family.heads):
+            heads.append(name)
+            continue
+        if bare in kept:
+            raise TensorNamesError(
+                f"the checkpoint holds {bare} twice, once as {name}", unexpected=[name]
+            )
+        kept[bare] = tensor
+    if heads:
+        warnings.warn(
+            UnusedWeightsWarning(
+                f"an Encoder has no heads; left in the file: {', '.join(sorted(heads))}",
+                names=sorted(heads),
+            ),
+            stacklevel=4,
+        )
+    return kept
+
+
+def _assemble(encoder: Encoder, tensors: dict[str, Tensor], family: Family) -> dict[str, Tensor]:
+    """Map checkpoint tensors to parameters, or say everything that does not fit."""
+    parameters = encoder.state_dict()
+    names = checkpoint_names(family.renames, parameters)
+    wanted = {their: ours for ours, theirs in names.items() for their in theirs}
+    missing = sorted(set(wanted) - set(tensors))
+    unexpected = sorted(set(tensors) - set(wanted))
+    if missing or unexpected:
+        raise TensorNamesError(
+            f"the weights and config.json do not belong together: missing {_listed(missing)}; "
+            f"unexpected {_listed(unexpected)}",
+            missing=missing,
+            unexpected=unexpected,
+        )
+    mismatched = []
+    for ours, theirs in names.items():
+        rows, *rest = parameters[ours].shape
+        expected = (rows // len(theirs), *rest)
+        mismatched += [
+            (their, tuple(tensors[their].shape), expected)
+            for their in theirs
+            if tuple(tensors[their].shape) != expected
+        ]
+    if mismatched:
+        told = "; ".join(
+            f"{name} is {list(f)}, expected {list(e)}" for name, f, e in mismatched[:8]
+        )
+        raise TensorShapeError(
+            f"{len(mismatched)} tensors do not have the shape config.json says: {told}",
+            mismatched=mismatched,
+        )
+    _check_values({their: tensors[their] for their in wanted})
+    return {
+        ours: torch.cat([tensors[their] for their in theirs])
+        if len(theirs) > 1
+        else tensors[theirs[0]]
+        for ours, theirs in names.items()
+    }
+
+
+def _check_values(tensors: dict[str, Tensor]) -> None:
+    suspicious = []
+    for name, tensor in tensors.items():
+        if not tensor.dtype.is_floating_point:
+            raise CheckpointFileError(
+                f"{name} is {tensor.dtype}; weights must be floating-point (a quantized checkpoint "
+                "cannot be loaded)"
+            )
+        if tensor.numel() == 0:
+            continue
+        low, high = torch.aminmax(tensor)
+        if not (torch.isfinite(low) and torch.isfinite(high)):
+            flat = tensor.reshape(len(tensor), -1)
+            rows = (~torch.isfinite(flat)).any(1).nonzero().flatten().tolist()
+            raise NonFiniteWeightsError(
+                f"{name} holds NaN or infinity in {len(rows)} of {len(tensor)} rows, the first "
+                f"row {rows[0]}; the checkpoint is damaged or its training diverged"
+            )
+        if max(-float(low), float(high)) > LARGEST_PLAUSIBLE:
+            suspicious.append(name)
+    if suspicious:
+        warnings.warn(
+            SuspiciousWeightsWarning(
+                f"weights beyond {LARGEST_PLAUSIBLE:g} in {', '.join(suspicious)}: a trained "
+                "encoder has none, a damaged file does; compare the file with its source",
+                names=suspicious,
+            ),
+            stacklevel=5,
+        )
+
+
+def _listed(names: list[str], *, most: int = 12) -> str:
+    if not names:
+        return "none"
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -1,0 +1,180 @@
+"""The encoder: packed tokens in, packed vectors out; one module for every family."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from encoder_engine.errors import ConfigError, SequenceLengthError, UnsupportedFeatureError
+from encoder_engine.models.init import initialise
+from encoder_engine.models.layers import Block, Embedding, Pooler
+from encoder_engine.packing import PackedBatch, Sequences, pad
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from encoder_engine.models.spec import EncoderSpec
+
+__all__ = ["Encoder", "EncoderOutput", "resolve_device", "resolve_dtype"]
+
+_DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EncoderOutput:
+    """What an encoder returns, packed: T tokens, B sequences, D width, H heads, L longest.
+
+    ``last_hidden_state`` [T, D]; ``pooler_output`` [B, D] or None. Where asked for:
+    ``hidden_states``, the embedding's and each block's output, [T, D] each; ``attentions``, each
+    block's attention probabilities, [B, H, L, L] each.
+    """
+
+    last_hidden_state: Tensor
+    sequences: Sequences
+    pooler_output: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+    def padded(self, length: int | None = None) -> Tensor:
+        """Return ``last_hidden_state`` as [B, L, D], zero where there is no token."""
+        return pad(self.last_hidden_state, self.sequences, length=length)
+
+
+class Encoder(nn.Module):
+    """A bidirectional transformer encoder over packed batches.
+
+    Build one from a spec (randomly initialised) or by :meth:`from_pretrained`. ``config`` is the
+    Hugging Face configuration it was read from, kept for :meth:`save_pretrained`.
+    """
+
+    def __init__(self, spec: EncoderSpec, *, config: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.spec = spec
+        self.config: dict[str, Any] = dict(config or {})
+        self.embedding = Embedding(spec.embedding, width=spec.width)
+        self.blocks = nn.ModuleList(Block(block, width=spec.width) for block in spec.blocks)
+        self.pooler = Pooler(spec) if spec.pooler else None
+        initialise(self, spec)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path_or_hub_id: str | os.PathLike[str],
+        *,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+        quantization: str | None = None,
+    ) -> Self:
+        """Load a checkpoint in Hugging Face layout: config.json with model.safetensors or .bin.
+
+        ``device`` ``"auto"``: a CUDA device where there is one. ``dtype`` ``"auto"``: float32.
+        Returned in evaluation mode. Raises :class:`ConfigError` and :class:`CheckpointError` for
+        anything in the files that does not add up; nothing is filled in or left out silently.
+        """
+        from encoder_engine.models.checkpoint import load_encoder
+
+        if quantization is not None:
+            raise UnsupportedFeatureError(
+                f"quantization={quantization!r} is not supported; the only choice is None"
+            )
+        return load_encoder(
+            cls, path_or_hub_id, device=resolve_device(device), dtype=resolve_dtype(dtype)
+        )
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write config.json, model.safetensors and SHA256SUMS as transformers would read them."""
+        from encoder_engine.models.checkpoint import save_encoder
+
+        save_encoder(self, directory)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return self.embedding.tokens.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The weights' type."""
+        return self.embedding.tokens.weight.dtype
+
+    def forward(
+        self,
+        batch: PackedBatch,
+        *,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ) -> EncoderOutput:
+        """Encode a packed batch.
+
+        Raises :class:`TokenIdError` for an id outside the vocabulary and
+        :class:`SequenceLengthError` for a sequence the position table cannot place.
+        """
+        batch = self._checked(batch)
+        sequences = batch.sequences
+        hidden_TD = self.embedding(batch)
+        hidden_states = [hidden_TD]
+        attentions = []
+        for block in self.blocks:
+            hidden_TD, probabilities = block(
+                hidden_TD, sequences, with_probabilities=output_attentions
+            )
+            if output_hidden_states:
+                hidden_states.append(hidden_TD)
+            if probabilities is not None:
+                attentions.append(probabilities)
+        return EncoderOutput(
+            last_hidden_state=hidden_TD,
+            sequences=sequences,
+            pooler_output=None if self.pooler is None else self.pooler(hidden_TD, sequences),
+            hidden_states=tuple(hidden_states) if output_hidden_states else None,
+            attentions=tuple(attentions) if output_attentions else None,
+        )
+
+    def _checked(self, batch: PackedBatch) -> PackedBatch:
+        if not isinstance(batch, PackedBatch):
+            raise TypeError(
+                f"an encoder takes a PackedBatch, got {type(batch).__name__}; "
+                "use Tokenizer.encode_batch(texts).to_packed(device), packing.pack or packing.unpad"
+            )
+        embedding = self.spec.embedding
+        batch = batch.checked(
+            vocab_size=embedding.vocab_size,
+            num_segments=embedding.num_segments,
+            num_positions=embedding.num_positions,
+        )
+        if batch.position_ids is None and batch.max_seqlen > embedding.max_length:
+            row = int(batch.sequences.lengths.argmax())
+            raise SequenceLengthError(
+                f"row {row} has {batch.max_seqlen} tokens, the model takes {embedding.max_length}; "
+                "truncate when tokenizing (max_length) or split the text",
+                row=row,
+            )
+        return batch.to(self.device)
+
+
+def resolve_device(device: str | torch.device) -> torch.device:
+    """Turn ``"auto"`` into the CUDA device where there is one, else the CPU."""
+    if isinstance(device, str) and device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device)
+
+
+def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:
+    """Turn a name, or ``"auto"`` for float32, into a floating-point type."""
+    if isinstance(dtype, torch.dtype):
+        if dtype in _DTYPES.values():
+            return dtype
+    elif dtype == "auto":
+        return torch.float32
+    elif dtype in _DTYPES:
+        return _DTYPES[dtype]
+    raise ConfigError(f"dtype must be 'auto' or one of {', '.join(_DTYPES)}, got {dtype!r}")

@@ -1,0 +1,41 @@
+"""DistilBERT (Sanh et al. 2019): BERT without segments and pooler, under names of its own."""
+
+from encoder_engine.models.names import Rename
+from encoder_engine.models.registry import ConfigKeys, Family
+
+BLOCK = "transformer.layer.{block}"
+FAMILY = Family(
+    model_type="distilbert",
+    architecture="DistilBertModel",
+    prefix="distilbert.",
+    padding_id=0,
+    pooler=False,
+    keys=ConfigKeys(
+        width="dim",
+        num_blocks="n_layers",
+        num_heads="n_heads",
+        feed_forward_width="hidden_dim",
+        activation="activation",
+        dropout="dropout",
+        attention_dropout="attention_dropout",
+        norm_epsilon=None,
+        num_segments=None,
+    ),
+    renames=(
+        Rename("embedding.tokens", "embeddings.word_embeddings"),
+        Rename("embedding.positions", "embeddings.position_embeddings"),
+        Rename("embedding.norm", "embeddings.LayerNorm"),
+        Rename(
+            "blocks.{block}.attention.qkv",
+            (f"{BLOCK}.attention.q_lin", f"{BLOCK}.attention.k_lin", f"{BLOCK}.attention.v_lin"),
+        ),
+        Rename("blocks.{block}.attention.output", f"{BLOCK}.attention.out_lin"),
+        Rename("blocks.{block}.attention_norm", f"{BLOCK}.sa_layer_norm"),
+        Rename("blocks.{block}.feed_forward.up", f"{BLOCK}.ffn.lin1"),
+        Rename("blocks.{block}.feed_forward.down", f"{BLOCK}.ffn.lin2"),
+        Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.output_layer_norm"),
+    ),
+    heads=("vocab_", "classifier.", "pre_classifier.", "qa_outputs."),
+    # Sinusoidal positions are stored in the table like learned ones.
+    ignored=("sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout", "tie_weights_"),
+)
