@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +27,18 @@ __all__ = ["PackedBatch", "Sequences", "pack", "pad", "unpad"]
 Side = Literal["left", "right"]
 Device = str | torch.device
 _ID_DTYPES = (torch.int32, torch.int64)
+
+
+class LengthGroup(NamedTuple):
+    """The sequences of one length.
+
+    ``members``: their indices, int64 [n]. ``rows``: selects their n * length rows of a packed
+    tensor, sequence by sequence; a slice where they lie side by side.
+    """
+
+    length: int
+    members: Tensor
+    rows: Tensor | slice
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,31 +122,28 @@ class Sequences:
         return torch.from_numpy(places).to(self.device)
 
     @cached_property
-    def length_groups(self) -> tuple[tuple[int, Tensor | slice], ...]:
-        """Sequences of equal length together: ``(length, rows)`` by first appearance.
-
-        ``rows`` selects ``num * length`` rows of a packed tensor, sequence by sequence; it is a
-        slice where those sequences lie side by side. Empty sequences are in no group.
-        """
-        groups: list[tuple[int, Tensor | slice]] = []
+    def length_groups(self) -> tuple[LengthGroup, ...]:
+        """Sequences of equal length together, by first appearance; empty ones are in no group."""
+        groups: list[LengthGroup] = []
         lengths, firsts = np.unique(self.lengths, return_index=True)
         for length in lengths[np.argsort(firsts)]:
             if length == 0:
                 continue
             members = np.flatnonzero(self.lengths == length)
             starts = self.offsets[members]
-            if members[-1] - members[0] + 1 == len(members):
-                groups.append((int(length), slice(int(starts[0]), int(starts[-1] + length))))
-            else:
-                rows = (starts[:, None] + np.arange(length)).reshape(-1)
-                groups.append((int(length), torch.from_numpy(rows).to(self.device)))
+            rows: Tensor | slice = slice(int(starts[0]), int(starts[-1] + length))
+            if members[-1] - members[0] + 1 != len(members):
+                scattered = (starts[:, None] + np.arange(length)).reshape(-1)
+                rows = torch.from_numpy(scattered).to(self.device)
+            ids = torch.from_numpy(members).to(self.device)
+            groups.append(LengthGroup(length=int(length), members=ids, rows=rows))
         return tuple(groups)
 
     @cached_property
     def grouped_order(self) -> Tensor | None:
         """Where each row lies once :attr:`length_groups` are joined, int64 [T]; None: unmoved."""
         places = np.arange(self.num_tokens)
-        groups = [places[_on_host(rows)] for _, rows in self.length_groups]
+        groups = [places[_on_host(group.rows)] for group in self.length_groups]
         joined = np.concatenate(groups) if groups else places
         if np.array_equal(joined, places):
             return None

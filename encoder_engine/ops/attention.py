@@ -61,7 +61,9 @@ def attention(
 
     ``query_THD``, ``key_THD``, ``value_THD``: [T, H, D], one dtype and device. ``scale`` defaults
     to ``D ** -0.5``. ``dropout`` is the probability with which a weight is dropped. Returns
-    [T, H, D] in the input's dtype; statistics are kept in float32 or wider. Raises :class:`ShapeError`.
+    [T, H, D] in the input's dtype; statistics are kept in float32 or wider.
+
+    Raises :class:`ShapeError`.
     """
     _check(query_THD, key_THD, sequences)
     if value_THD.shape != query_THD.shape or value_THD.dtype != query_THD.dtype:

@@ -36,7 +36,7 @@ def attention(
                 weights = torch.dropout(weights, dropout, train=True)
             heads.append(weights @ value)
         outputs.append(torch.stack(heads, dim=1))
-    joined = torch.cat(outputs) if outputs else value_THD.double()
+    joined = torch.cat(outputs) if outputs else (query_THD + key_THD + value_THD).double()
     return joined.to(query_THD.dtype)
 
 

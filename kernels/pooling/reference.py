@@ -41,5 +41,5 @@ def _pool(hidden_LD: Tensor, mode: str) -> Tensor:
     if mode == "weightedmean":
         weights = torch.arange(1, length + 1, dtype=torch.float64, device=hidden_LD.device)
         shares = weights / weights.sum()
-        return (hidden_LD * shares[:, None]).sum(dim=0)
+        return shares @ hidden_LD
     return hidden_LD.mean(dim=0)

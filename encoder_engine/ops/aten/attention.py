@@ -25,10 +25,11 @@ def attention(
     """Fulfil ``ops.attention``: one SDPA call per distinct length."""
     groups = sequences.length_groups
     if not groups:
-        return torch.zeros_like(value_THD)
+        # No row to compute; the sum keeps all three tied to the graph.
+        return query_THD + key_THD + value_THD
     heads = query_THD.shape[1:]
     outputs = []
-    for length, rows in groups:
+    for length, _, rows in groups:
         query, key, value = (
             packed[rows].view(-1, length, *heads).transpose(1, 2)
             for packed in (query_THD, key_THD, value_THD)

@@ -1,4 +1,4 @@
-"""Pooling by PyTorch's segment reductions."""
+"""Pooling by PyTorch's reductions, sequences of equal length together."""
 
 from __future__ import annotations
 
@@ -16,34 +16,27 @@ if TYPE_CHECKING:
 def pooling(hidden_TD: Tensor, sequences: Sequences, *, mode: str, normalize: bool) -> Tensor:
     """Fulfil ``ops.pooling``."""
     wide = hidden_TD if hidden_TD.dtype == torch.float64 else hidden_TD.float()
-    pooled = _pool(wide, sequences, mode)
+    width = wide.shape[1]
+    # The sum ties an all-empty batch to the graph; empty sequences keep these zeros.
+    pooled = wide.new_zeros(len(sequences), width) + wide[:0].sum()
+    for length, members, rows in sequences.length_groups:
+        group_nLD = wide[rows].view(-1, length, width)
+        pooled = pooled.index_copy(0, members, _reduce(group_nLD, mode))
     if normalize:
         pooled = F.normalize(pooled, dim=-1)
     return pooled.to(hidden_TD.dtype)
 
 
-def _pool(hidden_TD: Tensor, sequences: Sequences, mode: str) -> Tensor:
-    lengths = torch.from_numpy(sequences.lengths).to(hidden_TD.device)
-    if mode in ("cls", "lasttoken"):
-        return _pick(hidden_TD, sequences, lengths, last=mode == "lasttoken")
+def _reduce(group_nLD: Tensor, mode: str) -> Tensor:
+    if mode == "cls":
+        return group_nLD[:, 0]
+    if mode == "lasttoken":
+        return group_nLD[:, -1]
     if mode == "max":
-        pooled = torch.segment_reduce(hidden_TD, "max", lengths=lengths, unsafe=True)
-        return torch.where(lengths[:, None] > 0, pooled, torch.zeros_like(pooled))
-    counts = lengths.to(hidden_TD.dtype)
+        return group_nLD.amax(dim=1)
+    length = group_nLD.shape[1]
     if mode == "weightedmean":
-        weights = (sequences.positions + 1).to(hidden_TD.dtype)
-        hidden_TD = hidden_TD * weights[:, None]
-        counts = counts * (counts + 1) / 2
-    elif mode == "mean_sqrt_len_tokens":
-        counts = counts.sqrt()
-    summed = torch.segment_reduce(hidden_TD, "sum", lengths=lengths, unsafe=True)
-    return summed / counts.clamp(min=1)[:, None]
-
-
-def _pick(hidden_TD: Tensor, sequences: Sequences, lengths: Tensor, *, last: bool) -> Tensor:
-    if sequences.num_tokens == 0:
-        return hidden_TD.new_zeros(len(sequences), hidden_TD.shape[1])
-    cu = sequences.cu_seqlens.long()
-    rows = (cu[1:] - 1) if last else cu[:-1]
-    picked = hidden_TD[rows.clamp(0, sequences.num_tokens - 1)]
-    return torch.where(lengths[:, None] > 0, picked, torch.zeros_like(picked))
+        weights = torch.arange(1, length + 1, device=group_nLD.device).to(group_nLD.dtype)
+        return (group_nLD * weights[:, None]).sum(dim=1) / (length * (length + 1) / 2)
+    summed = group_nLD.sum(dim=1)
+    return summed / (length**0.5 if mode == "mean_sqrt_len_tokens" else length)

@@ -1,0 +1,1 @@
+"""Tests of encoder-engine; the tree mirrors the package."""

@@ -1,0 +1,61 @@
+"""The one numeric rule: error(ours) <= 2 x error(same-dtype eager PyTorch) + floor.
+
+The floor is what rounding alone may cost where eager happens to be exact. It has two parts, neither
+chosen by hand: storing the result rounds it once, and a sum of n terms of size s that is kept in a
+type of precision u errs by about ``sqrt(n) u s`` (Higham and Mary 2019, A New Approach to
+Probabilistic Rounding Error Analysis). Half precision is summed in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def largest(*tensors: Tensor) -> float:
+    """Return the largest absolute value of all."""
+    return max((float(t.abs().max()) for t in tensors if t.numel()), default=0.0)
+
+
+def max_error(found: Tensor, truth: Tensor) -> float:
+    """Largest absolute difference; infinite where ours is not finite."""
+    if found.numel() == 0:
+        return 0.0
+    assert bool(torch.isfinite(truth).all()), "the truth must be finite"
+    difference = (found.double() - truth.double()).abs()
+    return float(torch.nan_to_num(difference, nan=torch.inf).max())
+
+
+def floor(truth: Tensor, dtype: torch.dtype, *, terms: int, size: float) -> float:
+    """Return what rounding alone may cost: storing once, and summing ``terms`` of ``size``."""
+    summed_in = torch.promote_types(dtype, torch.float32)
+    storing = torch.finfo(dtype).eps * largest(truth)
+    summing = math.sqrt(terms) * torch.finfo(summed_in).eps * size
+    return storing + summing
+
+
+def assert_within_budget(
+    ours: Tensor,
+    eager: Tensor,
+    truth: Tensor,
+    what: str = "output",
+    *,
+    terms: int,
+    size: float | None = None,
+) -> None:
+    """Hold ``ours`` to the budget that ``eager``, in the same dtype, sets; ``truth`` is float64.
+
+    ``terms`` is the length of the longest sum, ``size`` of what is summed (default: the result's).
+    """
+    assert truth.dtype == torch.float64
+    assert ours.dtype == eager.dtype, f"{what}: {ours.dtype} against {eager.dtype}"
+    assert ours.shape == eager.shape == truth.shape, f"{what}: {ours.shape}, {truth.shape}"
+    size = largest(truth) if size is None else size
+    allowed = 2.0 * max_error(eager, truth) + floor(truth, ours.dtype, terms=terms, size=size)
+    found = max_error(ours, truth)
+    assert found <= allowed, f"{what}: error {found:.3e} exceeds the budget {allowed:.3e}"

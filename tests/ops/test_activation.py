@@ -1,0 +1,66 @@
+"""Bias and GELU within the numeric budget."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from encoder_engine import ops
+from encoder_engine.errors import ShapeError
+from encoder_engine.ops.registry import Facts
+from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, rows, skip_if_refused
+from tests.ops.compare import compare
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("implementation", implementations("bias_gelu"))
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+@pytest.mark.parametrize("num_rows", [0, 1, 63, 507])
+def test_output_and_gradients_are_within_budget(
+    num_rows: int,
+    approximate: ops.Approximation,
+    dtype: torch.dtype,
+    implementation: str,
+    device: str,
+) -> None:
+    facts = Facts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    skip_if_refused("bias_gelu", implementation, facts)
+    draw = partial(rows, dtype=dtype, device=device)
+    inputs = {"x": 3 * draw(num_rows, 96, seed=0), "bias": draw(96, seed=1)}
+
+    def run(x: torch.Tensor, bias: torch.Tensor, by: str) -> torch.Tensor:
+        return ops.bias_gelu(x, bias, approximate=approximate, implementation=by)
+
+    def eager(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return F.gelu(x + bias, approximate=approximate)
+
+    compare(
+        partial(run, by=implementation),
+        eager,
+        partial(run, by="reference"),
+        inputs,
+        terms=num_rows + 1,
+    )
+
+
+def test_far_tails_are_exact_zeros_and_identities() -> None:
+    x = torch.tensor([[-60.0, -1e30, 60.0, 1e30]])
+    for implementation in (*implementations("bias_gelu"), "reference"):
+        output = ops.bias_gelu(x, None, implementation=implementation)
+        assert output.tolist()[0][2:] == x.tolist()[0][2:]
+        assert not output[0, :2].any()
+
+
+@pytest.mark.parametrize(
+    ("shape", "bias", "approximate"),
+    [((4,), 4, "none"), ((2, 4), 3, "none"), ((2, 4), 4, "sigmoid")],
+)
+def test_inputs_that_do_not_fit_are_refused(
+    shape: tuple[int, ...], bias: int, approximate: ops.Approximation
+) -> None:
+    with pytest.raises(ShapeError):
+        ops.bias_gelu(torch.zeros(shape), torch.zeros(bias), approximate=approximate)

@@ -1,0 +1,99 @@
+"""The embedding sum and norm within the numeric budget."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from encoder_engine import ops
+from encoder_engine.errors import ShapeError
+from encoder_engine.ops.registry import Facts
+from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, rows, skip_if_refused
+from tests.ops.compare import compare
+
+EPSILON = 1e-5
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("implementation", implementations("embedding"))
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+@pytest.mark.parametrize("num_tokens", [0, 1, 63, 507])
+@pytest.mark.parametrize("segments", ["none", "zero", "given"])
+def test_output_and_gradients_are_within_budget(
+    num_tokens: int, segments: str, dtype: torch.dtype, implementation: str, device: str
+) -> None:
+    facts = Facts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    skip_if_refused("embedding", implementation, facts)
+    draw = partial(rows, dtype=dtype, device=device)
+    sizes = {"token_weight_VE": 50, "position_weight_PE": 40, "segment_weight_SE": 2}
+    inputs = {name: draw(size, 48, seed=i) for i, (name, size) in enumerate(sizes.items())}
+    inputs |= {"norm_weight_E": draw(48, seed=7), "norm_bias_E": draw(48, seed=8)}
+    if segments == "none":
+        del inputs["segment_weight_SE"]
+    generator = torch.Generator().manual_seed(5)
+    ids, places, kinds = (
+        torch.randint(0, limit, (num_tokens,), generator=generator).to(device)
+        for limit in (50, 40, 2)
+    )
+    kinds_given = kinds if segments == "given" else None
+
+    def run(by: str, **tables: torch.Tensor) -> torch.Tensor:
+        return ops.embedding(
+            ids,
+            places,
+            kinds_given,
+            token_weight_VE=tables["token_weight_VE"],
+            position_weight_PE=tables["position_weight_PE"],
+            segment_weight_SE=tables.get("segment_weight_SE"),
+            norm_weight_E=tables["norm_weight_E"],
+            norm_bias_E=tables["norm_bias_E"],
+            epsilon=EPSILON,
+            implementation=by,
+        )
+
+    def eager(**tables: torch.Tensor) -> torch.Tensor:
+        summed = tables["token_weight_VE"][ids] + tables["position_weight_PE"][places]
+        if segments != "none":
+            table = tables["segment_weight_SE"]
+            summed = summed + (
+                table[kinds] if segments == "given" else table[torch.zeros_like(ids)]
+            )
+        return F.layer_norm(summed, (48,), tables["norm_weight_E"], tables["norm_bias_E"], EPSILON)
+
+    compare(
+        partial(run, implementation),
+        eager,
+        partial(run, "reference"),
+        inputs,
+        terms=48 + num_tokens,
+    )
+
+
+@pytest.mark.parametrize("broken", ["position_weight_PE", "segment_weight_SE", "places"])
+def test_inputs_that_do_not_fit_are_refused(broken: str) -> None:
+    tables = {
+        "token_weight_VE": torch.zeros(9, 4),
+        "position_weight_PE": torch.zeros(9, 4),
+        "segment_weight_SE": torch.zeros(2, 4),
+        "norm_weight_E": torch.ones(4),
+        "norm_bias_E": torch.zeros(4),
+    }
+    if broken in tables:
+        tables[broken] = torch.zeros(2, 5)
+    ids = torch.zeros(3, dtype=torch.int64)
+    places = torch.zeros(2 if broken == "places" else 3, dtype=torch.int64)
+    with pytest.raises(ShapeError):
+        ops.embedding(
+            ids,
+            places,
+            None,
+            token_weight_VE=tables["token_weight_VE"],
+            position_weight_PE=tables["position_weight_PE"],
+            segment_weight_SE=tables["segment_weight_SE"],
+            norm_weight_E=tables["norm_weight_E"],
+            norm_bias_E=tables["norm_bias_E"],
+            epsilon=EPSILON,
+        )

@@ -1,0 +1,100 @@
+"""Every pooling mode within the numeric budget, and zeros for an empty sequence."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from encoder_engine import ops
+from encoder_engine.errors import ShapeError, UnknownNameError
+from encoder_engine.ops.registry import Facts
+from encoder_engine.packing import Sequences
+from tests.ops.cases import (
+    DEVICES,
+    DTYPES,
+    LENGTHS,
+    dtype_id,
+    implementations,
+    lengths_id,
+    rows,
+    sequences,
+    skip_if_refused,
+)
+from tests.ops.compare import compare
+
+
+def eager_pool(hidden: torch.Tensor, mode: str) -> torch.Tensor:
+    length = len(hidden)
+    if length == 0:
+        return hidden.sum(0)
+    weights = torch.arange(1, length + 1, device=hidden.device).to(hidden.dtype)[:, None]
+    pooled: dict[str, torch.Tensor] = {
+        "cls": hidden[0],
+        "lasttoken": hidden[-1],
+        "max": hidden.max(0).values,
+        "mean": hidden.mean(0),
+        "mean_sqrt_len_tokens": hidden.sum(0) / length**0.5,
+        "weightedmean": (hidden * weights).sum(0) / weights.sum(),
+    }
+    return pooled[mode]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("implementation", implementations("pooling"))
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+@pytest.mark.parametrize("mode", ops.POOLING_MODES)
+@pytest.mark.parametrize("lengths", LENGTHS, ids=lengths_id)
+@pytest.mark.parametrize("normalize", [False, True], ids=["plain", "normalized"])
+def test_output_and_gradients_are_within_budget(
+    lengths: list[int],
+    mode: ops.PoolingMode,
+    dtype: torch.dtype,
+    implementation: str,
+    device: str,
+    normalize: bool,
+) -> None:
+    if normalize and 0 in lengths and dtype == torch.float16:
+        pytest.skip("eager float16 F.normalize of a zero row divides by an epsilon it cannot hold")
+    facts = Facts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    skip_if_refused("pooling", implementation, facts)
+    layout = sequences(lengths, device)
+    inputs = {"hidden": rows(sum(lengths), 40, seed=0, dtype=dtype, device=device)}
+
+    def run(hidden: torch.Tensor, by: str) -> torch.Tensor:
+        return ops.pooling(hidden, layout, mode=mode, normalize=normalize, implementation=by)
+
+    def eager(hidden: torch.Tensor) -> torch.Tensor:
+        parts = [eager_pool(part, mode) for part in torch.split(hidden, lengths)]
+        pooled = torch.stack(parts) if parts else hidden[:0] * 1
+        return F.normalize(pooled, dim=-1) if normalize else pooled
+
+    compare(
+        partial(run, by=implementation),
+        eager,
+        partial(run, by="reference"),
+        inputs,
+        terms=sum(lengths) + 40,
+    )
+
+
+@pytest.mark.parametrize("implementation", [*implementations("pooling"), "reference"])
+@pytest.mark.parametrize("mode", ops.POOLING_MODES)
+def test_an_empty_sequence_gives_zeros(mode: ops.PoolingMode, implementation: str) -> None:
+    layout = Sequences.from_lengths([0, 2, 0])
+    pooled = ops.pooling(torch.ones(2, 3), layout, mode=mode, implementation=implementation)
+    assert not pooled[0].any()
+    assert pooled[1].all()
+    assert not pooled[2].any()
+
+
+def test_an_unknown_mode_lists_the_known_ones() -> None:
+    with pytest.raises(UnknownNameError, match="weightedmean"):
+        ops.pooling(torch.ones(2, 3), Sequences.from_lengths([2]), mode="median")  # type: ignore[arg-type]
+
+
+def test_rows_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ShapeError, match="T = 2"):
+        ops.pooling(torch.ones(3, 3), Sequences.from_lengths([2]))
