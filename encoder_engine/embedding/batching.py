@@ -1,0 +1,77 @@
+"""Cutting a stream of texts into windows and a window's texts into batches of a token budget."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+    import torch
+
+IdArray = np.ndarray[Any, np.dtype[np.int32]]
+
+# A window is tokenized, sorted by length and embedded as a whole; its size bounds the memory.
+WINDOW_TEXTS = 4096
+WINDOW_CHARACTERS = 16_000_000
+
+
+def default_batch_tokens(device: torch.device) -> int:
+    """Return the number of tokens per batch.
+
+    A CPU runs fastest while a batch's activations stay in cache, a GPU when it is full.
+    """
+    return 65_536 if device.type == "cuda" else 4096
+
+
+def windows(texts: Iterator[str]) -> Iterator[list[str]]:
+    """Cut a stream into lists of at most WINDOW_TEXTS texts and, roughly, WINDOW_CHARACTERS."""
+    window: list[str] = []
+    characters = 0
+    for text in texts:
+        window.append(text)
+        characters += len(text)
+        if len(window) == WINDOW_TEXTS or characters >= WINDOW_CHARACTERS:
+            yield window
+            window, characters = [], 0
+    if window:
+        yield window
+
+
+def plan_batches(lengths: npt.NDArray[np.integer], batch_tokens: int) -> list[npt.NDArray[np.intp]]:
+    """Group texts of similar length into batches of at most ``batch_tokens`` tokens.
+
+    ``lengths``: tokens per text, [N]. Returns the rows of each batch, the longest texts first, so
+    that the largest memory is asked for at once. A text longer than the budget is alone.
+    """
+    order = np.argsort(-lengths.astype(np.int64), kind="stable")
+    ends = np.cumsum(lengths[order].astype(np.int64))
+    batches, start, spent = [], 0, 0
+    while start < len(order):
+        stop = int(np.searchsorted(ends, spent + batch_tokens, side="right"))
+        stop = max(stop, start + 1)
+        batches.append(order[start:stop])
+        start, spent = stop, int(ends[stop - 1])
+    return batches
+
+
+def take(
+    values: IdArray, cu_seqlens: IdArray, rows: npt.NDArray[np.intp]
+) -> tuple[IdArray, IdArray]:
+    """Copy sequences out of packed values, end to end: ``(values [t], cu_seqlens [b + 1])``."""
+    starts, stops = cu_seqlens[rows].astype(np.int64), cu_seqlens[rows + 1].astype(np.int64)
+    lengths = stops - starts
+    ends = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=ends[1:])
+    index = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], lengths)
+    return values[index], ends.astype(np.int32)
+
+
+def first_rows(rows: npt.NDArray[np.intp], limit: int = 5) -> str:
+    """Write row numbers for a message: the first few, and how many more there are."""
+    shown = ", ".join(str(int(row)) for row in islice(rows, limit))
+    return shown if len(rows) <= limit else f"{shown} and {len(rows) - limit} more"

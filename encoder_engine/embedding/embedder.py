@@ -1,0 +1,310 @@
+"""Texts in, vectors out: the tokenizer, the encoder and the pooling of one model directory."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
+
+import numpy as np
+import torch
+
+from encoder_engine.embedding.batching import default_batch_tokens
+from encoder_engine.embedding.options import (
+    EncodeOptions,
+    OnTruncation,
+    check_options,
+    resolve_batch_tokens,
+    resolve_dimension,
+    resolve_prompt,
+)
+from encoder_engine.embedding.precision import quantize_vectors
+from encoder_engine.embedding.progress import progress_bar
+from encoder_engine.embedding.recipe import Recipe, read_recipe
+from encoder_engine.embedding.texts import lower, open_texts
+from encoder_engine.embedding.window import EmbeddedWindow, embed_windows
+from encoder_engine.errors import (
+    ConfigError,
+    InputError,
+    MissingPoolerWarning,
+    TruncationWarning,
+)
+from encoder_engine.models import Encoder
+from encoder_engine.models.checkpoint import resolve_directory
+from encoder_engine.text import Tokenizer
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from torch import Tensor
+
+    from encoder_engine.embedding.precision import Precision
+
+__all__ = ["Embedder"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Embedder:
+    """Turns texts into vectors as sentence-transformers would with the same directory.
+
+    Safe to call from several threads: a call changes nothing but what it returns.
+
+    ``encoder``, ``tokenizer`` and ``recipe`` must belong together: raises :class:`ConfigError`
+    where a token id would lie outside the encoder's vocabulary, or where the pooling was made for
+    another width.
+    """
+
+    def __init__(self, encoder: Encoder, tokenizer: Tokenizer, recipe: Recipe) -> None:
+        spec = encoder.spec
+        if recipe.pooling_width not in (None, spec.width):
+            raise ConfigError(
+                f"the pooling expects vectors of {recipe.pooling_width} features, "
+                f"the encoder computes {spec.width}; the files belong to different models"
+            )
+        if tokenizer.vocab_size > spec.embedding.vocab_size:
+            raise ConfigError(
+                f"the tokenizer has {tokenizer.vocab_size} tokens, the encoder's table "
+                f"{spec.embedding.vocab_size}; the files belong to different models"
+            )
+        self.encoder = encoder.eval()
+        self.tokenizer = tokenizer
+        self.recipe = recipe
+        limits = [n for n in (recipe.max_seq_length, spec.max_length) if n is not None]
+        self._max_seq_length = min(limits) if limits else None
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path_or_hub_id: str | os.PathLike[str],
+        *,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+        quantization: str | None = None,
+        pooling: str | Sequence[str] | None = None,
+        max_seq_length: int | None = None,
+    ) -> Self:
+        """Load a sentence-transformers directory, or a plain transformers one with mean pooling.
+
+        ``pooling`` names the mode or modes (``"mean"``, ``"cls"``, ...) instead of what the
+        directory says; without either, the mean is taken with a :class:`DefaultPoolingWarning`.
+        ``max_seq_length`` replaces the directory's limit. Raises :class:`ConfigError`,
+        :class:`CheckpointError` or :class:`TokenizerFileError` for files that do not add up.
+        """
+        directory = resolve_directory(path_or_hub_id)
+        recipe = read_recipe(directory, pooling)
+        tokenizer = Tokenizer.from_pretrained(recipe.encoder_directory)
+        with warnings.catch_warnings():
+            # Pooling reads the token vectors, never the pooler's.
+            warnings.simplefilter("ignore", MissingPoolerWarning)
+            encoder = Encoder.from_pretrained(
+                recipe.encoder_directory, device=device, dtype=dtype, quantization=quantization
+            )
+        embedder = cls(encoder, tokenizer, recipe)
+        if max_seq_length is not None:
+            embedder.max_seq_length = max_seq_length
+        return embedder
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """Tokens kept of each text, special tokens included; None: no limit."""
+        return self._max_seq_length
+
+    @max_seq_length.setter
+    def max_seq_length(self, value: int) -> None:
+        limit = self.encoder.spec.max_length
+        least = len(self.tokenizer.encode("")) + 1
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InputError(
+                f"max_seq_length must be a whole number of at least {least}, got {value!r}"
+            )
+        if limit is not None and value > limit:
+            raise InputError(f"max_seq_length is {value}, the model can place {limit} tokens")
+        self._max_seq_length = value
+
+    @property
+    def dimension(self) -> int:
+        """Features of a vector before ``truncate_dim``."""
+        return self.encoder.spec.width * len(self.recipe.pooling)
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The named prompts of the directory."""
+        return self.recipe.prompts
+
+    @overload
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        prompt: str | None = ...,
+        prompt_name: str | None = ...,
+        normalize_embeddings: bool | None = ...,
+        truncate_dim: int | None = ...,
+        precision: Precision = ...,
+        batch_tokens: int | None = ...,
+        show_progress_bar: bool = ...,
+        output: Literal["numpy"] = ...,
+        *,
+        on_truncation: OnTruncation = ...,
+    ) -> Array: ...
+
+    @overload
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        prompt: str | None = ...,
+        prompt_name: str | None = ...,
+        normalize_embeddings: bool | None = ...,
+        truncate_dim: int | None = ...,
+        precision: Precision = ...,
+        batch_tokens: int | None = ...,
+        show_progress_bar: bool = ...,
+        *,
+        output: Literal["torch"],
+        on_truncation: OnTruncation = ...,
+    ) -> Tensor: ...
+
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        normalize_embeddings: bool | None = None,
+        truncate_dim: int | None = None,
+        precision: Precision = "float32",
+        batch_tokens: int | None = None,
+        show_progress_bar: bool = False,
+        output: Literal["numpy", "torch"] = "numpy",
+        *,
+        on_truncation: OnTruncation = "warn",
+    ) -> Array | Tensor:
+        """Embed texts: one vector each, in the order given, [N, D]; [D] for a single ``str``.
+
+        A text's vector does not depend on the texts beside it, nor on ``batch_tokens``.
+
+        ``prompt`` or ``prompt_name`` is put before every text. ``normalize_embeddings`` True or
+        False makes vectors of length 1 or leaves them as pooled; None does what the directory says.
+        ``truncate_dim`` keeps the leading features and, if normalised, normalises those.
+        ``precision``: see :func:`quantize_vectors`. ``output`` ``"torch"``: on the CPU.
+        Texts longer than ``max_seq_length`` lose their tails: ``on_truncation`` says whether that
+        is one :class:`TruncationWarning`, nothing, or a :class:`SequenceLengthError`.
+
+        Raises :class:`TextError` naming the row of what is no text, :class:`InputError` for options
+        that make no sense, :class:`NonFiniteVectorError` rather than return NaN.
+        """
+        if output not in ("numpy", "torch"):
+            raise InputError(f"output must be 'numpy' or 'torch', got {output!r}")
+        options = self.resolve_options(
+            prompt=prompt,
+            prompt_name=prompt_name,
+            normalize_embeddings=normalize_embeddings,
+            truncate_dim=truncate_dim,
+            precision=precision,
+            batch_tokens=batch_tokens,
+            on_truncation=on_truncation,
+        )
+        opened = open_texts(texts)
+        parts: list[Array] = []
+        num_texts = num_truncated = 0
+        with progress_bar(opened.count, shown=show_progress_bar) as advance:
+            for window in embed_windows(self, opened.rows, options):
+                parts.append(window.vectors)
+                num_texts += len(window.vectors)
+                num_truncated += window.num_truncated
+                advance(len(window.vectors))
+        if num_truncated and on_truncation == "warn":
+            self._warn_of_truncation(num_truncated, num_texts)
+        vectors = np.concatenate(parts) if parts else self._no_vectors(options)
+        if opened.single:
+            vectors = vectors[0]
+        return vectors if output == "numpy" else torch.from_numpy(vectors)
+
+    def encode_windows(
+        self,
+        texts: Iterable[str],
+        *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        normalize_embeddings: bool | None = None,
+        truncate_dim: int | None = None,
+        precision: Precision = "float32",
+        batch_tokens: int | None = None,
+        on_truncation: Literal["ignore", "error"] = "ignore",
+    ) -> Iterator[EmbeddedWindow]:
+        """Embed a stream of any length in constant memory: a few thousand texts at a time.
+
+        Options as in :meth:`encode`, checked at once; the windows come in the order of the texts
+        and carry their counts of tokens and truncated texts, and the seconds spent.
+        """
+        options = self.resolve_options(
+            prompt=prompt,
+            prompt_name=prompt_name,
+            normalize_embeddings=normalize_embeddings,
+            truncate_dim=truncate_dim,
+            precision=precision,
+            batch_tokens=batch_tokens,
+            on_truncation=on_truncation,
+        )
+        return embed_windows(self, open_texts(texts).rows, options)
+
+    def resolve_options(
+        self,
+        *,
+        prompt: str | None,
+        prompt_name: str | None,
+        normalize_embeddings: bool | None,
+        truncate_dim: int | None,
+        precision: Precision,
+        batch_tokens: int | None,
+        on_truncation: OnTruncation,
+    ) -> EncodeOptions:
+        """Check the options of a call and fill in what the directory says."""
+        recipe = self.recipe
+        prefix = resolve_prompt(prompt, prompt_name, recipe.prompts, recipe.default_prompt_name)
+        default_tokens = default_batch_tokens(self.encoder.device)
+        normalized = recipe.normalized if normalize_embeddings is None else normalize_embeddings
+        return check_options(
+            EncodeOptions(
+                prompt=prefix,
+                num_prompt_tokens=self._count_prompt_tokens(prefix),
+                normalized=normalized,
+                dimension=resolve_dimension(truncate_dim, recipe.truncate_dim, self.dimension),
+                precision=precision,
+                batch_tokens=resolve_batch_tokens(batch_tokens, default_tokens),
+                on_truncation=on_truncation,
+            )
+        )
+
+    def _count_prompt_tokens(self, prompt: str) -> int:
+        """Count the tokens to leave out of the pooling: the prompt's, with what opens a text."""
+        if not prompt or self.recipe.include_prompt:
+            return 0
+        ids = self.tokenizer.encode(lower(prompt) if self.recipe.lowercase else prompt)
+        around = self.tokenizer.encode("")
+        closed = len(around) > 0 and ids[-1] == around[-1]
+        if self._max_seq_length is not None and len(ids) >= self._max_seq_length:
+            raise InputError(
+                f"the prompt has {len(ids)} tokens and leaves no room for a text: "
+                f"the limit is {self._max_seq_length}"
+            )
+        return len(ids) - int(closed)
+
+    def _warn_of_truncation(self, num_truncated: int, num_texts: int) -> None:
+        positions = self.encoder.spec.max_length
+        more = (
+            f"raise max_seq_length (the model can place {positions}) or "
+            if positions is None or (self._max_seq_length or 0) < positions
+            else ""
+        )
+        warnings.warn(
+            TruncationWarning(
+                f"{num_truncated} of {num_texts} texts were longer than {self._max_seq_length} "
+                f"tokens and lost their tails; {more}split them, or accept it with "
+                "on_truncation='ignore'",
+                num_truncated=num_truncated,
+            ),
+            stacklevel=3,
+        )
+
+    def _no_vectors(self, options: EncodeOptions) -> Array:
+        return quantize_vectors(np.zeros((0, options.dimension), np.float32), options.precision)

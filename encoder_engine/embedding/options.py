@@ -1,0 +1,78 @@
+"""What one call of ``encode`` asks for, checked before the first text is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from encoder_engine.embedding.precision import check_precision
+from encoder_engine.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from encoder_engine.embedding.precision import Precision
+
+OnTruncation = Literal["warn", "ignore", "error"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeOptions:
+    """Resolved options: ``prompt`` stands before every text; ``dimension`` counts features kept."""
+
+    prompt: str
+    num_prompt_tokens: int
+    normalized: bool
+    dimension: int
+    precision: Precision
+    batch_tokens: int
+    on_truncation: OnTruncation
+
+
+def resolve_prompt(
+    prompt: str | None, prompt_name: str | None, prompts: Mapping[str, str], default: str | None
+) -> str:
+    """Choose the text put before every text. Raises :class:`InputError` for an unknown name."""
+    if prompt is not None:
+        if prompt_name is not None:
+            raise InputError(
+                f"give prompt or prompt_name, not both (got {prompt!r} and {prompt_name!r})"
+            )
+        if not isinstance(prompt, str):
+            raise InputError(f"prompt must be a str, got {type(prompt).__name__}")
+        return prompt
+    name = default if prompt_name is None else prompt_name
+    if name is None:
+        return ""
+    if name not in prompts:
+        raise InputError(f"no prompt {name!r}; this model has {', '.join(prompts)}")
+    return prompts[name]
+
+
+def resolve_dimension(truncate_dim: int | None, stated: int | None, full: int) -> int:
+    """Choose how many leading features to keep: the call's, else the directory's, else all."""
+    wanted = stated if truncate_dim is None else truncate_dim
+    if wanted is None:
+        return full
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= full:
+        raise InputError(f"truncate_dim must lie in 1..{full}, the vectors' width, got {wanted!r}")
+    return wanted
+
+
+def resolve_batch_tokens(batch_tokens: int | None, default: int) -> int:
+    """Choose the token budget of a batch."""
+    if batch_tokens is None:
+        return default
+    if isinstance(batch_tokens, bool) or not isinstance(batch_tokens, int) or batch_tokens < 1:
+        raise InputError(f"batch_tokens must be a positive whole number, got {batch_tokens!r}")
+    return batch_tokens
+
+
+def check_options(options: EncodeOptions) -> EncodeOptions:
+    """Raise :class:`InputError` for a name nobody knows."""
+    check_precision(options.precision)
+    if options.on_truncation not in ("warn", "ignore", "error"):
+        raise InputError(
+            f"on_truncation must be 'warn', 'ignore' or 'error', got {options.on_truncation!r}"
+        )
+    return options

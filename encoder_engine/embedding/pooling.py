@@ -1,0 +1,62 @@
+"""From token vectors to text vectors: the pooling modes side by side, prompts left out if asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from encoder_engine import ops
+from encoder_engine.packing import Sequences
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from encoder_engine.ops.pooling import PoolingMode
+
+
+def pool(
+    hidden_TD: Tensor,
+    sequences: Sequences,
+    modes: tuple[PoolingMode, ...],
+    *,
+    num_prompt_tokens: int = 0,
+) -> Tensor:
+    """Pool each sequence by every mode and put the results side by side.
+
+    ``hidden_TD``: [T, D]. The first ``num_prompt_tokens`` rows of each sequence, which must have
+    more, are left out; ``weightedmean`` still counts the rest from where they stand, as
+    sentence-transformers does. Returns float32 [B, D * len(modes)].
+    """
+    hidden_TD = hidden_TD.float()
+    if num_prompt_tokens:
+        lengths = sequences.lengths - num_prompt_tokens
+        assert (lengths > 0).all(), "a sequence is nothing but its prompt"
+        kept = sequences.positions >= num_prompt_tokens
+        hidden_TD = hidden_TD[kept]
+        sequences = Sequences.from_lengths(lengths.tolist(), device=hidden_TD.device)
+    parts = [ops.pooling(hidden_TD, sequences, mode=mode) for mode in modes]
+    if num_prompt_tokens and "weightedmean" in modes:
+        mean_BD = ops.pooling(hidden_TD, sequences, mode="mean")
+        for index, mode in enumerate(modes):
+            if mode == "weightedmean":
+                parts[index] = _moved_weights(parts[index], mean_BD, sequences, num_prompt_tokens)
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+
+def _moved_weights(
+    weighted_BD: Tensor, mean_BD: Tensor, sequences: Sequences, shift: int
+) -> Tensor:
+    """Turn weights 1, 2, .. n of a weighted mean into 1 + shift, .. n + shift.
+
+    ``sum((i + shift) x_i) = S * weighted + shift * n * mean`` with ``S = n (n + 1) / 2``.
+    """
+    lengths = torch.from_numpy(sequences.lengths).to(mean_BD)[:, None]
+    total = lengths * (lengths + 1) / 2
+    moved = shift * lengths
+    return (weighted_BD * total + mean_BD * moved) / (total + moved)
+
+
+def normalize(vectors_BD: Tensor) -> Tensor:
+    """Divide each row by its Euclidean norm, at least 1e-12: ``F.normalize(vectors, dim=-1)``."""
+    return torch.nn.functional.normalize(vectors_BD, dim=-1)

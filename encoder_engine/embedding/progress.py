@@ -1,0 +1,24 @@
+"""The progress bar of ``Embedder.encode``."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@contextmanager
+def progress_bar(total: int | None, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    """Give a function that counts texts done, shown on standard error while it is a terminal."""
+    if not shown:
+        yield lambda _done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("Embedding"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("embed", total=total)
+        yield lambda done: progress.advance(task, done)

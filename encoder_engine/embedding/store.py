@@ -1,0 +1,207 @@
+"""Writing vectors to .npy or .parquet as they come, in constant memory, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+
+from encoder_engine.embedding.atomic import PendingFile, check_target
+from encoder_engine.embedding.parquet import import_pyarrow
+from encoder_engine.errors import OutputError, ReadError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from encoder_engine.embedding.rows import Identifier
+
+VECTOR_COLUMN = "embedding"
+# Room for any shape numpy can hold; a multiple of 64 keeps the data aligned, as the format asks.
+_NPY_HEADER_SIZE = 128
+_NPY_MAGIC = b"\x93NUMPY\x01\x00"
+_ROW_GROUP_ROWS = 65_536
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class _Writer(Protocol):
+    def append(self, vectors: Array, identifiers: Sequence[Identifier]) -> None: ...
+    def complete(self) -> None: ...
+    def release(self) -> None: ...
+
+
+class VectorStore:
+    """An output file being written; a context manager that publishes it on a clean exit.
+
+    ``path`` ends in ``.npy`` (rows in the order appended; ids, if ``id_column`` is given, one a
+    line in a file beside it, see :func:`ids_path`) or ``.parquet`` (the ids under ``id_column``,
+    vectors as fixed-size lists under ``embedding``). Raises :class:`OutputError` for an output that
+    exists (without ``overwrite``) or could not be completed: then nothing is left.
+    """
+
+    def __init__(
+        self, path: Path, *, id_column: str | None = None, overwrite: bool = False
+    ) -> None:
+        check_output(path, id_column=id_column, overwrite=overwrite)
+        self.num_rows = 0
+        self._path = path
+        self._writer: _Writer
+        # In the order in which they are published: where the vectors are, their ids are too.
+        if path.suffix == ".parquet":
+            self._files = [PendingFile(path, overwrite=overwrite)]
+            self._writer = _ParquetWriter(self._files[0], id_column)
+        elif id_column is None:
+            self._files = [PendingFile(path, overwrite=overwrite)]
+            self._writer = _NpyWriter(self._files[0], None)
+        else:
+            names = (ids_path(path), path)
+            self._files = [PendingFile(name, overwrite=overwrite) for name in names]
+            self._writer = _NpyWriter(self._files[1], self._files[0])
+
+    def append(self, vectors: Array, identifiers: Sequence[Identifier] = ()) -> None:
+        """Write rows [n, D], and their ids where an id column was named."""
+        try:
+            self._writer.append(vectors, identifiers)
+        except OSError as error:
+            raise self._failed(error) from error
+        self.num_rows += len(vectors)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self._publish()
+        finally:
+            self._writer.release()
+            for file in self._files:
+                file.discard()
+
+    def _publish(self) -> None:
+        if self.num_rows == 0:
+            raise OutputError(f"{self._path} would hold no rows; nothing is written")
+        try:
+            self._writer.complete()
+            for file in self._files:
+                file.publish()
+        except OutputError:
+            raise
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> OutputError:
+        return OutputError(
+            f"{self._path} could not be completed: {error.strerror or error}; nothing is left of it"
+        )
+
+
+def ids_path(path: Path) -> Path:
+    """Name the file of ids beside a .npy file: ``vectors.npy`` has ``vectors.ids.txt``."""
+    return path.with_suffix(".ids.txt")
+
+
+def check_output(path: Path, *, id_column: str | None, overwrite: bool) -> None:
+    """Raise before any work is done for an output that could not be written."""
+    if path.suffix not in (".npy", ".parquet"):
+        raise OutputError(f"{path} must end in .npy or .parquet")
+    check_target(path, overwrite=overwrite)
+    if path.suffix == ".parquet":
+        import_pyarrow(f"writing {path.name}")
+        if id_column == VECTOR_COLUMN:
+            raise OutputError(
+                f"the id column may not be called {VECTOR_COLUMN!r}, as the vectors are"
+            )
+    elif id_column is not None:
+        check_target(ids_path(path), overwrite=overwrite)
+
+
+class _NpyWriter:
+    """Appends to an array of yet unknown length: its header is written last, over a placeholder."""
+
+    def __init__(self, vectors: PendingFile, identifiers: PendingFile | None) -> None:
+        self._stream = vectors.stream
+        self._identifiers = None if identifiers is None else identifiers.stream
+        self._num_rows = 0
+        self._row: Array | None = None
+        self._stream.write(bytes(_NPY_HEADER_SIZE))
+
+    def append(self, vectors: Array, identifiers: Sequence[Identifier]) -> None:
+        if self._row is None and len(vectors):
+            self._row = vectors[0]
+        self._stream.write(np.ascontiguousarray(vectors).data)
+        self._num_rows += len(vectors)
+        if self._identifiers is not None:
+            self._identifiers.write("".join(f"{name}\n" for name in identifiers).encode())
+
+    def complete(self) -> None:
+        assert self._row is not None
+        description = {
+            "descr": np.lib.format.dtype_to_descr(self._row.dtype),
+            "fortran_order": False,
+            "shape": (self._num_rows, *self._row.shape),
+        }
+        size = _NPY_HEADER_SIZE - len(_NPY_MAGIC) - 2
+        text = repr(description).ljust(size - 1) + "\n"
+        assert len(text) == size
+        self._stream.seek(0)
+        self._stream.write(_NPY_MAGIC + size.to_bytes(2, "little") + text.encode("ascii"))
+
+    def release(self) -> None:
+        """Nothing is held beside the files."""
+
+
+class _ParquetWriter:
+    """Appends row groups; the type of the ids is settled by the first row."""
+
+    def __init__(self, file: PendingFile, id_column: str | None) -> None:
+        self._pyarrow = import_pyarrow("writing parquet")
+        self._stream = file.stream
+        self._id_column = id_column
+        self._id_type: type | None = None
+        self._writer: Any = None
+        self._num_rows = 0
+
+    def append(self, vectors: Array, identifiers: Sequence[Identifier]) -> None:
+        pyarrow = self._pyarrow
+        flat = pyarrow.array(np.ascontiguousarray(vectors).reshape(-1))
+        columns = {VECTOR_COLUMN: pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1])}
+        if self._id_column is not None:
+            self._check_id_types(identifiers)
+            columns = {self._id_column: pyarrow.array(identifiers), **columns}
+        table = pyarrow.table(columns)
+        if self._writer is None:
+            self._writer = pyarrow.parquet.ParquetWriter(self._stream, table.schema)
+        self._writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+        self._num_rows += len(vectors)
+
+    def _check_id_types(self, identifiers: Sequence[Identifier]) -> None:
+        for row, name in enumerate(identifiers, start=self._num_rows):
+            self._id_type = self._id_type or type(name)
+            if type(name) is not self._id_type:
+                raise ReadError(
+                    f"the ids begin as {self._id_type.__name__}, but row {row} has {name!r}; "
+                    "make them all texts or all whole numbers",
+                    row=row,
+                )
+            if isinstance(name, int) and not -(2**63) <= name < 2**63:
+                raise ReadError(
+                    f"the id of row {row} does not fit 64 bits; write ids as texts", row=row
+                )
+
+    def complete(self) -> None:
+        self._writer.close()
+
+    def release(self) -> None:
+        """Close pyarrow's writer while its file is still open, or it fails when collected."""
+        if self._writer is not None and self._writer.is_open:
+            with contextlib.suppress(OSError):
+                self._writer.close()

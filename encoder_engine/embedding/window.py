@@ -1,0 +1,164 @@
+"""Embedding a stream window by window: tokenize, batch by token budget, encode, pool, reorder."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from encoder_engine.embedding.batching import first_rows, plan_batches, take, windows
+from encoder_engine.embedding.pooling import normalize, pool
+from encoder_engine.embedding.precision import quantize_vectors
+from encoder_engine.embedding.texts import find_surrogate, lower
+from encoder_engine.errors import (
+    InputError,
+    NonFiniteVectorError,
+    SequenceLengthError,
+    TextError,
+)
+from encoder_engine.packing import PackedBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from encoder_engine.embedding.embedder import Embedder
+    from encoder_engine.embedding.options import EncodeOptions
+    from encoder_engine.text import Encoding
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EmbeddedWindow:
+    """Some consecutive texts, embedded.
+
+    ``vectors`` [n, D] in the order of the texts; ``first_row`` the index of the first in the
+    stream; ``truncated`` bool [n]; ``num_tokens`` computed; seconds of each stage.
+    """
+
+    vectors: np.ndarray[Any, np.dtype[Any]]
+    first_row: int
+    truncated: np.ndarray[Any, np.dtype[np.bool_]]
+    num_tokens: int
+    tokenize_seconds: float
+    encode_seconds: float
+
+    @property
+    def num_truncated(self) -> int:
+        """How many of the texts lost tokens."""
+        return int(self.truncated.sum())
+
+
+def embed_windows(
+    embedder: Embedder, texts: Iterator[str], options: EncodeOptions
+) -> Iterator[EmbeddedWindow]:
+    """Embed a stream of texts, holding one window of it at a time."""
+    first_row = 0
+    for window in windows(texts):
+        start = time.perf_counter()
+        encoding = _tokenize(embedder, window, first_row, options)
+        tokenized = time.perf_counter()
+        vectors = _embed(embedder, encoding, first_row, options)
+        yield EmbeddedWindow(
+            vectors=quantize_vectors(vectors, options.precision),
+            first_row=first_row,
+            truncated=np.asarray(encoding.truncated),
+            num_tokens=len(encoding.ids),
+            tokenize_seconds=tokenized - start,
+            encode_seconds=time.perf_counter() - tokenized,
+        )
+        first_row += len(window)
+
+
+def _tokenize(
+    embedder: Embedder, window: list[str], first_row: int, options: EncodeOptions
+) -> Encoding:
+    """Tokenize a window. Raises :class:`TextError` with the row in the whole stream."""
+    texts = [options.prompt + text for text in window] if options.prompt else window
+    if embedder.recipe.lowercase:
+        texts = [lower(text) for text in texts]
+    try:
+        encoding = embedder.tokenizer.encode_batch(
+            texts, max_length=embedder.max_seq_length, num_threads=torch.get_num_threads()
+        )
+    except TextError as error:
+        raise _located(error, window, first_row) from None
+    if options.on_truncation == "error" and encoding.num_truncated:
+        row = first_row + int(np.flatnonzero(encoding.truncated)[0])
+        raise SequenceLengthError(
+            f"text {row} is longer than {embedder.max_seq_length} tokens; split it, "
+            "raise max_seq_length, or allow the cut with on_truncation='warn'",
+            row=row,
+        )
+    empty = np.flatnonzero(np.diff(encoding.cu_seqlens) == 0)
+    if len(empty):
+        raise InputError(
+            f"text {first_row + int(empty[0])} has no token at all, so it has no vector; "
+            "this tokenizer adds no special tokens: leave empty texts out",
+            row=first_row + int(empty[0]),
+        )
+    return encoding
+
+
+def _located(error: TextError, window: list[str], first_row: int) -> TextError:
+    """Say the same of the text's row in the stream rather than in its window."""
+    if error.row is None:
+        return error
+    row = first_row + error.row
+    place = find_surrogate(window[error.row])
+    if place is None:
+        return TextError(f"text {row}: {error}", row=row)
+    return TextError(
+        f"text {row} holds a lone surrogate (U+{ord(window[error.row][place]):04X} at character "
+        f"{place}), which no UTF-8 encodes; drop it with text.encode('utf-8', 'ignore').decode()",
+        row=row,
+    )
+
+
+def _embed(
+    embedder: Embedder, encoding: Encoding, first_row: int, options: EncodeOptions
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    lengths = np.diff(encoding.cu_seqlens)
+    vectors = np.empty((len(lengths), options.dimension), dtype=np.float32)
+    for rows in plan_batches(lengths, options.batch_tokens):
+        vectors[rows] = _embed_batch(embedder, encoding, rows, options)
+    broken = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(broken):
+        hint = "" if embedder.encoder.dtype == torch.float32 else "; load it with dtype='float32'"
+        raise NonFiniteVectorError(
+            f"the vectors of {len(broken)} texts are NaN or infinite (rows "
+            f"{first_rows(broken + first_row)}): the model's numbers overflow or are damaged{hint}",
+            rows=[first_row + int(row) for row in broken],
+        )
+    return vectors
+
+
+@torch.inference_mode()
+def _embed_batch(
+    embedder: Embedder,
+    encoding: Encoding,
+    rows: np.ndarray[Any, np.dtype[np.intp]],
+    options: EncodeOptions,
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    ids, cu_seqlens = take(encoding.ids, encoding.cu_seqlens, rows)
+    types = None
+    if encoding.type_ids.any():
+        types, _ = take(encoding.type_ids, encoding.cu_seqlens, rows)
+    batch = PackedBatch.from_numpy(
+        input_ids=ids,
+        cu_seqlens=cu_seqlens,
+        token_type_ids=types,
+        device=embedder.encoder.device,
+    )
+    output = embedder.encoder(batch)
+    vectors = pool(
+        output.last_hidden_state,
+        batch.sequences,
+        embedder.recipe.pooling,
+        num_prompt_tokens=options.num_prompt_tokens,
+    )[:, : options.dimension]
+    if options.normalized:
+        vectors = normalize(vectors)
+    found: np.ndarray[Any, np.dtype[np.float32]] = vectors.cpu().numpy()
+    return found
