@@ -1,0 +1,82 @@
+"""The command ``encoder-engine``: one file per verb; exit code 0 done, 1 failed, 2 usage."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+from typing import TYPE_CHECKING
+
+import click
+
+import encoder_engine
+from encoder_engine.cli.common import debug_option, debug_wanted
+from encoder_engine.cli.doctor import doctor
+from encoder_engine.cli.embed import embed
+from encoder_engine.cli.tokenize import tokenize
+from encoder_engine.errors import EncoderEngineError, EncoderEngineWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TextIO
+
+__all__ = ["main"]
+
+DONE, FAILED, USAGE = 0, 1, 2
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(encoder_engine.__version__, message="%(prog)s %(version)s")
+@debug_option
+def cli() -> None:
+    """Run text encoders: tokenize and embed texts, and see what this machine can do."""
+
+
+for _verb in (doctor, embed, tokenize):
+    cli.add_command(_verb)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    A failure is one line on standard error, with a traceback only under ``--debug``.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", EncoderEngineWarning)
+        warnings.showwarning = _show_warning
+        try:
+            code = cli.main(arguments, prog_name="encoder-engine", standalone_mode=False)
+        except click.ClickException as error:
+            error.show()
+            return USAGE if isinstance(error, click.UsageError) else FAILED
+        except (click.Abort, KeyboardInterrupt):
+            return _fail("stopped; nothing half-written is left")
+        except BrokenPipeError:
+            # The reader of our output, such as head, has seen enough. Spare it the shutdown flush.
+            sys.stderr.close()
+            return FAILED
+        except EncoderEngineError as error:
+            return _fail(str(error))
+        except Exception as error:  # the last line of defence
+            return _fail(f"unexpected {type(error).__name__}: {error} (see it with --debug)")
+    return code if isinstance(code, int) else DONE
+
+
+def _fail(reason: str) -> int:
+    if debug_wanted():
+        traceback.print_exc()
+    click.echo(f"error: {' '.join(reason.split())}", err=True)
+    return FAILED
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    del filename, lineno, file, line
+    name = "" if issubclass(category, EncoderEngineWarning) else f"{category.__name__}: "
+    click.echo(f"warning: {name}{message}", err=True)

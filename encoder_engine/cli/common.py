@@ -1,0 +1,67 @@
+"""What several verbs share: the debug switch, number formats, machine-readable output."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Command = TypeVar("Command", bound="Callable[..., Any]")
+
+_debug = False
+
+
+def debug_option(command: Command) -> Command:
+    """Add ``--debug``, before or after the verb alike."""
+    option = click.option(
+        "--debug",
+        is_flag=True,
+        expose_value=False,
+        callback=_set_debug,
+        help="Show the traceback of a failure.",
+    )
+    return option(command)
+
+
+def _set_debug(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    global _debug  # one process, one command line
+    _debug = value or (_debug and context.parent is not None)
+
+
+def debug_wanted() -> bool:
+    """Say whether ``--debug`` was given on the present command line."""
+    return _debug
+
+
+def print_json(value: object) -> None:
+    """Write one line of JSON to standard output."""
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def print_facts(title: str, facts: Mapping[str, object]) -> None:
+    """Print a heading and aligned lines of name and value, wrapped by nobody."""
+    click.secho(title, bold=True)
+    width = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        first, *more = str(value).split("\n")
+        click.echo(f"  {name:<{width}}  {first}")
+        for line in more:
+            click.echo(f"  {'':<{width}}  {line}")
+
+
+def count(number: float) -> str:
+    """Write a whole number with separators: 12,345."""
+    return f"{number:,.0f}"
+
+
+def binary_size(num_bytes: float) -> str:
+    """Write a size with a binary unit: 15.6 GiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if num_bytes < 1024:
+            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1024
+    return f"{num_bytes:.1f} TiB"

@@ -1,0 +1,125 @@
+"""``encoder-engine doctor``: what this machine is, what would run on it and why, what to mend."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from encoder_engine.cli.common import binary_size, debug_option, print_facts, print_json
+
+
+@click.command()
+@click.option("--model", "-m", help="Also check this model directory, down to a first vector.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one line of JSON.")
+@debug_option
+def doctor(model: str | None, *, as_json: bool) -> int:
+    """Report machine, versions, chosen implementations and extras, with the mend of each finding.
+
+    The exit code is 1 where something does not work.
+    """
+    report = build_report(model)
+    if as_json:
+        print_json(report)
+    else:
+        _print_report(report)
+    return int(any(finding["level"] == "problem" for finding in report["findings"]))
+
+
+def build_report(model: str | None) -> dict[str, Any]:
+    """Gather all facts and what follows from them."""
+    from encoder_engine.cli.findings import installation_findings, machine_findings
+    from encoder_engine.cli.machine import extra_facts, machine_facts, version_facts
+    from encoder_engine.cli.model_check import check_model
+    from encoder_engine.text import native_instruction_set
+
+    machine, versions, extras = machine_facts(), version_facts(), extra_facts()
+    native = native_instruction_set()
+    findings = machine_findings(machine, versions) + installation_findings(native, extras)
+    report: dict[str, Any] = {
+        "machine": machine,
+        "versions": versions,
+        "native_extension": {"present": native is not None, "instruction_set": native},
+        "operations": _operations("cuda" if machine["gpus"] else "cpu"),
+        "extras": extras,
+    }
+    if model is not None:
+        report["model"], more = check_model(model)
+        findings += more
+    report["findings"] = [asdict(finding) for finding in findings]
+    return report
+
+
+def _operations(device: str) -> dict[str, Any]:
+    """Say for each operation what would run on this device in float32, and why not the others."""
+    from encoder_engine import ops
+
+    chosen = {}
+    for name in ops.operations():
+        explanation = ops.explain(name, device=device, dtype="float32")
+        able = [implementation for implementation, refusal in explanation if refusal is None]
+        chosen[name] = {
+            "device": device,
+            "chosen": able[0] if able else None,
+            "others": {
+                implementation: refusal or f"could, but {able[0]} comes first"
+                for implementation, refusal in explanation
+                if not able or implementation != able[0]
+            },
+        }
+    return chosen
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    sections = {
+        "Machine": _machine_lines(report["machine"], report["native_extension"]),
+        "Versions": {name: found or "not installed" for name, found in report["versions"].items()},
+        "Operations": {name: _operation(facts) for name, facts in report["operations"].items()},
+        "Extras": {name: _extra(libraries) for name, libraries in report["extras"].items()},
+    }
+    if "model" in report:
+        sections["Model"] = {name: _plain(value) for name, value in report["model"].items()}
+    for title, facts in sections.items():
+        print_facts(title, facts)
+        click.echo()
+    click.secho("Findings", bold=True)
+    if not report["findings"]:
+        click.echo("  nothing to mend")
+    for finding in report["findings"]:
+        click.echo(f"  {finding['level']}: {finding['what']}\n    -> {finding['mend']}")
+
+
+def _machine_lines(machine: dict[str, Any], native: dict[str, Any]) -> dict[str, str]:
+    cores = f"{machine['usable_cores']} usable of {machine['cores']}"
+    if machine["cpu_quota_cores"] is not None:
+        cores += f", quota {machine['cpu_quota_cores']:g}"
+    gpus = [
+        f"{gpu['name']} ({gpu['compute_capability']}, {binary_size(gpu['memory_bytes'])})"
+        for gpu in machine["gpus"]
+    ]
+    memory, sets = machine["memory_bytes"], machine["instruction_sets"]
+    return {
+        "system": machine["system"],
+        "cpu": machine["cpu"],
+        "instruction sets": "unknown" if sets is None else ", ".join(sets) or "none known",
+        "cores": cores,
+        "memory": "unknown" if memory is None else binary_size(memory),
+        "gpu": "; ".join(gpus) or "none",
+        "native extension": f"runs {native['instruction_set']}" if native["present"] else "missing",
+    }
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        return "\n".join(f"{name}: {part}" for name, part in value.items()) or "none"
+    return str(value)
+
+
+def _operation(facts: dict[str, Any]) -> str:
+    others = "".join(f"\n  not {name}: {reason}" for name, reason in facts["others"].items())
+    return f"{facts['chosen'] or 'nothing can run it'} on {facts['device']}{others}"
+
+
+def _extra(libraries: dict[str, str | None]) -> str:
+    return ", ".join(f"{name} {version or 'missing'}" for name, version in libraries.items())

@@ -1,0 +1,95 @@
+"""What follows from the facts: things to mend, each with what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Level = Literal["problem", "advice", "note"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A sentence and its mend: a problem does not work, advice is about speed, a note optional."""
+
+    level: Level
+    what: str
+    mend: str
+
+
+def machine_findings(machine: dict[str, Any], versions: dict[str, str | None]) -> list[Finding]:
+    """Judge the processor, its share, and the GPU."""
+    import torch
+
+    found = []
+    usable = machine["usable_cores"] or 1
+    quota = machine["cpu_quota_cores"]
+    threads = torch.get_num_threads()
+    if quota is not None and quota < threads:
+        found.append(
+            Finding(
+                level="advice",
+                what=f"{threads} threads share {quota:g} cores, by the container's quota",
+                mend=f"give --threads {max(1, int(quota))}, or set OMP_NUM_THREADS",
+            )
+        )
+    elif threads > usable:
+        found.append(
+            Finding(
+                level="advice",
+                what=f"{threads} threads share {usable} cores",
+                mend=f"give --threads {usable}, or set OMP_NUM_THREADS",
+            )
+        )
+    sets = machine["instruction_sets"]
+    if sets is not None and "avx2" not in sets and "asimd" not in sets:
+        found.append(
+            Finding(
+                level="advice",
+                what="the processor shows no AVX2; CPU kernels run in their plain form",
+                mend="use a machine with AVX2, or check what the virtual machine passes through",
+            )
+        )
+    if machine["nvidia_driver"] and not machine["gpus"]:
+        found.append(
+            Finding(
+                level="advice",
+                what=f"there is an NVIDIA driver, but torch {versions['torch']} sees no GPU",
+                mend="install a CUDA build of torch (https://pytorch.org), or check the driver",
+            )
+        )
+    if machine["gpus"] and versions["triton"] is None:
+        found.append(
+            Finding(
+                level="advice",
+                what="triton is missing, so no GPU kernel of the engine can run",
+                mend="pip install triton",
+            )
+        )
+    return found
+
+
+def installation_findings(
+    native: str | None, extras: dict[str, dict[str, str | None]]
+) -> list[Finding]:
+    """Judge the native extension and the optional extras."""
+    found = []
+    if native is None:
+        found.append(
+            Finding(
+                level="problem",
+                what="the native extension is missing; there is no tokenizer without it",
+                mend="pip install . in the checkout, or python setup.py build_ext --inplace",
+            )
+        )
+    for extra, libraries in extras.items():
+        missing = [name for name, version in libraries.items() if version is None]
+        if missing:
+            found.append(
+                Finding(
+                    level="note",
+                    what=f"the optional extra {extra} lacks {', '.join(missing)}",
+                    mend=f"if you need it: pip install 'encoder-engine[{extra}]'",
+                )
+            )
+    return found

@@ -1,0 +1,110 @@
+"""Checking a model directory file by file, down to a first vector, for ``doctor --model``."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.cli.common import binary_size
+from encoder_engine.cli.findings import Finding
+from encoder_engine.errors import EncoderEngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from encoder_engine.embedding import Embedder
+
+_PROBE = "The quick brown fox jumps over the lazy dog."
+_MEND = "fetch the directory again, whole; --debug shows where it failed"
+
+
+def check_model(name: str) -> tuple[dict[str, Any], list[Finding]]:
+    """Load a model as ``embed`` would and describe it; a failure becomes a finding."""
+    from encoder_engine.embedding import Embedder
+    from encoder_engine.models.checkpoint import resolve_directory
+
+    facts: dict[str, Any] = {"name": name}
+    try:
+        directory = resolve_directory(name)
+        facts["directory"] = str(directory)
+        facts["files"] = _files(directory)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            embedder = Embedder.from_pretrained(directory)
+        facts.update(_describe(embedder))
+        facts["first_vector"] = _first_vector(embedder)
+    except EncoderEngineError as error:
+        what = f"the model does not work: {' '.join(str(error).split())}"
+        return facts, [Finding(level="problem", what=what, mend=_MEND)]
+    return facts, [*_warnings(caught), *_judge(embedder, directory)]
+
+
+def _files(directory: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(directory)): binary_size(path.stat().st_size)
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and not path.relative_to(directory).parts[0].startswith(".")
+    }
+
+
+def _describe(embedder: Embedder) -> dict[str, Any]:
+    spec, recipe = embedder.encoder.spec, embedder.recipe
+    known, table = embedder.tokenizer.vocab_size, spec.embedding.vocab_size
+    return {
+        "family": spec.model_type,
+        "blocks": len(spec.blocks),
+        "width": spec.width,
+        "dimension": embedder.dimension,
+        "parameters": sum(p.numel() for p in embedder.encoder.parameters()),
+        "dtype": str(embedder.encoder.dtype).removeprefix("torch."),
+        "pooling": ", ".join(recipe.pooling),
+        "normalized": recipe.normalized,
+        "prompts": {name: prompt for name, prompt in recipe.prompts.items() if prompt},
+        "vocabulary": f"tokenizer {known}, model {table}",
+        "truncation": f"at {embedder.max_seq_length} tokens; the model can place {spec.max_length}",
+    }
+
+
+def _first_vector(embedder: Embedder) -> str:
+    vector = embedder.encode(_PROBE, prompt="")
+    norm = float((vector.astype("float64") ** 2).sum() ** 0.5)
+    return f"{len(vector)} features, length {norm:.6f}"
+
+
+def _warnings(caught: Sequence[warnings.WarningMessage]) -> list[Finding]:
+    return [
+        Finding(level="advice", what=str(w.message), mend="see the documentation of the warning")
+        for w in caught
+    ]
+
+
+def _judge(embedder: Embedder, directory: Path) -> list[Finding]:
+    found = []
+    known, table = embedder.tokenizer.vocab_size, embedder.encoder.spec.embedding.vocab_size
+    if known < 0.9 * table:
+        found.append(
+            Finding(
+                level="advice",
+                what=f"the tokenizer knows {known} tokens, the model has vectors for {table}",
+                mend="make sure that the tokenizer files are this model's",
+            )
+        )
+    probe = embedder.tokenizer.encode(_PROBE)
+    if len(set(probe.tolist())) <= 3:
+        found.append(
+            Finding(
+                level="problem",
+                what="an English sentence becomes the same token over and over",
+                mend="the vocabulary is not this model's, or damaged; fetch it again",
+            )
+        )
+    if not (embedder.recipe.encoder_directory / "SHA256SUMS").is_file():
+        found.append(
+            Finding(
+                level="note",
+                what=f"{directory} records no checksums, so silent damage would go unseen",
+                mend="when you trust its files: sha256sum *.safetensors *.json *.txt > SHA256SUMS",
+            )
+        )
+    return found
