@@ -1,0 +1,42 @@
+# Everything there is to remember: run, test, lint, bench, gpu, docs. Each sets itself up.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+BUILD_INPUTS := pyproject.toml setup.py constraints.txt CMakeLists.txt $(shell find csrc -name '*.cpp' -o -name '*.h')
+
+.PHONY: run test lint bench gpu docs clean
+
+run: $(VENV)/.installed-run      ## embed the example corpus with real weights and search it
+	$(BIN)/python examples/run.py
+
+test: $(VENV)/.installed-dev     ## the whole test suite, with coverage
+	$(BIN)/python -m pytest --cov --cov-report=term
+
+lint: $(VENV)/.installed-dev     ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy encoder_engine kernels tests benchmarks examples docs setup.py
+
+bench: $(VENV)/.installed-dev    ## measure against the peers, side by side
+	$(BIN)/python -m benchmarks run
+
+gpu:                             ## GPU tests, then the benchmark table; uses $(PYTHON) as it is
+	$(PYTHON) -m benchmarks.gpu
+
+docs: $(VENV)/.installed-dev     ## write docs/api.md from the docstrings
+	$(BIN)/python docs/make_api.py
+
+clean:
+	rm -rf build dist *.egg-info encoder_engine/_native*.so .coverage .pytest_cache .mypy_cache .ruff_cache
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-run: $(BIN)/python $(BUILD_INPUTS)
+	$(INSTALL) -e '.[minilm]'
+	touch $@
+
+$(VENV)/.installed-dev: $(BIN)/python $(BUILD_INPUTS)
+	$(INSTALL) -e '.[dev]'
+	touch $@ $(VENV)/.installed-run

@@ -1,0 +1,41 @@
+"""A family of models is data: no class, no function, no branch, and registered by being there."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+import pytest
+
+from encoder_engine.models import all_families
+from tests.architecture.sources import module_name, sources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILES = [path for path in sources("encoder_engine/models/families") if path.stem != "__init__"]
+ALLOWED = (ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom)
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_a_family_file_holds_data_only(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree)
+    for statement in tree.body[1:]:
+        assert isinstance(statement, ALLOWED), f"line {statement.lineno} is not data"
+    assert not any(isinstance(node, (ast.IfExp, ast.Lambda)) for node in ast.walk(tree))
+
+
+def test_every_file_is_a_registered_family() -> None:
+    assert len(all_families()) == len(FILES)
+    assert {path.stem for path in FILES} == {name.replace("-", "_") for name in all_families()}
+
+
+def test_no_family_is_named_outside_the_families() -> None:
+    names = set(all_families())
+    for path in sources("encoder_engine/models", "encoder_engine/ops", "kernels"):
+        if "families" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and node.value in names:
+                pytest.fail(f"{module_name(path)} line {node.lineno} names {node.value}")
