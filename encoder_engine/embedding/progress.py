@@ -18,7 +18,11 @@ def progress_bar(total: int | None, *, shown: bool) -> Iterator[Callable[[int], 
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _done: None
+        return
     columns = (TextColumn("Embedding"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with Progress(*columns, console=console) as progress:
         task = progress.add_task("embed", total=total)
         yield lambda done: progress.advance(task, done)

@@ -1,0 +1,28 @@
+"""Fixtures of the embedding tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from encoder_engine.embedding import Embedder
+from tests.embedding.tiny_model import write_sentence_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def tiny_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sentence-transformers directory; read only."""
+    return write_sentence_directory(
+        tmp_path_factory.mktemp("tiny"),
+        settings={"prompts": {"query": "query: "}, "default_prompt_name": None},
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_directory: Path) -> Embedder:
+    """The tiny directory's embedder; nobody changes it."""
+    return Embedder.from_pretrained(tiny_directory, device="cpu")

@@ -1,0 +1,103 @@
+"""Pooling with prompts left out, and vectors in fewer bits, against sentence-transformers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from encoder_engine.embedding import Embedder, quantize_vectors
+from encoder_engine.embedding.pooling import pool
+from encoder_engine.errors import InputError, ShapeError
+from encoder_engine.ops.pooling import POOLING_MODES
+from encoder_engine.packing import Sequences
+from tests.embedding.tiny_model import WIDTH, write_sentence_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LENGTHS = (4, 1 + 2, 9)
+
+
+def _vectors(num_rows: int = 300) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.random.default_rng(0).standard_normal((num_rows, 20)).astype(np.float32)
+
+
+@pytest.mark.parametrize("num_prompt_tokens", [0, 2])
+@pytest.mark.parametrize("mode", POOLING_MODES)
+def test_prompts_are_left_out_as_sentence_transformers_does(
+    mode: Any, num_prompt_tokens: int
+) -> None:
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    generator = torch.Generator().manual_seed(0)
+    sequences = Sequences.from_lengths(LENGTHS)
+    hidden_TD = torch.randn(sum(LENGTHS), 5, generator=generator)
+    mask = torch.arange(max(LENGTHS))[None] < torch.tensor(LENGTHS)[:, None]
+    padded = torch.zeros(*mask.shape, 5)
+    padded[mask] = hidden_TD
+    theirs = modules.Pooling(5, mode, include_prompt=False)(
+        {
+            "token_embeddings": padded,
+            "attention_mask": mask.long(),
+            "prompt_length": num_prompt_tokens,
+        }
+    )["sentence_embedding"]
+    ours = pool(hidden_TD, sequences, (mode,), num_prompt_tokens=num_prompt_tokens)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_modes_that_share_a_prompt_keep_their_order() -> None:
+    sequences = Sequences.from_lengths(LENGTHS)
+    hidden_TD = torch.randn(sum(LENGTHS), 5, generator=torch.Generator().manual_seed(0))
+    together = pool(hidden_TD, sequences, ("weightedmean", "max"), num_prompt_tokens=1)
+    alone = [pool(hidden_TD, sequences, (m,), num_prompt_tokens=1) for m in ("weightedmean", "max")]
+    torch.testing.assert_close(together, torch.cat(alone, dim=1), rtol=0, atol=0)
+
+
+def test_a_prompt_that_fills_the_whole_limit_is_refused(tmp_path: Path) -> None:
+    pooling = {"embedding_dimension": WIDTH, "pooling_mode": "mean", "include_prompt": False}
+    embedder = Embedder.from_pretrained(write_sentence_directory(tmp_path, pooling=pooling))
+    with pytest.raises(InputError, match="no room"):
+        embedder.encode(["a"], prompt="long " * 20)
+    changed = embedder.encode(["a row"], prompt="query: ")
+    assert not np.array_equal(changed, embedder.encode(["query: a row"]))
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8", "uint8", "binary", "ubinary"])
+def test_fewer_bits_are_the_bits_of_sentence_transformers(precision: Any) -> None:
+    theirs = pytest.importorskip("sentence_transformers.util.quantization")
+    vectors = _vectors()
+    ranges = np.stack([vectors[:200].min(0), vectors[:200].max(0)])
+    needed = ranges if precision in ("int8", "uint8") else None
+    found = quantize_vectors(vectors, precision, ranges=needed)
+    expected = theirs.quantize_embeddings(vectors, precision, ranges=needed)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_an_embedder_packs_bits_itself(tmp_path: Path) -> None:
+    embedder = Embedder.from_pretrained(write_sentence_directory(tmp_path))
+    texts = ["the text", "a row", ""]
+    full = embedder.encode(texts)
+    for precision in ("binary", "ubinary"):
+        found = embedder.encode(texts, precision=precision)
+        np.testing.assert_array_equal(found, quantize_vectors(full, precision))
+    assert embedder.encode(texts[0], precision="ubinary", output="torch").dtype == torch.uint8
+
+
+def test_quantizing_without_what_it_needs_is_refused() -> None:
+    with pytest.raises(InputError, match="ranges"):
+        quantize_vectors(_vectors(), "int8")
+    with pytest.raises(ShapeError, match="20"):
+        quantize_vectors(_vectors(), "uint8", ranges=np.zeros((2, 3)))
+    precision: Any = "int4"
+    with pytest.raises(InputError, match="int4"):
+        quantize_vectors(_vectors(), precision)
+
+
+def test_a_feature_that_never_changes_quantizes_to_one_level() -> None:
+    vectors = np.ones((3, 2), np.float32)
+    ranges = np.ones((2, 2), np.float32)
+    np.testing.assert_array_equal(quantize_vectors(vectors, "uint8", ranges=ranges), 0)

@@ -1,0 +1,99 @@
+"""A small model directory with random weights, made in milliseconds, for tests of all around it."""
+
+from __future__ import annotations
+
+import json
+import string
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from encoder_engine.models import (
+    AttentionSpec,
+    BlockSpec,
+    EmbeddingSpec,
+    Encoder,
+    EncoderSpec,
+    FeedForwardSpec,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WIDTH = 16
+POSITIONS = 32
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+WORDS = ("query", "passage", "the", "text", "row", "long", "words")
+PIECES = [*string.ascii_lowercase, *string.digits, *string.punctuation]
+VOCABULARY = (
+    *SPECIAL_TOKENS,
+    *WORDS,
+    *PIECES,
+    *(f"##{piece}" for piece in string.ascii_lowercase + string.digits),
+)
+
+
+def write_transformers_directory(folder: Path) -> Path:
+    """Write config.json, weights and vocabulary: a plain transformers directory."""
+    block = BlockSpec(
+        attention=AttentionSpec(num_heads=2, head_dim=WIDTH // 2),
+        feed_forward=FeedForwardSpec(width=2 * WIDTH),
+    )
+    spec = EncoderSpec(
+        model_type="bert",
+        width=WIDTH,
+        embedding=EmbeddingSpec(
+            vocab_size=len(VOCABULARY),
+            width=WIDTH,
+            num_positions=POSITIONS,
+            num_segments=2,
+            padding_id=0,
+        ),
+        blocks=(block, block),
+        pooler=True,
+        initializer_range=0.5,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        Encoder(spec).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY), "utf-8")
+    write_json(folder / "tokenizer_config.json", {"do_lower_case": True, "model_max_length": 24})
+    return folder
+
+
+def write_sentence_directory(
+    folder: Path,
+    *,
+    pooling: dict[str, Any] | None = None,
+    transformer: dict[str, Any] | None = None,
+    settings: dict[str, Any] | None = None,
+    normalized: bool = True,
+) -> Path:
+    """Write a sentence-transformers directory in the older dialect around the tiny model."""
+    write_transformers_directory(folder)
+    kinds = ["Transformer", "Pooling", "Normalize"][: 3 if normalized else 2]
+    modules = [
+        {
+            "idx": index,
+            "name": str(index),
+            "path": "" if index == 0 else f"{index}_{kind}",
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for index, kind in enumerate(kinds)
+    ]
+    write_json(folder / "modules.json", modules)
+    default = {"word_embedding_dimension": WIDTH, "pooling_mode_mean_tokens": True}
+    write_json(folder / "1_Pooling" / "config.json", default if pooling is None else pooling)
+    write_json(
+        folder / "sentence_bert_config.json",
+        {"max_seq_length": 16, "do_lower_case": False} if transformer is None else transformer,
+    )
+    if settings is not None:
+        write_json(folder / "config_sentence_transformers.json", settings)
+    return folder
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a JSON file, making its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value), encoding="utf-8")
