@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,10 @@ class CMakeBuild(build_ext):
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
         ]
+        ninja = shutil.which("ninja")
+        if ninja:
+            # Named each time: an isolated build's ninja is gone by the next one.
+            configure += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
         target = ext.name.rpartition(".")[2]
         subprocess.run(configure, check=True)
         subprocess.run(

@@ -1,0 +1,96 @@
+"""What the README tells a reader to type works as typed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return [text for kind, text in BLOCKS if kind == language]
+
+
+@pytest.fixture
+def environment(minilm: Path) -> dict[str, str]:
+    """Let ``python`` and ``encoder-engine`` be this environment's."""
+    assert minilm.is_dir()
+    command = Path(sys.executable).parent / "encoder-engine"
+    if not command.exists():
+        pytest.skip("the package is not installed here, so there is no encoder-engine command")
+    return os.environ | {"PATH": f"{command.parent}:{os.environ['PATH']}"}
+
+
+def test_python_blocks_run_one_after_the_other(environment: dict[str, str], tmp_path: Path) -> None:
+    script = "\n".join(blocks("python"))
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "(3, 384)" in ran.stdout
+    assert (tmp_path / "my-encoder" / "model.safetensors").is_file()
+
+
+def test_command_line_blocks_run(environment: dict[str, str], tmp_path: Path) -> None:
+    (script,) = [text for text in blocks("sh") if "encoder-engine" in text]
+    ran = subprocess.run(
+        ["bash", "-euc", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr + ran.stdout
+    assert (tmp_path / "vectors.npy").is_file()
+    assert "mat" in ran.stdout
+
+
+def test_every_make_target_exists() -> None:
+    told = set(re.findall(r"\bmake (\w+)", README + (ROOT / ".ci" / "run").read_text()))
+    targets = set(re.findall(r"^(\w+):", MAKEFILE, re.MULTILINE))
+    assert {"run", "test", "lint", "bench", "gpu", "docs"} <= told <= targets
+
+
+def test_ci_calls_the_readmes_test_command_in_a_new_environment() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "mktemp" in script
+    assert re.search(r"^make test VENV=", script, re.MULTILINE)
+
+
+def test_every_link_leads_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+def test_every_set_up_command_uses_the_constraints() -> None:
+    assert MAKEFILE.count("pip install") == MAKEFILE.count(
+        "pip install --disable-pip-version-check -c constraints.txt"
+    )
+
+
+def test_the_api_page_is_current() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", "import make_api; print(make_api.render(), end='')"],
+        cwd=ROOT / "docs",
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert ran.stdout == (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), "run make docs"
