@@ -1,0 +1,25 @@
+// The encoder_engine._native module: chooses the instruction set and registers each part.
+#include <pybind11/pybind11.h>
+
+#include <cstdlib>
+
+#include "bindings/text.h"
+#include "common/cpu_features.h"
+
+namespace py = pybind11;
+namespace ee = encoder_engine;
+
+PYBIND11_MODULE(_native, module) {
+    const std::string refused = ee::choose_instruction_set(std::getenv("ENCODER_ENGINE_ISA"));
+    if (!refused.empty()) throw py::import_error(refused);
+    module.def("instruction_set",
+               [] { return ee::instruction_set_name(ee::chosen_instruction_set()); });
+    module.def("supported_instruction_sets", [] {
+        py::list names;
+        for (const ee::instruction_set level : ee::supported_instruction_sets()) {
+            names.append(ee::instruction_set_name(level));
+        }
+        return py::tuple(names);
+    });
+    ee::bind_text(module);
+}

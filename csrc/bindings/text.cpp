@@ -1,0 +1,255 @@
+// Python classes of the tokenizer: texts in, packed numpy arrays out, the GIL released between.
+#include "bindings/text.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bindings/errors.h"
+#include "text/encode_batch.h"
+#include "text/normalize_text.h"
+#include "text/wordpiece_encoder.h"
+
+namespace py = pybind11;
+
+namespace encoder_engine {
+namespace {
+
+using int_array = py::array_t<int32_t>;
+using added_tuple = std::tuple<std::u32string, int32_t, bool, bool, bool, bool>;
+using piece_tuple = std::tuple<int, std::vector<int32_t>>;
+
+// Owns references to the texts while threads read them without the GIL.
+class text_list {
+public:
+    text_list(const py::object& texts, const char* what)
+        : items_(py::reinterpret_steal<py::tuple>(PySequence_Tuple(texts.ptr()))), what_(what) {
+        if (!items_) throw py::error_already_set();
+        views_.reserve(items_.size());
+        for (size_t i = 0; i < items_.size(); ++i) {
+            PyObject* item = PyTuple_GET_ITEM(items_.ptr(), static_cast<Py_ssize_t>(i));
+            if (!PyUnicode_Check(item)) raise_not_text(item, static_cast<int64_t>(i), what);
+            views_.push_back(view_of(item));
+        }
+    }
+    const text_view* views() const { return views_.data(); }
+    int64_t size() const { return static_cast<int64_t>(views_.size()); }
+    [[noreturn]] void raise(const status& failed) const {
+        const py::handle text = failed.row >= 0 ? PyTuple_GET_ITEM(items_.ptr(), failed.row) : nullptr;
+        raise_status(failed, text, what_);
+    }
+
+private:
+    py::tuple items_;
+    const char* what_;
+    std::vector<text_view> views_;
+};
+
+// Copies each chunk's share of one buffer to its place in the whole.
+template <typename Buffer>
+void gather(const batch_output& out, int64_t per, const Buffer& buffer_of, bool by_row,
+            int32_t* to) {
+    for (const batch_chunk& chunk : out.chunks) {
+        const int64_t first = by_row ? chunk.first_row : chunk.first_token;
+        const int64_t count = by_row ? chunk.num_rows : chunk.num_tokens;
+        if (count == 0) continue;
+        const pod_vector<int32_t>& from = buffer_of(*out.workers[static_cast<size_t>(chunk.worker)]);
+        std::memcpy(to, from.data() + first * per, static_cast<size_t>(count * per) * sizeof *to);
+        to += count * per;
+    }
+}
+
+int_array row_starts(const batch_output& out) {
+    int_array starts(out.num_rows + 1);
+    int32_t* at = starts.mutable_data();
+    *at = 0;
+    gather(out, 1, [](const batch_worker& w) -> auto& { return w.row_lengths; }, true, at + 1);
+    for (int64_t i = 1; i <= out.num_rows; ++i) at[i] += at[i - 1];
+    return starts;
+}
+
+struct batch_lease {
+    const batch_encoder& batch;
+    batch_output out;
+    explicit batch_lease(const batch_encoder& owner) : batch(owner) {}
+    batch_lease(const batch_lease&) = delete;
+    batch_lease& operator=(const batch_lease&) = delete;
+    ~batch_lease() { batch.recycle(out); }
+};
+
+py::tuple result_arrays(const batch_output& out, bool paired, const encode_options& options) {
+    int_array ids(out.num_tokens);
+    int_array starts = row_starts(out);
+    py::object first_lengths = py::none(), spans = py::none(), words = py::none();
+    py::object samples = py::none();
+    if (paired) {
+        int_array array(out.num_rows);
+        gather(out, 1, [](const batch_worker& w) -> auto& { return w.first_lengths; }, true,
+               array.mutable_data());
+        first_lengths = std::move(array);
+    }
+    if (options.overflow) {
+        int_array array(out.num_rows);
+        gather(out, 1, [](const batch_worker& w) -> auto& { return w.samples; }, true,
+               array.mutable_data());
+        samples = std::move(array);
+    }
+    if (options.with_spans) {
+        int_array span_array({static_cast<py::ssize_t>(out.num_tokens), py::ssize_t{2}});
+        int_array word_array(out.num_tokens);
+        gather(out, 2, [](const batch_worker& w) -> auto& { return w.out.spans; }, false,
+               span_array.mutable_data());
+        gather(out, 1, [](const batch_worker& w) -> auto& { return w.out.words; }, false,
+               word_array.mutable_data());
+        spans = std::move(span_array);
+        words = std::move(word_array);
+    }
+    int32_t* to = ids.mutable_data();
+    {
+        const py::gil_scoped_release unlocked;
+        gather(out, 1, [](const batch_worker& w) -> auto& { return w.out.ids; }, false, to);
+    }
+    py::array_t<bool> truncated(out.truncated.size());
+    std::copy_n(out.truncated.data(), out.truncated.size(), truncated.mutable_data());
+    return py::make_tuple(ids, starts, first_lengths, spans, words, samples, truncated);
+}
+
+py::tuple encode_batch(const batch_encoder& self, const py::object& texts, const py::object& pairs,
+                       bool add_special_tokens, int strategy, int64_t max_length, int64_t stride,
+                       bool overflow, bool left, bool with_spans, int num_threads) {
+    encode_options options;
+    options.add_special_tokens = add_special_tokens;
+    options.strategy = static_cast<truncation_strategy>(strategy);
+    options.max_length = max_length;
+    options.stride = stride;
+    options.overflow = overflow;
+    options.left = left;
+    options.with_spans = with_spans;
+    options.num_threads = num_threads;
+    const bool paired = !pairs.is_none();
+    const text_list first(texts, paired ? "first text" : "text");
+    const std::unique_ptr<text_list> second =
+        paired ? std::make_unique<text_list>(pairs, "second text") : nullptr;
+    const batch_input input{first.views(), paired ? second->views() : nullptr, first.size()};
+    batch_lease lease(self);
+    status result;
+    {
+        const py::gil_scoped_release unlocked;
+        result = self.encode(input, options, lease.out);
+    }
+    if (!result.ok()) (result.second && paired ? *second : first).raise(result);
+    return result_arrays(lease.out, paired, options);
+}
+
+int_array encode_one(const batch_encoder& self, const py::object& text, bool add_special_tokens) {
+    if (!PyUnicode_Check(text.ptr())) raise_not_text(text, -1, "text");
+    const text_view view = view_of(text.ptr());
+    encode_options options;
+    options.add_special_tokens = add_special_tokens;
+    options.num_threads = 1;
+    batch_lease lease(self);
+    status result;
+    {
+        const py::gil_scoped_release unlocked;
+        result = self.encode({&view, nullptr, 1}, options, lease.out);
+    }
+    if (!result.ok()) {
+        result.row = -1;
+        raise_status(result, text, "text");
+    }
+    int_array ids(lease.out.num_tokens);
+    gather(lease.out, 1, [](const batch_worker& w) -> auto& { return w.out.ids; }, false,
+           ids.mutable_data());
+    return ids;
+}
+
+wordpiece_vocabulary read_vocabulary(const py::dict& tokens, int32_t unknown_id,
+                                     const std::string& prefix, int64_t max_word_characters) {
+    wordpiece_vocabulary vocabulary;
+    vocabulary.tokens.reserve(tokens.size());
+    for (const auto& item : tokens) {
+        vocabulary.tokens.emplace_back(item.first.cast<std::string>(), item.second.cast<int32_t>());
+    }
+    vocabulary.unknown_id = unknown_id;
+    vocabulary.continuation_prefix = prefix;
+    vocabulary.max_word_characters = max_word_characters;
+    return vocabulary;
+}
+
+row_template read_template(const std::vector<piece_tuple>& pieces) {
+    row_template out;
+    for (const auto& [kind, ids] : pieces) {
+        out.pieces.push_back({static_cast<piece_kind>(kind), ids});
+    }
+    return out;
+}
+
+std::vector<added_token> read_added(const std::vector<added_tuple>& tuples) {
+    std::vector<added_token> out;
+    for (const auto& [content, id, single_word, lstrip, rstrip, normalized] : tuples) {
+        out.push_back({{content.begin(), content.end()}, id, single_word, lstrip, rstrip, normalized});
+    }
+    return out;
+}
+
+std::unique_ptr<batch_encoder> make_wordpiece(
+    const py::dict& tokens, int32_t unknown_id, const std::string& prefix,
+    int64_t max_word_characters, const normalizer_options& normalizer,
+    const std::vector<added_tuple>& added, const std::vector<piece_tuple>& single,
+    const std::vector<piece_tuple>& pair) {
+    auto encoder = std::make_unique<wordpiece_encoder>(
+        read_vocabulary(tokens, unknown_id, prefix, max_word_characters), normalizer,
+        read_added(added));
+    return std::make_unique<batch_encoder>(std::move(encoder), read_template(single),
+                                           read_template(pair));
+}
+
+// The normalizer alone: for added tokens, and for the tests that compare every code point.
+class normalizer {
+public:
+    explicit normalizer(const normalizer_options& options) : table_(make_text_table(options)) {}
+
+    py::object normalize(const py::object& text) const {
+        if (!PyUnicode_Check(text.ptr())) raise_not_text(text, -1, "text");
+        std::vector<uint32_t> codes;
+        const status result = normalize_text(view_of(text.ptr()), *table_, codes);
+        if (!result.ok()) raise_status(result, text, "text");
+        return py::reinterpret_steal<py::object>(PyUnicode_FromKindAndData(
+            PyUnicode_4BYTE_KIND, codes.data(), static_cast<Py_ssize_t>(codes.size())));
+    }
+
+private:
+    std::unique_ptr<char_table> table_;
+};
+
+}  // namespace
+
+void bind_text(py::module_& module) {
+    py::class_<normalizer_options>(module, "NormalizerOptions")
+        .def(py::init([](bool clean_text, bool handle_cjk, bool strip_accents, bool lowercase) {
+                 return normalizer_options{clean_text, handle_cjk, strip_accents, lowercase};
+             }),
+             py::kw_only(), py::arg("clean_text"), py::arg("handle_cjk"), py::arg("strip_accents"),
+             py::arg("lowercase"));
+    py::class_<normalizer>(module, "Normalizer")
+        .def(py::init<const normalizer_options&>(), py::arg("options"))
+        .def("normalize", &normalizer::normalize, py::arg("text"));
+    py::class_<batch_encoder>(module, "BatchEncoder")
+        .def_static("wordpiece", &make_wordpiece, py::kw_only(), py::arg("tokens"),
+                    py::arg("unknown_id"), py::arg("prefix"), py::arg("max_word_characters"),
+                    py::arg("normalizer"), py::arg("added"), py::arg("single"), py::arg("pair"))
+        .def("encode_batch", &encode_batch, py::arg("texts"), py::arg("pairs"),
+             py::arg("add_special_tokens"), py::arg("strategy"), py::arg("max_length"),
+             py::arg("stride"), py::arg("overflow"), py::arg("left"), py::arg("with_spans"),
+             py::arg("num_threads"))
+        .def("encode", &encode_one, py::arg("text"), py::arg("add_special_tokens"));
+}
+
+}  // namespace encoder_engine

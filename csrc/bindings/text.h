@@ -1,0 +1,10 @@
+// Registers the tokenizer's classes with the module.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace encoder_engine {
+
+void bind_text(pybind11::module_& module);
+
+}  // namespace encoder_engine

@@ -1,0 +1,62 @@
+// Reads the processor's features through the compiler's built-ins.
+#include "common/cpu_features.h"
+
+#include <algorithm>
+
+namespace encoder_engine {
+namespace {
+
+instruction_set chosen = instruction_set::portable;
+
+#if defined(__x86_64__)
+bool has_avx2() {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+}
+
+bool has_avx512() {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
+}
+#endif
+
+}  // namespace
+
+const char* instruction_set_name(instruction_set level) {
+    switch (level) {
+        case instruction_set::portable: return "portable";
+        case instruction_set::avx2: return "avx2";
+        case instruction_set::avx512: return "avx512";
+    }
+    return "portable";
+}
+
+std::vector<instruction_set> supported_instruction_sets() {
+    std::vector<instruction_set> out{instruction_set::portable};
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (has_avx2()) out.push_back(instruction_set::avx2);
+    if (has_avx512()) out.push_back(instruction_set::avx512);
+#endif
+    return out;
+}
+
+std::string choose_instruction_set(const char* request) {
+    const std::vector<instruction_set> supported = supported_instruction_sets();
+    chosen = supported.back();
+    if (request == nullptr || *request == '\0') return {};
+    std::string names;
+    for (const instruction_set level : supported) {
+        if (request == std::string(instruction_set_name(level))) {
+            chosen = level;
+            return {};
+        }
+        names += (names.empty() ? "" : ", ") + std::string(instruction_set_name(level));
+    }
+    return "ENCODER_ENGINE_ISA is '" + std::string(request) + "'; this processor runs: " + names;
+}
+
+instruction_set chosen_instruction_set() { return chosen; }
+
+}  // namespace encoder_engine

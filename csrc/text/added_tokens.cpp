@@ -1,0 +1,31 @@
+// The trie of added tokens, and the two character classes their options speak of.
+#include "text/added_tokens.h"
+
+#include <algorithm>
+
+#include "text/unicode_tables.h"
+
+namespace encoder_engine {
+
+added_token_set::added_token_set(std::vector<added_token> tokens)
+    : tokens_(std::move(tokens)), ends_{-1} {
+    for (size_t index = 0; index < tokens_.size(); ++index) {
+        int32_t node = 0;
+        for (const uint32_t code : tokens_[index].content) {
+            const auto [edge, fresh] =
+                edges_.emplace(edge_key(node, code), static_cast<int32_t>(ends_.size()));
+            if (fresh) {
+                if (node == 0) first_codes_.push_back(code);
+                ends_.push_back(-1);
+            }
+            node = edge->second;
+        }
+        ends_[node] = static_cast<int32_t>(index);
+    }
+}
+
+bool is_strip_space(uint32_t code) { return (unicode_properties(code) & kUnicodeWhitespace) != 0; }
+
+bool is_word_character(uint32_t code) { return (unicode_properties(code) & kUnicodeWord) != 0; }
+
+}  // namespace encoder_engine

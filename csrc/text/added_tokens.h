@@ -1,0 +1,117 @@
+// Tokens matched in the text as they stand, before or after normalization.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace encoder_engine {
+
+struct added_token {
+    std::vector<uint32_t> content;  // code points to match; already normalized where `normalized`
+    int32_t id = 0;
+    bool single_word = false;  // only where no word character adjoins
+    bool lstrip = false;       // the match takes in white space before it
+    bool rstrip = false;       // and after it
+    bool normalized = false;   // matched in the normalized text
+};
+
+// Finds the longest added token at a position; the caller goes from left to right, which makes the
+// whole leftmost-longest, as in the library.
+class added_token_set {
+public:
+    explicit added_token_set(std::vector<added_token> tokens);
+
+    bool empty() const { return tokens_.empty(); }
+    // The distinct first characters.
+    const std::vector<uint32_t>& first_codes() const { return first_codes_; }
+
+    // The longest token whose content equals text[at, ...), or nullptr.
+    template <typename Char>
+    const added_token* longest_at(const Char* text, int64_t at, int64_t length) const {
+        const added_token* found = nullptr;
+        int32_t node = 0;
+        for (int64_t i = at; i < length; ++i) {
+            const auto next = edges_.find(edge_key(node, static_cast<uint32_t>(text[i])));
+            if (next == edges_.end()) break;
+            node = next->second;
+            if (ends_[node] >= 0) found = &tokens_[ends_[node]];
+        }
+        return found;
+    }
+
+private:
+    static uint64_t edge_key(int32_t node, uint32_t code) {
+        return static_cast<uint64_t>(node) << 32 | code;
+    }
+    std::vector<added_token> tokens_;
+    std::vector<uint32_t> first_codes_;
+    std::unordered_map<uint64_t, int32_t> edges_;  // (node, code point) -> node
+    std::vector<int32_t> ends_;                    // per node: index of the token, or -1
+};
+
+// A match widened by lstrip and rstrip: [start, stop) in the text searched.
+struct added_match {
+    const added_token* token = nullptr;
+    int64_t start = 0;
+    int64_t stop = 0;
+    int64_t end = 0;  // where the content itself ends; the search goes on from here
+};
+
+// White space and word characters as the library's regular expressions have them.
+bool is_strip_space(uint32_t code);
+bool is_word_character(uint32_t code);
+
+// Walks one text from left to right and says which positions hold an accepted added token.
+template <typename Char>
+class added_token_finder {
+public:
+    added_token_finder(const added_token_set& set, const Char* text, int64_t length)
+        : set_(set), text_(text), length_(length) {}
+
+    // Where the plain text after the last accepted match begins.
+    int64_t segment_start() const { return segment_start_; }
+
+    // The accepted match whose content starts at `at`, if any; at must not decrease.
+    bool find(int64_t at, added_match& match) {
+        if (at < search_from_) return false;
+        const added_token* token = set_.longest_at(text_, at, length_);
+        if (token == nullptr) return false;
+        match = {token, at, at + static_cast<int64_t>(token->content.size()), 0};
+        match.end = match.stop;
+        if (token->single_word && touches_word(match)) {
+            // The library's search resumes after a refused match, not inside it.
+            search_from_ = match.end;
+            return false;
+        }
+        if (token->lstrip) {
+            while (match.start > segment_start_ && is_strip_space(text_[match.start - 1])) {
+                --match.start;
+            }
+        }
+        if (token->rstrip) {
+            while (match.stop < length_ && is_strip_space(text_[match.stop])) ++match.stop;
+        }
+        return true;
+    }
+    // Takes the match that find() gave: plain text resumes behind it.
+    void accept(const added_match& match) {
+        segment_start_ = match.stop;
+        search_from_ = match.end;
+    }
+
+private:
+    bool touches_word(const added_match& match) const {
+        return (match.start > 0 && is_word_character(text_[match.start - 1])) ||
+               (match.stop < length_ && is_word_character(text_[match.stop]));
+    }
+
+    const added_token_set& set_;
+    const Char* text_;
+    int64_t length_;
+    int64_t segment_start_ = 0;
+    int64_t search_from_ = 0;
+};
+
+}  // namespace encoder_engine

@@ -1,0 +1,160 @@
+// Splits a batch into chunks of texts and lets threads take them in turn.
+#include "text/encode_batch.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <new>
+#include <thread>
+
+#include "text/row_encoder.h"
+
+namespace encoder_engine {
+namespace {
+
+// Below this many characters a thread costs more than it saves.
+constexpr int64_t kCharactersPerThread = 1 << 15;
+constexpr int64_t kMinChunkCharacters = 1 << 12;
+constexpr int kChunksPerThread = 8;
+// A worker that grew beyond this is freed rather than kept.
+constexpr int64_t kKeptBytes = 8 << 20;
+constexpr size_t kKeptWorkers = 64;
+constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
+
+int64_t count_characters(const batch_input& input, int64_t i) {
+    return input.first[i].length + (input.second != nullptr ? input.second[i].length : 0);
+}
+
+int choose_threads(int requested, int64_t characters) {
+    if (requested > 0) return requested;
+    const int64_t machine = std::max(1u, std::thread::hardware_concurrency());
+    return static_cast<int>(std::min(machine, 1 + characters / kCharactersPerThread));
+}
+
+// Cuts the batch into runs of texts of about equal size.
+void cut_chunks(const batch_input& input, int64_t characters, int num_threads,
+                std::vector<batch_chunk>& chunks) {
+    const int64_t aim = num_threads == 1
+                            ? std::numeric_limits<int64_t>::max()
+                            : std::max(kMinChunkCharacters,
+                                       characters / (num_threads * kChunksPerThread));
+    int64_t begin = 0, gathered = 0;
+    for (int64_t i = 0; i < input.size; ++i) {
+        gathered += count_characters(input, i);
+        if (gathered < aim && i + 1 < input.size) continue;
+        batch_chunk chunk;
+        chunk.begin = begin;
+        chunk.end = i + 1;
+        chunks.push_back(chunk);
+        begin = i + 1;
+        gathered = 0;
+    }
+}
+
+status encode_chunk(const batch_encoder& batch, const batch_input& input,
+                    const encode_options& options, batch_worker& worker, batch_chunk& chunk,
+                    uint8_t* truncated) {
+    row_encoder rows(batch, options, worker, input.second != nullptr);
+    chunk.first_row = worker.row_lengths.size();
+    chunk.first_token = worker.out.size();
+    for (int64_t i = chunk.begin; i < chunk.end; ++i) {
+        truncated[i] = 0;
+        const status result = rows.encode(input, i, truncated[i]);
+        if (!result.ok()) return result;
+    }
+    chunk.num_rows = worker.row_lengths.size() - chunk.first_row;
+    chunk.num_tokens = worker.out.size() - chunk.first_token;
+    return {};
+}
+
+}  // namespace
+
+int64_t row_template::num_special() const {
+    int64_t count = 0;
+    for (const template_piece& piece : pieces) count += static_cast<int64_t>(piece.ids.size());
+    return count;
+}
+
+void batch_worker::clear() {
+    out.clear();
+    first.clear();
+    second.clear();
+    row_lengths.clear();
+    first_lengths.clear();
+    samples.clear();
+}
+
+status batch_encoder::encode(const batch_input& input, const encode_options& options,
+                             batch_output& out) const {
+    int64_t characters = 0;
+    for (int64_t i = 0; i < input.size; ++i) characters += count_characters(input, i);
+    int num_threads = choose_threads(options.num_threads, characters);
+    cut_chunks(input, characters, num_threads, out.chunks);
+    num_threads = std::min(num_threads, std::max(1, static_cast<int>(out.chunks.size())));
+    for (int i = 0; i < num_threads; ++i) {
+        out.workers.push_back(take_worker());
+        batch_worker& worker = *out.workers.back();
+        worker.out.with_spans = worker.first.with_spans = worker.second.with_spans =
+            options.with_spans;
+    }
+    out.truncated.reserve_more(input.size);
+    out.truncated.extend(input.size);
+
+    std::atomic<size_t> next{0};
+    // The first text in error, by its place in the batch, whatever the threads did.
+    std::vector<status> results(out.chunks.size());
+    std::atomic<size_t> failed{out.chunks.size()};
+    pool_.run(num_threads, [&](int thread) {
+        for (size_t i = next++; i < out.chunks.size() && i < failed; i = next++) {
+            out.chunks[i].worker = thread;
+            try {
+                results[i] = encode_chunk(*this, input, options, *out.workers[thread],
+                                          out.chunks[i], out.truncated.data());
+            } catch (const std::bad_alloc&) {
+                results[i].code = error_code::out_of_memory;
+            }
+            if (results[i].ok()) continue;
+            size_t known = failed;
+            while (i < known && !failed.compare_exchange_weak(known, i)) {
+            }
+        }
+    });
+    for (const status& result : results) {
+        if (!result.ok()) return result;
+    }
+    for (const batch_chunk& chunk : out.chunks) {
+        out.num_rows += chunk.num_rows;
+        out.num_tokens += chunk.num_tokens;
+    }
+    if (out.num_tokens > kMaxTokens) return {error_code::too_many_tokens, -1, out.num_tokens, false};
+    return {};
+}
+
+std::unique_ptr<batch_worker> batch_encoder::take_worker() const {
+    {
+        // After a fork the lock may never be free again: make do without.
+        const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+        if (lock.owns_lock() && !idle_.empty()) {
+            std::unique_ptr<batch_worker> worker = std::move(idle_.back());
+            idle_.pop_back();
+            return worker;
+        }
+    }
+    auto worker = std::make_unique<batch_worker>();
+    worker->scratch = encoder_->make_scratch();
+    return worker;
+}
+
+void batch_encoder::recycle(batch_output& out) const {
+    const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    for (auto& worker : out.workers) {
+        const int64_t bytes = worker->out.num_bytes() + worker->first.num_bytes() +
+                              worker->second.num_bytes() + 12 * worker->samples.capacity();
+        if (!lock.owns_lock() || bytes > kKeptBytes || idle_.size() >= kKeptWorkers) continue;
+        worker->clear();
+        idle_.push_back(std::move(worker));
+    }
+    out.workers.clear();
+}
+
+}  // namespace encoder_engine

@@ -1,0 +1,95 @@
+// Encodes a batch of texts or pairs into packed rows: template, truncation, overflow, threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "common/thread_pool.h"
+#include "text/sequence_encoder.h"
+#include "text/truncation.h"
+
+namespace encoder_engine {
+
+enum class piece_kind : uint8_t { special, first, second };
+
+// One element of a row: fixed ids, or a text's tokens.
+struct template_piece {
+    piece_kind kind;
+    std::vector<int32_t> ids;  // of a special piece
+};
+
+// The order of a row's elements; a text appears once.
+struct row_template {
+    std::vector<template_piece> pieces;
+    int64_t num_special() const;
+};
+
+struct encode_options {
+    bool add_special_tokens = true;
+    truncation_strategy strategy = truncation_strategy::none;
+    int64_t max_length = 0;  // with a strategy: tokens of a row, specials included
+    int64_t stride = 0;
+    bool overflow = false;   // tokens that do not fit make further rows
+    bool left = false;       // cut from the left
+    bool with_spans = false;
+    int num_threads = 0;     // 0: as many as the batch is worth
+};
+
+struct batch_input {
+    const text_view* first = nullptr;
+    const text_view* second = nullptr;  // null without pairs
+    int64_t size = 0;
+};
+
+// One thread's buffers, kept between batches.
+struct batch_worker {
+    std::unique_ptr<encoder_scratch> scratch;
+    token_buffer out, first, second;
+    pod_vector<int32_t> row_lengths;
+    pod_vector<int32_t> first_lengths;  // per row: tokens of the first text
+    pod_vector<int32_t> samples;        // per row: index of its text in the batch
+    std::vector<token_range> first_ranges, second_ranges;
+    void clear();
+};
+
+// Consecutive texts that one worker encoded, and where their rows lie in its buffers.
+struct batch_chunk {
+    int64_t begin = 0, end = 0;  // texts
+    int worker = 0;
+    int64_t first_row = 0, num_rows = 0;
+    int64_t first_token = 0, num_tokens = 0;
+};
+
+struct batch_output {
+    std::vector<std::unique_ptr<batch_worker>> workers;
+    std::vector<batch_chunk> chunks;  // in the order of the batch
+    pod_vector<uint8_t> truncated;    // per text: tokens were cut off and appear in no row
+    int64_t num_rows = 0, num_tokens = 0;
+};
+
+class batch_encoder {
+public:
+    batch_encoder(std::unique_ptr<sequence_encoder> encoder, row_template single, row_template pair)
+        : encoder_(std::move(encoder)), single_(std::move(single)), pair_(std::move(pair)) {}
+
+    // Fills `out`; after an error its content means nothing. Give the output back by recycle().
+    status encode(const batch_input& input, const encode_options& options, batch_output& out) const;
+    void recycle(batch_output& out) const;
+
+    const sequence_encoder& encoder() const { return *encoder_; }
+    const row_template& single() const { return single_; }
+    const row_template& pair() const { return pair_; }
+
+private:
+    std::unique_ptr<batch_worker> take_worker() const;
+
+    std::unique_ptr<sequence_encoder> encoder_;
+    row_template single_, pair_;
+    mutable thread_pool pool_;
+    mutable std::mutex mutex_;
+    mutable std::vector<std::unique_ptr<batch_worker>> idle_;  // guarded by mutex_
+};
+
+}  // namespace encoder_engine

@@ -1,0 +1,170 @@
+// Rows: read no more of a text than its row needs, cut, and set between the special tokens.
+#include "text/row_encoder.h"
+
+#include <limits>
+
+namespace encoder_engine {
+namespace {
+
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMaxCharacters = std::numeric_limits<int32_t>::max();
+
+status at_row(status result, int64_t row) {
+    if (!result.ok()) result.row = row;
+    return result;
+}
+
+}  // namespace
+
+row_encoder::row_encoder(const batch_encoder& batch, const encode_options& options,
+                         batch_worker& worker, bool paired)
+    : encoder_(batch.encoder()), options_(options), worker_(worker),
+      template_(paired ? batch.pair() : batch.single()) {
+    const int64_t special = options.add_special_tokens ? template_.num_special() : 0;
+    room_ = options.strategy == truncation_strategy::none ? kNoLimit
+                                                          : options.max_length - special;
+}
+
+status row_encoder::encode(const batch_input& input, int64_t index, uint8_t& truncated) {
+    sample_ = static_cast<int32_t>(index);
+    const text_view& first = input.first[index];
+    if (input.second != nullptr) {
+        return at_row(encode_sliced(first, input.second + index, truncated), index);
+    }
+    const bool streaming = room_ == kNoLimit || (!options_.overflow && !options_.left);
+    return at_row(streaming ? encode_streaming(first, truncated)
+                            : encode_sliced(first, nullptr, truncated),
+                  index);
+}
+
+status row_encoder::encode_text(const text_view& text, int64_t limit, bool second,
+                                token_buffer& out) {
+    if (text.length > kMaxCharacters) return {error_code::text_too_long, -1, text.length, second};
+    status result = encoder_.encode(text, limit, *worker_.scratch, out);
+    result.second = second;
+    return result;
+}
+
+// The common case: one text, cut on the right or not at all, straight into the output.
+status row_encoder::encode_streaming(const text_view& text, uint8_t& truncated) {
+    token_buffer& out = worker_.out;
+    const int64_t row_start = out.size();
+    int64_t num_tokens = 0;
+    for (const template_piece& piece : template_.pieces) {
+        if (piece.kind == piece_kind::special) {
+            if (options_.add_special_tokens) {
+                out.append_special(piece.ids.data(), static_cast<int64_t>(piece.ids.size()));
+            }
+            continue;
+        }
+        const int64_t start = out.size();
+        // One token more than fits tells that something is cut off.
+        const int64_t limit = room_ == kNoLimit ? kNoLimit : start + room_ + 1;
+        const status result = encode_text(text, limit, false, out);
+        if (!result.ok()) return result;
+        num_tokens = out.size() - start;
+        if (num_tokens > room_) {
+            if (options_.strategy == truncation_strategy::only_second) {
+                return {error_code::cannot_truncate, -1, num_tokens, true};
+            }
+            truncated = 1;
+            num_tokens = room_;
+            out.truncate(start + room_);
+        }
+    }
+    end_row(row_start, num_tokens);
+    return {};
+}
+
+status row_encoder::encode_sliced(const text_view& first, const text_view* second,
+                                  uint8_t& truncated) {
+    status result = encode_texts(first, second);
+    if (!result.ok()) return result;
+    const int64_t first_size = worker_.first.size(), second_size = worker_.second.size();
+    kept_lengths kept{};
+    result = share_room(options_.strategy, room_, second != nullptr, first_size, second_size, kept);
+    if (!result.ok()) return result;
+    if (options_.overflow) {
+        result = overflow_ranges(first_size, kept.first, options_.stride, options_.left,
+                                 worker_.first_ranges);
+        if (!result.ok()) return result;
+        result = overflow_ranges(second_size, kept.second, options_.stride, options_.left,
+                                 worker_.second_ranges);
+        result.second = true;
+        if (!result.ok()) return result;
+        return add_overflow();
+    }
+    truncated = kept.first < first_size || kept.second < second_size;
+    const int64_t first_start = options_.left ? first_size - kept.first : 0;
+    const int64_t second_start = options_.left ? second_size - kept.second : 0;
+    add_row({first_start, first_start + kept.first}, {second_start, second_start + kept.second});
+    return {};
+}
+
+// Tokenizes the text or texts into the worker's buffers, as far as they can matter.
+status row_encoder::encode_texts(const text_view& first, const text_view* second) {
+    const bool all = room_ == kNoLimit || options_.overflow || options_.left;
+    int64_t limit = all ? kNoLimit : room_ + 1;
+    for (;;) {
+        worker_.first.clear();
+        worker_.second.clear();
+        status result = encode_text(first, limit, false, worker_.first);
+        if (!result.ok() || second == nullptr) return result;
+        result = encode_text(*second, limit, true, worker_.second);
+        if (!result.ok() || all) return result;
+        // Of two texts that both fill the row, the longer one gets the odd token: read on until
+        // one of them ends.
+        const bool undecided = options_.strategy == truncation_strategy::longest_first &&
+                               room_ % 2 == 1 && worker_.first.size() >= limit &&
+                               worker_.second.size() >= limit;
+        if (!undecided) return {};
+        limit *= 4;
+    }
+}
+
+// The row proper, then what the library's pairwise merge yields: each further slice of the text
+// that comes first in the row with every slice of the other, then the first slice with the rest.
+status row_encoder::add_overflow() {
+    bool second_leads = false;
+    for (const template_piece& piece : template_.pieces) {
+        if (piece.kind == piece_kind::special) continue;
+        second_leads = piece.kind == piece_kind::second;
+        break;
+    }
+    const auto& leading = second_leads ? worker_.second_ranges : worker_.first_ranges;
+    const auto& following = second_leads ? worker_.first_ranges : worker_.second_ranges;
+    const auto add = [&](const token_range& a, const token_range& b) {
+        second_leads ? add_row(b, a) : add_row(a, b);
+    };
+    add(leading[0], following[0]);
+    for (size_t i = 1; i < leading.size(); ++i) {
+        for (const token_range& range : following) add(leading[i], range);
+    }
+    for (size_t j = 1; j < following.size(); ++j) add(leading[0], following[j]);
+    return {};
+}
+
+void row_encoder::add_row(token_range first, token_range second) {
+    token_buffer& out = worker_.out;
+    const int64_t row_start = out.size();
+    for (const template_piece& piece : template_.pieces) {
+        switch (piece.kind) {
+            case piece_kind::special:
+                if (options_.add_special_tokens) {
+                    out.append_special(piece.ids.data(), static_cast<int64_t>(piece.ids.size()));
+                }
+                break;
+            case piece_kind::first: out.append(worker_.first, first.start, first.stop); break;
+            case piece_kind::second: out.append(worker_.second, second.start, second.stop); break;
+        }
+    }
+    end_row(row_start, first.stop - first.start);
+}
+
+void row_encoder::end_row(int64_t start, int64_t first_length) {
+    worker_.row_lengths.append(static_cast<int32_t>(worker_.out.size() - start));
+    worker_.first_lengths.append(static_cast<int32_t>(first_length));
+    worker_.samples.append(sample_);
+}
+
+}  // namespace encoder_engine

@@ -1,0 +1,33 @@
+// Encodes one text or pair into its row, and into overflow rows where asked.
+#pragma once
+
+#include "text/encode_batch.h"
+
+namespace encoder_engine {
+
+class row_encoder {
+public:
+    row_encoder(const batch_encoder& batch, const encode_options& options, batch_worker& worker,
+                bool paired);
+
+    // Appends the rows of text `index`; `truncated` says whether tokens were lost.
+    status encode(const batch_input& input, int64_t index, uint8_t& truncated);
+
+private:
+    status encode_streaming(const text_view& text, uint8_t& truncated);
+    status encode_sliced(const text_view& first, const text_view* second, uint8_t& truncated);
+    status encode_texts(const text_view& first, const text_view* second);
+    status encode_text(const text_view& text, int64_t limit, bool second, token_buffer& out);
+    status add_overflow();
+    void add_row(token_range first, token_range second);
+    void end_row(int64_t start, int64_t first_length);
+
+    const sequence_encoder& encoder_;
+    const encode_options& options_;
+    batch_worker& worker_;
+    const row_template& template_;
+    int64_t room_;  // tokens of text that a row may hold
+    int32_t sample_ = 0;
+};
+
+}  // namespace encoder_engine

@@ -1,0 +1,71 @@
+// What every model offers to the batch encoder: one text in, its tokens appended.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "common/pod_vector.h"
+#include "text/status.h"
+#include "text/text_view.h"
+
+namespace encoder_engine {
+
+// Tokens of one or more sequences, back to back.
+struct token_buffer {
+    pod_vector<int32_t> ids;
+    // With spans only: per token, the first character of the text and the one behind the last,
+    // and the index of its word.
+    pod_vector<int32_t> spans;
+    pod_vector<int32_t> words;
+    bool with_spans = false;
+
+    int64_t size() const { return ids.size(); }
+    void truncate(int64_t size) {
+        ids.truncate(size);
+        if (!with_spans) return;
+        spans.truncate(2 * size);
+        words.truncate(size);
+    }
+    void clear() {
+        ids.clear();
+        spans.clear();
+        words.clear();
+    }
+    // Appends tokens [first, last) of another buffer of the same kind.
+    void append(const token_buffer& from, int64_t first, int64_t last) {
+        ids.append(from.ids.data() + first, last - first);
+        if (!with_spans) return;
+        spans.append(from.spans.data() + 2 * first, 2 * (last - first));
+        words.append(from.words.data() + first, last - first);
+    }
+    // Appends template tokens: no characters, no word.
+    void append_special(const int32_t* special, int64_t count) {
+        ids.append(special, count);
+        for (int64_t i = 0; with_spans && i < count; ++i) {
+            spans.append(0);
+            spans.append(0);
+            words.append(-1);
+        }
+    }
+    int64_t num_bytes() const {
+        return 4 * (ids.capacity() + spans.capacity() + words.capacity());
+    }
+};
+
+// Buffers that one thread reuses from text to text.
+class encoder_scratch {
+public:
+    virtual ~encoder_scratch() = default;
+};
+
+// Immutable; any number of threads may encode at once, each with its own scratch.
+class sequence_encoder {
+public:
+    virtual ~sequence_encoder() = default;
+    virtual std::unique_ptr<encoder_scratch> make_scratch() const = 0;
+    // Appends the text's tokens; stops reading soon after `limit` of them.
+    virtual status encode(const text_view& text, int64_t limit, encoder_scratch& scratch,
+                          token_buffer& out) const = 0;
+};
+
+}  // namespace encoder_engine

@@ -1,0 +1,40 @@
+// A double-array trie over UTF-8 bytes that maps keys to non-negative numbers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace encoder_engine {
+
+class double_array_trie {
+public:
+    static constexpr int32_t kRoot = 0;
+    static constexpr int32_t kNone = -1;
+
+    // Builds from distinct non-empty keys in ascending byte order, each with its value.
+    void build(const std::vector<std::pair<std::string, int32_t>>& sorted_keys);
+
+    // The child of `node` by one byte, or kNone.
+    int32_t child(int32_t node, uint8_t byte) const {
+        const int32_t next = units_[node].base ^ byte;
+        return units_[next].parent == node ? next : kNone;
+    }
+    // The value of the key that ends at `node`, or kNone.
+    int32_t value(int32_t node) const { return units_[node].value; }
+    // The node that a whole string leads to, or kNone.
+    int32_t walk(int32_t node, const std::string& bytes) const;
+    int64_t num_bytes() const { return static_cast<int64_t>(units_.size() * sizeof(unit)); }
+
+private:
+    struct unit {
+        int32_t base = 0;     // children lie at base ^ byte, inside one block of 256
+        int32_t parent = -1;  // -1 where free
+        int32_t value = -1;
+    };
+    struct builder;
+    std::vector<unit> units_;
+};
+
+}  // namespace encoder_engine

@@ -1,0 +1,200 @@
+// Where scanned characters go: into words and their pieces, or into normalized text first.
+#pragma once
+
+#include <cstdint>
+
+#include "text/added_tokens.h"
+#include "text/char_table.h"
+#include "text/sequence_encoder.h"
+#include "text/wordpiece.h"
+
+namespace encoder_engine {
+
+struct wordpiece_scratch : encoder_scratch {
+    pod_vector<uint8_t> word;       // the current word, normalized, in UTF-8
+    pod_vector<int32_t> sources;    // with spans: per byte of it, the character it came from
+    pod_vector<int32_t> ends;       // with spans: byte ends of the pieces
+    pod_vector<uint32_t> codes;     // normalized text of one segment ...
+    pod_vector<int32_t> origins;    // ... per character, the one it came from
+    pod_vector<uint8_t> kinds;      // ... and its char_kind
+};
+
+// Collects letters into words; each finished word becomes pieces in the output.
+template <bool with_spans>
+class word_sink {
+public:
+    word_sink(const wordpiece_model& model, wordpiece_scratch& scratch, token_buffer& out,
+              int64_t limit)
+        : model_(model), scratch_(scratch), out_(out), limit_(limit),
+          max_characters_(model.max_word_characters()) {
+        scratch_.word.clear();
+        scratch_.sources.clear();
+    }
+
+    bool full() const { return out_.size() >= limit_; }
+
+    void letter(uint32_t code, int64_t source) {
+        if (with_spans) {
+            if (num_characters_ == 0) first_ = source;
+            last_ = source;
+        }
+        // Of a word that is too long, only the fact matters.
+        if (++num_characters_ > max_characters_) return;
+        scratch_.word.reserve_more(4);
+        const int size = write_utf8(code, scratch_.word.end());
+        scratch_.word.extend(size);
+        if (with_spans) {
+            scratch_.sources.reserve_more(4);
+            for (int i = 0; i < size; ++i) scratch_.sources.push(static_cast<int32_t>(source));
+        }
+    }
+    void space(uint32_t, int64_t) { end_word(); }
+    void isolated(uint32_t id, int64_t source) {
+        end_word();
+        token(static_cast<int32_t>(id), source, source + 1);
+    }
+    void cjk(uint32_t id, int64_t source) { isolated(id, source); }
+    void added(const added_match& match) {
+        end_word();
+        token(match.token->id, match.start, match.stop);
+    }
+    void item(const normal_char& c, int64_t source) {
+        if (c.kind == char_kind::isolated) {
+            isolated(c.payload, source);
+        } else if (c.kind == char_kind::space) {
+            end_word();
+        } else {
+            letter(c.code, source);
+        }
+    }
+    // What isolated() wants of a character met outside the table.
+    uint32_t payload(uint32_t code) const {
+        return static_cast<uint32_t>(model_.match_character(code));
+    }
+    void end_word() {
+        if (num_characters_ == 0) return;
+        if (num_characters_ > max_characters_) {
+            token(model_.unknown_id(), first_, last_ + 1);
+        } else {
+            pieces();
+        }
+        num_characters_ = 0;
+        scratch_.word.clear();
+        scratch_.sources.clear();
+    }
+    void finish() { end_word(); }
+
+    // One token that is a word of its own.
+    void token(int32_t id, int64_t start, int64_t stop) {
+        out_.ids.append(id);
+        if (with_spans) {
+            span(start, stop);
+            out_.words.append(num_words_);
+        }
+        ++num_words_;
+    }
+
+private:
+    void span(int64_t start, int64_t stop) {
+        out_.spans.append(static_cast<int32_t>(start));
+        out_.spans.append(static_cast<int32_t>(stop));
+    }
+    void pieces() {
+        pod_vector<int32_t>& ends = scratch_.ends;
+        ends.clear();
+        model_.match(scratch_.word.data(), scratch_.word.size(), out_.ids,
+                     with_spans ? &ends : nullptr);
+        if (with_spans) {
+            int32_t from = 0;
+            for (int64_t i = 0; i < ends.size(); ++i) {
+                span(scratch_.sources[from], scratch_.sources[ends[i] - 1] + 1);
+                out_.words.append(num_words_);
+                from = ends[i];
+            }
+        }
+        ++num_words_;
+    }
+
+    const wordpiece_model& model_;
+    wordpiece_scratch& scratch_;
+    token_buffer& out_;
+    int64_t limit_;
+    int64_t max_characters_;
+    int64_t num_characters_ = 0;
+    int64_t first_ = 0, last_ = 0;  // with spans: source characters of the current word
+    int32_t num_words_ = 0;
+};
+
+// Writes out the normalized text of each segment, finds added tokens in it, and passes on the rest.
+template <bool with_spans>
+class text_sink {
+public:
+    text_sink(word_sink<with_spans>& words, const added_token_set& added,
+              wordpiece_scratch& scratch)
+        : words_(words), added_(added), scratch_(scratch) {
+        clear();
+    }
+
+    bool full() const { return words_.full(); }
+    void letter(uint32_t code, int64_t source) { put(code, source, char_kind::identity); }
+    void space(uint32_t code, int64_t source) { put(code, source, char_kind::space); }
+    void isolated(uint32_t code, int64_t source) { put(code, source, char_kind::isolated); }
+    void cjk(uint32_t code, int64_t source) {
+        put(' ', source, char_kind::space);
+        put(code, source, char_kind::identity);
+        put(' ', source, char_kind::space);
+    }
+    void item(const normal_char& c, int64_t source) { put(c.code, source, c.kind); }
+    uint32_t payload(uint32_t code) const { return code; }
+    void added(const added_match& match) {
+        finish();
+        words_.added(match);
+    }
+    void finish() {
+        const uint32_t* codes = scratch_.codes.data();
+        const int64_t length = scratch_.codes.size();
+        added_token_finder<uint32_t> finder(added_, codes, length);
+        added_match match;
+        for (int64_t i = 0; i < length && !words_.full();) {
+            if (finder.find(i, match)) {
+                finder.accept(match);
+                i = match.end;
+                match.start = scratch_.origins[match.start];
+                match.stop = scratch_.origins[match.stop - 1] + 1;
+                words_.added(match);
+                continue;
+            }
+            pass(codes[i], scratch_.origins[i], static_cast<char_kind>(scratch_.kinds[i]));
+            ++i;
+        }
+        words_.finish();
+        clear();
+    }
+
+private:
+    void put(uint32_t code, int64_t source, char_kind kind) {
+        scratch_.codes.append(code);
+        scratch_.origins.append(static_cast<int32_t>(source));
+        scratch_.kinds.append(static_cast<uint8_t>(kind));
+    }
+    void pass(uint32_t code, int64_t source, char_kind kind) {
+        if (kind == char_kind::space) {
+            words_.end_word();
+        } else if (kind == char_kind::isolated) {
+            words_.isolated(words_.payload(code), source);
+        } else {
+            words_.letter(code, source);
+        }
+    }
+    void clear() {
+        scratch_.codes.clear();
+        scratch_.origins.clear();
+        scratch_.kinds.clear();
+    }
+
+    word_sink<with_spans>& words_;
+    const added_token_set& added_;
+    wordpiece_scratch& scratch_;
+};
+
+}  // namespace encoder_engine

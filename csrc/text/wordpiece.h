@@ -1,0 +1,44 @@
+// The WordPiece model: greedy longest match of one normalized word against the vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/pod_vector.h"
+#include "text/trie.h"
+
+namespace encoder_engine {
+
+struct wordpiece_vocabulary {
+    std::vector<std::pair<std::string, int32_t>> tokens;  // distinct UTF-8 strings and their ids
+    int32_t unknown_id = 0;
+    std::string continuation_prefix = "##";
+    int64_t max_word_characters = 100;
+};
+
+class wordpiece_model {
+public:
+    explicit wordpiece_model(wordpiece_vocabulary vocabulary);
+
+    // Appends the pieces of a word of UTF-8 bytes to `ids`, and the byte where each ends to `ends`
+    // when that is not null. A word with a part that matches nothing is one unknown piece.
+    void match(const uint8_t* word, int64_t size, pod_vector<int32_t>& ids,
+               pod_vector<int32_t>* ends) const;
+
+    // The id of a word of one character.
+    int32_t match_character(uint32_t code) const;
+
+    int32_t unknown_id() const { return unknown_id_; }
+    int64_t max_word_characters() const { return max_word_characters_; }
+    int64_t num_bytes() const { return trie_.num_bytes(); }
+
+private:
+    double_array_trie trie_;
+    int32_t continuation_;  // the node behind the prefix, or kNone
+    int32_t unknown_id_;
+    int64_t max_word_characters_;
+};
+
+}  // namespace encoder_engine

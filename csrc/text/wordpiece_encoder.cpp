@@ -1,0 +1,93 @@
+// Puts the tables together and runs the scanner for each character width.
+#include "text/wordpiece_encoder.h"
+
+#include "text/normalize_text.h"
+#include "text/scanner.h"
+#include "text/unicode_tables.h"
+#include "text/word_sinks.h"
+
+namespace encoder_engine {
+namespace {
+
+std::vector<added_token> with_normalized(const std::vector<added_token>& added, bool normalized) {
+    std::vector<added_token> out;
+    for (const added_token& token : added) {
+        if (token.normalized == normalized) out.push_back(token);
+    }
+    return out;
+}
+
+// The ideographs that the vocabulary holds, themselves or as what they decompose to.
+std::vector<uint32_t> known_cjk(const std::vector<std::pair<std::string, int32_t>>& tokens) {
+    std::vector<uint32_t> out;
+    for (const auto& token : tokens) {
+        const std::string& text = token.first;
+        if (text.size() < 3 || text.size() > 4) continue;
+        const auto* at = reinterpret_cast<const uint8_t*>(text.data());
+        const uint8_t* end = at + text.size();
+        const uint32_t code = read_utf8(at);
+        if (at == end && unicode_is_cjk(code)) out.push_back(code);
+    }
+    return out;
+}
+
+template <typename Char, bool with_spans>
+status encode_chars(const wordpiece_encoder& encoder, const text_view& text, int64_t limit,
+                    wordpiece_scratch& scratch, token_buffer& out) {
+    const Char* chars = static_cast<const Char*>(text.data);
+    word_sink<with_spans> words(encoder.model(), scratch, out, limit);
+    if (encoder.text_table() == nullptr) {
+        return scanner<Char, word_sink<with_spans>>(encoder.table(), encoder.raw_added(), chars,
+                                                    text.length, words)
+            .run();
+    }
+    text_sink<with_spans> segments(words, encoder.normalized_added(), scratch);
+    return scanner<Char, text_sink<with_spans>>(*encoder.text_table(), encoder.raw_added(), chars,
+                                                text.length, segments)
+        .run();
+}
+
+template <typename Char>
+status encode_width(const wordpiece_encoder& encoder, const text_view& text, int64_t limit,
+                    wordpiece_scratch& scratch, token_buffer& out) {
+    return out.with_spans ? encode_chars<Char, true>(encoder, text, limit, scratch, out)
+                          : encode_chars<Char, false>(encoder, text, limit, scratch, out);
+}
+
+}  // namespace
+
+wordpiece_encoder::wordpiece_encoder(wordpiece_vocabulary vocabulary,
+                                     const normalizer_options& options,
+                                     const std::vector<added_token>& added)
+    : model_(vocabulary), raw_added_(with_normalized(added, false)),
+      normalized_added_(with_normalized(added, true)),
+      table_(
+          options,
+          [this](uint32_t code) {
+              return static_cast<uint32_t>(code == kUnicodeEnd ? model_.unknown_id()
+                                                               : model_.match_character(code));
+          },
+          known_cjk(vocabulary.tokens)) {
+    table_.mark_added_starts(raw_added_.first_codes());
+    if (normalized_added_.empty()) return;
+    text_table_ = make_text_table(options);
+    text_table_->mark_added_starts(raw_added_.first_codes());
+}
+
+std::unique_ptr<encoder_scratch> wordpiece_encoder::make_scratch() const {
+    return std::make_unique<wordpiece_scratch>();
+}
+
+status wordpiece_encoder::encode(const text_view& text, int64_t limit, encoder_scratch& scratch,
+                                 token_buffer& out) const {
+    auto& own = static_cast<wordpiece_scratch&>(scratch);
+    switch (text.width) {
+        case char_width::ascii:
+        case char_width::one: return encode_width<uint8_t>(*this, text, limit, own, out);
+        case char_width::two: return encode_width<uint16_t>(*this, text, limit, own, out);
+        case char_width::four: return encode_width<uint32_t>(*this, text, limit, own, out);
+    }
+    return {};
+}
+
+}  // namespace encoder_engine

@@ -1,0 +1,38 @@
+// Normalization, pre-tokenization and WordPiece in one pass over the text.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "text/added_tokens.h"
+#include "text/char_table.h"
+#include "text/sequence_encoder.h"
+#include "text/wordpiece.h"
+
+namespace encoder_engine {
+
+class wordpiece_encoder : public sequence_encoder {
+public:
+    wordpiece_encoder(wordpiece_vocabulary vocabulary, const normalizer_options& options,
+                      const std::vector<added_token>& added);
+
+    std::unique_ptr<encoder_scratch> make_scratch() const override;
+    status encode(const text_view& text, int64_t limit, encoder_scratch& scratch,
+                  token_buffer& out) const override;
+
+    const wordpiece_model& model() const { return model_; }
+    const char_table& table() const { return table_; }
+    // Present when some added token is matched in normalized text: payloads are code points.
+    const char_table* text_table() const { return text_table_.get(); }
+    const added_token_set& raw_added() const { return raw_added_; }
+    const added_token_set& normalized_added() const { return normalized_added_; }
+
+private:
+    wordpiece_model model_;
+    added_token_set raw_added_;
+    added_token_set normalized_added_;
+    char_table table_;
+    std::unique_ptr<char_table> text_table_;
+};
+
+}  // namespace encoder_engine

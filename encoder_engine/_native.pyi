@@ -1,0 +1,54 @@
+"""Types of the C++ extension."""
+
+import numpy as np
+import numpy.typing as npt
+
+_Int32 = npt.NDArray[np.int32]
+
+class NormalizerOptions:
+    def __init__(
+        self, *, clean_text: bool, handle_cjk: bool, strip_accents: bool, lowercase: bool
+    ) -> None: ...
+
+class Normalizer:
+    def __init__(self, options: NormalizerOptions) -> None: ...
+    def normalize(self, text: str) -> str: ...
+
+class BatchEncoder:
+    @staticmethod
+    def wordpiece(
+        *,
+        tokens: dict[str, int],
+        unknown_id: int,
+        prefix: str,
+        max_word_characters: int,
+        normalizer: NormalizerOptions,
+        added: list[tuple[str, int, bool, bool, bool, bool]],
+        single: list[tuple[int, list[int]]],
+        pair: list[tuple[int, list[int]]],
+    ) -> BatchEncoder: ...
+    def encode_batch(
+        self,
+        texts: object,
+        pairs: object | None,
+        add_special_tokens: bool,
+        strategy: int,
+        max_length: int,
+        stride: int,
+        overflow: bool,
+        left: bool,
+        with_spans: bool,
+        num_threads: int,
+    ) -> tuple[
+        _Int32,
+        _Int32,
+        _Int32 | None,
+        _Int32 | None,
+        _Int32 | None,
+        _Int32 | None,
+        npt.NDArray[np.bool_],
+    ]: ...
+    def encode(self, text: str, add_special_tokens: bool) -> _Int32: ...
+
+def instruction_set() -> str: ...
+def supported_instruction_sets() -> tuple[str, ...]: ...

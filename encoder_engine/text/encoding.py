@@ -1,0 +1,210 @@
+"""The result of encoding a batch: packed arrays, and the views that callers ask of them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from encoder_engine.errors import BatchError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from encoder_engine.packing import PackedBatch
+    from encoder_engine.text.spec import Side, TemplatePiece
+
+__all__ = ["Encoding"]
+
+IntArray = npt.NDArray[np.int32]
+LongArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+class Encoding:
+    """A batch of token rows, packed: row ``i`` is ``ids[cu_seqlens[i]:cu_seqlens[i + 1]]``.
+
+    There is one row for each text, unless overflow rows were asked for.
+
+    Attributes:
+        ids: token ids, int32 ``[T]``.
+        cu_seqlens: where each row starts, and the total, int32 ``[B + 1]``.
+        overflow_to_sample: for each row the index of its text, int32 ``[B]``.
+        truncated: for each row whether tokens of its text were cut off and are in no row,
+            bool ``[B]``.
+    """
+
+    def __init__(
+        self,
+        *,
+        ids: IntArray,
+        cu_seqlens: IntArray,
+        truncated: BoolArray,
+        template: Sequence[TemplatePiece],
+        first_lengths: IntArray | None,
+        offsets: IntArray | None,
+        word_ids: IntArray | None,
+        overflow_to_sample: IntArray | None,
+        pad_id: int | None,
+        pad_type_id: int,
+        vocab_size: int,
+    ) -> None:
+        self.ids = ids
+        self.cu_seqlens = cu_seqlens
+        self.num_truncated = int(truncated.sum())
+        if overflow_to_sample is None:
+            overflow_to_sample = np.arange(len(cu_seqlens) - 1, dtype=np.int32)
+            self.truncated = truncated
+        else:
+            self.truncated = truncated[overflow_to_sample]
+        self.overflow_to_sample = overflow_to_sample
+        self._template = tuple(template)
+        self._first_lengths = first_lengths
+        self._offsets = offsets
+        self._word_ids = word_ids
+        self._pad_id = pad_id
+        self._pad_type_id = pad_type_id
+        self._vocab_size = vocab_size
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return len(self.cu_seqlens) - 1
+
+    def __repr__(self) -> str:
+        return f"Encoding(rows={len(self)}, tokens={len(self.ids)}, cut={self.num_truncated})"
+
+    @property
+    def lengths(self) -> IntArray:
+        """Tokens of each row, int32 ``[B]``."""
+        return np.diff(self.cu_seqlens)
+
+    @property
+    def offsets(self) -> IntArray:
+        """Characters ``[start, stop)`` of the original text behind each token, int32 ``[T, 2]``.
+
+        Template tokens have ``(0, 0)``. Needs ``return_offsets=True``.
+        """
+        if self._offsets is None:
+            raise InputError("offsets were not kept; encode with return_offsets=True")
+        return self._offsets
+
+    @property
+    def word_ids(self) -> IntArray:
+        """Index of each token's word in its text, -1 for template tokens, int32 ``[T]``.
+
+        Needs ``return_offsets=True``.
+        """
+        if self._word_ids is None:
+            raise InputError("word ids were not kept; encode with return_offsets=True")
+        return self._word_ids
+
+    @cached_property
+    def type_ids(self) -> IntArray:
+        """Segment of each token, as the template says, int32 ``[T]``."""
+        return self._spread([piece.type_id for piece in self._template])
+
+    @cached_property
+    def special_tokens_mask(self) -> BoolArray:
+        """Whether the template put the token there, bool ``[T]``.
+
+        A special token that was written in the text itself is not masked.
+        """
+        special = [piece.kind == "special" for piece in self._template]
+        return self._spread([int(flag) for flag in special]).astype(np.bool_)
+
+    @cached_property
+    def sequence_ids(self) -> IntArray:
+        """Which text each token is of, 0 or 1, and -1 for template tokens, int32 ``[T]``."""
+        number = {"special": -1, "first": 0, "second": 1}
+        return self._spread([number[piece.kind] for piece in self._template])
+
+    def _spread(self, values: list[int]) -> IntArray:
+        """Repeat one value per template piece over the piece's tokens, in every row."""
+        num_rows = len(self)
+        lengths = self.lengths
+        fixed = sum(len(piece.ids) for piece in self._template)
+        first = lengths - fixed if self._first_lengths is None else self._first_lengths
+        counts = np.empty((num_rows, len(values)), dtype=np.int32)
+        for column, piece in enumerate(self._template):
+            if piece.kind == "special":
+                counts[:, column] = len(piece.ids)
+            elif piece.kind == "first":
+                counts[:, column] = first
+            else:
+                counts[:, column] = lengths - fixed - first
+        tiled = np.broadcast_to(np.asarray(values, dtype=np.int32), counts.shape)
+        return np.repeat(tiled.ravel(), counts.ravel())
+
+    def tolist(self) -> list[list[int]]:
+        """Give each row's ids as a list of Python ints."""
+        ids, starts = self.ids.tolist(), self.cu_seqlens.tolist()
+        return [ids[a:b] for a, b in pairwise(starts)]
+
+    def to_padded(
+        self, length: int | None = None, side: Side = "right", multiple_of: int | None = None
+    ) -> dict[str, LongArray]:
+        """Lay the rows out as a rectangle.
+
+        Args:
+            length: columns; the longest row by default.
+            side: where the padding goes.
+            multiple_of: round the columns up to a multiple of this.
+
+        Returns:
+            ``input_ids``, ``attention_mask`` and ``token_type_ids``, int64 ``[B, L]`` each.
+
+        Raises:
+            BatchError: a row is longer than ``length``, or the tokenizer has no padding token.
+
+        """
+        if side not in ("left", "right"):
+            raise InputError(f"side is {side!r}, expected 'left' or 'right'")
+        width = self._width(length, multiple_of)
+        if self._pad_id is None:
+            raise BatchError("the tokenizer has no padding token, so rows cannot be padded")
+        lengths = self.lengths
+        columns = np.arange(width)
+        if side == "right":
+            mask = columns < lengths[:, None]
+        else:
+            mask = columns >= width - lengths[:, None]
+        input_ids = np.full(mask.shape, self._pad_id, dtype=np.int64)
+        input_ids[mask] = self.ids
+        type_ids = np.full(mask.shape, self._pad_type_id, dtype=np.int64)
+        type_ids[mask] = self.type_ids
+        return {
+            "input_ids": input_ids,
+            "attention_mask": mask.astype(np.int64),
+            "token_type_ids": type_ids,
+        }
+
+    def _width(self, length: int | None, multiple_of: int | None) -> int:
+        longest = int(self.lengths.max(initial=0))
+        if length is not None and longest > length:
+            row = int(self.lengths.argmax())
+            raise BatchError(
+                f"row {row} has {longest} tokens, more than length={length}; "
+                "encode with max_length or pad to a greater length",
+                row=row,
+            )
+        width = longest if length is None else length
+        if multiple_of is None:
+            return width
+        if multiple_of < 1:
+            raise InputError(f"multiple_of is {multiple_of}, expected at least 1")
+        return -(-width // multiple_of) * multiple_of
+
+    def to_packed(self, device: Any = "cpu") -> PackedBatch:
+        """Move the rows to a device as they are, without padding."""
+        from encoder_engine.packing import PackedBatch
+
+        return PackedBatch.from_numpy(
+            input_ids=self.ids,
+            cu_seqlens=self.cu_seqlens,
+            token_type_ids=self.type_ids,
+            vocab_size=self._vocab_size,
+            device=device,
+        )

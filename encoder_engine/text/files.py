@@ -1,0 +1,196 @@
+"""Finds a tokenizer's files, reads them, and refuses those that contradict each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from encoder_engine.errors import TokenizerFileError
+from encoder_engine.text.config_json import BERT_LIKE, TokenizerConfig, read_config
+from encoder_engine.text.native import normalize_added
+from encoder_engine.text.spec import NormalizerSpec, SpecialTokenNames
+from encoder_engine.text.tokenizer_json import read_tokenizer_json
+from encoder_engine.text.vocab_txt import read_vocab_txt, spec_from_vocab
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from encoder_engine.text.spec import AddedTokenSpec, TokenizerSpec
+
+__all__ = ["load"]
+
+PARTS = ("unk", "cls", "sep", "pad", "mask")
+DEFAULT_NAMES = SpecialTokenNames(unk="[UNK]", cls="[CLS]", sep="[SEP]", pad="[PAD]", mask="[MASK]")
+
+
+def load(path: str | PathLike[str], *, lowercase: bool | None = None) -> TokenizerSpec:
+    """Read a tokenizer.json, a vocab.txt, or a directory with either or both."""
+    place = Path(path)
+    if place.is_dir():
+        spec = _load_directory(place, lowercase)
+    elif not place.is_file():
+        raise TokenizerFileError(f"{place} does not exist")
+    elif place.suffix == ".json":
+        _refuse_lowercase(lowercase, place)
+        spec = read_tokenizer_json(place)
+    elif place.suffix == ".txt":
+        spec = _load_vocab(place, read_config(place.parent), lowercase)
+    else:
+        raise TokenizerFileError(f"{place} is neither a .json nor a .txt file")
+    _check_added(spec, place)
+    return spec
+
+
+def _load_directory(folder: Path, lowercase: bool | None) -> TokenizerSpec:
+    json_path, vocab_path = folder / "tokenizer.json", folder / "vocab.txt"
+    config = read_config(folder)
+    if not json_path.is_file():
+        if not vocab_path.is_file():
+            raise TokenizerFileError(
+                f"{folder} holds no tokenizer: looked for tokenizer.json and vocab.txt"
+            )
+        return _load_vocab(vocab_path, config, lowercase)
+    _refuse_lowercase(lowercase, json_path)
+    spec = read_tokenizer_json(json_path)
+    if vocab_path.is_file():
+        _check_same_vocab(spec, read_vocab_txt(vocab_path), vocab_path)
+    _check_config(spec, config)
+    return _with_config(spec, config)
+
+
+def _refuse_lowercase(lowercase: bool | None, path: Path) -> None:
+    if lowercase is not None:
+        raise TokenizerFileError(f"{path} says itself whether to lower-case; leave lowercase out")
+
+
+def _load_vocab(path: Path, config: TokenizerConfig, lowercase: bool | None) -> TokenizerSpec:
+    vocab = read_vocab_txt(path)
+    kind = (config.tokenizer_class or "BertTokenizer").removesuffix("Fast")
+    if kind not in BERT_LIKE:
+        raise TokenizerFileError(
+            f"{config.where}: a vocab.txt of {config.tokenizer_class} is not supported; save the "
+            "tokenizer as tokenizer.json"
+        )
+    if (path.parent / "added_tokens.json").is_file() and not config.added_tokens:
+        raise TokenizerFileError(
+            f"{path.parent}: added_tokens.json does not say how its tokens match; save the "
+            "tokenizer again, as tokenizer.json"
+        )
+    names = {part: getattr(config.names, part) or getattr(DEFAULT_NAMES, part) for part in PARTS}
+    chinese = config.tokenize_chinese_chars
+    spec = spec_from_vocab(
+        vocab,
+        path=path,
+        normalizer=NormalizerSpec(
+            clean_text=True,
+            handle_chinese_chars=True if chinese is None else chinese,
+            strip_accents=config.strip_accents,
+            lowercase=_choose_lowercase(vocab, path, config, lowercase),
+        ),
+        names=SpecialTokenNames(**names),
+        more_added=_check_numbers(vocab, config),
+    )
+    return _with_config(spec, config)
+
+
+def _choose_lowercase(
+    vocab: dict[str, int], path: Path, config: TokenizerConfig, lowercase: bool | None
+) -> bool:
+    """Decide from the caller, the companion file, or the vocabulary; never by a bare guess."""
+    said = config.do_lower_case
+    if lowercase is not None and said is not None and lowercase != said:
+        raise TokenizerFileError(f"lowercase={lowercase}, but {config.where} has {said}")
+    if lowercase is not None or said is not None:
+        return bool(lowercase if said is None else said)
+    cased = next((t for t in vocab if not t.startswith("[") and t != t.lower()), None)
+    if cased is not None:
+        raise TokenizerFileError(
+            f"{path} holds the upper-case piece {cased!r}, and no tokenizer_config.json says "
+            "do_lower_case; pass lowercase=False or lowercase=True"
+        )
+    return True
+
+
+def _check_numbers(vocab: dict[str, int], config: TokenizerConfig) -> tuple[AddedTokenSpec, ...]:
+    """Check that added tokens have the numbers the vocabulary gives them, or follow it."""
+    next_id = len(vocab)
+    for token in sorted(config.added_tokens, key=lambda item: item.id):
+        expected = vocab.get(token.content, next_id)
+        next_id += token.content not in vocab
+        if token.id != expected:
+            raise TokenizerFileError(
+                f"{config.where}: {token.content!r} has the id {token.id}, but its place makes it "
+                f"{expected}"
+            )
+    return config.added_tokens
+
+
+def _check_same_vocab(spec: TokenizerSpec, vocab: dict[str, int], path: Path) -> None:
+    ours = spec.model.vocab
+    added = {token.content: token.id for token in spec.added_tokens}
+    for token, number in vocab.items():
+        found = ours.get(token, added.get(token))
+        if found != number:
+            raise TokenizerFileError(
+                f"{path} and tokenizer.json contradict each other: {token!r} is {number} in the "
+                f"one and {found} in the other; remove the stale file"
+            )
+    missing = next((token for token in ours if token not in vocab), None)
+    if missing is not None:
+        raise TokenizerFileError(
+            f"{path} and tokenizer.json contradict each other: only the latter has {missing!r}; "
+            "remove the stale file"
+        )
+
+
+def _check_config(spec: TokenizerSpec, config: TokenizerConfig) -> None:
+    normalizer = spec.normalizer
+    said = {
+        "do_lower_case": (config.do_lower_case, normalizer.lowercase),
+        "strip_accents": (config.strip_accents, normalizer.strips_accents),
+        "tokenize_chinese_chars": (config.tokenize_chinese_chars, normalizer.handle_chinese_chars),
+    }
+    for key, (here, there) in said.items():
+        if here is not None and here != there:
+            raise TokenizerFileError(
+                f"{config.where} has {key}={here}, but the normalizer of tokenizer.json does the "
+                "opposite; correct the one that is wrong"
+            )
+
+
+def _with_config(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerSpec:
+    """Take over what only the companions know."""
+    names = {part: getattr(config.names, part) or getattr(spec.special, part) for part in PARTS}
+    for part, name in names.items():
+        if name is not None and spec.token_to_id(name) is None:
+            raise TokenizerFileError(
+                f"{config.where}: the {part} token {name!r} is not in the vocabulary"
+            )
+    direction = spec.truncation.direction if spec.truncation is not None else "right"
+    padding = spec.padding.direction if spec.padding is not None else "right"
+    return replace(
+        spec,
+        special=SpecialTokenNames(**names),
+        model_max_length=config.model_max_length,
+        truncation_side=config.truncation_side or direction,
+        padding_side=config.padding_side or padding,
+    )
+
+
+def _check_added(spec: TokenizerSpec, path: Path) -> None:
+    """Refuse added tokens that nothing could match, or two of which would match the same."""
+    owner: dict[tuple[str, bool], str] = {}
+    forms = normalize_added(spec)
+    for token in spec.added_tokens:
+        form = forms[token.content]
+        if not form:
+            raise TokenizerFileError(
+                f"{path}: nothing is left of the added token {token.content!r} once normalized"
+            )
+        other = owner.setdefault((form, token.normalized), token.content)
+        if other != token.content:
+            raise TokenizerFileError(
+                f"{path}: the added tokens {other!r} and {token.content!r} are the same once "
+                "normalized"
+            )

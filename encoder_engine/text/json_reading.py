@@ -1,0 +1,125 @@
+"""Typed reading of JSON values, with errors that name the file and the place in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import TokenizerFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+__all__ = ["Node", "read_json", "read_text"]
+
+
+def read_text(path: Path) -> str:
+    """Read a UTF-8 file."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise TokenizerFileError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise TokenizerFileError(f"{path} is not UTF-8: byte {error.start} is wrong") from error
+    if text.startswith("\ufeff"):
+        raise TokenizerFileError(f"{path} starts with a byte order mark; save it as plain UTF-8")
+    return text
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse an object that names a key twice, which json would quietly merge."""
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise ValueError(f"the key {key!r} occurs twice in one object")
+            seen.add(key)
+    return out
+
+
+def read_json(path: Path) -> Node:
+    """Read a JSON file whose top is an object."""
+    try:
+        value = json.loads(read_text(path), object_pairs_hook=_distinct)
+    except (ValueError, RecursionError) as error:
+        raise TokenizerFileError(f"{path} is not valid JSON: {error}") from error
+    node = Node(value, path.name)
+    node.object()
+    return node
+
+
+@dataclass(frozen=True)
+class Node:
+    """A JSON value and where it was found."""
+
+    value: Any
+    where: str
+
+    def fail(self, message: str) -> TokenizerFileError:
+        """Make an error that names this place."""
+        return TokenizerFileError(f"{self.where}: {message}")
+
+    def expected(self, kind: str) -> TokenizerFileError:
+        """Make an error about the type of the value."""
+        shown = repr(self.value)
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        return self.fail(f"expected {kind}, found {shown}")
+
+    @property
+    def is_null(self) -> bool:
+        """Whether the value is null or absent."""
+        return self.value is None
+
+    def object(self) -> dict[str, Any]:
+        """Read an object."""
+        if not isinstance(self.value, dict):
+            raise self.expected("an object")
+        return self.value
+
+    def items(self) -> list[Node]:
+        """Read an array."""
+        if not isinstance(self.value, list):
+            raise self.expected("an array")
+        return [Node(item, f"{self.where}[{index}]") for index, item in enumerate(self.value)]
+
+    def get(self, key: str) -> Node:
+        """Give a member, null where it is absent."""
+        return Node(self.object().get(key), f"{self.where}.{key}")
+
+    def only_keys(self, known: Iterable[str]) -> None:
+        """Refuse members that nobody reads."""
+        unknown = sorted(set(self.object()) - set(known))
+        if unknown:
+            raise self.fail(f"unsupported: {', '.join(map(repr, unknown))}")
+
+    def text(self) -> str:
+        """Read a string."""
+        if not isinstance(self.value, str):
+            raise self.expected("a string")
+        return self.value
+
+    def flag(self, default: bool | None = None) -> bool:
+        """Read a boolean; ``default`` stands for an absent one."""
+        if self.value is None and default is not None:
+            return default
+        if not isinstance(self.value, bool):
+            raise self.expected("true or false")
+        return self.value
+
+    def count(self, default: int | None = None) -> int:
+        """Read an integer of at least 0; ``default`` stands for an absent one."""
+        if self.value is None and default is not None:
+            return default
+        if not isinstance(self.value, int) or isinstance(self.value, bool) or self.value < 0:
+            raise self.expected("an integer of at least 0")
+        return self.value
+
+    def one_of(self, names: dict[str, Any], default: str | None = None) -> Any:
+        """Read one of the known names and give what it stands for."""
+        value = default if self.value is None else self.value
+        if not isinstance(value, str) or value not in names:
+            raise self.expected(" or ".join(map(repr, names)))
+        return names[value]

@@ -1,0 +1,190 @@
+"""Writes a tokenizer as the files that Hugging Face libraries read."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import OutputError
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from encoder_engine.text.spec import TemplatePiece, TokenizerSpec
+
+__all__ = ["save"]
+
+STRATEGIES = {
+    "longest_first": "LongestFirst",
+    "only_first": "OnlyFirst",
+    "only_second": "OnlySecond",
+}
+PARTS = ("unk", "sep", "pad", "cls", "mask")
+
+
+def save(spec: TokenizerSpec, directory: str | PathLike[str]) -> None:
+    """Write tokenizer.json, tokenizer_config.json, special_tokens_map.json and vocab.txt.
+
+    vocab.txt is left out where ids have gaps, which the format cannot say. Each file appears whole
+    or not at all; tokenizer.json, by which the directory is read, comes last.
+
+    Raises:
+        OutputError: a file cannot be written.
+
+    """
+    folder = Path(directory)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        names = {f"{part}_token": getattr(spec.special, part) for part in PARTS}
+        names = {key: name for key, name in names.items() if name is not None}
+        ordered = sorted(spec.model.vocab.items(), key=lambda item: item[1])
+        if [number for _, number in ordered] == list(range(len(ordered))):
+            _write(folder / "vocab.txt", "".join(f"{token}\n" for token, _ in ordered))
+        _write(folder / "special_tokens_map.json", _dump(names))
+        _write(folder / "tokenizer_config.json", _dump(_config(spec) | names))
+        _write(folder / "tokenizer.json", _dump(_tokenizer_json(spec)))
+    except OSError as error:
+        raise OutputError(f"{folder}: the tokenizer cannot be written: {error}") from error
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file under another name, then rename it."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        # mkstemp makes the file private; give it the mode that open() would have.
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(temporary).chmod(0o666 & ~mask)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _config(spec: TokenizerSpec) -> dict[str, Any]:
+    normalizer = spec.normalizer
+    flags = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
+    decoder = {
+        str(token.id): {flag: getattr(token, flag) for flag in flags}
+        for token in sorted(spec.added_tokens, key=lambda item: item.id)
+    }
+    config: dict[str, Any] = {
+        "added_tokens_decoder": decoder,
+        "clean_up_tokenization_spaces": spec.decoder is not None and spec.decoder.cleanup,
+        "do_lower_case": normalizer.lowercase,
+        "padding_side": spec.padding_side,
+        "strip_accents": normalizer.strip_accents,
+        "tokenize_chinese_chars": normalizer.handle_chinese_chars,
+        "tokenizer_class": "BertTokenizer" if _is_bert(spec) else "PreTrainedTokenizerFast",
+        "truncation_side": spec.truncation_side,
+    }
+    if spec.model_max_length is not None:
+        config["model_max_length"] = spec.model_max_length
+    return config
+
+
+def _is_bert(spec: TokenizerSpec) -> bool:
+    """Whether transformers' BertTokenizer, which makes its own template, is this tokenizer."""
+    kinds = [(piece.kind, piece.type_id) for piece in spec.pair]
+    return (
+        kinds == [("special", 0), ("first", 0), ("special", 0), ("second", 1), ("special", 1)]
+        and spec.normalizer.clean_text
+        and spec.model.continuing_subword_prefix == "##"
+        and spec.model.max_input_chars_per_word == 100
+    )
+
+
+def _layout(pieces: tuple[TemplatePiece, ...]) -> list[dict[str, Any]]:
+    out: list[dict[str, Any]] = []
+    for piece in pieces:
+        if piece.kind == "special":
+            name = " ".join(piece.tokens)
+            out.append({"SpecialToken": {"id": name, "type_id": piece.type_id}})
+        else:
+            name = "A" if piece.kind == "first" else "B"
+            out.append({"Sequence": {"id": name, "type_id": piece.type_id}})
+    return out
+
+
+def _post_processor(spec: TokenizerSpec) -> dict[str, Any]:
+    special = {
+        " ".join(piece.tokens): {
+            "id": " ".join(piece.tokens),
+            "ids": list(piece.ids),
+            "tokens": list(piece.tokens),
+        }
+        for piece in (*spec.single, *spec.pair)
+        if piece.kind == "special"
+    }
+    return {
+        "type": "TemplateProcessing",
+        "single": _layout(spec.single),
+        "pair": _layout(spec.pair),
+        "special_tokens": special,
+    }
+
+
+def _truncation(spec: TokenizerSpec) -> dict[str, Any] | None:
+    if spec.truncation is None:
+        return None
+    return {
+        "direction": spec.truncation.direction.capitalize(),
+        "max_length": spec.truncation.max_length,
+        "strategy": STRATEGIES[spec.truncation.strategy],
+        "stride": spec.truncation.stride,
+    }
+
+
+def _padding(spec: TokenizerSpec) -> dict[str, Any] | None:
+    padding = spec.padding
+    if padding is None:
+        return None
+    return {
+        "strategy": "BatchLongest" if padding.length is None else {"Fixed": padding.length},
+        "direction": padding.direction.capitalize(),
+        "pad_to_multiple_of": padding.multiple_of,
+        "pad_id": padding.pad_id,
+        "pad_type_id": padding.pad_type_id,
+        "pad_token": padding.pad_token,
+    }
+
+
+def _tokenizer_json(spec: TokenizerSpec) -> dict[str, Any]:
+    model, normalizer, decoder = spec.model, spec.normalizer, spec.decoder
+    flags = ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special")
+    return {
+        "version": "1.0",
+        "truncation": _truncation(spec),
+        "padding": _padding(spec),
+        "added_tokens": [
+            {flag: getattr(token, flag) for flag in flags} for token in spec.added_tokens
+        ],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": normalizer.clean_text,
+            "handle_chinese_chars": normalizer.handle_chinese_chars,
+            "strip_accents": normalizer.strip_accents,
+            "lowercase": normalizer.lowercase,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": _post_processor(spec),
+        "decoder": None
+        if decoder is None
+        else {"type": "WordPiece", "prefix": decoder.prefix, "cleanup": decoder.cleanup},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": model.unk_token,
+            "continuing_subword_prefix": model.continuing_subword_prefix,
+            "max_input_chars_per_word": model.max_input_chars_per_word,
+            "vocab": dict(sorted(model.vocab.items(), key=lambda item: item[1])),
+        },
+    }

@@ -1,0 +1,269 @@
+"""The public tokenizer: texts in, packed arrays out, and ids back to text."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import InputError, TextError
+from encoder_engine.text import files
+from encoder_engine.text.decoding import Decoder
+from encoder_engine.text.encoding import Encoding, IntArray
+from encoder_engine.text.native import build_encoder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from os import PathLike
+
+    from encoder_engine.text.spec import Side, TokenizerSpec
+
+__all__ = ["Tokenizer"]
+
+# The order of csrc/text/truncation.h.
+STRATEGIES = {"do_not_truncate": 0, "longest_first": 1, "only_first": 2, "only_second": 3}
+
+
+class Tokenizer:
+    """A tokenizer: immutable, shared freely between threads, forked and pickled.
+
+    Its results are those of Hugging Face tokenizers 0.23 on the same files, ids and character
+    offsets alike; docs/tokenizers.md lists the few differences by choice.
+    """
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        self._spec = spec
+        self._native = build_encoder(spec)
+        self._decoder = Decoder(spec)
+        self._vocab_size = spec.vocab_size
+        self._added = {token.content: token.id for token in spec.added_tokens}
+
+    @classmethod
+    def from_pretrained(
+        cls, path: str | PathLike[str], *, lowercase: bool | None = None
+    ) -> Tokenizer:
+        """Read a tokenizer.json, a vocab.txt, or a directory that holds either or both.
+
+        Args:
+            path: the file or directory.
+            lowercase: for a vocab.txt with no tokenizer_config.json beside it, whether to
+                lower-case; such a file does not say so itself.
+
+        Raises:
+            TokenizerFileError: the files are missing, malformed, contradict each other, or ask for
+                a feature that is not supported; the message names it.
+
+        """
+        return cls(files.load(path, lowercase=lowercase))
+
+    def encode_batch(
+        self,
+        texts: Iterable[str],
+        pairs: Iterable[str] | None = None,
+        add_special_tokens: bool = True,
+        max_length: int | None = None,
+        truncation: str | None = "longest_first",
+        stride: int = 0,
+        return_offsets: bool = False,
+        num_threads: int | None = None,
+        *,
+        return_overflow: bool | None = None,
+        truncation_side: Side | None = None,
+    ) -> Encoding:
+        """Encode texts, or pairs of texts, into packed rows.
+
+        Args:
+            texts: strings, in any iterable.
+            pairs: as many second texts, or ``None``.
+            add_special_tokens: whether to set the template's tokens around the texts.
+            max_length: tokens that a row may have, template included; ``None`` cuts nothing. What
+                a row does not need is not read.
+            truncation: which text of a pair gives way: ``"longest_first"``, ``"only_first"``,
+                ``"only_second"``; ``None`` or ``"do_not_truncate"`` cuts nothing.
+            stride: tokens that a row shares with the overflow row after it.
+            return_offsets: keep character offsets and word ids.
+            num_threads: threads to use; by default as many as the batch is worth.
+            return_overflow: whether cut tokens make further rows; by default only if ``stride``
+                is above 0.
+            truncation_side: cut from the ``"right"`` or the ``"left"``; by default the files'.
+
+        Raises:
+            TextError: something is not a string, or holds a lone surrogate; ``.row`` names it.
+            InputError: the other arguments contradict each other.
+
+        """
+        texts = _sequence_of_texts(texts, "texts")
+        if pairs is not None:
+            pairs = _sequence_of_texts(pairs, "pairs")
+            if len(pairs) != len(texts):
+                raise InputError(f"there are {len(texts)} texts but {len(pairs)} pairs")
+        strategy = _strategy(truncation, paired=pairs is not None)
+        stride = _integer(stride, "stride", least=0)
+        if max_length is None:
+            strategy, limit = 0, 0
+        else:
+            limit = _integer(max_length, "max_length", least=0)
+        overflow = stride > 0 if return_overflow is None else return_overflow
+        template = self._spec.single if pairs is None else self._spec.pair
+        if not add_special_tokens:
+            template = tuple(piece for piece in template if piece.kind != "special")
+        if strategy:
+            _check_room(limit, sum(len(piece.ids) for piece in template), stride, overflow)
+        elif stride:
+            raise InputError(f"stride is {stride}, but without max_length nothing is cut")
+        if stride and not overflow:
+            raise InputError(f"stride is {stride}, but return_overflow=False drops what it shares")
+        side = self._spec.truncation_side if truncation_side is None else truncation_side
+        if side not in ("left", "right"):
+            raise InputError(f"truncation_side is {side!r}, expected 'left' or 'right'")
+        threads = 0 if num_threads is None else _integer(num_threads, "num_threads", least=1)
+        arrays = self._native.encode_batch(
+            texts,
+            pairs,
+            bool(add_special_tokens),
+            strategy,
+            limit,
+            stride,
+            bool(overflow) and strategy != 0,
+            side == "left",
+            bool(return_offsets),
+            min(threads, 1024),
+        )
+        ids, cu_seqlens, first_lengths, offsets, word_ids, samples, truncated = arrays
+        padding = self._spec.padding
+        return Encoding(
+            ids=ids,
+            cu_seqlens=cu_seqlens,
+            truncated=truncated,
+            template=template,
+            first_lengths=first_lengths,
+            offsets=offsets,
+            word_ids=word_ids,
+            overflow_to_sample=samples,
+            pad_id=self.pad_token_id,
+            pad_type_id=0 if padding is None else padding.pad_type_id,
+            vocab_size=self._vocab_size,
+        )
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> IntArray:
+        """Encode one text; returns its ids, int32 ``[n]``."""
+        return self._native.encode(text, add_special_tokens)
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
+        """Turn ids back into text.
+
+        Raises:
+            TokenIdError: an id is not one of the vocabulary's.
+
+        """
+        return self._decoder.decode(ids, skip_special_tokens=skip_special_tokens)
+
+    def token_to_id(self, token: str) -> int | None:
+        """Give a token's id, or ``None`` where the vocabulary lacks it."""
+        added = self._added.get(token)
+        return self._spec.model.vocab.get(token) if added is None else added
+
+    def id_to_token(self, token_id: int) -> str | None:
+        """Give the token of an id, or ``None`` where no token has it."""
+        return self._decoder.token(token_id)
+
+    @property
+    def spec(self) -> TokenizerSpec:
+        """What the tokenizer does, as a value."""
+        return self._spec
+
+    @property
+    def vocab_size(self) -> int:
+        """The largest id plus one: the rows that an embedding table needs."""
+        return self._vocab_size
+
+    @property
+    def unk_token_id(self) -> int | None:
+        """Id of the token for what the vocabulary cannot spell."""
+        return self._special_id(self._spec.special.unk)
+
+    @property
+    def cls_token_id(self) -> int | None:
+        """Id of the token that opens a row."""
+        return self._special_id(self._spec.special.cls)
+
+    @property
+    def sep_token_id(self) -> int | None:
+        """Id of the token that closes a text."""
+        return self._special_id(self._spec.special.sep)
+
+    @property
+    def pad_token_id(self) -> int | None:
+        """Id of the token that fills a row."""
+        return self._special_id(self._spec.special.pad)
+
+    @property
+    def mask_token_id(self) -> int | None:
+        """Id of the token that hides another."""
+        return self._special_id(self._spec.special.mask)
+
+    def _special_id(self, token: str | None) -> int | None:
+        return None if token is None else self.token_to_id(token)
+
+    def save(self, directory: str | PathLike[str]) -> None:
+        """Write tokenizer.json and its companions, which ``transformers`` loads as well."""
+        from encoder_engine.text.saving import save
+
+        save(self._spec, directory)
+
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[TokenizerSpec]]:
+        return Tokenizer, (self._spec,)
+
+    def __repr__(self) -> str:
+        kind = "lower-cased" if self._spec.normalizer.lowercase else "cased"
+        return f"Tokenizer(WordPiece, {kind}, {self._vocab_size} tokens)"
+
+
+def _sequence_of_texts(texts: Any, name: str) -> Sequence[str]:
+    """Give the texts as a list or tuple, whatever iterable they came in."""
+    if isinstance(texts, list | tuple):
+        return texts
+    if isinstance(texts, str):
+        raise TextError(f"{name} is one str; wrap it in a list, or use encode() for one text")
+    if isinstance(texts, bytes | bytearray | dict) or not isinstance(texts, Iterable):
+        raise TextError(f"{name} is {type(texts).__name__}, expected an iterable of str")
+    return list(texts)
+
+
+def _strategy(truncation: str | None, *, paired: bool) -> int:
+    """Check the name of a truncation strategy and give its number."""
+    name = "do_not_truncate" if truncation is None else truncation
+    if not isinstance(name, str) or name not in STRATEGIES:
+        known = ", ".join(repr(known) for known in STRATEGIES)
+        raise InputError(f"truncation is {truncation!r}; known are {known} and None")
+    if name == "only_second" and not paired:
+        raise InputError("truncation='only_second' needs pairs")
+    return STRATEGIES[name]
+
+
+def _integer(value: object, name: str, *, least: int) -> int:
+    """Check an integer argument."""
+    if isinstance(value, bool):
+        raise InputError(f"{name} is {value}, expected an integer")
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        kind = type(value).__name__
+        raise InputError(f"{name} is {kind} {value!r}, expected an integer") from None
+    if not least <= number < 2**31:
+        raise InputError(f"{name} is {number}, expected at least {least} and less than 2^31")
+    return number
+
+
+def _check_room(limit: int, num_special: int, stride: int, overflow: bool) -> None:
+    """Check that a row can hold its template, and overflow rows something new."""
+    if limit < num_special:
+        raise InputError(
+            f"max_length is {limit}, but the template alone takes {num_special} tokens"
+        )
+    room = limit - num_special
+    if overflow and stride >= room:
+        raise InputError(
+            f"stride is {stride}, but a row of max_length {limit} has room for {room} tokens of "
+            "text; overflow rows need a smaller stride"
+        )

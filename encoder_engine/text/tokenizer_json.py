@@ -1,0 +1,244 @@
+"""Reads tokenizer.json, the format of Hugging Face tokenizers.
+
+What the engine does not do is an error that names it: nothing in the file is passed over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from encoder_engine.text.json_reading import Node, read_json
+from encoder_engine.text.spec import (
+    AddedTokenSpec,
+    NormalizerSpec,
+    PaddingSpec,
+    SpecialTokenNames,
+    TokenizerSpec,
+    TruncationSpec,
+    WordPieceDecoderSpec,
+    WordPieceSpec,
+)
+from encoder_engine.text.template_json import read_template
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["MAX_ID", "read_tokenizer_json"]
+
+# The C++ table keeps an id in 27 bits.
+MAX_ID = 2**27 - 1
+TOP_KEYS = (
+    "version",
+    "truncation",
+    "padding",
+    "added_tokens",
+    "normalizer",
+    "pre_tokenizer",
+    "post_processor",
+    "decoder",
+    "model",
+)
+SIDES = {"Right": "right", "Left": "left", "right": "right", "left": "left"}
+STRATEGIES = {
+    "LongestFirst": "longest_first",
+    "OnlyFirst": "only_first",
+    "OnlySecond": "only_second",
+}
+
+
+def read_tokenizer_json(path: Path) -> TokenizerSpec:
+    """Read the file as a specification."""
+    top = read_json(path)
+    top.only_keys(TOP_KEYS)
+    if top.get("version").text() != "1.0":
+        raise top.get("version").expected("'1.0'")
+    model = _read_model(top.get("model"))
+    added = _read_added_tokens(top.get("added_tokens"), model)
+    ids = dict(model.vocab) | {token.content: token.id for token in added}
+    _read_pre_tokenizer(top.get("pre_tokenizer"))
+    single, pair = read_template(top.get("post_processor"), ids)
+    spec = TokenizerSpec(
+        model=model,
+        normalizer=_read_normalizer(top.get("normalizer")),
+        single=single,
+        pair=pair,
+        added_tokens=added,
+        decoder=_read_decoder(top.get("decoder")),
+        special=SpecialTokenNames(),
+        truncation=_read_truncation(top.get("truncation")),
+        padding=_read_padding(top.get("padding")),
+    )
+    return replace(spec, special=_infer_special(spec))
+
+
+def _type_of(node: Node) -> str:
+    return node.get("type").text()
+
+
+def _read_model(node: Node) -> WordPieceSpec:
+    if node.is_null:
+        raise node.fail("the file has no model")
+    # Very old files leave the type out; the other members tell.
+    kind = "WordPiece" if "type" not in node.object() and "unk_token" in node.object() else None
+    kind = kind or _type_of(node)
+    if kind != "WordPiece":
+        raise node.get("type").fail(f"a {kind} model is not supported; WordPiece is")
+    node.only_keys(
+        ("type", "vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word")
+    )
+    vocab = node.get("vocab").object()
+    for token, number in vocab.items():
+        if type(number) is not int or not 0 <= number <= MAX_ID:
+            place = Node(number, f"{node.where}.vocab[{token!r}]")
+            raise place.expected(f"an integer from 0 to {MAX_ID}")
+    _check_distinct(node, vocab)
+    unknown = node.get("unk_token").text()
+    if unknown not in vocab:
+        raise node.get("unk_token").fail(f"{unknown!r} is not in the vocabulary")
+    return WordPieceSpec(
+        vocab=vocab,
+        unk_token=unknown,
+        continuing_subword_prefix=node.get("continuing_subword_prefix").text(),
+        max_input_chars_per_word=node.get("max_input_chars_per_word").count(),
+    )
+
+
+def _check_distinct(node: Node, vocab: dict[str, int]) -> None:
+    if len(set(vocab.values())) == len(vocab):
+        return
+    owner: dict[int, str] = {}
+    for token, number in vocab.items():
+        if number in owner:
+            raise node.get("vocab").fail(f"{owner[number]!r} and {token!r} share the id {number}")
+        owner[number] = token
+
+
+def _read_added_tokens(node: Node, model: WordPieceSpec) -> tuple[AddedTokenSpec, ...]:
+    """Read the added tokens; the library numbers them itself, so another number is an error."""
+    out: list[AddedTokenSpec] = []
+    if node.is_null:
+        return ()
+    flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    next_id = len(model.vocab)
+    seen: set[str] = set()
+    for item in node.items():
+        item.only_keys(("id", "content", *flags))
+        content = item.get("content").text()
+        if not content or content in seen:
+            raise item.fail(f"the added token {content!r} is empty or occurs twice")
+        seen.add(content)
+        expected = model.vocab.get(content, next_id)
+        next_id += content not in model.vocab
+        number = item.get("id").count()
+        if number != expected:
+            raise item.fail(f"{content!r} has the id {number}, but its place makes it {expected}")
+        values = {flag: item.get(flag).flag() for flag in flags}
+        out.append(AddedTokenSpec(content=content, id=number, **values))
+    return tuple(out)
+
+
+def _unwrap(node: Node, member: str) -> Node:
+    """Look into a Sequence of one."""
+    if not node.is_null and _type_of(node) == "Sequence":
+        node.only_keys(("type", member))
+        inner = node.get(member).items()
+        if len(inner) == 1:
+            return inner[0]
+    return node
+
+
+def _read_normalizer(node: Node) -> NormalizerSpec:
+    node = _unwrap(node, "normalizers")
+    if node.is_null:
+        return NormalizerSpec(
+            clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False
+        )
+    kind = _type_of(node)
+    if kind != "BertNormalizer":
+        raise node.get("type").fail(
+            f"the normalizer {kind} is not supported with WordPiece; BertNormalizer is"
+        )
+    node.only_keys(("type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"))
+    accents = node.get("strip_accents")
+    return NormalizerSpec(
+        clean_text=node.get("clean_text").flag(),
+        handle_chinese_chars=node.get("handle_chinese_chars").flag(),
+        strip_accents=None if accents.is_null else accents.flag(),
+        lowercase=node.get("lowercase").flag(),
+    )
+
+
+def _read_pre_tokenizer(node: Node) -> None:
+    node = _unwrap(node, "pretokenizers")
+    kind = "null" if node.is_null else _type_of(node)
+    if kind != "BertPreTokenizer":
+        raise node.fail(
+            f"the pre-tokenizer {kind} is not supported with WordPiece; BertPreTokenizer is"
+        )
+    node.only_keys(("type",))
+
+
+def _read_decoder(node: Node) -> WordPieceDecoderSpec | None:
+    if node.is_null:
+        return None
+    kind = _type_of(node)
+    if kind != "WordPiece":
+        raise node.get("type").fail(f"the decoder {kind} is not supported; WordPiece is")
+    node.only_keys(("type", "prefix", "cleanup"))
+    return WordPieceDecoderSpec(
+        prefix=node.get("prefix").text(), cleanup=node.get("cleanup").flag()
+    )
+
+
+def _read_truncation(node: Node) -> TruncationSpec | None:
+    if node.is_null:
+        return None
+    node.only_keys(("direction", "max_length", "strategy", "stride"))
+    return TruncationSpec(
+        max_length=node.get("max_length").count(),
+        strategy=node.get("strategy").one_of(STRATEGIES),
+        stride=node.get("stride").count(),
+        direction=node.get("direction").one_of(SIDES, default="Right"),
+    )
+
+
+def _read_padding(node: Node) -> PaddingSpec | None:
+    if node.is_null:
+        return None
+    node.only_keys(
+        ("strategy", "direction", "pad_to_multiple_of", "pad_id", "pad_type_id", "pad_token")
+    )
+    strategy = node.get("strategy")
+    length: int | None = None
+    if strategy.value != "BatchLongest":
+        strategy.only_keys(("Fixed",))
+        length = strategy.get("Fixed").count()
+    multiple = node.get("pad_to_multiple_of")
+    return PaddingSpec(
+        length=length,
+        direction=node.get("direction").one_of(SIDES),
+        multiple_of=None if multiple.is_null else multiple.count(),
+        pad_id=node.get("pad_id").count(),
+        pad_type_id=node.get("pad_type_id").count(),
+        pad_token=node.get("pad_token").text(),
+    )
+
+
+def _infer_special(spec: TokenizerSpec) -> SpecialTokenNames:
+    """Tell the special tokens' parts from where they stand, as the file does not name them."""
+    text = next(i for i, piece in enumerate(spec.single) if piece.kind == "first")
+    before = [token for piece in spec.single[:text] for token in piece.tokens]
+    after = [token for piece in spec.single[text:] for token in piece.tokens]
+    pad = None if spec.padding is None else spec.padding.pad_token
+
+    def first_known(*names: str) -> str | None:
+        return next((name for name in names if spec.token_to_id(name) is not None), None)
+
+    return SpecialTokenNames(
+        unk=spec.model.unk_token,
+        cls=before[0] if before else None,
+        sep=after[-1] if after else None,
+        pad=first_known(*([] if pad is None else [pad]), "[PAD]", "<pad>"),
+        mask=first_known("[MASK]", "<mask>"),
+    )
