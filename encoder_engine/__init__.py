@@ -8,18 +8,21 @@
 """
 
 from encoder_engine import errors, ops, packing
-
+from encoder_engine.embedding import Embedder
 from encoder_engine.models import Encoder, EncoderOutput
 from encoder_engine.packing import PackedBatch, Sequences
-
+from encoder_engine.text import Encoding, Tokenizer
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Embedder",
     "Encoder",
     "EncoderOutput",
+    "Encoding",
     "PackedBatch",
     "Sequences",
+    "Tokenizer",
     "__version__",
     "errors",
     "ops",
