@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-import encoder_engine
-from encoder_engine.cli.common import debug_option, debug_wanted
+from encoder_engine.cli.common import debug_option, debug_wanted, engine_version
 from encoder_engine.cli.doctor import doctor
 from encoder_engine.cli.embed import embed
 from encoder_engine.cli.tokenize import tokenize
@@ -26,7 +25,7 @@ DONE, FAILED, USAGE = 0, 1, 2
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(encoder_engine.__version__, message="%(prog)s %(version)s")
+@click.version_option(engine_version(), message="%(prog)s %(version)s")
 @debug_option
 def cli() -> None:
     """Run text encoders: tokenize and embed texts, and see what this machine can do."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -35,6 +36,12 @@ def _set_debug(context: click.Context, _parameter: click.Parameter, value: bool)
 def debug_wanted() -> bool:
     """Say whether ``--debug`` was given on the present command line."""
     return _debug
+
+
+def engine_version() -> str:
+    """Return the version of the package, which is loaded already, installed or not."""
+    version: str = sys.modules["encoder_engine"].__version__
+    return version
 
 
 def print_json(value: object) -> None:

@@ -9,6 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from encoder_engine.cli.common import engine_version
+
 DISTRIBUTION = "encoder-engine"
 
 # What the engine's kernels, or the libraries below it, choose their code by.
@@ -58,9 +60,7 @@ def version_facts() -> dict[str, str | None]:
     for name in (DISTRIBUTION, "torch", "triton", "numpy", "safetensors", "click", "rich"):
         versions[name] = installed_version(name)
     if versions[DISTRIBUTION] is None:
-        import encoder_engine
-
-        versions[DISTRIBUTION] = f"{encoder_engine.__version__} (not installed)"
+        versions[DISTRIBUTION] = f"{engine_version()} (not installed)"
     return versions
 
 
@@ -70,6 +70,15 @@ def installed_version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def native_instruction_set() -> str | None:
+    """Name what the native extension runs on this processor; None: it is not built."""
+    try:
+        from encoder_engine.text import native_instruction_set as chosen
+    except ImportError:
+        return None
+    return chosen()
 
 
 def extra_facts() -> dict[str, dict[str, str | None]]:

@@ -24,6 +24,7 @@ from encoder_engine.embedding.texts import lower, open_texts
 from encoder_engine.embedding.window import EmbeddedWindow, embed_windows
 from encoder_engine.errors import (
     ConfigError,
+    DefaultPoolingWarning,
     InputError,
     MissingPoolerWarning,
     TruncationWarning,
@@ -103,6 +104,14 @@ class Embedder:
         embedder = cls(encoder, tokenizer, recipe)
         if max_seq_length is not None:
             embedder.max_seq_length = max_seq_length
+        if recipe.default_pooling:
+            warnings.warn(
+                DefaultPoolingWarning(
+                    f"{directory} has no modules.json to say how tokens are pooled, so their mean "
+                    "is taken; name a mode with pooling= to be sure"
+                ),
+                stacklevel=2,
+            )
         return embedder
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,11 +19,7 @@ from encoder_engine.embedding.modules import (
     read_pooling_config,
     read_transformer_config,
 )
-from encoder_engine.errors import (
-    ConfigError,
-    DefaultPoolingWarning,
-    UnsupportedFeatureError,
-)
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +43,8 @@ _NO_LIMIT = 10**9
 class Recipe:
     """What a directory says beside its weights.
 
-    ``pooling``: modes, concatenated in this order; ``pooling_width``: the encoder width that the
+    ``pooling``: modes, concatenated in this order; ``default_pooling``: nobody named them;
+    ``pooling_width``: the encoder width that the
     pooling was made for, if stated; ``include_prompt``: whether a prompt's tokens are pooled;
     ``normalized``: whether vectors have Euclidean length 1; ``max_seq_length``: tokens per text,
     special tokens included; ``lowercase``: whether text is lower-cased before the tokenizer;
@@ -57,6 +53,7 @@ class Recipe:
 
     encoder_directory: Path
     pooling: tuple[PoolingMode, ...]
+    default_pooling: bool = False
     pooling_width: int | None = None
     include_prompt: bool = True
     normalized: bool = False
@@ -71,13 +68,18 @@ class Recipe:
 def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> Recipe:
     """Read a sentence-transformers directory, or a plain transformers one without ``modules.json``.
 
-    A plain one gets mean pooling and a :class:`DefaultPoolingWarning`, unless ``pooling`` names
-    the modes; where given, ``pooling`` also overrides what a directory says. Raises
+    A plain one gets mean pooling, by default; where given, ``pooling`` names the modes instead of
+    that and of what a directory says. Raises
     :class:`ConfigError`, and :class:`UnsupportedFeatureError` for what is not computed here.
     """
     override = None if pooling is None else check_pooling_modes(pooling)
     if not (directory / "modules.json").is_file():
-        return _plain_recipe(directory, override)
+        return Recipe(
+            encoder_directory=directory,
+            pooling=override or ("mean",),
+            default_pooling=override is None,
+            max_seq_length=_tokenizer_limit(directory),
+        )
     modules = read_modules(directory)
     transformer = read_transformer_config(modules[0].folder)
     pooled = read_pooling_config(modules[1].folder)
@@ -98,19 +100,6 @@ def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> 
         truncate_dim=optional_count(directory, settings, "truncate_dim"),
         similarity=settings.get("similarity_fn_name"),
     )
-
-
-def _plain_recipe(directory: Path, modes: tuple[PoolingMode, ...] | None) -> Recipe:
-    if modes is None:
-        warnings.warn(
-            DefaultPoolingWarning(
-                f"{directory} has no modules.json to say how tokens are pooled, so their mean is "
-                "taken; name a mode with pooling= to be sure"
-            ),
-            stacklevel=4,
-        )
-    limit = _tokenizer_limit(directory)
-    return Recipe(encoder_directory=directory, pooling=modes or ("mean",), max_seq_length=limit)
 
 
 def _tokenizer_limit(directory: Path) -> int | None:

@@ -1,0 +1,1 @@
+"""Tests of embedding: directories, batches, files."""

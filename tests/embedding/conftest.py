@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def tiny_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sentence-transformers directory; read only."""
+    """Write a sentence-transformers directory once; nobody changes it."""
     return write_sentence_directory(
         tmp_path_factory.mktemp("tiny"),
         settings={"prompts": {"query": "query: "}, "default_prompt_name": None},
@@ -24,5 +24,5 @@ def tiny_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny(tiny_directory: Path) -> Embedder:
-    """The tiny directory's embedder; nobody changes it."""
+    """Load the tiny directory once; nobody changes the embedder."""
     return Embedder.from_pretrained(tiny_directory, device="cpu")

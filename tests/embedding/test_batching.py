@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from encoder_engine.embedding import batching
+
+if TYPE_CHECKING:
+    import pytest
 
 LENGTHS = st.lists(st.integers(1, 300), max_size=200).map(lambda n: np.array(n, dtype=np.int32))
 

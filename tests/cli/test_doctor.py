@@ -1,0 +1,152 @@
+"""``encoder-engine doctor``: true facts, every operation explained, every finding with a mend."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import encoder_engine
+from encoder_engine import ops
+from encoder_engine.cli import machine
+from encoder_engine.cli.findings import installation_findings, machine_findings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Run
+
+
+def report(run: Run, *arguments: object) -> dict[str, Any]:
+    parsed: dict[str, Any] = json.loads(run("doctor", "--json", *arguments).output)
+    return parsed
+
+
+def test_machine_and_versions_are_this_ones(run: Run) -> None:
+    import torch
+
+    facts = report(run)
+    assert facts["machine"]["cores"] == os.cpu_count()
+    assert facts["machine"]["memory_bytes"] > 2**28
+    assert facts["versions"]["torch"] == torch.__version__
+    assert facts["versions"]["encoder-engine"].startswith(encoder_engine.__version__)
+    assert facts["native_extension"]["present"] is True
+    assert facts["native_extension"]["instruction_set"]
+
+
+def test_every_operation_says_what_runs_and_why_not_the_others(run: Run) -> None:
+    facts = report(run)
+    assert tuple(facts["operations"]) == ops.operations()
+    for name, found in facts["operations"].items():
+        explanation = dict(ops.explain(name, device=found["device"], dtype="float32"))
+        assert explanation[found["chosen"]] is None
+        assert {found["chosen"], *found["others"]} == set(explanation)
+        assert all(found["others"].values())
+
+
+def test_the_extras_are_those_of_the_project(run: Run) -> None:
+    assert {"data", "hf", "minilm"} <= set(report(run)["extras"])
+
+
+def test_the_report_for_people_names_every_section(run: Run, model: Path) -> None:
+    result = run("doctor", "--model", model)
+    assert result.code == 0
+    for word in ("Machine", "Versions", "Operations", "Extras", "Model", "Findings", "attention"):
+        assert word in result.output
+
+
+def test_a_good_model_is_described_down_to_a_first_vector(run: Run, model: Path) -> None:
+    facts = report(run, "--model", model)["model"]
+    assert facts["dimension"] == 16
+    assert facts["truncation"] == "at 16 tokens; the model can place 32"
+    assert facts["first_vector"] == "16 features, length 1.000000"
+    assert facts["pooling"] == "mean"
+    assert "model.safetensors" in facts["files"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "word"),
+    [
+        ("vocab.txt", "vocab"),
+        ("model.safetensors", "safetensors"),
+        ("config.json", "config.json"),
+        ("1_Pooling/config.json", "1_Pooling"),
+    ],
+)
+def test_a_damaged_model_is_a_problem_with_a_mend(
+    run: Run, model: Path, tmp_path: Path, damage: str, word: str
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(model, copy)
+    (copy / damage).unlink()
+    result = run("doctor", "--json", "--model", copy)
+    assert result.code == 1
+    (problem,) = [f for f in json.loads(result.output)["findings"] if f["level"] == "problem"]
+    assert word in problem["what"]
+    assert problem["mend"]
+
+
+def test_a_model_whose_warnings_matter_gets_them_as_advice(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(model, copy)
+    (copy / "modules.json").unlink()
+    findings = report(run, "--model", copy)["findings"]
+    assert any("pooling=" in f["what"] for f in findings if f["level"] == "advice")
+
+
+MACHINE: dict[str, Any] = {
+    "usable_cores": 64,
+    "cpu_quota_cores": None,
+    "instruction_sets": ["avx2"],
+    "gpus": [],
+    "nvidia_driver": False,
+}
+VERSIONS: dict[str, str | None] = {"torch": "2.13.0", "triton": None}
+
+
+@pytest.mark.parametrize(
+    ("facts", "word"),
+    [
+        ({"cpu_quota_cores": 0.5}, "quota"),
+        ({"usable_cores": 0}, "share 1 cores"),
+        ({"instruction_sets": ["sse4_2"]}, "AVX2"),
+        ({"nvidia_driver": True}, "sees no GPU"),
+        ({"gpus": [{"name": "GPU"}]}, "triton is missing"),
+    ],
+)
+def test_each_handicap_of_a_machine_is_found(
+    facts: dict[str, Any], word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
+    assert machine_findings(MACHINE, VERSIONS) == []
+    (finding,) = machine_findings({**MACHINE, **facts}, VERSIONS)
+    assert word in finding.what
+    assert finding.mend
+
+
+def test_a_missing_extension_is_a_problem_and_a_missing_extra_a_note() -> None:
+    problem, note = installation_findings(None, {"data": {"pyarrow": None}, "hf": {"hub": "1"}})
+    assert (problem.level, note.level) == ("problem", "note")
+    assert "encoder-engine[data]" in note.mend
+    assert installation_findings("avx2", {}) == []
+
+
+def test_a_missing_extension_is_told_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "encoder_engine.text", None)
+    assert machine.native_instruction_set() is None
+
+
+def test_extras_are_read_from_a_checkout_that_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine, "DISTRIBUTION", "no-such-distribution")
+    assert "pyarrow" in machine.extra_facts()["data"]
+    assert machine.version_facts()["no-such-distribution"] == (
+        f"{encoder_engine.__version__} (not installed)"
+    )

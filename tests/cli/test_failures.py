@@ -1,0 +1,182 @@
+"""Every way a command line can be wrong: one line of reason, no traceback, the right exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.embedding.tiny_model import write_json, write_sentence_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Run
+
+# Arguments ({folder} is full of things to trip over, {model} is good), exit code, words to find.
+BAD_COMMANDS: dict[str, tuple[str, int, str]] = {
+    "no verb": ("", 2, "Usage"),
+    "an unknown verb": ("embd", 2, "embd"),
+    "an unknown option": ("embed {folder}/a.txt --outptu x", 2, "--outptu"),
+    "no input": ("embed -o {folder}/x.npy -m {model}", 2, "INPUT"),
+    "no output": ("embed {folder}/a.txt -m {model}", 2, "--output"),
+    "no model": ("embed {folder}/a.txt -o {folder}/x.npy", 2, "--model"),
+    "a budget of nothing": ("embed {folder}/a.txt {good} --batch-tokens 0", 2, "batch-tokens"),
+    "a budget of words": ("embed {folder}/a.txt {good} --batch-tokens many", 2, "integer"),
+    "no threads": ("embed {folder}/a.txt {good} --threads 0", 2, "threads"),
+    "an unknown precision": ("embed {folder}/a.txt {good} --precision int4", 2, "ubinary"),
+    "an unknown format": ("embed {folder}/a.txt {good} --input-format xml", 2, "jsonl"),
+    "a missing input": ("embed {folder}/aa.txt {good}", 1, "did you mean"),
+    "a directory": ("embed {folder} {good}", 1, "directory"),
+    "an empty input": ("embed {folder}/empty.txt {good}", 1, "no rows"),
+    "an unknown ending": ("embed {folder}/a.doc {good}", 1, ".doc"),
+    "latin-1": ("embed {folder}/latin.txt {good}", 1, "iconv"),
+    "a column of plain lines": ("embed {folder}/a.txt {good} --column text", 1, "plain lines"),
+    "a missing column": ("embed {folder}/a.jsonl {good} --column body", 1, "there are"),
+    "a null": ("embed {folder}/null.jsonl {good}", 1, "line 2"),
+    "an output without a home": (
+        "embed {folder}/a.txt -o {folder}/no/x.npy -m {model}",
+        1,
+        "make it first",
+    ),
+    "an output of another kind": ("embed {folder}/a.txt -o {folder}/x.csv -m {model}", 1, ".npy"),
+    "an output that exists": (
+        "embed {folder}/a.txt -o {folder}/old.npy -m {model}",
+        1,
+        "--overwrite",
+    ),
+    "an output that is an input": (
+        "embed {folder}/old.npy --input-format txt -o {folder}/old.npy -m {model} --overwrite",
+        1,
+        "one of the inputs",
+    ),
+    "a missing model": ("embed {folder}/a.txt -o {folder}/x.npy -m {folder}/none", 1, "none"),
+    "a model that is a file": (
+        "embed {folder}/a.txt -o {folder}/x.npy -m {folder}/a.txt",
+        1,
+        "directory",
+    ),
+    "a model directory without a model": (
+        "embed {folder}/a.txt -o {folder}/x.npy -m {folder}",
+        1,
+        "{folder}",
+    ),
+    "an unknown prompt": ("embed {folder}/a.txt {good} --prompt-name web", 1, "no prompt 'web'"),
+    "two prompts": ("embed {folder}/a.txt {good} --prompt-name query --prompt x", 1, "not both"),
+    "more features than there are": ("embed {folder}/a.txt {good} --truncate-dim 99", 1, "1..16"),
+    "an unknown dtype": ("embed {folder}/a.txt {good} --dtype int4", 1, "int4"),
+    "tokenizing a missing file": ("tokenize {folder}/none.txt -m {model}", 1, "does not exist"),
+    "tokenizing without a model": ("tokenize {folder}/a.txt", 2, "--model"),
+    "tokenizing by a missing model": ("tokenize {folder}/a.txt -m {folder}/none", 1, "none"),
+    "no room for a token": ("tokenize {folder}/a.txt -m {model} --max-length 1", 1, "max_length"),
+    "a doctor without a patient": ("doctor -m", 2, "argument"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Fill a folder with things to trip over."""
+    files: dict[str, bytes] = {
+        "a.txt": b"a\n",
+        "a.doc": b"a\n",
+        "empty.txt": b"",
+        "latin.txt": b"caf\xe9\n",
+        "old.npy": b"precious",
+        "a.jsonl": b'{"text": "a"}\n',
+        "null.jsonl": b'{"text": "a"}\n{"text": null}\n',
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+@pytest.mark.parametrize("case", BAD_COMMANDS)
+def test_a_bad_command_fails_in_one_line(run: Run, model: Path, folder: Path, case: str) -> None:
+    command, code, word = BAD_COMMANDS[case]
+    before = sorted(path.name for path in folder.iterdir())
+    good = f"-o {folder}/x.npy -m {model}"
+    result = run(*command.format(folder=folder, model=model, good=good).split())
+    assert result.code == code
+    assert word.format(folder=folder) in result.errors
+    assert "Traceback" not in result.errors
+    if code == 1:
+        assert result.errors.startswith("error: ")
+        assert result.errors.count("\n") == 1
+        assert result.output == ""
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert (folder / "old.npy").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_debug_shows_the_traceback(run: Run, model: Path, folder: Path, place: str) -> None:
+    arguments = ["tokenize", folder / "none.txt", "-m", model]
+    flagged = ["--debug", *arguments] if place == "before" else [*arguments, "--debug"]
+    result = run(*flagged)
+    assert result.code == 1
+    assert "Traceback" in result.errors
+    assert "Traceback" not in run(*arguments).errors
+
+
+def test_an_unexpected_error_is_one_line_too(
+    run: Run, model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_arguments: object, **_options: object) -> None:
+        raise ZeroDivisionError("a\nslip")
+
+    monkeypatch.setattr("encoder_engine.embedding.readers.open_inputs", broken)
+    result = run("tokenize", folder / "a.txt", "-m", model)
+    assert result.code == 1
+    assert result.errors == "error: unexpected ZeroDivisionError: a slip (see it with --debug)\n"
+
+
+def test_an_interrupt_is_one_line_and_leaves_nothing(
+    run: Run, model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_arguments: object) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("encoder_engine.embedding.window._embed", interrupt)
+    result = run("embed", folder / "a.txt", "-o", folder / "x.npy", "-m", model)
+    assert result.code == 1
+    assert result.errors.endswith("error: stopped; nothing half-written is left\n")
+    assert not list(folder.glob("x.npy*"))
+
+
+def test_warnings_are_one_line_on_standard_error(run: Run, tmp_path: Path) -> None:
+    write_sentence_directory(tmp_path)
+    (tmp_path / "modules.json").unlink()
+    (tmp_path / "a.txt").write_text("a\n", encoding="utf-8")
+    result = run("embed", tmp_path / "a.txt", "-o", tmp_path / "x.npy", "-m", tmp_path, "--json")
+    assert result.code == 0
+    assert result.errors.startswith("warning: ")
+    assert "pooling=" in result.errors
+    assert json.loads(result.output)["rows"] == 1
+
+
+def test_a_parquet_output_without_pyarrow_names_the_extra(
+    run: Run, model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    result = run("embed", folder / "a.txt", "-o", folder / "x.parquet", "-m", model)
+    assert result.code == 1
+    assert "pip install 'encoder-engine[data]'" in result.errors
+
+
+def test_a_model_that_gives_nan_is_refused(run: Run, tmp_path: Path) -> None:
+    import torch
+
+    from encoder_engine.models import Encoder
+
+    write_sentence_directory(tmp_path)
+    encoder = Encoder.from_pretrained(tmp_path)
+    with torch.no_grad():
+        encoder.embedding.tokens.weight[:] = float("nan")
+    encoder.save_pretrained(tmp_path)
+    write_json(tmp_path / "a.jsonl", {"text": "a"})
+    result = run("embed", tmp_path / "a.jsonl", "-o", tmp_path / "x.npy", "-m", tmp_path)
+    assert result.code == 1
+    assert "NaN" in result.errors
+    assert not list(tmp_path.glob("x.npy*"))
