@@ -1,0 +1,133 @@
+"""Compares with Hugging Face tokenizers at length: corpora, and strings drawn from a seed.
+
+python tests/text/parity_long.py --strings 200000 --seed 1 --data ../shared/data
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.text.parity import Peer, Settings, draw_settings, variants  # noqa: E402
+from tests.text.strings import StringMaker  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAMES = ("uncased", "cased", "multi_cased")
+BATCH = 512
+
+
+def unpack(data: Path, folder: Path) -> list[Path]:
+    """Unpack the tokenizer.json files of the three BERT vocabularies."""
+    out: list[Path] = []
+    for name in NAMES:
+        path = folder / f"{name}.json"
+        path.write_bytes(lzma.open(data / f"vocab/wp_{name}.tokenizer.json.xz").read())
+        out.append(path)
+    return out
+
+
+def read_lines(path: Path) -> list[str]:
+    """Read a file's lines, packed or not; a .json file gives its strings."""
+    raw = lzma.open(path).read() if path.suffix == ".xz" else path.read_bytes()
+    text = raw.decode("utf-8", "replace")
+    if path.suffix == ".json":
+        return [item for item in json.loads(text) if isinstance(item, str)]
+    return text.split("\n")
+
+
+def corpus_files(data: Path) -> list[Path]:
+    """List the texts: corpora, fixtures, and the files of two tasks."""
+    folders = ("corpus", "tokenization", "tokenization/llamacpp", "unicode", "sts", "sts/multi")
+    return [
+        path
+        for folder in (*folders, "cls")
+        for path in sorted((data / folder).glob("*"))
+        if path.is_file()
+    ]
+
+
+def batches(lines: list[str], size: int) -> Iterator[list[str]]:
+    """Cut a list into batches."""
+    for at in range(0, len(lines), size):
+        yield lines[at : at + size]
+
+
+def run_corpora(peers: list[Peer], data: Path, rng: random.Random) -> int:
+    """Compare every line of every file; a quarter of the batches as pairs, some cut."""
+    total = 0
+    for path in corpus_files(data):
+        lines = read_lines(path)
+        for peer in peers:
+            for batch in batches(lines, BATCH):
+                settings = Settings()
+                pairs = batch[::-1] if rng.random() < 0.1 else None
+                check(peer, batch, pairs, settings)
+                if rng.random() < 0.1:
+                    check(peer, batch, pairs, draw_settings(rng, peer, paired=pairs is not None))
+                total += len(batch)
+        print(f"{path.relative_to(data)}: {len(lines)} lines", flush=True)
+    return total
+
+
+def run_strings(peers: list[Peer], count: int, rng: random.Random) -> int:
+    """Compare generated strings, each on every tokenizer."""
+    makers = [StringMaker(rng, sorted(peer.ours.spec.model.vocab)) for peer in peers]
+    done = 0
+    while done < count:
+        size = min(256, count - done)
+        for peer, maker in zip(peers, makers, strict=True):
+            texts = [maker.text() for _ in range(size)]
+            pairs = [maker.text() for _ in range(size)] if rng.random() < 0.4 else None
+            check(peer, texts, pairs, draw_settings(rng, peer, paired=pairs is not None))
+        done += size
+    return done * len(peers)
+
+
+def check(peer: Peer, texts: list[str], pairs: list[str] | None, settings: Settings) -> None:
+    """Stop at the first mismatch."""
+    mismatch = peer.compare(texts, pairs, settings)
+    if mismatch is not None:
+        print(mismatch)
+        sys.exit(1)
+
+
+def main() -> None:
+    """Run what the arguments ask for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--strings", type=int, default=200_000, help="strings per tokenizer")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
+    parser.add_argument("--corpora", action="store_true", help="also every line of the corpora")
+    parser.add_argument("--variants", action="store_true", help="also with other options")
+    options = parser.parse_args()
+    seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
+    print(f"seed {seed}", flush=True)
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        paths = unpack(options.data, Path(name))
+        peers = [Peer(path.stem, path) for path in paths]
+        extra = [p for path in paths[:2] for p in variants(path, Path(name))]
+        more = [Peer(path.stem, path) for path in extra] if options.variants else []
+        start = time.perf_counter()
+        if options.strings:
+            total = run_strings([*peers, *more], options.strings, rng)
+            print(f"{total} strings: 0 mismatches, {time.perf_counter() - start:.0f} s", flush=True)
+        if options.corpora:
+            total = run_corpora(peers, options.data, rng)
+            print(f"{total} lines: 0 mismatches, {time.perf_counter() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
