@@ -30,13 +30,9 @@ def doctor(model: str | None, *, as_json: bool) -> int:
 def build_report(model: str | None) -> dict[str, Any]:
     """Gather all facts and what follows from them."""
     from encoder_engine.cli.findings import installation_findings, machine_findings
-    from encoder_engine.cli.machine import (
-        extra_facts,
-        machine_facts,
-        native_instruction_set,
-        version_facts,
-    )
+    from encoder_engine.cli.machine import extra_facts, machine_facts, version_facts
     from encoder_engine.cli.model_check import check_model
+    from encoder_engine.ops.native import native_instruction_set
 
     machine, versions, extras = machine_facts(), version_facts(), extra_facts()
     native = native_instruction_set()

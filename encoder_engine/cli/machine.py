@@ -72,15 +72,6 @@ def installed_version(distribution: str) -> str | None:
         return None
 
 
-def native_instruction_set() -> str | None:
-    """Name what the native extension runs on this processor; None: it is not built."""
-    try:
-        from encoder_engine.text import native_instruction_set as chosen
-    except ImportError:
-        return None
-    return chosen()
-
-
 def extra_facts() -> dict[str, dict[str, str | None]]:
     """Map each optional extra to its distributions and their versions, None where missing."""
     extras: dict[str, dict[str, str | None]] = {}

@@ -14,6 +14,7 @@ import encoder_engine
 from encoder_engine import ops
 from encoder_engine.cli import machine
 from encoder_engine.cli.findings import installation_findings, machine_findings
+from encoder_engine.ops.native import native_instruction_set
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,8 +139,9 @@ def test_a_missing_extension_is_a_problem_and_a_missing_extra_a_note() -> None:
 
 
 def test_a_missing_extension_is_told_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "encoder_engine.text", None)
-    assert machine.native_instruction_set() is None
+    monkeypatch.setitem(sys.modules, "encoder_engine._native", None)
+    monkeypatch.delattr(encoder_engine, "_native")
+    assert native_instruction_set() is None
 
 
 def test_extras_are_read_from_a_checkout_that_is_not_installed(
