@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def read(path: Path, **options: Any) -> list[tuple[str, Any]]:
-    return [tuple(row) for row in open_inputs([str(path)], **options)]
+    return [(row.text, row.identifier) for row in open_inputs([str(path)], **options)]
 
 
 def write_parquet(path: Path, columns: dict[str, Any]) -> Path:

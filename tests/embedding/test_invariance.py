@@ -1,0 +1,88 @@
+"""A text's vector is bit for bit the same whatever company it is computed in."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+
+from encoder_engine.embedding import Embedder
+from tests.conftest import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# Tokens of the shortest text there is: such a budget makes batches of one.
+ONE_TEXT = 1
+BUDGETS = (ONE_TEXT, 7, 64, 500, 4096, 10**6)
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    """Read real texts; every tenth is joined with those after it to be long."""
+    lines = (ROOT / "examples" / "python_stdlib.jsonl").read_text("utf-8").splitlines()
+    entries = [json.loads(line)["text"] for line in lines[:60]]
+    entries[::10] = [" ".join(entries[i : i + 10]) for i in range(0, 60, 10)]
+    return ["", *entries]
+
+
+@pytest.fixture(scope="module")
+def embedder(minilm: Path) -> Embedder:
+    """Load MiniLM on the CPU."""
+    return Embedder.from_pretrained(minilm, device="cpu")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Compute small batches by one thread: on a busy machine several wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_the_batch_budget_changes_no_bit(embedder: Embedder, texts: list[str], budget: int) -> None:
+    expected = embedder.encode(texts, on_truncation="ignore")
+    found = embedder.encode(texts, batch_tokens=budget, on_truncation="ignore")
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
+def test_the_number_of_texts_in_a_call_changes_no_bit(
+    embedder: Embedder, texts: list[str], batch_size: int
+) -> None:
+    expected = embedder.encode(texts, on_truncation="ignore")
+    for start in range(0, len(texts), batch_size):
+        some = texts[start : start + batch_size]
+        found = embedder.encode(some, batch_tokens=10**6, on_truncation="ignore")
+        np.testing.assert_array_equal(found, expected[start : start + batch_size])
+
+
+def test_the_order_of_the_texts_changes_no_bit(embedder: Embedder, texts: list[str]) -> None:
+    expected = embedder.encode(texts, on_truncation="ignore")
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(len(texts))
+        found = embedder.encode([texts[i] for i in order], on_truncation="ignore")
+        np.testing.assert_array_equal(found, expected[order])
+
+
+def test_the_number_of_threads_changes_no_bit(embedder: Embedder, texts: list[str]) -> None:
+    expected = embedder.encode(texts, on_truncation="ignore")
+    for num_threads in (2, 3):
+        torch.set_num_threads(num_threads)
+        found = embedder.encode(texts, on_truncation="ignore")
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("modes", [("mean", "max", "cls"), ("weightedmean", "lasttoken")])
+def test_every_pooling_mode_is_blind_to_company(tiny_directory: Path, modes: list[str]) -> None:
+    embedder = Embedder.from_pretrained(tiny_directory, device="cpu", pooling=modes)
+    texts = [" ".join(["row"] * (n % 14)) for n in range(70)]
+    expected = embedder.encode(texts)
+    for budget in BUDGETS:
+        np.testing.assert_array_equal(embedder.encode(texts, batch_tokens=budget), expected)
