@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 import encoder_engine as ee
 from encoder_engine.cli import main as encoder_engine_command
@@ -56,18 +57,14 @@ def show_nearest(model: Path) -> None:
     queries_QD = embedder.encode(QUERIES)
     scores_QN = queries_QD @ vectors_ND.T
     milliseconds = (time.perf_counter() - start) * 1000
-    table = Table(
-        title=f"{len(QUERIES)} queries over {len(texts):,} entries, {milliseconds:.0f} ms"
-    )
-    table.add_column("query", style="bold")
-    table.add_column("score", justify="right")
-    table.add_column("nearest entries", max_width=90)
+    title = f"{len(QUERIES)} questions to {len(texts):,} entries, {milliseconds:.0f} ms"
+    table = Table("score", "nearest entries", title=title)
     for query, scores_N in zip(QUERIES, scores_QN, strict=True):
+        table.add_row("", f"[bold]{query}")
         nearest = np.argsort(-scores_N, kind="stable")[:NUM_NEAREST]
-        for rank, row in enumerate(nearest):
-            last = rank == NUM_NEAREST - 1
-            score = f"{scores_N[row]:.3f}"
-            table.add_row(query if rank == 0 else "", score, texts[row], end_section=last)
+        for rank, row in enumerate(nearest, start=1):
+            entry = Text(texts[row], no_wrap=True, overflow="ellipsis")
+            table.add_row(f"{scores_N[row]:.3f}", entry, end_section=rank == NUM_NEAREST)
     Console().print(table)
 
 
