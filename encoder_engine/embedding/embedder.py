@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
@@ -20,7 +21,7 @@ from encoder_engine.embedding.options import (
 from encoder_engine.embedding.precision import quantize_vectors
 from encoder_engine.embedding.progress import progress_bar
 from encoder_engine.embedding.recipe import Recipe, read_recipe
-from encoder_engine.embedding.texts import lower, open_texts
+from encoder_engine.embedding.texts import open_texts
 from encoder_engine.embedding.window import EmbeddedWindow, embed_windows
 from encoder_engine.errors import (
     ConfigError,
@@ -95,6 +96,8 @@ class Embedder:
         directory = resolve_directory(path_or_hub_id)
         recipe = read_recipe(directory, pooling)
         tokenizer = Tokenizer.from_pretrained(recipe.encoder_directory)
+        if recipe.lowercase:
+            tokenizer = _lowercasing(tokenizer)
         with warnings.catch_warnings():
             # Pooling reads the token vectors, never the pooler's.
             warnings.simplefilter("ignore", MissingPoolerWarning)
@@ -288,7 +291,7 @@ class Embedder:
         """Count the tokens to leave out of the pooling: the prompt's, with what opens a text."""
         if not prompt or self.recipe.include_prompt:
             return 0
-        ids = self.tokenizer.encode(lower(prompt) if self.recipe.lowercase else prompt)
+        ids = self.tokenizer.encode(prompt)
         around = self.tokenizer.encode("")
         closed = len(around) > 0 and ids[-1] == around[-1]
         if self._max_seq_length is not None and len(ids) >= self._max_seq_length:
@@ -317,3 +320,12 @@ class Embedder:
 
     def _no_vectors(self, options: EncodeOptions) -> Array:
         return quantize_vectors(np.zeros((0, options.dimension), np.float32), options.precision)
+
+
+def _lowercasing(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a tokenizer that lower-cases its texts, and treats accents as it did before."""
+    normalizer = tokenizer.spec.normalizer
+    if normalizer.lowercase:
+        return tokenizer
+    lowered = replace(normalizer, lowercase=True, strip_accents=normalizer.strips_accents)
+    return Tokenizer(replace(tokenizer.spec, normalizer=lowered))

@@ -79,11 +79,3 @@ def find_surrogate(text: str) -> int | None:
     except UnicodeEncodeError as error:
         return error.start
     return None
-
-
-def lower(text: str) -> str:
-    """Lower-case character by character, as ``tokenizers.normalizers.Lowercase`` does.
-
-    ``str.lower`` differs in one letter: a final sigma depends on its neighbours there.
-    """
-    return text.replace("\N{GREEK CAPITAL LETTER SIGMA}", "\N{GREEK SMALL LETTER SIGMA}").lower()

@@ -12,7 +12,7 @@ import torch
 from encoder_engine.embedding.batching import first_rows, plan_batches, take, windows
 from encoder_engine.embedding.pooling import normalize, pool
 from encoder_engine.embedding.precision import quantize_vectors
-from encoder_engine.embedding.texts import find_surrogate, lower
+from encoder_engine.embedding.texts import find_surrogate
 from encoder_engine.errors import (
     InputError,
     NonFiniteVectorError,
@@ -76,8 +76,6 @@ def _tokenize(
 ) -> Encoding:
     """Tokenize a window. Raises :class:`TextError` with the row in the whole stream."""
     texts = [options.prompt + text for text in window] if options.prompt else window
-    if embedder.recipe.lowercase:
-        texts = [lower(text) for text in texts]
     try:
         encoding = embedder.tokenizer.encode_batch(
             texts, max_length=embedder.max_seq_length, num_threads=torch.get_num_threads()

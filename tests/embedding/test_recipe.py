@@ -103,10 +103,19 @@ def test_an_encoder_in_a_folder_of_its_own_is_found(tmp_path: Path) -> None:
     assert Embedder.from_pretrained(tmp_path).encode("a").shape == (WIDTH,)
 
 
-def test_lower_casing_asked_for_happens_before_the_tokenizer(tmp_path: Path) -> None:
-    write_sentence_directory(tmp_path, transformer={"do_lower_case": True})
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_lower_casing_is_done_as_sentence_transformers_does_it(
+    tmp_path: Path, *, lowercase: bool
+) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    write_sentence_directory(tmp_path, transformer={"do_lower_case": lowercase})
+    write_json(tmp_path / "tokenizer_config.json", {"do_lower_case": False})
     embedder = Embedder.from_pretrained(tmp_path)
-    np.testing.assert_array_equal(embedder.encode("The TEXT"), embedder.encode("the text"))
+    texts = ["The TEXT", "a [SEP] Row", "\N{LATIN CAPITAL LETTER E WITH ACUTE} row", "\u0130 the"]
+    theirs = library.SentenceTransformer(str(tmp_path), device="cpu").encode(texts)
+    np.testing.assert_allclose(embedder.encode(texts), theirs, atol=1e-5)
+    same = np.array_equal(embedder.encode("The TEXT"), embedder.encode("the text"))
+    assert same is lowercase
 
 
 # What is written over a good directory, the error it gives, and a word of its message.
