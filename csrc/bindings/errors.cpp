@@ -46,7 +46,7 @@ void raise_status(const status& failed, py::handle text, const char* what) {
                         failed.row);
         case error_code::cannot_truncate:
             raise_error("InputError",
-                        where + " would have to go altogether: the other text of its pair has " +
+                        where + " would have to go altogether: the other text of its pair has at least " +
                             count + " tokens; raise max_length or use longest_first",
                         failed.row);
         case error_code::stride_too_large:

@@ -76,9 +76,11 @@ class Decoder:
 
     def _piece(self, number: int, token: str) -> str:
         """Give the text of a token that follows another."""
+        if self._spec.decoder is None:
+            return token
         known = self._inner.get(number)
-        if known is not None or self._spec.decoder is None:
-            return known or token
+        if known is not None:
+            return known
         prefix = self._spec.decoder.prefix
         piece = token.removeprefix(prefix) if token.startswith(prefix) else " " + token
         if self._spec.decoder.cleanup:

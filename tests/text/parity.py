@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,9 +118,7 @@ class Peer:
                 return self._shrink(text, pair, settings)
         return None
 
-    def _equal(
-        self, texts: Sequence[str], pairs: Sequence[str] | None, settings: Settings
-    ) -> bool:
+    def _equal(self, texts: Sequence[str], pairs: Sequence[str] | None, settings: Settings) -> bool:
         ours = self.encode(texts, pairs, settings)
         theirs = self.encode_theirs(texts, pairs, settings)
         cut = sum(bool(e.overflowing) for e in theirs)
@@ -189,7 +188,7 @@ class Peer:
 
 def _cut(values: Any, starts: list[int]) -> list[Any]:
     listed = values.tolist()
-    return [listed[a:b] for a, b in zip(starts, starts[1:], strict=False)]
+    return [listed[a:b] for a, b in pairwise(starts)]
 
 
 def shorten(text: str, fails: Callable[[str], bool]) -> str:
@@ -207,15 +206,19 @@ def shorten(text: str, fails: Callable[[str], bool]) -> str:
     return text
 
 
-def draw_settings(rng: random.Random, peer: Peer, *, paired: bool) -> Settings:
-    """Draw settings that both accept: their stride must be below what either text keeps."""
+def draw_settings(rng: random.Random, peer: Peer, *, paired: bool, short: bool) -> Settings:
+    """Draw settings that both accept: their stride must be below what either text keeps.
+
+    Overflow rows of pairs are only for ``short`` texts: there is one for each pair of slices, and
+    theirs nest copies of copies until memory ends.
+    """
     add_special = rng.random() < 0.8
     if rng.random() < 0.4:
         return Settings(add_special_tokens=add_special, num_threads=rng.choice((None, 1, 2)))
     template = peer.num_special(paired, Settings(add_special_tokens=add_special))
     # They count the template of a single text against the stride even for pairs without it.
     room = rng.choice((0, 1, 2, 3, 4, 5, 7, 8, 13, 16, 29, 64))
-    overflow = rng.random() < 0.5 and room >= 2
+    overflow = rng.random() < 0.5 and room >= 2 and (short or not paired)
     stride = rng.randrange((room + 1) // 2) if overflow and room // 2 >= 1 else 0
     stride = min(stride, max(room // 2 - 1, 0))
     names = ["longest_first", "only_first"] + (["only_second"] if paired else [])

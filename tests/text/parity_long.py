@@ -33,14 +33,16 @@ def unpack(data: Path, folder: Path) -> list[Path]:
     out: list[Path] = []
     for name in NAMES:
         path = folder / f"{name}.json"
-        path.write_bytes(lzma.open(data / f"vocab/wp_{name}.tokenizer.json.xz").read())
+        packed = data / f"vocab/wp_{name}.tokenizer.json.xz"
+        path.write_bytes(lzma.decompress(packed.read_bytes()))
         out.append(path)
     return out
 
 
 def read_lines(path: Path) -> list[str]:
     """Read a file's lines, packed or not; a .json file gives its strings."""
-    raw = lzma.open(path).read() if path.suffix == ".xz" else path.read_bytes()
+    raw = path.read_bytes()
+    raw = lzma.decompress(raw) if path.suffix == ".xz" else raw
     text = raw.decode("utf-8", "replace")
     if path.suffix == ".json":
         return [item for item in json.loads(text) if isinstance(item, str)]
@@ -75,7 +77,12 @@ def run_corpora(peers: list[Peer], data: Path, rng: random.Random) -> int:
                 pairs = batch[::-1] if rng.random() < 0.1 else None
                 check(peer, batch, pairs, settings)
                 if rng.random() < 0.1:
-                    check(peer, batch, pairs, draw_settings(rng, peer, paired=pairs is not None))
+                    check(
+                        peer,
+                        batch,
+                        pairs,
+                        draw_settings(rng, peer, paired=pairs is not None, short=False),
+                    )
                 total += len(batch)
         print(f"{path.relative_to(data)}: {len(lines)} lines", flush=True)
     return total
@@ -90,7 +97,9 @@ def run_strings(peers: list[Peer], count: int, rng: random.Random) -> int:
         for peer, maker in zip(peers, makers, strict=True):
             texts = [maker.text() for _ in range(size)]
             pairs = [maker.text() for _ in range(size)] if rng.random() < 0.4 else None
-            check(peer, texts, pairs, draw_settings(rng, peer, paired=pairs is not None))
+            check(
+                peer, texts, pairs, draw_settings(rng, peer, paired=pairs is not None, short=True)
+            )
         done += size
     return done * len(peers)
 

@@ -1,5 +1,7 @@
 """Makes strings that provoke tokenizers, from a seed."""
 
+# ruff: noqa: RUF001
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

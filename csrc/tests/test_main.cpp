@@ -1,0 +1,160 @@
+// Unit tests of the core: trie, truncation, tables, batches, threads; for sanitizer builds above all.
+#include <algorithm>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "text/encode_batch.h"
+#include "text/normalize_text.h"
+#include "text/trie.h"
+#include "text/unicode_tables.h"
+#include "text/wordpiece_encoder.h"
+
+namespace encoder_engine {
+namespace {
+
+int failures = 0;
+
+#define CHECK(condition)                                                       \
+    do {                                                                       \
+        if (!(condition)) {                                                    \
+            std::printf("%s:%d: %s\n", __FILE__, __LINE__, #condition);        \
+            ++failures;                                                        \
+        }                                                                      \
+    } while (false)
+
+void test_trie_holds_exactly_its_keys() {
+    std::mt19937 random(1);
+    std::vector<std::pair<std::string, int32_t>> keys;
+    for (int i = 0; i < 5000; ++i) {
+        std::string key(1 + random() % 5, '\0');
+        for (char& c : key) c = static_cast<char>(random() % (i % 2 == 0 ? 256 : 4));
+        keys.emplace_back(key, i);
+    }
+    std::sort(keys.begin(), keys.end());
+    keys.erase(std::unique(keys.begin(), keys.end(),
+                           [](const auto& a, const auto& b) { return a.first == b.first; }),
+               keys.end());
+    double_array_trie trie;
+    trie.build(keys);
+    for (const auto& [key, value] : keys) {
+        const int32_t node = trie.walk(double_array_trie::kRoot, key);
+        CHECK(node >= 0 && trie.value(node) == value);
+    }
+    double_array_trie empty;
+    empty.build({});
+    CHECK(empty.walk(double_array_trie::kRoot, "a") < 0);
+}
+
+void test_truncation_shares_room() {
+    kept_lengths kept{};
+    CHECK(share_room(truncation_strategy::longest_first, 7, true, 10, 10, kept).ok());
+    CHECK(kept.first == 3 && kept.second == 4);
+    CHECK(share_room(truncation_strategy::longest_first, 7, true, 11, 10, kept).ok());
+    CHECK(kept.first == 4 && kept.second == 3);
+    CHECK(share_room(truncation_strategy::only_first, 7, true, 10, 7, kept).code ==
+          error_code::cannot_truncate);
+    std::vector<token_range> ranges;
+    CHECK(overflow_ranges(10, 4, 1, false, ranges).ok());
+    CHECK(ranges.size() == 3 && ranges[2].start == 6 && ranges[2].stop == 10);
+    CHECK(overflow_ranges(10, 4, 4, false, ranges).code == error_code::stride_too_large);
+}
+
+void test_unicode_lookups() {
+    uint32_t out[kMaxDecomposition];
+    CHECK(unicode_decompose(0x1EC7, out) == 3 && out[0] == 'e');
+    CHECK(unicode_decompose(0xAC01, out) == 3 && out[2] == 0x11A8);
+    CHECK(unicode_decompose(0xF900, out) == 1 && out[0] == 0x8C48);
+    CHECK(unicode_lowercase(0x130, out) == 2);
+    CHECK(unicode_combining_class(0x10FFFF) == 0);
+    CHECK(unicode_properties(0x10FFFF) == 0);
+}
+
+wordpiece_encoder make_encoder(bool normalized) {
+    wordpiece_vocabulary vocabulary;
+    vocabulary.tokens = {{"[UNK]", 0}, {"a", 1}, {"##b", 2}, {"low", 3}, {"##er", 4}, {"\xE4\xB8\xAD", 5}};
+    std::vector<added_token> added{{{'[', 'M', ']'}, 6, false, true, true, false}};
+    if (normalized) added.push_back({{'l', 'o', 'w', 'e', 'r'}, 7, true, false, false, true});
+    return wordpiece_encoder(vocabulary, normalizer_options{}, added);
+}
+
+// Random code points of every width, marks and added tokens among them.
+std::u32string random_text(std::mt19937& random) {
+    const std::u32string often = U"ab low er [M] \x302e\x301\x1d165\x4e2d\xe9\xd55c";
+    std::u32string text(random() % 60, U' ');
+    for (char32_t& c : text) {
+        c = random() % 4 == 0 ? static_cast<char32_t>(random() % 0x110000)
+                              : often[random() % often.size()];
+        if (c >= 0xD800 && c < 0xE000 && random() % 50 != 0) c = U'a';
+    }
+    return text;
+}
+
+void test_random_batches_encode_the_same_on_any_number_of_threads() {
+    std::mt19937 random(2);
+    for (int round = 0; round < 200; ++round) {
+        row_template single{{{piece_kind::special, {8}}, {piece_kind::first, {}}, {piece_kind::special, {9}}}};
+        row_template pair = single;
+        pair.pieces.push_back({piece_kind::second, {}});
+        const batch_encoder batch(std::make_unique<wordpiece_encoder>(make_encoder(round % 2 == 0)),
+                                  single, pair);
+        std::vector<std::u32string> texts;
+        for (int i = 0; i < 64; ++i) texts.push_back(random_text(random));
+        std::vector<text_view> views;
+        for (const auto& text : texts) {
+            views.push_back({text.data(), static_cast<int64_t>(text.size()), char_width::four});
+        }
+        batch_input input{views.data(), round % 3 == 0 ? views.data() : nullptr, 64};
+        encode_options options;
+        options.with_spans = round % 4 < 2;
+        options.strategy = round % 5 == 0 ? truncation_strategy::none : truncation_strategy::longest_first;
+        options.max_length = 2 + static_cast<int64_t>(random() % 20);
+        options.left = round % 7 == 0;
+        options.overflow = round % 6 == 0;
+        options.num_threads = 1;
+        batch_output one, many;
+        const status first = batch.encode(input, options, one);
+        options.num_threads = 4;
+        const status second = batch.encode(input, options, many);
+        CHECK(first.code == second.code && first.row == second.row);
+        CHECK(!first.ok() || (one.num_tokens == many.num_tokens && one.num_rows == many.num_rows));
+        batch.recycle(one);
+        batch.recycle(many);
+    }
+}
+
+void test_callers_may_share_an_encoder() {
+    row_template single{{{piece_kind::first, {}}}};
+    const batch_encoder batch(std::make_unique<wordpiece_encoder>(make_encoder(true)), single, single);
+    const std::string text(20000, 'a');
+    const text_view view{text.data(), static_cast<int64_t>(text.size()), char_width::ascii};
+    const std::vector<text_view> views(32, view);
+    std::vector<std::thread> callers;
+    for (int i = 0; i < 6; ++i) {
+        callers.emplace_back([&] {
+            for (int round = 0; round < 20; ++round) {
+                encode_options options;
+                options.num_threads = 3;
+                batch_output out;
+                CHECK(batch.encode({views.data(), nullptr, 32}, options, out).ok());
+                CHECK(out.num_tokens == 32);
+                batch.recycle(out);
+            }
+        });
+    }
+    for (std::thread& caller : callers) caller.join();
+}
+
+}  // namespace
+}  // namespace encoder_engine
+
+int main() {
+    encoder_engine::test_trie_holds_exactly_its_keys();
+    encoder_engine::test_truncation_shares_room();
+    encoder_engine::test_unicode_lookups();
+    encoder_engine::test_random_batches_encode_the_same_on_any_number_of_threads();
+    encoder_engine::test_callers_may_share_an_encoder();
+    std::printf(encoder_engine::failures == 0 ? "ok\n" : "%d failures\n", encoder_engine::failures);
+    return encoder_engine::failures == 0 ? 0 : 1;
+}
