@@ -1,0 +1,171 @@
+"""The command line: ``python -m benchmarks run | compare | report``; exit codes 0, 1, 2."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+
+from benchmarks import results as records
+from benchmarks.case import CaseSpec, Options
+from benchmarks.compare import compare as compare_commits
+from benchmarks.machine import Device, find_device
+from benchmarks.measure import MIN_ROUNDS, measure
+from benchmarks.registry import choose_cases
+from benchmarks.report import comparison_table, footnotes, markdown_report, result_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.results import Result
+
+DONE, FAILED, USAGE = 0, 1, 2
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Measure the engine beside its peers, and read what was measured."""
+
+
+@cli.command()
+@click.argument("cases", nargs=-1, metavar="[CASE]...")
+@click.option("--repeats", type=int, help=f"Rounds, at least {MIN_ROUNDS}; default: the case's.")
+@click.option("--threads", type=int, help="Threads of every candidate; default: all cores.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option("--list", "list_only", is_flag=True, help="Name the cases and stop.")
+@click.option("--smoke", is_flag=True, help="Tiny sizes, one round, nothing recorded.")
+@click.option("--no-save", is_flag=True, help="Record nothing.")
+def run(
+    cases: tuple[str, ...],
+    repeats: int | None,
+    threads: int | None,
+    device: str,
+    list_only: bool,
+    smoke: bool,
+    no_save: bool,
+) -> int:
+    """Measure CASEs (default: all of the device) and append to benchmarks/results.
+
+    Exits with 1 where one of the engine's own candidates failed or gave wrong results.
+    """
+    try:
+        specs = choose_cases(cases, device)
+    except LookupError as error:
+        raise click.UsageError(str(error.args[0])) from error
+    if list_only:
+        for spec in specs:
+            reason = spec.unavailable()
+            click.echo(f"{spec.name:<28} {spec.summary}{f' [{reason}]' if reason else ''}")
+        return DONE
+    if repeats is not None and repeats < MIN_ROUNDS and not smoke:
+        raise click.UsageError(f"--repeats {repeats}: fewer than {MIN_ROUNDS} rounds tell nothing")
+    _require(device)
+    # Described before this process gives up the cores it will not use.
+    machine = find_device(device)
+    options = Options(device=device, threads=_use_threads(threads), smoke=smoke)
+    console = open_console()
+    wrong = False
+    for spec in specs:
+        lines = run_case(spec, options, machine, console, rounds=1 if smoke else repeats)
+        wrong |= any(r.role == "ours" and r.status in ("failed", "gate failed") for r in lines)
+        if lines and not (smoke or no_save):
+            records.append(lines)
+    return FAILED if wrong else DONE
+
+
+def run_case(
+    spec: CaseSpec, options: Options, machine: Device, console: Console, *, rounds: int | None
+) -> list[Result]:
+    """Measure one case and show it; nothing comes back where it cannot run here."""
+    reason = spec.unavailable()
+    if reason is not None:
+        console.print(f"{spec.name}: skipped: {reason}", highlight=False)
+        return []
+    with console.status(f"{spec.name}: preparing") as status:
+        case = spec.make(options)
+        measurements = measure(
+            case,
+            threads=options.threads,
+            rounds=rounds,
+            smoke=options.smoke,
+            watch=lambda message: status.update(f"{spec.name}: {message}"),
+        )
+    lines = records.make_results(case, measurements, device=machine, threads=options.threads)
+    console.print(result_table(lines))
+    for text in footnotes(lines):
+        console.print(f"  {text}", highlight=False, markup=False)
+    return lines
+
+
+@cli.command()
+@click.argument("base")
+@click.argument("head")
+def compare(base: str, head: str) -> int:
+    """Compare what was measured at two commits; exits with 1 where something became slower."""
+    comparisons = compare_commits(list(records.read()), base, head)
+    if not comparisons:
+        raise click.ClickException(f"nothing was measured alike at both {base} and {head}")
+    open_console().print(comparison_table(comparisons))
+    slower = [f"{c.case}, {c.candidate}" for c in comparisons if c.ratio.change == "slower"]
+    if slower:
+        click.echo(f"slower: {'; '.join(slower)}")
+    return FAILED if slower else DONE
+
+
+@cli.command()
+def report() -> int:
+    """Write the newest results of each case and device as Markdown to standard output."""
+    click.echo(markdown_report(records.latest_runs(list(records.read()))))
+    return DONE
+
+
+def open_console() -> Console:
+    """Write to standard output; tables keep their columns where it is no terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
+
+
+def _require(device: str) -> None:
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise click.ClickException("no CUDA device: nothing was measured on a GPU")
+
+
+def _use_threads(threads: int | None) -> int:
+    """Leave this process, and all it starts, that many cores."""
+    import torch
+
+    affinity = hasattr(os, "sched_getaffinity")
+    cores = sorted(os.sched_getaffinity(0)) if affinity else list(range(os.cpu_count() or 1))
+    number = len(cores) if threads is None else threads
+    if not 1 <= number <= len(cores):
+        raise click.UsageError(f"--threads {number}: this machine has {len(cores)} cores for it")
+    if affinity:
+        os.sched_setaffinity(0, cores[:number])
+    torch.set_num_threads(number)
+    return number
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; a failure is one line on standard error."""
+    try:
+        code = cli.main(arguments, prog_name="python -m benchmarks", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return USAGE if isinstance(error, click.UsageError) else FAILED
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("error: stopped; the cases finished before are recorded", err=True)
+        return FAILED
+    except ValueError as error:
+        click.echo(f"error: {error}", err=True)
+        return FAILED
+    return code if isinstance(code, int) else DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""What is measured, as values: cases, their candidates, and the verdict of a correctness gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Role = Literal["ours", "peer"]
+Settings = Mapping[str, Any]
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What the gate found: ``figures`` are recorded either way, ``reason`` says why it failed."""
+
+    passed: bool
+    figures: Mapping[str, float] = field(default_factory=dict)
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One way to do a case's work.
+
+    ``build(**settings)`` loads what is needed and returns the call that is timed; its return value
+    is what the gate judges. ``tune()``, where there is one, runs first, in a process of its own,
+    and returns the settings; ``build`` has a default for each. ``unavailable`` is the reason why
+    the candidate cannot take part, and ``libraries`` are the distributions whose versions are
+    recorded. In an isolated case ``build`` and ``tune`` must be picklable: functions of a module,
+    or partials of them.
+    """
+
+    name: str
+    role: Role
+    build: Callable[..., Call]
+    tune: Callable[[], Settings] | None = None
+    unavailable: str | None = None
+    libraries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """The same work for every candidate.
+
+    ``gate`` judges an output before anything is timed. ``amounts`` is how much one call does
+    (``{"documents": 1000, "tokens": 41800}``), from which throughput follows. ``fingerprint``
+    identifies the inputs: results of different inputs are never compared. ``isolated``: every
+    candidate lives in a process of its own, so that its peak memory is its own.
+    """
+
+    name: str
+    candidates: tuple[Candidate, ...]
+    gate: Callable[[Any], Verdict]
+    fingerprint: str
+    seed: int
+    amounts: Mapping[str, int] = field(default_factory=dict)
+    device: str = "cpu"
+    isolated: bool = False
+    rounds: int = 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a run asks of every case. ``smoke``: the smallest sizes, to see that it works."""
+
+    device: str = "cpu"
+    threads: int = 1
+    smoke: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseSpec:
+    """A case by name, made only when it runs. ``devices``: where it makes sense."""
+
+    name: str
+    summary: str
+    make: Callable[[Options], Case]
+    devices: tuple[str, ...] = ("cpu",)
+    unavailable: Callable[[], str | None] = lambda: None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingJob:
+    """Texts to embed with the model in ``directory``, at most ``max_length`` tokens of each."""
+
+    directory: str
+    texts: tuple[str, ...]
+    max_length: int
+    threads: int

@@ -1,0 +1,169 @@
+"""The one function that measures: gate first, then interleaved rounds, memory beside time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from benchmarks.runner import CandidateError, LocalRunner, Runner
+from benchmarks.timing import Percentiles, Sample, percentiles
+from benchmarks.worker import WorkerRunner, run_in_worker
+
+if TYPE_CHECKING:
+    from benchmarks.case import Candidate, Case, Role, Settings, Verdict
+    from benchmarks.memory import Peak
+
+MIN_ROUNDS = 5
+Status = Literal["measured", "gate failed", "failed", "skipped"]
+Watcher = Callable[[str], None]
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What became of one candidate. Times are there only where the status is ``measured``."""
+
+    candidate: str
+    role: Role
+    status: Status
+    reason: str | None = None
+    settings: Settings = field(default_factory=dict)
+    verdict: Verdict | None = None
+    samples: tuple[Sample, ...] = ()
+    peak: Peak | None = None
+
+    @property
+    def wall_ms(self) -> Percentiles:
+        """Wall time of a call."""
+        return percentiles([sample.wall_ms for sample in self.samples])
+
+    @property
+    def cpu_ms(self) -> Percentiles:
+        """CPU time of a call, all threads together."""
+        return percentiles([sample.cpu_ms for sample in self.samples])
+
+
+@dataclass(kw_only=True, eq=False)
+class _Contender:
+    candidate: Candidate
+    settings: Settings
+    runner: Runner
+    verdict: Verdict
+    samples: list[Sample] = field(default_factory=list)
+
+
+def measure(
+    case: Case,
+    *,
+    threads: int,
+    rounds: int | None = None,
+    smoke: bool = False,
+    watch: Watcher = lambda _message: None,
+) -> list[Measurement]:
+    """Measure every candidate of a case side by side.
+
+    Each is built, warmed up and judged; only those that pass are timed. Every round then takes one
+    sample of each, and each round begins with another one, so that drift of the machine falls on
+    all alike. One measurement per candidate comes back, in the case's order: skipped ones with
+    their reason, and failed ones with what the gate found.
+
+    ``smoke`` tunes nothing and permits fewer than MIN_ROUNDS rounds, which otherwise raise
+    ``ValueError``.
+    """
+    num_rounds = case.rounds if rounds is None else rounds
+    if num_rounds < (1 if smoke else MIN_ROUNDS):
+        raise ValueError(f"{num_rounds} rounds are too few; at least {MIN_ROUNDS} are needed")
+    results: dict[str, Measurement] = {}
+    contenders: list[_Contender] = []
+    try:
+        for candidate in case.candidates:
+            admitted = _admit(case, _untuned(candidate) if smoke else candidate, threads, watch)
+            if isinstance(admitted, Measurement):
+                results[candidate.name] = admitted
+            else:
+                contenders.append(admitted)
+        results |= _take_rounds(contenders, num_rounds, watch)
+    finally:
+        for contender in contenders:
+            contender.runner.close()
+    return [results[candidate.name] for candidate in case.candidates]
+
+
+def _admit(
+    case: Case, candidate: Candidate, threads: int, watch: Watcher
+) -> Measurement | _Contender:
+    """Build, warm up and judge a candidate."""
+    failed = Measurement(candidate=candidate.name, role=candidate.role, status="failed")
+    if candidate.unavailable is not None:
+        return replace(failed, status="skipped", reason=candidate.unavailable)
+    runner: Runner | None = None
+    settings: Settings = {}
+    try:
+        if candidate.tune is not None:
+            watch(f"tuning {candidate.name}")
+            settings = run_in_worker(candidate.tune, threads)
+        watch(f"checking {candidate.name}")
+        if case.isolated:
+            runner = WorkerRunner(candidate, settings, threads)
+        else:
+            runner = LocalRunner(candidate, settings, case.device)
+        verdict = case.gate(runner.warm_up())
+    except CandidateError as error:
+        if runner is not None:
+            runner.close()
+        return replace(failed, settings=settings, reason=str(error))
+    if verdict.passed:
+        return _Contender(candidate=candidate, settings=settings, runner=runner, verdict=verdict)
+    runner.close()
+    return replace(
+        failed, settings=settings, status="gate failed", reason=verdict.reason, verdict=verdict
+    )
+
+
+def _untuned(candidate: Candidate) -> Candidate:
+    """Tuning takes longer than all else of a smoke run."""
+    return replace(candidate, tune=None)
+
+
+def _take_rounds(
+    contenders: Sequence[_Contender], num_rounds: int, watch: Watcher
+) -> dict[str, Measurement]:
+    broken: dict[str, str] = {}
+    for number, order in enumerate(rotations(contenders, num_rounds), start=1):
+        for contender in order:
+            name = contender.candidate.name
+            if name in broken:
+                continue
+            watch(f"round {number} of {num_rounds}: {name}")
+            try:
+                contender.samples.append(contender.runner.sample())
+            except CandidateError as error:
+                broken[name] = str(error)
+    return {c.candidate.name: _conclude(c, broken.get(c.candidate.name)) for c in contenders}
+
+
+def _conclude(contender: _Contender, failure: str | None) -> Measurement:
+    return Measurement(
+        candidate=contender.candidate.name,
+        role=contender.candidate.role,
+        status="measured" if failure is None else "failed",
+        reason=failure,
+        settings=contender.settings,
+        verdict=contender.verdict,
+        samples=tuple(contender.samples) if failure is None else (),
+        peak=contender.runner.peak() if failure is None else None,
+    )
+
+
+def rotations(items: Sequence[Item], num_rounds: int) -> Iterator[list[Item]]:
+    """Yield the order of each round: it starts one further every time."""
+    for number in range(num_rounds):
+        first = number % len(items) if items else 0
+        yield [*items[first:], *items[:first]]
+
+
+def best_peer(measurements: Sequence[Measurement]) -> Measurement | None:
+    """Return the peer with the least median time among those that passed."""
+    peers = [m for m in measurements if m.role == "peer" and m.status == "measured"]
+    return min(peers, key=lambda m: m.wall_ms.p50, default=None)

@@ -1,0 +1,96 @@
+"""Peak memory: of a whole process, or of one call in a process that candidates share.
+
+The kernel keeps each process's high-water mark of resident memory (VmHWM in /proc/self/status) and,
+since Linux 4.0, lowers it to the present size when 5 is written to /proc/self/clear_refs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from benchmarks.case import Call
+
+MIB = 1 << 20
+PeakOf = Literal["process", "call"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peak:
+    """The most memory held at once, and by what.
+
+    ``process``: everything resident in the candidate's own process since its start, libraries and
+    weights included. ``call``: what one call added, its output included and its inputs not; on a
+    CUDA device that is counted by torch's allocator.
+    """
+
+    mib: float
+    of: PeakOf
+
+
+def process_peak() -> Peak | None:
+    """Return this process's own high-water mark; None where the system does not tell."""
+    kib = _status("VmHWM")
+    return None if kib is None else Peak(mib=kib / 1024, of="process")
+
+
+def call_peak(call: Call, device: str) -> Peak | None:
+    """Run a call once more to see what it needs; None where that cannot be told."""
+    return _cuda_peak(call) if device == "cuda" else _host_call_peak(call)
+
+
+def _cuda_peak(call: Call) -> Peak:
+    import torch
+
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    return Peak(mib=(torch.cuda.max_memory_allocated() - before) / MIB, of="call")
+
+
+def _host_call_peak(call: Call) -> Peak | None:
+    gc.collect()
+    _return_free_memory()
+    if not _reset_high_water_mark():
+        return None
+    before = _status("VmRSS")
+    call()
+    after = _status("VmHWM")
+    if before is None or after is None:
+        return None
+    return Peak(mib=max(after - before, 0) / 1024, of="call")
+
+
+def _return_free_memory() -> None:
+    """Give freed memory back, so that a call cannot reuse it unseen."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError):
+        return
+
+
+def _reset_high_water_mark() -> bool:
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return False
+    return True
+
+
+def _status(field: str) -> int | None:
+    """Read a field of /proc/self/status in KiB."""
+    try:
+        text = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name == field:
+            return int(value.split()[0])
+    return None

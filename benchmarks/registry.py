@@ -1,0 +1,53 @@
+"""Finds the cases: every ``bench_*.py`` beside this file has a ``case_specs()``."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import benchmarks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.case import CaseSpec
+
+
+def all_cases() -> dict[str, CaseSpec]:
+    """Load every case, by name."""
+    modules = sorted(
+        module.name
+        for module in pkgutil.iter_modules(benchmarks.__path__)
+        if module.name.startswith("bench_")
+    )
+    specs = [
+        spec
+        for name in modules
+        for spec in importlib.import_module(f"benchmarks.{name}").case_specs()
+    ]
+    found = {spec.name: spec for spec in specs}
+    assert len(found) == len(specs), "two cases have one name"
+    return found
+
+
+def choose_cases(patterns: Sequence[str], device: str) -> list[CaseSpec]:
+    """Pick cases by name, by the part before the slash, or by a pattern such as ``*/short``.
+
+    None given: all of the device. Raises ``LookupError`` for what matches nothing on the device.
+    """
+    known = {name: spec for name, spec in all_cases().items() if device in spec.devices}
+    if not patterns:
+        return list(known.values())
+    chosen: dict[str, CaseSpec] = {}
+    for pattern in patterns:
+        matching = {n: s for n, s in known.items() if _matches(n, pattern)}
+        if not matching:
+            raise LookupError(f"no case {pattern!r} on {device}; there are {', '.join(known)}")
+        chosen |= matching
+    return list(chosen.values())
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return name.startswith(f"{pattern}/") or fnmatchcase(name, pattern)

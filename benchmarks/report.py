@@ -1,0 +1,129 @@
+"""Writes results as tables: Markdown for the report, rich ones for the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from benchmarks.compare import Comparison
+    from benchmarks.results import Result
+
+Row = list[str]
+_RESULT_HEADER = ["candidate", "p50 ms", "p20 .. p80", "per second", "peak MiB", "x best peer"]
+_COMPARISON_HEADER = ["device", "case", "candidate", "before ms", "after ms", "ratio", "95 %", ""]
+
+
+def markdown_report(runs: Sequence[Sequence[Result]]) -> str:
+    """Write the newest run of each case; what was skipped or failed is named below its table."""
+    lines = ["# Benchmark results", ""]
+    if not runs:
+        lines += ["Nothing has been measured yet: `python -m benchmarks run`.", ""]
+    for device in dict.fromkeys(run[0].device for run in runs):
+        of_device = [run for run in runs if run[0].device == device]
+        lines += [f"## {of_device[0][0].device_name} (`{device}`)", ""]
+        for run in of_device:
+            lines += [*_case_report(run), ""]
+    return "\n".join(lines)
+
+
+def _case_report(run: Sequence[Result]) -> list[str]:
+    first = run[0]
+    state = " with changes" if first.dirty else ""
+    amounts = ", ".join(f"{number:,} {what}" for what, number in first.amounts.items())
+    versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())
+    return [
+        f"### {first.case}",
+        "",
+        f"{amounts}; {first.threads} threads; commit {first.commit}{state}; {first.time_utc}; "
+        f"{versions}.",
+        "",
+        *markdown_table(_RESULT_HEADER, [result_row(result) for result in _measured(run)]),
+        "",
+        *(f"- {text}" for text in footnotes(run)),
+    ]
+
+
+def _measured(run: Sequence[Result]) -> list[Result]:
+    return [result for result in run if result.status == "measured"]
+
+
+def footnotes(run: Sequence[Result]) -> list[str]:
+    """Say what the gate found, whose memory was counted, and why a candidate has no time."""
+    notes = []
+    for result in run:
+        if result.status == "measured":
+            memory = "" if result.peak_of is None else f"; peak memory of the {result.peak_of}"
+            notes.append(f"{result.candidate}: {gate_figures(result)}{memory}")
+        else:
+            figures = f" ({gate_figures(result)})" if result.gate else ""
+            notes.append(f"{result.candidate}: {result.status}: {result.reason}{figures}")
+    return notes
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Row]) -> list[str]:
+    """Lay out a table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return [f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines]
+
+
+def result_table(run: Sequence[Result]) -> Table:
+    """Lay out one run for the terminal."""
+    return _rich_table(run[0].case, _RESULT_HEADER, [result_row(r) for r in _measured(run)])
+
+
+def comparison_table(comparisons: Sequence[Comparison]) -> Table:
+    """Lay out a comparison of two commits."""
+    return _rich_table("", _COMPARISON_HEADER, [comparison_row(c) for c in comparisons])
+
+
+def _rich_table(title: str, header: Sequence[str], rows: Iterable[Row]) -> Table:
+    table = Table(title=title or None, title_justify="left")
+    for number, name in enumerate(header):
+        table.add_column(name, justify="left" if number == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def result_row(result: Result) -> Row:
+    """Write a measured candidate's figures."""
+    settings = ", ".join(f"{name} {value}" for name, value in result.settings.items())
+    return [
+        f"{result.candidate} ({settings})" if settings else result.candidate,
+        number(result.p50_ms),
+        f"{number(result.p20_ms)} .. {number(result.p80_ms)}",
+        ", ".join(f"{number(rate)} {what}" for what, rate in result.throughput_per_s.items()),
+        number(result.peak_mib),
+        "" if result.ratio_to_best_peer is None else f"{result.ratio_to_best_peer:.2f}",
+    ]
+
+
+def gate_figures(result: Result) -> str:
+    """Write what the gate found: ``min cosine 0.9999999``."""
+    return ", ".join(f"{k.replace('_', ' ')} {v:.9g}" for k, v in result.gate.items())
+
+
+def comparison_row(comparison: Comparison) -> Row:
+    """Write one line of a comparison; what did not change says nothing in the last column."""
+    ratio = comparison.ratio
+    return [
+        comparison.device,
+        comparison.case,
+        comparison.candidate,
+        number(comparison.base_ms),
+        number(comparison.head_ms),
+        f"{ratio.median:.3f}",
+        f"{ratio.low:.3f} .. {ratio.high:.3f}",
+        "" if ratio.change == "same" else ratio.change,
+    ]
+
+
+def number(value: float | None) -> str:
+    """Write a figure with three digits, or all of its whole part."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,75 @@
+"""Holds one built candidate and times it on request; here, in the present process."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from benchmarks.memory import Peak, call_peak
+from benchmarks.timing import Sample, calls_per_sample, sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.case import Call, Candidate, Settings
+
+Result = TypeVar("Result")
+
+
+class CandidateError(Exception):
+    """A candidate could not be built or did not finish; the message is its own, without paths."""
+
+
+class Runner(Protocol):
+    """A built candidate. Everything but :meth:`close` raises :class:`CandidateError`."""
+
+    def warm_up(self) -> Any:
+        """Call it and return the output; learn how many calls make a sample."""
+
+    def sample(self) -> Sample:
+        """Time one round."""
+
+    def peak(self) -> Peak | None:
+        """Say how much memory it needed; None where that cannot be told."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+class LocalRunner:
+    """A candidate in this process."""
+
+    def __init__(self, candidate: Candidate, settings: Settings, device: str) -> None:
+        self._device = device
+        self._num_calls = 1
+        self._call: Call = _attempt(lambda: candidate.build(**settings))
+
+    def warm_up(self) -> Any:
+        """Call twice: the first call pays for what only first calls do."""
+        output = _attempt(self._call)
+        once = _attempt(lambda: sample(self._call, 1, self._device))
+        self._num_calls = calls_per_sample(once.wall_ms / 1e3)
+        return output
+
+    def sample(self) -> Sample:
+        return _attempt(lambda: sample(self._call, self._num_calls, self._device))
+
+    def peak(self) -> Peak | None:
+        return _attempt(lambda: call_peak(self._call, self._device))
+
+    def close(self) -> None:
+        del self._call
+
+
+def _attempt(function: Callable[[], Result]) -> Result:
+    """Run what may raise anything: no candidate may end the run of the others."""
+    try:
+        return function()
+    except Exception as error:
+        raise CandidateError(describe(error)) from error
+
+
+def describe(error: BaseException) -> str:
+    """Name an error in one line, with file names but no folders: it goes into the results."""
+    message = re.sub(r"(?:/[\w.+-]+)+/", "", " ".join(str(error).split()))
+    return f"{type(error).__name__}: {message[:300]}" if message else type(error).__name__

@@ -1,0 +1,23 @@
+"""Finds the setting with which a peer is fastest, so that it is measured at its best."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+Value = TypeVar("Value")
+
+
+def fastest(values: Iterable[Value], work: Callable[[Value], object]) -> Value:
+    """Do the work once with every value, after a warm-up, and return the quickest one."""
+    choices = list(values)
+    work(choices[0])
+    seconds = {}
+    for value in choices:
+        start = time.perf_counter()
+        work(value)
+        seconds[value] = time.perf_counter() - start
+    return min(choices, key=lambda value: seconds[value])

@@ -1,0 +1,93 @@
+"""Holds a candidate in a process of its own, which imports nothing but what the candidate needs."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from benchmarks.runner import CandidateError
+
+if TYPE_CHECKING:
+    from benchmarks.case import Call, Candidate, Settings
+    from benchmarks.memory import Peak
+    from benchmarks.timing import Sample
+
+ROOT = Path(__file__).resolve().parents[1]
+# Every library learns the number of threads before it loads, and stays off the network.
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+_QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+
+
+class WorkerRunner:
+    """A candidate in a fresh interpreter."""
+
+    def __init__(self, candidate: Candidate, settings: Settings, threads: int) -> None:
+        self._worker = _Worker(threads)
+        self._worker.ask("build", pickle.dumps((candidate.build, dict(settings))))
+
+    def warm_up(self) -> Any:
+        return self._worker.ask("warm_up")
+
+    def sample(self) -> Sample:
+        return cast("Sample", self._worker.ask("sample"))
+
+    def peak(self) -> Peak | None:
+        return cast("Peak | None", self._worker.ask("peak"))
+
+    def close(self) -> None:
+        self._worker.close()
+
+
+def run_in_worker(function: Call, threads: int) -> Any:
+    """Run a picklable function in a process of its own and return what it returns."""
+    worker = _Worker(threads)
+    try:
+        return worker.ask("run", pickle.dumps(function))
+    finally:
+        worker.close()
+
+
+class _Worker:
+    """The process, and the pipe to it."""
+
+    def __init__(self, threads: int) -> None:
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.worker_main", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                cwd=ROOT,
+                env={
+                    **os.environ,
+                    **dict.fromkeys(_THREAD_VARIABLES, str(threads)),
+                    **_QUIET,
+                },
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        self.ask("use_threads", threads)
+
+    def ask(self, request: str, *arguments: object) -> Any:
+        try:
+            self._connection.send((request, arguments))
+            done, answer = self._connection.recv()
+        except (EOFError, OSError) as error:
+            self.close()
+            raise CandidateError(f"its process ended with code {self._process.poll()}") from error
+        if not done:
+            self.close()
+            raise CandidateError(answer)
+        return answer
+
+    def close(self) -> None:
+        self._connection.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

@@ -1,0 +1,64 @@
+"""The process of one candidate: ``python -m benchmarks.worker_main FD`` answers on that pipe."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.case import Candidate
+from benchmarks.memory import Peak, process_peak
+from benchmarks.runner import CandidateError, LocalRunner, describe
+
+if TYPE_CHECKING:
+    from benchmarks.timing import Sample
+
+
+class Servant:
+    """What the process can be asked for."""
+
+    runner: LocalRunner
+
+    def use_threads(self, threads: int) -> None:
+        """Leave it that many cores: a library that ignores the settings gains nothing by it."""
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+    def run(self, pickled: bytes) -> Any:
+        return pickle.loads(pickled)()
+
+    def build(self, pickled: bytes) -> None:
+        build, settings = pickle.loads(pickled)
+        self.runner = LocalRunner(Candidate(name="", role="ours", build=build), settings, "cpu")
+
+    def warm_up(self) -> Any:
+        return self.runner.warm_up()
+
+    def sample(self) -> Sample:
+        return self.runner.sample()
+
+    def peak(self) -> Peak | None:
+        return process_peak()
+
+
+def serve(connection: Connection) -> None:
+    """Answer requests until the other end closes: ``(True, result)`` or ``(False, reason)``."""
+    servant = Servant()
+    while True:
+        try:
+            request, arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            answer = (True, getattr(servant, request)(*arguments))
+        except CandidateError as error:
+            answer = (False, str(error))
+        except Exception as error:
+            answer = (False, describe(error))
+        connection.send(answer)
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])))
