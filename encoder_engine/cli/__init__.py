@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 import warnings
@@ -51,8 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (click.Abort, KeyboardInterrupt):
             return _fail("stopped; nothing half-written is left")
         except BrokenPipeError:
-            # The reader of our output, such as head, has seen enough. Spare it the shutdown flush.
-            sys.stderr.close()
+            # Whoever reads our output, such as head, has seen enough; the last flush goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return FAILED
         except EncoderEngineError as error:
             return _fail(str(error))

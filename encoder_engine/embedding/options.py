@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from encoder_engine.embedding.precision import check_precision
+from encoder_engine.embedding.texts import find_surrogate
 from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def resolve_prompt(
             )
         if not isinstance(prompt, str):
             raise InputError(f"prompt must be a str, got {type(prompt).__name__}")
+        if find_surrogate(prompt) is not None:
+            raise InputError(f"prompt holds a lone surrogate, which is no character: {prompt!a}")
         return prompt
     name = default if prompt_name is None else prompt_name
     if name is None:

@@ -101,12 +101,10 @@ def _tokenize(
 
 def _located(error: TextError, window: list[str], first_row: int) -> TextError:
     """Say the same of the text's row in the stream rather than in its window."""
-    if error.row is None:
+    place = None if error.row is None else find_surrogate(window[error.row])
+    if error.row is None or place is None:
         return error
     row = first_row + error.row
-    place = find_surrogate(window[error.row])
-    if place is None:
-        return TextError(f"text {row}: {error}", row=row)
     return TextError(
         f"text {row} holds a lone surrogate (U+{ord(window[error.row][place]):04X} at character "
         f"{place}), which no UTF-8 encodes; drop it with text.encode('utf-8', 'ignore').decode()",

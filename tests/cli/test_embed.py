@@ -66,6 +66,19 @@ def test_quiet_says_nothing(run: Run, model: Path, tmp_path: Path) -> None:
     assert (result.code, result.output, result.errors) == (0, "", "")
 
 
+def test_a_terminal_gets_a_bar_with_rates(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    path = write_jsonl(tmp_path / "in.jsonl", TEXTS)
+    result = run("embed", path, "-o", tmp_path / "a.npy", "-m", model)
+    assert result.code == 0
+    for word in ("100%", "4 rows", "rows/s", "tokens/s"):
+        assert word in result.errors
+
+
 def test_options_reach_the_embedder(run: Run, model: Path, tmp_path: Path) -> None:
     path, out = write_jsonl(tmp_path / "in.jsonl", TEXTS), tmp_path / "out.npy"
     options = ["--prompt", "query: ", "--truncate-dim", 5, "--no-normalize", "--batch-tokens", 3]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from encoder_engine.text import Tokenizer
+from tests.conftest import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +48,23 @@ def test_tokens_and_offsets_are_printed(run: Run, model: Path, lines: Path) -> N
         "[CLS]@0:0 [SEP]@0:0",
         "[CLS]@0:0 row@0:3 7@4:5 [SEP]@0:0",
     ]
+
+
+def test_a_reader_that_has_seen_enough_is_no_reason_to_complain(
+    model: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.txt"
+    path.write_text("the text\n" * 100_000, encoding="utf-8")
+    command = [sys.executable, "-m", "encoder_engine.cli", "tokenize", str(path), "-m", str(model)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
 
 
 def test_json_holds_everything(run: Run, model: Path, lines: Path) -> None:

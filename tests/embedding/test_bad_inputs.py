@@ -71,6 +71,7 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown prompt": ({"prompt_name": "web"}, "query, document"),
     "two prompts": ({"prompt": "a", "prompt_name": "query"}, "not both"),
     "a prompt that is no text": ({"prompt": 3}, "str"),
+    "a prompt that is no character": ({"prompt": "\ud800"}, "surrogate"),
     "an unknown policy": ({"on_truncation": "panic"}, "ignore"),
 }
 

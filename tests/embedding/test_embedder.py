@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
 import torch
 
+from encoder_engine import ops
 from encoder_engine.embedding import Embedder
 from encoder_engine.embedding.batching import WINDOW_TEXTS
 from encoder_engine.errors import (
@@ -19,6 +21,7 @@ from encoder_engine.errors import (
     SequenceLengthError,
     TruncationWarning,
 )
+from encoder_engine.text import Tokenizer
 from tests.embedding.tiny_model import (
     WIDTH,
     write_sentence_directory,
@@ -177,6 +180,29 @@ def test_nan_never_leaves_as_a_vector(tiny_directory: Path) -> None:
     assert error.value.rows == (WINDOW_TEXTS, WINDOW_TEXTS + 2)
 
 
+def test_a_text_without_any_token_has_no_vector(tiny: Embedder) -> None:
+    spec = tiny.tokenizer.spec
+    bare = replace(spec, single=tuple(piece for piece in spec.single if piece.kind == "first"))
+    embedder = Embedder(tiny.encoder, Tokenizer(bare), tiny.recipe)
+    assert embedder.encode(["the text", "a"]).shape == (2, WIDTH)
+    with pytest.raises(InputError, match="text 2 has no token") as error:
+        embedder.encode(["the text", "a", " ", ""])
+    assert error.value.row == 2
+
+
+def test_segments_of_the_tokenizers_template_reach_the_encoder(tiny: Embedder) -> None:
+    spec = tiny.tokenizer.spec
+    second = replace(spec, single=tuple(replace(piece, type_id=1) for piece in spec.single))
+    embedder = Embedder(tiny.encoder, Tokenizer(second), tiny.recipe)
+    batch = embedder.tokenizer.encode_batch(TEXTS).to_packed()
+    with torch.inference_mode():
+        hidden_TD = tiny.encoder(batch).last_hidden_state
+    expected = ops.pooling(hidden_TD, batch.sequences, mode="mean", normalize=True).numpy()
+    found = embedder.encode(TEXTS)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert not np.allclose(found, tiny.encode(TEXTS), atol=1e-3)
+
+
 def test_threads_share_an_embedder(tiny: Embedder) -> None:
     expected = [tiny.encode(TEXTS[index:]) for index in range(4)]
     found: list[Any] = [None] * 4
@@ -199,3 +225,14 @@ def test_progress_is_silent_away_from_a_terminal(
 ) -> None:
     np.testing.assert_array_equal(tiny.encode(TEXTS, show_progress_bar=True), tiny.encode(TEXTS))
     assert capsys.readouterr() == ("", "")
+
+
+def test_progress_on_a_terminal_counts_the_texts(
+    tiny: Embedder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    tiny.encode(TEXTS, show_progress_bar=True)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"{len(TEXTS)}/{len(TEXTS)}" in captured.err
