@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.cli.common import binary_size
 from encoder_engine.cli.findings import Finding
-from encoder_engine.errors import EncoderEngineError
+from encoder_engine.errors import EncoderEngineError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from encoder_engine.embedding import Embedder
 
 _PROBE = "The quick brown fox jumps over the lazy dog."
-_MEND = "fetch the directory again, whole; --debug shows where it failed"
+_MEND = "fetch the directory again, whole"
+_MEND_UNSUPPORTED = "choose a model that is computed here; docs/embedding.md says what is"
 
 
 def check_model(name: str) -> tuple[dict[str, Any], list[Finding]]:
@@ -36,7 +37,8 @@ def check_model(name: str) -> tuple[dict[str, Any], list[Finding]]:
         facts["first_vector"] = _first_vector(embedder)
     except EncoderEngineError as error:
         what = f"the model does not work: {' '.join(str(error).split())}"
-        return facts, [Finding(level="problem", what=what, mend=_MEND)]
+        mend = _MEND_UNSUPPORTED if isinstance(error, UnsupportedFeatureError) else _MEND
+        return facts, [Finding(level="problem", what=what, mend=mend)]
     return facts, [*_warnings(caught), *_judge(embedder, directory)]
 
 
@@ -74,7 +76,7 @@ def _first_vector(embedder: Embedder) -> str:
 
 def _warnings(caught: Sequence[warnings.WarningMessage]) -> list[Finding]:
     return [
-        Finding(level="advice", what=str(w.message), mend="see the documentation of the warning")
+        Finding(level="advice", what=str(w.message), mend="decide whether that is meant")
         for w in caught
     ]
 

@@ -15,6 +15,7 @@ from encoder_engine import ops
 from encoder_engine.cli import machine
 from encoder_engine.cli.findings import installation_findings, machine_findings
 from encoder_engine.ops.native import native_instruction_set
+from tests.embedding.tiny_model import write_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +90,18 @@ def test_a_damaged_model_is_a_problem_with_a_mend(
     (problem,) = [f for f in json.loads(result.output)["findings"] if f["level"] == "problem"]
     assert word in problem["what"]
     assert problem["mend"]
+
+
+def test_a_model_nobody_computes_is_a_problem_of_another_kind(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(model, copy)
+    write_json(copy / "config_sentence_transformers.json", {"model_type": "CrossEncoder"})
+    result = run("doctor", "--model", copy)
+    assert result.code == 1
+    assert "CrossEncoder" in result.output
+    assert "choose a model" in result.output
 
 
 def test_a_model_whose_warnings_matter_gets_them_as_advice(
