@@ -22,26 +22,30 @@ public:
     status run() {
         int64_t at = 0;
         while (at < length_ && !sink_.full()) {
-            const uint32_t code = text_[at];
-            const char_action action = table_[code];
-            added_match match;
-            if (action.starts_added() && finder_.find(at, match)) {
-                sink_.added(match);
-                finder_.accept(match);
-                at = match.end;
-                continue;
-            }
-            if (action.kind() == char_kind::surrogate) {
-                return {error_code::lone_surrogate, -1, at, false};
-            }
-            if (action.kind() == char_kind::nonstarter) {
-                at = nonstarter_run<Char, Sink>(text_, length_, table_.options(), finder_, sink_)
-                         .emit(at);
-                continue;
-            }
-            character(code, action, at++);
+            const status result = step(at);
+            if (!result.ok()) return result;
         }
         sink_.finish();
+        return {};
+    }
+
+    // Takes one character, an added token or a run of combining characters, and moves on.
+    status step(int64_t& at) {
+        const uint32_t code = text_[at];
+        const char_action action = table_[code];
+        added_match match;
+        if (action.starts_added() && finder_.find(at, match)) {
+            sink_.added(match);
+            finder_.accept(match);
+            at = match.end;
+        } else if (action.kind() == char_kind::surrogate) {
+            return {error_code::lone_surrogate, -1, at, false};
+        } else if (action.kind() == char_kind::nonstarter) {
+            nonstarter_run<Char, Sink> run(text_, length_, table_.options(), finder_, sink_);
+            at = run.emit(at);
+        } else {
+            character(code, action, at++);
+        }
         return {};
     }
 

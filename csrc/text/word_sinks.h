@@ -6,17 +6,18 @@
 #include "text/added_tokens.h"
 #include "text/char_table.h"
 #include "text/sequence_encoder.h"
+#include "text/word_cache.h"
 #include "text/wordpiece.h"
 
 namespace encoder_engine {
 
 struct wordpiece_scratch : encoder_scratch {
-    pod_vector<uint8_t> word;       // the current word, normalized, in UTF-8
-    pod_vector<int32_t> sources;    // with spans: per byte of it, the character it came from
-    pod_vector<int32_t> ends;       // with spans: byte ends of the pieces
-    pod_vector<uint32_t> codes;     // normalized text of one segment ...
-    pod_vector<int32_t> origins;    // ... per character, the one it came from
-    pod_vector<uint8_t> kinds;      // ... and its char_kind
+    word_cache cache;
+    pod_vector<uint8_t> word;     // the current word, normalized, in UTF-8
+    pod_vector<int32_t> sources;  // with spans: per byte of it, the character it came from
+    pod_vector<uint32_t> codes;   // normalized text of one segment ...
+    pod_vector<int32_t> origins;  // ... per character, the one it came from
+    pod_vector<uint8_t> kinds;    // ... and its char_kind
 };
 
 // Collects letters into words; each finished word becomes pieces in the output.
@@ -27,11 +28,14 @@ public:
               int64_t limit)
         : model_(model), scratch_(scratch), out_(out), limit_(limit),
           max_characters_(model.max_word_characters()) {
-        scratch_.word.clear();
-        scratch_.sources.clear();
+        clear_word();
+        // A key is read as 16 bytes.
+        scratch_.word.reserve_more(word_key::kMaxSize);
     }
 
     bool full() const { return out_.size() >= limit_; }
+    bool between_words() const { return num_characters_ == 0; }
+    bool too_long() const { return num_characters_ > max_characters_; }
 
     void letter(uint32_t code, int64_t source) {
         if (with_spans) {
@@ -40,7 +44,7 @@ public:
         }
         // Of a word that is too long, only the fact matters.
         if (++num_characters_ > max_characters_) return;
-        scratch_.word.reserve_more(4);
+        scratch_.word.reserve_more(word_key::kMaxSize);
         const int size = write_utf8(code, scratch_.word.end());
         scratch_.word.extend(size);
         if (with_spans) {
@@ -48,6 +52,8 @@ public:
             for (int i = 0; i < size; ++i) scratch_.sources.push(static_cast<int32_t>(source));
         }
     }
+    // Says that a word already too long reaches further.
+    void lengthen(int64_t source) { last_ = source; }
     void space(uint32_t, int64_t) { end_word(); }
     void isolated(uint32_t id, int64_t source) {
         end_word();
@@ -76,11 +82,19 @@ public:
         if (num_characters_ > max_characters_) {
             token(model_.unknown_id(), first_, last_ + 1);
         } else {
-            pieces();
+            const int64_t size = scratch_.word.size();
+            const int64_t first = out_.size();
+            out_.ids.reserve_more(word_cache::kMaxPieces);
+            pieces(scratch_.word.data(), size);
+            if (with_spans) {
+                const int32_t* sources = scratch_.sources.data();
+                spans(first, size, [sources](int64_t from, int64_t to) {
+                    return token_span{sources[from], sources[to - 1] + 1};
+                });
+            }
+            ++num_words_;
         }
-        num_characters_ = 0;
-        scratch_.word.clear();
-        scratch_.sources.clear();
+        clear_word();
     }
     void finish() { end_word(); }
 
@@ -88,31 +102,77 @@ public:
     void token(int32_t id, int64_t start, int64_t stop) {
         out_.ids.append(id);
         if (with_spans) {
-            span(start, stop);
+            out_.spans.append(static_cast<int32_t>(start));
+            out_.spans.append(static_cast<int32_t>(stop));
             out_.words.append(num_words_);
         }
         ++num_words_;
     }
 
-private:
-    void span(int64_t start, int64_t stop) {
-        out_.spans.append(static_cast<int32_t>(start));
-        out_.spans.append(static_cast<int32_t>(stop));
-    }
-    void pieces() {
-        pod_vector<int32_t>& ends = scratch_.ends;
-        ends.clear();
-        model_.match(scratch_.word.data(), scratch_.word.size(), out_.ids,
-                     with_spans ? &ends : nullptr);
+    // A block of 64 characters makes at most 64 tokens; a lookup writes up to four at once.
+    void begin_block() { out_.ids.reserve_more(64 + word_cache::kMaxPieces); }
+    // A whole word of ASCII letters, or a punctuation mark, of at most 64 bytes of which 16 can
+    // be read. Only after begin_block(), and within its 64 characters.
+    void ascii_word(const uint8_t* bytes, int size, int64_t source) {
+        const int64_t first = out_.size();
+        pieces(bytes, size);
         if (with_spans) {
-            int32_t from = 0;
-            for (int64_t i = 0; i < ends.size(); ++i) {
-                span(scratch_.sources[from], scratch_.sources[ends[i] - 1] + 1);
-                out_.words.append(num_words_);
-                from = ends[i];
-            }
+            const int32_t base = static_cast<int32_t>(source);
+            spans(first, size, [base](int64_t from, int64_t to) {
+                return token_span{base + static_cast<int32_t>(from),
+                                  base + static_cast<int32_t>(to)};
+            });
         }
         ++num_words_;
+    }
+
+private:
+    struct token_span {
+        int32_t start, stop;
+    };
+
+    // Appends the pieces of a word; room for kMaxPieces must have been reserved.
+    void pieces(const uint8_t* bytes, int64_t size) {
+        if (size > static_cast<int64_t>(word_key::kMaxSize)) {
+            model_.match(bytes, size, out_.ids);
+            return;
+        }
+        const word_key key = word_key::read(bytes, static_cast<uint32_t>(size));
+        const int known = scratch_.cache.find(key, out_.ids.end());
+        out_.ids.extend(known);
+        if (known == 0) {
+            const int64_t first = out_.size();
+            model_.match(bytes, size, out_.ids);
+            const int64_t count = out_.size() - first;
+            if (count <= word_cache::kMaxPieces) {
+                scratch_.cache.insert(key, out_.ids.data() + first, static_cast<int>(count));
+            }
+            // match() filled the room it reserved itself.
+            out_.ids.reserve_more(64 + word_cache::kMaxPieces);
+        }
+    }
+
+    // Appends the spans of the word's pieces from `first` on. Their sizes tell where they lie; the
+    // last, which may be the unknown token, reaches to the end.
+    template <typename Span>
+    void spans(int64_t first, int64_t size, const Span& span_of) {
+        out_.spans.reserve_more(2 * (out_.size() - first));
+        out_.words.reserve_more(out_.size() - first);
+        int64_t from = 0;
+        for (int64_t i = first; i < out_.size(); ++i) {
+            const bool last = i + 1 == out_.size();
+            const int64_t to = last ? size : from + model_.piece_size(out_.ids[i], i == first);
+            const token_span span = span_of(from, to);
+            out_.spans.push(span.start);
+            out_.spans.push(span.stop);
+            out_.words.push(num_words_);
+            from = to;
+        }
+    }
+    void clear_word() {
+        num_characters_ = 0;
+        scratch_.word.clear();
+        scratch_.sources.clear();
     }
 
     const wordpiece_model& model_;

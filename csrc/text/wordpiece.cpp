@@ -8,23 +8,27 @@
 namespace encoder_engine {
 
 wordpiece_model::wordpiece_model(wordpiece_vocabulary vocabulary)
-    : unknown_id_(vocabulary.unknown_id), max_word_characters_(vocabulary.max_word_characters) {
+    : prefix_size_(static_cast<int32_t>(vocabulary.continuation_prefix.size())),
+      unknown_id_(vocabulary.unknown_id), max_word_characters_(vocabulary.max_word_characters) {
     auto& tokens = vocabulary.tokens;
     // An empty token can match nothing.
     tokens.erase(std::remove_if(tokens.begin(), tokens.end(),
                                 [](const auto& token) { return token.first.empty(); }),
                  tokens.end());
+    for (const auto& [token, id] : tokens) {
+        const size_t place = static_cast<size_t>(id);
+        if (place >= piece_sizes_.size()) piece_sizes_.resize(place + 1);
+        piece_sizes_[place] = static_cast<int32_t>(token.size());
+    }
     std::sort(tokens.begin(), tokens.end());
     trie_.build(tokens);
     continuation_ = trie_.walk(double_array_trie::kRoot, vocabulary.continuation_prefix);
 }
 
-void wordpiece_model::match(const uint8_t* word, int64_t size, pod_vector<int32_t>& ids,
-                            pod_vector<int32_t>* ends) const {
+void wordpiece_model::match(const uint8_t* word, int64_t size, pod_vector<int32_t>& ids) const {
     const int64_t first = ids.size();
     // Every piece takes at least one byte.
     ids.reserve_more(size + 1);
-    if (ends != nullptr) ends->reserve_more(size + 1);
     int32_t start_node = double_array_trie::kRoot;
     for (int64_t at = 0; at < size;) {
         int32_t id = double_array_trie::kNone;
@@ -38,16 +42,11 @@ void wordpiece_model::match(const uint8_t* word, int64_t size, pod_vector<int32_
             }
         }
         if (id < 0) {
-            if (ends != nullptr) {
-                ends->truncate(ends->size() - (ids.size() - first));
-                ends->push(static_cast<int32_t>(size));
-            }
             ids.truncate(first);
             ids.push(unknown_id_);
             return;
         }
         ids.push(id);
-        if (ends != nullptr) ends->push(static_cast<int32_t>(end));
         at = end;
         start_node = continuation_;
     }

@@ -22,10 +22,14 @@ class wordpiece_model {
 public:
     explicit wordpiece_model(wordpiece_vocabulary vocabulary);
 
-    // Appends the pieces of a word of UTF-8 bytes to `ids`, and the byte where each ends to `ends`
-    // when that is not null. A word with a part that matches nothing is one unknown piece.
-    void match(const uint8_t* word, int64_t size, pod_vector<int32_t>& ids,
-               pod_vector<int32_t>* ends) const;
+    // Appends the pieces of a word of UTF-8 bytes. A word with a part that matches nothing is one
+    // unknown piece.
+    void match(const uint8_t* word, int64_t size, pod_vector<int32_t>& ids) const;
+
+    // Bytes of the word that a piece stands for, which depends on its being the first.
+    int64_t piece_size(int32_t id, bool first) const {
+        return piece_sizes_[static_cast<size_t>(id)] - (first ? 0 : prefix_size_);
+    }
 
     // The id of a word of one character.
     int32_t match_character(uint32_t code) const;
@@ -36,6 +40,8 @@ public:
 
 private:
     double_array_trie trie_;
+    std::vector<int32_t> piece_sizes_;  // by id, the prefix included
+    int32_t prefix_size_;
     int32_t continuation_;  // the node behind the prefix, or kNone
     int32_t unknown_id_;
     int64_t max_word_characters_;

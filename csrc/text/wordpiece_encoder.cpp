@@ -1,6 +1,7 @@
 // Puts the tables together and runs the scanner for each character width.
 #include "text/wordpiece_encoder.h"
 
+#include "text/block_scanner.h"
 #include "text/normalize_text.h"
 #include "text/scanner.h"
 #include "text/unicode_tables.h"
@@ -37,6 +38,10 @@ status encode_chars(const wordpiece_encoder& encoder, const text_view& text, int
     const Char* chars = static_cast<const Char*>(text.data);
     word_sink<with_spans> words(encoder.model(), scratch, out, limit);
     if (encoder.text_table() == nullptr) {
+        // A word of a block may have 64 characters.
+        if (encoder.model().max_word_characters() >= 64) {
+            return block_scanner<Char, with_spans>(encoder, chars, text.length, words).run();
+        }
         return scanner<Char, word_sink<with_spans>>(encoder.table(), encoder.raw_added(), chars,
                                                     text.length, words)
             .run();
@@ -67,11 +72,13 @@ wordpiece_encoder::wordpiece_encoder(wordpiece_vocabulary vocabulary,
               return static_cast<uint32_t>(code == kUnicodeEnd ? model_.unknown_id()
                                                                : model_.match_character(code));
           },
-          known_cjk(vocabulary.tokens)) {
+          known_cjk(vocabulary.tokens)),
+      text_table_(normalized_added_.empty() ? nullptr : make_text_table(options)),
+      classes_((mark_added_starts(), table_)), classify_(choose_classify()) {}
+
+void wordpiece_encoder::mark_added_starts() {
     table_.mark_added_starts(raw_added_.first_codes());
-    if (normalized_added_.empty()) return;
-    text_table_ = make_text_table(options);
-    text_table_->mark_added_starts(raw_added_.first_codes());
+    if (text_table_ != nullptr) text_table_->mark_added_starts(raw_added_.first_codes());
 }
 
 std::unique_ptr<encoder_scratch> wordpiece_encoder::make_scratch() const {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "text/added_tokens.h"
+#include "text/ascii_block.h"
 #include "text/char_table.h"
 #include "text/sequence_encoder.h"
 #include "text/wordpiece.h"
@@ -26,13 +27,19 @@ public:
     const char_table* text_table() const { return text_table_.get(); }
     const added_token_set& raw_added() const { return raw_added_; }
     const added_token_set& normalized_added() const { return normalized_added_; }
+    const ascii_classes& classes() const { return classes_; }
+    classify_function classify() const { return classify_; }
 
 private:
+    void mark_added_starts();
+
     wordpiece_model model_;
     added_token_set raw_added_;
     added_token_set normalized_added_;
     char_table table_;
     std::unique_ptr<char_table> text_table_;
+    ascii_classes classes_;
+    classify_function classify_;
 };
 
 }  // namespace encoder_engine

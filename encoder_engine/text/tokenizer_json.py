@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_ID", "read_tokenizer_json"]
 
-# The C++ table keeps an id in 27 bits.
-MAX_ID = 2**27 - 1
+# The C++ encoder keeps an id in 27 bits, and a table by id: gaps should not be absurd.
+MAX_ID = 2**24 - 1
 TOP_KEYS = (
     "version",
     "truncation",
