@@ -42,6 +42,8 @@ status row_encoder::encode_text(const text_view& text, int64_t limit, bool secon
     if (text.length > kMaxCharacters) return {error_code::text_too_long, -1, text.length, second};
     status result = encoder_.encode(text, limit, *worker_.scratch, out);
     result.second = second;
+    // Reading stops at the end of a block; what it read beyond the limit must not show.
+    if (out.size() > limit) out.truncate(limit);
     return result;
 }
 
