@@ -151,7 +151,7 @@ def _theirs(ours: Encoder, dtype: torch.dtype) -> Any:
     from transformers import AutoModel
     from transformers.utils import logging
 
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory() as folder:
         ours.save_pretrained(folder)
         model = AutoModel.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")

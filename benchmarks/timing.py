@@ -89,7 +89,6 @@ def _event(torch: Any) -> Any:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    gc.collect()
     enabled = gc.isenabled()
     gc.disable()
     try:

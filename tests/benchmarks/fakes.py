@@ -1,0 +1,71 @@
+"""Cases that cost nothing, for tests of the harness."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.case import Call, Candidate, Case, Role, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RIGHT = 42
+
+
+def judge(output: object) -> Verdict:
+    """Pass what is right; report what was found either way."""
+    figures = {"found": float(output)} if isinstance(output, int) else {}
+    if output == RIGHT:
+        return Verdict(passed=True, figures=figures)
+    return Verdict(passed=False, figures=figures, reason=f"{output} is not {RIGHT}")
+
+
+def candidate(
+    name: str, call: Callable[[], Any] = lambda: RIGHT, *, role: Role = "peer", **options: Any
+) -> Candidate:
+    """Make a candidate of a call that needs no building."""
+    return Candidate(name=name, role=role, build=lambda: call, **options)
+
+
+def case(*candidates: Candidate, isolated: bool = False) -> Case:
+    """Put candidates into a case."""
+    return Case(
+        name="fake/case",
+        candidates=candidates,
+        gate=judge,
+        fingerprint="f00d",
+        seed=3,
+        amounts={"documents": 10},
+        isolated=isolated,
+        rounds=5,
+    )
+
+
+# Builders for isolated cases: a worker imports them by name.
+
+
+def build_right() -> Call:
+    return lambda: RIGHT
+
+
+def build_tuned(*, offset: int = 1) -> Call:
+    return lambda: RIGHT - 7 + offset
+
+
+def find_offset() -> dict[str, int]:
+    return {"offset": 7}
+
+
+def build_that_fails() -> Call:
+    raise FileNotFoundError("no weights in /somewhere/private/model.bin")
+
+
+def build_that_dies() -> Call:
+    import os
+
+    os._exit(3)
+
+
+def build_large() -> Call:
+    """Touch 64 MiB in every call."""
+    return lambda: RIGHT if len(b"x" * (64 << 20)) else 0

@@ -1,0 +1,72 @@
+"""Two commits compared: a slowdown is named, noise is not, unlike work is never mixed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from benchmarks.compare import bootstrap_ratio, compare
+from benchmarks.results import Result
+
+TEMPLATE = Result(
+    run="r",
+    time_utc="2026-11-21T00:00:00+00:00",
+    commit="c",
+    dirty=False,
+    source="s",
+    device="abacus-2c",
+    device_name="Abacus",
+    cores=2,
+    memory_gib=None,
+    instruction_sets=[],
+    threads=2,
+    versions={},
+    seed=0,
+    case="fake/case",
+    fingerprint="f",
+    amounts={},
+    candidate="ours",
+    role="ours",
+    status="measured",
+)
+
+
+def result(commit: str, samples_ms: list[float], *, fingerprint: str = "f") -> Result:
+    """Make a result of the given rounds."""
+    return dataclasses.replace(
+        TEMPLATE, commit=commit, samples_ms=samples_ms, fingerprint=fingerprint
+    )
+
+
+def noisy(scale: float, seed: int) -> list[float]:
+    """Draw rounds that scatter by 1 %."""
+    drawn = np.random.default_rng(seed).normal(scale, 0.01 * scale, size=9)
+    return [float(ms) for ms in drawn]
+
+
+def test_a_tenth_slower_is_named_and_noise_is_not() -> None:
+    results = [result("base", noisy(100, 0)), result("same", noisy(100, 1))]
+    results += [result("slow", noisy(110, 2)), result("fast", noisy(90, 3))]
+    for head, change in (("same", "same"), ("slow", "slower"), ("fast", "faster")):
+        (comparison,) = compare(results, "base", head)
+        assert comparison.ratio.change == change
+        assert comparison.ratio.low <= comparison.ratio.median <= comparison.ratio.high
+
+
+def test_the_interval_knows_that_runs_differ_more_than_rounds() -> None:
+    steady = bootstrap_ratio([[10.0] * 5], [[11.0] * 5])
+    assert (steady.median, steady.low, steady.high) == pytest.approx((1.1, 1.1, 1.1))
+    runs = bootstrap_ratio([[10.0] * 5, [12.0] * 5], [[11.0] * 5, [12.5] * 5])
+    assert runs.low < 1.0 < runs.high
+
+
+def test_results_of_other_inputs_are_never_compared() -> None:
+    results = [result("base", [1.0] * 5), result("head", [2.0] * 5, fingerprint="other")]
+    assert compare(results, "base", "head") == []
+
+
+def test_a_commit_without_results_lists_those_that_have_some() -> None:
+    with pytest.raises(ValueError, match="measured were: base"):
+        compare([result("base", [1.0] * 5)], "base", "gone")

@@ -1,0 +1,164 @@
+"""The measuring function: the gate comes first, rounds interleave, reasons are kept."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from benchmarks import memory
+from benchmarks.case import Candidate
+from benchmarks.measure import best_peer, measure, rotations
+from benchmarks.runner import describe
+from benchmarks.timing import calls_per_sample, percentiles
+from tests.benchmarks import fakes
+
+
+def test_percentiles_of_known_samples() -> None:
+    found = percentiles([5.0, 1.0, 4.0, 2.0, 3.0, 6.0])
+    assert (found.p20, found.p50, found.p80) == pytest.approx((2.0, 3.5, 5.0))
+    alone = percentiles([7.0])
+    assert (alone.p20, alone.p50, alone.p80) == (7.0, 7.0, 7.0)
+
+
+def test_every_round_begins_one_candidate_further() -> None:
+    orders = list(rotations("abc", 4))
+    assert orders == [list("abc"), list("bca"), list("cab"), list("abc")]
+    assert list(rotations([], 2)) == [[], []]
+
+
+def test_candidates_are_timed_in_the_rotated_order() -> None:
+    calls: list[str] = []
+
+    def call(name: str) -> int:
+        calls.append(name)
+        return fakes.RIGHT
+
+    names = "abc"
+    candidates = [fakes.candidate(n, lambda n=n: call(n)) for n in names]  # type: ignore[misc]
+    measure(fakes.case(*candidates), threads=1, rounds=5)
+    turns = [name for i, name in enumerate(calls) if i == 0 or calls[i - 1] != name]
+    # Warm-up, five rounds that rotate, and the call whose memory is measured; neighbours merge.
+    rounds = "abc" + "bca" + "cab" + "abc" + "bca"
+    expected = "abc" + rounds + "abc"
+    collapsed = [n for i, n in enumerate(expected) if i == 0 or expected[i - 1] != n]
+    assert turns == collapsed
+
+
+def test_each_candidate_gets_as_many_samples_as_there_are_rounds() -> None:
+    measured = measure(fakes.case(fakes.candidate("a"), fakes.candidate("b")), threads=1, rounds=6)
+    assert [len(m.samples) for m in measured] == [6, 6]
+    assert all(sample.wall_ms > 0 for m in measured for sample in m.samples)
+
+
+def test_a_wrong_candidate_gets_no_time_but_its_figures() -> None:
+    wrong, right = measure(
+        fakes.case(fakes.candidate("wrong", lambda: 41), fakes.candidate("right")), threads=1
+    )
+    assert wrong.status == "gate failed"
+    assert wrong.reason == "41 is not 42"
+    assert wrong.samples == ()
+    assert wrong.peak is None
+    assert wrong.verdict is not None
+    assert wrong.verdict.figures == {"found": 41.0}
+    assert right.status == "measured"
+
+
+def test_a_candidate_that_raises_does_not_end_the_others() -> None:
+    def explode() -> int:
+        raise RuntimeError("out of luck")
+
+    calls = 0
+
+    def explode_later() -> int:
+        nonlocal calls
+        calls += 1
+        return fakes.RIGHT if calls < 4 else explode()
+
+    candidates = [
+        fakes.candidate("early", explode),
+        fakes.candidate("late", explode_later),
+        fakes.candidate("well"),
+    ]
+    early, late, well = measure(fakes.case(*candidates), threads=1)
+    for broken in (early, late):
+        assert broken.status == "failed"
+        assert broken.reason == "RuntimeError: out of luck"
+        assert broken.samples == ()
+    assert well.status == "measured"
+
+
+def test_an_unavailable_candidate_is_skipped_with_its_reason() -> None:
+    (skipped,) = measure(fakes.case(fakes.candidate("x", unavailable="not installed")), threads=1)
+    assert (skipped.status, skipped.reason) == ("skipped", "not installed")
+
+
+def test_few_rounds_are_refused_but_in_a_smoke_run() -> None:
+    with pytest.raises(ValueError, match="at least 5"):
+        measure(fakes.case(fakes.candidate("a")), threads=1, rounds=4)
+    (found,) = measure(fakes.case(fakes.candidate("a")), threads=1, rounds=1, smoke=True)
+    assert len(found.samples) == 1
+
+
+def test_the_best_peer_is_the_quickest_that_passed() -> None:
+    def slow() -> int:
+        return sum(range(200_000)) and fakes.RIGHT
+
+    measured = measure(
+        fakes.case(
+            fakes.candidate("ours", role="ours"),
+            fakes.candidate("quick but wrong", lambda: 0),
+            fakes.candidate("slow", slow),
+            fakes.candidate("quick"),
+        ),
+        threads=1,
+    )
+    best = best_peer(measured)
+    assert best is not None
+    assert best.candidate == "quick"
+    assert best_peer(measured[:2]) is None
+
+
+def test_quick_calls_are_timed_many_at_a_time() -> None:
+    assert calls_per_sample(1.0) == 1
+    assert calls_per_sample(0.001) == 20
+    assert calls_per_sample(0.0) == 1000
+
+
+def test_an_isolated_candidate_is_tuned_built_and_measured_in_its_own_process() -> None:
+    tuned = Candidate(name="tuned", role="peer", build=fakes.build_tuned, tune=fakes.find_offset)
+    untuned = Candidate(name="untuned", role="peer", build=fakes.build_tuned)
+    good, bad = measure(fakes.case(tuned, untuned, isolated=True), threads=1)
+    assert good.status == "measured"
+    assert good.settings == {"offset": 7}
+    assert good.peak is None or good.peak.of == "process"
+    assert (bad.status, bad.reason) == ("gate failed", "36 is not 42")
+
+
+def test_an_isolated_candidate_may_fail_or_die_and_leaves_no_path() -> None:
+    failing = Candidate(name="failing", role="peer", build=fakes.build_that_fails)
+    dying = Candidate(name="dying", role="peer", build=fakes.build_that_dies)
+    failed, died = measure(fakes.case(failing, dying, isolated=True), threads=1)
+    assert failed.reason == "FileNotFoundError: no weights in model.bin"
+    assert died.reason == "its process ended with code 3"
+    assert {failed.status, died.status} == {"failed"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_peak_memory_is_seen_in_both_kinds_of_process() -> None:
+    light = Candidate(name="light", role="peer", build=fakes.build_right)
+    heavy = Candidate(name="heavy", role="peer", build=fakes.build_large)
+    small, large = (m.peak for m in measure(fakes.case(light, heavy, isolated=True), threads=1))
+    assert small is not None
+    assert large is not None
+    assert 50 < large.mib - small.mib < 90
+    here = memory.call_peak(fakes.build_large(), "cpu")
+    if here is not None:  # where /proc/self/clear_refs may be written
+        assert here.of == "call"
+        assert 50 < here.mib < 90
+
+
+def test_reasons_are_one_line_without_folders() -> None:
+    error = OSError("cannot open\n /home/someone/model-v1.0/weights.bin or ./x")
+    assert describe(error) == "OSError: cannot open weights.bin or ./x"
+    assert describe(KeyError()) == "KeyError"
