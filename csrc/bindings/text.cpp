@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/arrays.h"
 #include "bindings/errors.h"
 #include "text/encode_batch.h"
 #include "text/normalize_text.h"
@@ -84,8 +85,24 @@ struct batch_lease {
     ~batch_lease() { batch.recycle(out); }
 };
 
+class worker_lease {
+public:
+    explicit worker_lease(const batch_encoder& owner)
+        : batch_(owner), worker_(owner.take_worker()) {}
+    worker_lease(const worker_lease&) = delete;
+    worker_lease& operator=(const worker_lease&) = delete;
+    ~worker_lease() { batch_.recycle(std::move(worker_)); }
+    batch_worker& operator*() { return *worker_; }
+    batch_worker* operator->() { return worker_.get(); }
+
+private:
+    const batch_encoder& batch_;
+    std::unique_ptr<batch_worker> worker_;
+};
+
 py::tuple result_arrays(const batch_output& out, bool paired, const encode_options& options) {
-    int_array ids(out.num_tokens);
+    int32_t* to = nullptr;
+    const py::object ids = new_int_array(out.num_tokens, to);
     int_array starts = row_starts(out);
     py::object first_lengths = py::none(), spans = py::none(), words = py::none();
     py::object samples = py::none();
@@ -111,7 +128,6 @@ py::tuple result_arrays(const batch_output& out, bool paired, const encode_optio
         spans = std::move(span_array);
         words = std::move(word_array);
     }
-    int32_t* to = ids.mutable_data();
     {
         const py::gil_scoped_release unlocked;
         gather(out, 1, [](const batch_worker& w) -> auto& { return w.out.ids; }, false, to);
@@ -148,26 +164,29 @@ py::tuple encode_batch(const batch_encoder& self, const py::object& texts, const
     return result_arrays(lease.out, paired, options);
 }
 
-int_array encode_one(const batch_encoder& self, const py::object& text, bool add_special_tokens) {
+// Shorter texts are done before another thread could use the GIL.
+constexpr int64_t kHoldGilCharacters = 2048;
+
+py::object encode_one(const batch_encoder& self, const py::object& text, bool add_special_tokens) {
     if (!PyUnicode_Check(text.ptr())) raise_not_text(text, -1, "text");
     const text_view view = view_of(text.ptr());
-    encode_options options;
-    options.add_special_tokens = add_special_tokens;
-    options.num_threads = 1;
-    batch_lease lease(self);
+    worker_lease worker(self);
     status result;
-    {
+    if (view.length < kHoldGilCharacters) {
+        result = self.encode_one(view, add_special_tokens, *worker);
+    } else {
         const py::gil_scoped_release unlocked;
-        result = self.encode({&view, nullptr, 1}, options, lease.out);
+        result = self.encode_one(view, add_special_tokens, *worker);
     }
     if (!result.ok()) {
         result.row = -1;
         raise_status(result, text, "text");
     }
-    int_array ids(lease.out.num_tokens);
-    gather(lease.out, 1, [](const batch_worker& w) -> auto& { return w.out.ids; }, false,
-           ids.mutable_data());
-    return ids;
+    const pod_vector<int32_t>& ids = worker->out.ids;
+    int32_t* to = nullptr;
+    py::object array = new_int_array(ids.size(), to);
+    if (!ids.empty()) std::memcpy(to, ids.data(), static_cast<size_t>(ids.size()) * sizeof *to);
+    return array;
 }
 
 wordpiece_vocabulary read_vocabulary(const py::dict& tokens, int32_t unknown_id,

@@ -84,6 +84,10 @@ void batch_worker::clear() {
     samples.clear();
 }
 
+int64_t batch_worker::num_bytes() const {
+    return out.num_bytes() + first.num_bytes() + second.num_bytes() + 12 * samples.capacity();
+}
+
 status batch_encoder::encode(const batch_input& input, const encode_options& options,
                              batch_output& out) const {
     int64_t characters = 0;
@@ -145,16 +149,30 @@ std::unique_ptr<batch_worker> batch_encoder::take_worker() const {
     return worker;
 }
 
-void batch_encoder::recycle(batch_output& out) const {
-    const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-    for (auto& worker : out.workers) {
-        const int64_t bytes = worker->out.num_bytes() + worker->first.num_bytes() +
-                              worker->second.num_bytes() + 12 * worker->samples.capacity();
-        if (!lock.owns_lock() || bytes > kKeptBytes || idle_.size() >= kKeptWorkers) continue;
-        worker->clear();
-        idle_.push_back(std::move(worker));
+status batch_encoder::encode_one(const text_view& text, bool add_special_tokens,
+                                 batch_worker& worker) const {
+    encode_options options;
+    options.add_special_tokens = add_special_tokens;
+    worker.out.with_spans = false;
+    uint8_t truncated = 0;
+    try {
+        return row_encoder(*this, options, worker, false).encode({&text, nullptr, 1}, 0, truncated);
+    } catch (const std::bad_alloc&) {
+        return {error_code::out_of_memory, -1, -1, false};
     }
+}
+
+void batch_encoder::recycle(batch_output& out) const {
+    for (auto& worker : out.workers) recycle(std::move(worker));
     out.workers.clear();
+}
+
+void batch_encoder::recycle(std::unique_ptr<batch_worker> worker) const {
+    if (worker == nullptr || worker->num_bytes() > kKeptBytes) return;
+    const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || idle_.size() >= kKeptWorkers) return;
+    worker->clear();
+    idle_.push_back(std::move(worker));
 }
 
 }  // namespace encoder_engine

@@ -52,6 +52,7 @@ struct batch_worker {
     pod_vector<int32_t> samples;        // per row: index of its text in the batch
     std::vector<token_range> first_ranges, second_ranges;
     void clear();
+    int64_t num_bytes() const;
 };
 
 // Consecutive texts that one worker encoded, and where their rows lie in its buffers.
@@ -78,13 +79,17 @@ public:
     status encode(const batch_input& input, const encode_options& options, batch_output& out) const;
     void recycle(batch_output& out) const;
 
+    // One text without cutting, its ids left in `worker.out`; for callers to whom every
+    // microsecond counts.
+    status encode_one(const text_view& text, bool add_special_tokens, batch_worker& worker) const;
+    std::unique_ptr<batch_worker> take_worker() const;
+    void recycle(std::unique_ptr<batch_worker> worker) const;
+
     const sequence_encoder& encoder() const { return *encoder_; }
     const row_template& single() const { return single_; }
     const row_template& pair() const { return pair_; }
 
 private:
-    std::unique_ptr<batch_worker> take_worker() const;
-
     std::unique_ptr<sequence_encoder> encoder_;
     row_template single_, pair_;
     mutable thread_pool pool_;
