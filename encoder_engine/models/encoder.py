@@ -162,10 +162,20 @@ class Encoder(nn.Module):
 
 
 def resolve_device(device: str | torch.device) -> torch.device:
-    """Turn ``"auto"`` into the CUDA device where there is one, else the CPU."""
+    """Turn ``"auto"`` into the CUDA device where there is one, else the CPU.
+
+    Raises :class:`ConfigError` for a device that torch does not know or that is not there.
+    """
     if isinstance(device, str) and device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(device)
+    try:
+        resolved = torch.device(device)
+        torch.empty(0, device=resolved)
+    # torch reports an unknown or absent device by RuntimeError, AssertionError or others.
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(f"device {str(device)!r} cannot be used: {reason}") from error
+    return resolved
 
 
 def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:

@@ -376,6 +376,12 @@ def test_dtype_and_quantization_are_honoured_or_refused(model: Path) -> None:
         load(model, quantization="int4")
 
 
+@pytest.mark.parametrize("device", ["foo", "cuda:99", ""])
+def test_a_device_that_is_not_there_is_refused(model: Path, device: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be used"):
+        ee.Encoder.from_pretrained(model, device=device)
+
+
 def test_a_loaded_model_does_not_change_with_its_file(model: Path) -> None:
     encoder = load(model)
     before = encoder.embedding.tokens.weight.clone()
