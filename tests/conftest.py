@@ -6,8 +6,12 @@ import importlib.util
 import os
 from pathlib import Path
 
-import pytest
-import torch
+# Threads that wait must not spin: on a busy machine spinning costs more than the work itself.
+# OpenMP reads this when torch loads it.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 
