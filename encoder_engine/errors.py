@@ -24,7 +24,8 @@
     |-- ImplementationError (RuntimeError)  the named implementation of an operation refused
     |   `-- UnknownNameError (LookupError)  an operation, implementation or option nobody registered
     |-- OutputError (OSError)               an output that exists, or could not be completed
-    `-- MissingDependencyError (ImportError)  an optional library is needed; says which extra
+    |-- MissingDependencyError (ImportError)  an optional library is needed; says which extra
+    `-- MissingExtensionError (ImportError)   the C++ extension is not built for this Python
 
     EncoderEngineWarning (UserWarning)
     |-- TruncationWarning                   .num_truncated texts lost tokens
@@ -54,6 +55,7 @@ __all__ = [
     "ImplementationError",
     "InputError",
     "MissingDependencyError",
+    "MissingExtensionError",
     "MissingPoolerWarning",
     "NonFiniteVectorError",
     "NonFiniteWeightsError",
@@ -198,6 +200,10 @@ class MissingDependencyError(EncoderEngineError, ImportError):
         )
         self.library = library
         self.extra = extra
+
+
+class MissingExtensionError(EncoderEngineError, ImportError):
+    """The C++ extension is not built for this Python; the message says how to build it."""
 
 
 class EncoderEngineWarning(UserWarning):

@@ -1,6 +1,6 @@
 """Bridge to the Triton kernels, which live in kernels/ beside this package in a checkout.
 
-An installed wheel holds the kernel packages right here; a checkout holds them in ``<repo>/kernels``.
+An installed wheel holds the kernel packages right here, a checkout in ``<repo>/kernels``.
 """
 
 from pathlib import Path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -37,9 +38,10 @@ def _pool(hidden_LD: Tensor, mode: str) -> Tensor:
     if mode == "max":
         return hidden_LD.amax(dim=0)
     if mode == "mean_sqrt_len_tokens":
-        return hidden_LD.sum(dim=0) / length**0.5
+        return hidden_LD.sum(dim=0) / math.sqrt(length)
     if mode == "weightedmean":
         weights = torch.arange(1, length + 1, dtype=torch.float64, device=hidden_LD.device)
         shares = weights / weights.sum()
-        return shares @ hidden_LD
+        mixed: Tensor = shares @ hidden_LD
+        return mixed
     return hidden_LD.mean(dim=0)
