@@ -93,7 +93,7 @@ def make_case(shape: str, source: str, options: Options) -> Case:
     return Case(
         name=case_name(shape, source),
         candidates=(ours, *embedding_candidates(job)),
-        gate=make_gate(job),
+        gate=make_gate(job, smoke=options.smoke),
         fingerprint=corpus.fingerprint(texts),
         seed=SEED,
         amounts={"documents": len(texts), "tokens": sum(count(texts, special=True))},
@@ -116,8 +116,11 @@ def make_texts(
     return corpus.passages(documents, lengths, count_tokens, seed=SEED)
 
 
-def make_gate(job: EmbeddingJob) -> CosineGate:
-    """Compute the truth for texts evenly spaced by length, the longest and shortest included."""
+def make_gate(job: EmbeddingJob, *, smoke: bool) -> CosineGate:
+    """Compute the truth for texts evenly spaced by length, the longest and shortest included.
+
+    That takes a process of its own, which frees its memory again; a smoke run does without.
+    """
     by_length = np.argsort([len(text) for text in job.texts], kind="stable")
     places = np.unique(np.linspace(0, len(by_length) - 1, NUM_JUDGED).round().astype(int))
     rows = [int(row) for row in by_length[places]]
@@ -127,7 +130,8 @@ def make_gate(job: EmbeddingJob) -> CosineGate:
         max_length=job.max_length,
         threads=job.threads,
     )
-    truth = run_in_worker(partial(truth_peer.float64_vectors, judged), job.threads)
+    compute = partial(truth_peer.float64_vectors, judged)
+    truth = compute() if smoke else run_in_worker(compute, job.threads)
     return CosineGate(truth=truth, rows=rows, num_rows=len(job.texts))
 
 
