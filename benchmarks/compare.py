@@ -93,11 +93,16 @@ def bootstrap_ratio(base: Runs, head: Runs, *, seed: int = 0) -> Ratio:
 def _collect(results: Sequence[Result], commit: str) -> dict[tuple[str, ...], list[list[float]]]:
     runs: dict[tuple[str, ...], list[list[float]]] = {}
     for result in results:
-        if result.status == "measured" and result.commit.startswith(commit):
+        if result.status == "measured" and _is_of(result, commit):
             work = (result.device, result.case, result.candidate)
             key = (*work, str(result.threads), result.fingerprint)
             runs.setdefault(key, []).append(result.samples_ms)
     return runs
+
+
+def _is_of(result: Result, commit: str) -> bool:
+    """Accept the hash of the source too: it tells changed trees of one commit apart."""
+    return result.commit.startswith(commit) or result.source.startswith(commit)
 
 
 def _resample(runs: Runs, generator: np.random.Generator) -> list[npt.NDArray[np.float64]]:

@@ -67,6 +67,15 @@ def test_results_of_other_inputs_are_never_compared() -> None:
     assert compare(results, "base", "head") == []
 
 
+def test_changed_trees_of_one_commit_are_told_apart_by_their_source() -> None:
+    before, after = (
+        dataclasses.replace(result("base", [ms] * 5), source=source)
+        for ms, source in ((1.0, "aaaa"), (2.0, "bbbb"))
+    )
+    (comparison,) = compare([before, after], "aaaa", "bbbb")
+    assert comparison.ratio.median == 2.0
+
+
 def test_a_commit_without_results_lists_those_that_have_some() -> None:
     with pytest.raises(ValueError, match="measured were: base"):
         compare([result("base", [1.0] * 5)], "base", "gone")
