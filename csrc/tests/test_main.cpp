@@ -1,10 +1,12 @@
 // Unit tests of the core: trie, truncation, tables, batches, threads; for sanitizer builds above all.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <thread>
 
+#include "common/cpu_features.h"
 #include "text/encode_batch.h"
 #include "text/normalize_text.h"
 #include "text/trie.h"
@@ -150,6 +152,12 @@ void test_callers_may_share_an_encoder() {
 }  // namespace encoder_engine
 
 int main() {
+    const std::string refused =
+        encoder_engine::choose_instruction_set(std::getenv("ENCODER_ENGINE_ISA"));
+    if (!refused.empty()) {
+        std::printf("%s\n", refused.c_str());
+        return 1;
+    }
     encoder_engine::test_trie_holds_exactly_its_keys();
     encoder_engine::test_truncation_shares_room();
     encoder_engine::test_unicode_lookups();
