@@ -1,0 +1,54 @@
+"""What is generated or written twice: the Unicode tables, and the stub of the extension."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from encoder_engine import _native
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLES = (
+    "csrc/text/unicode_properties.cpp",
+    "csrc/text/unicode_decompositions.cpp",
+    "encoder_engine/text/unicode_ranges.py",
+)
+
+
+def test_the_unicode_tables_are_what_the_generator_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = importlib.util.spec_from_file_location(
+        "make_unicode_tables", ROOT / "csrc/tools/make_unicode_tables.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    generator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generator)
+    if unicodedata.unidata_version != generator.SOURCE_VERSION:
+        pytest.skip(f"the generator runs on Unicode {generator.SOURCE_VERSION}")
+    monkeypatch.setattr(generator, "ROOT", tmp_path)
+    for name in TABLES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    assert generator.main() == 0
+    for name in TABLES:
+        assert (tmp_path / name).read_text() == (ROOT / name).read_text(), name
+
+
+def public(names: list[str]) -> set[str]:
+    """Leave out what Python puts there itself."""
+    return {name for name in names if not name.startswith("_")}
+
+
+def test_the_stub_lists_exactly_what_the_extension_has() -> None:
+    stub = ast.parse((ROOT / "encoder_engine/_native.pyi").read_text())
+    classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
+    functions = {node.name for node in stub.body if isinstance(node, ast.FunctionDef)}
+    assert public(dir(_native)) == classes.keys() | functions
+    for name, node in classes.items():
+        methods = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+        assert public(dir(getattr(_native, name))) == public(list(methods)), name
