@@ -84,7 +84,7 @@ def run_case(
     if reason is not None:
         console.print(f"{spec.name}: skipped: {reason}", highlight=False)
         return []
-    with console.status(f"{spec.name}: preparing") as status:
+    with console.status(f"{spec.name}: preparing", refresh_per_second=2) as status:
         case = spec.make(options)
         measurements = measure(
             case,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from benchmarks.load import other_cores, snapshot
 from benchmarks.runner import CandidateError, LocalRunner, Runner
 from benchmarks.timing import Percentiles, Sample, percentiles
 from benchmarks.worker import WorkerRunner, run_in_worker
@@ -22,7 +23,10 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What became of one candidate. Times are there only where the status is ``measured``."""
+    """What became of one candidate. Times are there only where the status is ``measured``.
+
+    ``other_cores``: how many cores' worth other processes used during the rounds.
+    """
 
     candidate: str
     role: Role
@@ -32,6 +36,7 @@ class Measurement:
     verdict: Verdict | None = None
     samples: tuple[Sample, ...] = ()
     peak: Peak | None = None
+    other_cores: float | None = None
 
     @property
     def wall_ms(self) -> Percentiles:
@@ -130,6 +135,7 @@ def _take_rounds(
     contenders: Sequence[_Contender], num_rounds: int, watch: Watcher
 ) -> dict[str, Measurement]:
     broken: dict[str, str] = {}
+    before = snapshot()
     for number, order in enumerate(rotations(contenders, num_rounds), start=1):
         for contender in order:
             name = contender.candidate.name
@@ -140,10 +146,14 @@ def _take_rounds(
                 contender.samples.append(contender.runner.sample())
             except CandidateError as error:
                 broken[name] = str(error)
-    return {c.candidate.name: _conclude(c, broken.get(c.candidate.name)) for c in contenders}
+    samples = [sample for contender in contenders for sample in contender.samples]
+    others = other_cores(before, sum(s.cpu_ms * s.num_calls for s in samples) / 1e3)
+    return {
+        c.candidate.name: _conclude(c, broken.get(c.candidate.name), others) for c in contenders
+    }
 
 
-def _conclude(contender: _Contender, failure: str | None) -> Measurement:
+def _conclude(contender: _Contender, failure: str | None, others: float | None) -> Measurement:
     return Measurement(
         candidate=contender.candidate.name,
         role=contender.candidate.role,
@@ -153,6 +163,7 @@ def _conclude(contender: _Contender, failure: str | None) -> Measurement:
         verdict=contender.verdict,
         samples=tuple(contender.samples) if failure is None else (),
         peak=contender.runner.peak() if failure is None else None,
+        other_cores=others,
     )
 
 

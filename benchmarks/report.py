@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from benchmarks.results import Result
 
 Row = list[str]
+# Cores' worth of other work above which figures are marked as disturbed.
+BUSY = 0.1
 _RESULT_HEADER = ["candidate", "p50 ms", "p20 .. p80", "per second", "peak MiB", "x best peer"]
 _COMPARISON_HEADER = ["device", "case", "candidate", "before ms", "after ms", "ratio", "95 %", ""]
 
@@ -54,6 +56,9 @@ def _measured(run: Sequence[Result]) -> list[Result]:
 def footnotes(run: Sequence[Result]) -> list[str]:
     """Say what the gate found, whose memory was counted, and why a candidate has no time."""
     notes = []
+    busy = max((result.other_cores or 0.0 for result in run), default=0.0)
+    if busy >= BUSY:
+        notes.append(f"not a quiet machine: other processes used {busy:.2f} cores meanwhile")
     for result in run:
         if result.status == "measured":
             memory = "" if result.peak_of is None else f"; peak memory of the {result.peak_of}"

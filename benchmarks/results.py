@@ -30,6 +30,7 @@ class Result:
     ``run`` is common to the candidates measured side by side. Times are per call; ``samples_ms``
     are the rounds in their order. ``ratio_to_best_peer`` is its median time divided by this one's:
     2.0 is twice as fast. ``peak_of`` says what ``peak_mib`` counts (``benchmarks/memory.py``).
+    ``other_cores`` is how many cores' worth other processes used meanwhile: 0 on a quiet machine.
     """
 
     schema: int = SCHEMA
@@ -66,6 +67,7 @@ class Result:
     peak_of: str | None = None
     best_peer: str | None = None
     ratio_to_best_peer: float | None = None
+    other_cores: float | None = None
 
 
 def make_results(
@@ -123,6 +125,8 @@ def _figures(
         "samples_ms": [_rounded(sample.wall_ms) for sample in measurement.samples],
         "throughput_per_s": {k: _rounded(1e3 * n / wall_ms.p50) for k, n in amounts.items()},
     }
+    if measurement.other_cores is not None:
+        figures["other_cores"] = round(measurement.other_cores, 2)
     if measurement.peak is not None:
         figures |= {"peak_mib": round(measurement.peak.mib, 1), "peak_of": measurement.peak.of}
     if rival is not None:

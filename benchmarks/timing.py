@@ -28,6 +28,7 @@ class Sample:
 
     wall_ms: float
     cpu_ms: float
+    num_calls: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,8 @@ def _on_host(call: Call, num_calls: int) -> Sample:
     for _ in range(num_calls):
         call()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return Sample(wall_ms=1e3 * wall / num_calls, cpu_ms=1e3 * cpu / num_calls)
+    per_call = 1e3 / num_calls
+    return Sample(wall_ms=wall * per_call, cpu_ms=cpu * per_call, num_calls=num_calls)
 
 
 def _on_cuda(call: Call, num_calls: int) -> Sample:
@@ -80,7 +82,8 @@ def _on_cuda(call: Call, num_calls: int) -> Sample:
     torch.cuda.synchronize()
     cpu = time.process_time() - cpu
     times_ms = [start.elapsed_time(stop) for start, stop in events]
-    return Sample(wall_ms=float(np.median(times_ms)), cpu_ms=1e3 * cpu / num_calls)
+    wall_ms = float(np.median(times_ms))
+    return Sample(wall_ms=wall_ms, cpu_ms=1e3 * cpu / num_calls, num_calls=num_calls)
 
 
 def _event(torch: Any) -> Any:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from benchmarks import memory
+from benchmarks import load, memory
 from benchmarks.case import Candidate
 from benchmarks.measure import best_peer, measure, rotations
 from benchmarks.runner import describe
@@ -117,6 +117,15 @@ def test_the_best_peer_is_the_quickest_that_passed() -> None:
     assert best is not None
     assert best.candidate == "quick"
     assert best_peer(measured[:2]) is None
+
+
+def test_the_work_of_others_is_told_from_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = load.Snapshot(wall_seconds=100.0, busy_seconds=50.0)
+    after = load.Snapshot(wall_seconds=104.0, busy_seconds=58.0)
+    monkeypatch.setattr(load, "snapshot", lambda: after)
+    assert load.other_cores(before, own_seconds=6.0) == 0.5
+    assert load.other_cores(before, own_seconds=9.0) == 0.0
+    assert load.other_cores(None, own_seconds=0.0) is None
 
 
 def test_quick_calls_are_timed_many_at_a_time() -> None:
