@@ -85,7 +85,8 @@ void batch_worker::clear() {
 }
 
 int64_t batch_worker::num_bytes() const {
-    return out.num_bytes() + first.num_bytes() + second.num_bytes() + 12 * samples.capacity();
+    return scratch->num_bytes() + out.num_bytes() + first.num_bytes() + second.num_bytes() +
+           12 * samples.capacity();
 }
 
 status batch_encoder::encode(const batch_input& input, const encode_options& options,

@@ -56,6 +56,8 @@ struct token_buffer {
 class encoder_scratch {
 public:
     virtual ~encoder_scratch() = default;
+    // Memory that grew with the texts.
+    virtual int64_t num_bytes() const = 0;
 };
 
 // Immutable; any number of threads may encode at once, each with its own scratch.

@@ -18,6 +18,11 @@ struct wordpiece_scratch : encoder_scratch {
     pod_vector<uint32_t> codes;   // normalized text of one segment ...
     pod_vector<int32_t> origins;  // ... per character, the one it came from
     pod_vector<uint8_t> kinds;    // ... and its char_kind
+
+    int64_t num_bytes() const override {
+        return word.capacity() + kinds.capacity() +
+               4 * (sources.capacity() + codes.capacity() + origins.capacity());
+    }
 };
 
 // Collects letters into words; each finished word becomes pieces in the output.
