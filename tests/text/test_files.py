@@ -142,7 +142,7 @@ def test_places_that_hold_no_tokenizer(tmp_path: Path) -> None:
         (b"[]", "expected an object"),
         (b"\xff{}", "not UTF-8: byte 0"),
         (b'{"version": "1.0", "version": "1.0"}', "'version' occurs twice"),
-        (b"[" * 100_000, "not valid JSON"),
+        (b"[" * 100_000, "JSON: maximum recursion depth"),
     ],
 )
 def test_json_files_that_are_not(tmp_path: Path, content: bytes, message: str) -> None:
