@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import json
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine import files
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
@@ -17,18 +17,7 @@ JsonObject = dict[str, Any]
 
 def read_json(path: Path) -> Any:
     """Parse a file. Raises :class:`ConfigError` where it is missing, not UTF-8, or not JSON."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path} is missing; copy the whole model directory") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 (byte {error.start}); copy it again") from None
-    except json.JSONDecodeError as error:
-        raise ConfigError(
-            f"{path}, line {error.lineno}: broken JSON ({error.msg}); copy it again"
-        ) from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    return files.read_json(path, ConfigError)
 
 
 def read_object(path: Path) -> JsonObject:

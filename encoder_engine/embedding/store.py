@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from encoder_engine.embedding.atomic import PendingFile, check_target
 from encoder_engine.embedding.parquet import import_pyarrow
 from encoder_engine.errors import OutputError, ReadError
+from encoder_engine.files import PendingFile, check_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

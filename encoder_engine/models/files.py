@@ -1,36 +1,26 @@
-"""Where a checkpoint's files are, whether they are whole, and the tensors in them."""
+"""Where a checkpoint's files are, and the tensors in them."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 
-from encoder_engine.errors import CheckpointFileError, ChecksumError, MissingDependencyError
+from encoder_engine.errors import CheckpointFileError, MissingDependencyError
+from encoder_engine.files import read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
     from torch import Tensor
 
-__all__ = [
-    "read_tensors",
-    "resolve_directory",
-    "verify_checksums",
-    "write_atomically",
-    "write_checksums",
-]
+__all__ = ["read_tensors", "resolve_directory"]
 
-CHECKSUMS = "SHA256SUMS"
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-_HUB_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def resolve_directory(path_or_hub_id: str | os.PathLike[str]) -> Path:
@@ -77,72 +67,6 @@ def _download(hub_id: str) -> Path:
     return directory
 
 
-def verify_checksums(directory: Path) -> None:
-    """Compare the directory's files with the SHA-256 recorded for them, where one is.
-
-    Recorded in a ``SHA256SUMS`` file (as ``sha256sum * > SHA256SUMS`` writes) or, in a hub cache,
-    in the name of the blob a file links to. Raises :class:`ChecksumError` naming the file.
-    """
-    expected = _recorded_checksums(directory)
-    for name, digest in expected.items():
-        path = directory / name
-        if not path.is_file():
-            raise ChecksumError(f"{directory / CHECKSUMS} lists {name}, which is not there")
-        found = _sha256(path)
-        if found != digest:
-            raise ChecksumError(
-                f"{path} has SHA-256 {found}, {digest} was recorded; the file is damaged or was "
-                f"changed: fetch it again, or if the change was meant, renew {CHECKSUMS}"
-            )
-
-
-def _recorded_checksums(directory: Path) -> dict[str, str]:
-    expected = {}
-    for path in directory.glob("*.safetensors"):
-        blob = path.resolve()
-        if path.is_symlink() and _HUB_SHA256.fullmatch(blob.name):
-            expected[path.name] = blob.name
-    sums = directory / CHECKSUMS
-    if not sums.is_file():
-        return expected
-    for number, line in enumerate(sums.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.strip():
-            continue
-        digest, _, name = line.partition(" ")
-        name = name.lstrip(" *")
-        inside = not Path(name).is_absolute() and ".." not in Path(name).parts
-        if not _HUB_SHA256.fullmatch(digest) or not name or not inside:
-            raise ChecksumError(f"{sums} line {number} is not '<sha256>  <file>': {line!r}")
-        expected[name] = digest
-    return expected
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_checksums(directory: Path, names: Iterable[str]) -> None:
-    """Record the SHA-256 of the named files in ``SHA256SUMS``, atomically."""
-    lines = [f"{_sha256(directory / name)}  {name}\n" for name in sorted(names)]
-    write_atomically(directory / CHECKSUMS, "".join(lines).encode())
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is either the old one or wholly the new one."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
 def read_tensors(directory: Path) -> dict[str, Tensor]:
     """Read every tensor of a checkpoint to the CPU.
 
@@ -155,27 +79,36 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
             return read(directory / name)
         index = directory / f"{name}.index.json"
         if index.is_file():
-            tensors: dict[str, Tensor] = {}
-            for shard in _shards(index):
-                tensors |= read(shard)
-            return tensors
+            return _read_shards(index, read)
     raise CheckpointFileError(
         f"{directory} has no weights; it should hold model.safetensors or pytorch_model.bin "
         "(or either one's .index.json with its shards)"
     )
 
 
-def _shards(index: Path) -> list[Path]:
-    try:
-        weight_map: Any = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        names = sorted({str(name) for name in weight_map.values()})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointFileError(f"{index} is not a weight index: {error!r}") from error
-    shards = [index.parent / name for name in names]
-    absent = [shard.name for shard in shards if not shard.is_file() or shard.parent != index.parent]
+def _read_shards(index: Path, read: Callable[[Path], dict[str, Tensor]]) -> dict[str, Tensor]:
+    parsed = read_json(index, CheckpointFileError)
+    weight_map = parsed.get("weight_map") if isinstance(parsed, dict) else None
+    if not isinstance(weight_map, dict) or not all(
+        isinstance(name, str) and Path(name).name == name for name in weight_map.values()
+    ):
+        raise CheckpointFileError(f"{index} must map tensor names to files beside it (weight_map)")
+    shards = [index.parent / name for name in sorted(set(weight_map.values()))]
+    absent = [shard.name for shard in shards if not shard.is_file()]
     if absent:
         raise CheckpointFileError(f"{index} names shards that are not beside it: {absent}")
-    return shards
+    tensors: dict[str, Tensor] = {}
+    for shard in shards:
+        for name, tensor in read(shard).items():
+            if weight_map.get(name) != shard.name:
+                raise CheckpointFileError(
+                    f"{shard} holds {name}, which {index.name} expects in {weight_map.get(name)}"
+                )
+            tensors[name] = tensor
+    if tensors.keys() != weight_map.keys():
+        lost = sorted(set(weight_map) - set(tensors))
+        raise CheckpointFileError(f"{index} lists {lost[0]}, which is not in {weight_map[lost[0]]}")
+    return tensors
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine import files
 from encoder_engine.errors import TokenizerFileError
 
 if TYPE_CHECKING:
@@ -17,36 +17,12 @@ __all__ = ["Node", "read_json", "read_text"]
 
 def read_text(path: Path) -> str:
     """Read a UTF-8 file."""
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise TokenizerFileError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise TokenizerFileError(f"{path} is not UTF-8: byte {error.start} is wrong") from error
-    if text.startswith("\ufeff"):
-        raise TokenizerFileError(f"{path} starts with a byte order mark; save it as plain UTF-8")
-    return text
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse an object that names a key twice, which json would quietly merge."""
-    out = dict(pairs)
-    if len(out) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise ValueError(f"the key {key!r} occurs twice in one object")
-            seen.add(key)
-    return out
+    return files.read_text(path, TokenizerFileError)
 
 
 def read_json(path: Path) -> Node:
     """Read a JSON file whose top is an object."""
-    try:
-        value = json.loads(read_text(path), object_pairs_hook=_distinct)
-    except (ValueError, RecursionError) as error:
-        raise TokenizerFileError(f"{path} is not valid JSON: {error}") from error
-    node = Node(value, path.name)
+    node = Node(files.read_json(path, TokenizerFileError), path.name)
     node.object()
     return node
 

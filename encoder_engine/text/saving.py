@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine import files
 from encoder_engine.errors import OutputError
 
 if TYPE_CHECKING:
@@ -55,19 +54,7 @@ def _dump(value: object) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file under another name, then rename it."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        # mkstemp makes the file private; give it the mode that open() would have.
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(temporary).chmod(0o666 & ~mask)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    files.write_atomically(path, text.encode("utf-8"))
 
 
 def _config(spec: TokenizerSpec) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from encoder_engine.embedding.atomic import PendingFile
+from encoder_engine.files import PendingFile
 from encoder_engine.embedding.store import VectorStore, ids_path
 from encoder_engine.errors import MissingDependencyError, OutputError, ReadError
 

@@ -1,0 +1,201 @@
+"""Files as the rest trusts them: JSON read strictly, checksums, and writing whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from encoder_engine.errors import ChecksumError, OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from encoder_engine.errors import EncoderEngineError
+
+__all__ = [
+    "CHECKSUMS",
+    "PendingFile",
+    "check_target",
+    "read_json",
+    "read_text",
+    "verify_checksums",
+    "write_atomically",
+    "write_checksums",
+]
+
+CHECKSUMS = "SHA256SUMS"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def read_text(path: Path, error: type[EncoderEngineError]) -> str:
+    """Read a UTF-8 file; raise ``error`` with the reason where it is missing or is not one."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise error(f"{path} is missing; copy the whole model directory") from None
+    except OSError as failure:
+        raise error(f"{path} cannot be read: {failure.strerror}") from failure
+    except UnicodeDecodeError as failure:
+        raise error(f"{path} is not UTF-8: byte {failure.start} is wrong") from failure
+    if text.startswith("\ufeff"):
+        raise error(f"{path} starts with a byte order mark; save it as plain UTF-8")
+    return text
+
+
+def read_json(path: Path, error: type[EncoderEngineError]) -> Any:
+    """Parse a JSON file; raise ``error`` for what is not JSON, or names a key twice."""
+    text = read_text(path, error)
+    try:
+        return json.loads(text, object_pairs_hook=_distinct)
+    except json.JSONDecodeError as failure:
+        raise error(
+            f"{path}, line {failure.lineno}: not valid JSON ({failure.msg}); copy it again"
+        ) from failure
+    except (ValueError, RecursionError) as failure:
+        raise error(f"{path} is not usable JSON: {failure}") from failure
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse an object that names a key twice, which json would quietly merge."""
+    merged = dict(pairs)
+    if len(merged) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for place, key in enumerate(keys) if key in keys[:place])
+        raise ValueError(f"the key {twice!r} occurs twice in one object")
+    return merged
+
+
+def check_target(path: Path, *, overwrite: bool) -> None:
+    """Raise :class:`OutputError` where a file could not be put under this name."""
+    if path.is_dir():
+        raise OutputError(f"{path} is a directory; name a file in it")
+    if path.exists() and not overwrite:
+        raise OutputError(f"{path} exists; choose another name or allow overwriting (--overwrite)")
+    if not path.parent.is_dir():
+        raise OutputError(f"{path.parent} is no directory; make it first")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"{path.parent} is not writable; choose another place")
+
+
+class PendingFile:
+    """A file written beside its target under another name, until :meth:`publish`.
+
+    Whatever kills the process before, the target is untouched; a ``.partial`` file may stay.
+    """
+
+    def __init__(self, target: Path, *, overwrite: bool) -> None:
+        check_target(target, overwrite=overwrite)
+        self.target = target
+        self.overwrite = overwrite
+        self.path = target.with_name(f"{target.name}.{secrets.token_hex(4)}.partial")
+        try:
+            self.stream: BinaryIO = self.path.open("xb")
+        except OSError as error:
+            raise OutputError(f"{target} cannot be written: {error.strerror}") from error
+
+    def publish(self) -> None:
+        """Force the bytes to the disk, then give the file its name."""
+        self.stream.flush()
+        os.fsync(self.stream.fileno())
+        self.stream.close()
+        if self.overwrite:
+            self.path.replace(self.target)
+        else:
+            _rename_without_replacing(self.path, self.target)
+        _sync_directory(self.target.parent)
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        with contextlib.suppress(OSError):
+            self.stream.close()
+        self.path.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that it is either the old one or wholly the new one, on the disk."""
+    pending = PendingFile(path, overwrite=True)
+    try:
+        pending.stream.write(content)
+        pending.publish()
+    finally:
+        pending.discard()
+
+
+def _rename_without_replacing(source: Path, target: Path) -> None:
+    """Rename; should the target have appeared meanwhile, leave it and raise."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise OutputError(f"{target} was made meanwhile by another; it is left alone") from None
+    except OSError:  # a file system without hard links
+        check_target(target, overwrite=False)
+        source.replace(target)
+        return
+    source.unlink()
+
+
+def _sync_directory(directory: Path) -> None:
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def verify_checksums(directory: Path) -> None:
+    """Compare the directory's files with the SHA-256 recorded for them, where one is.
+
+    Recorded in a ``SHA256SUMS`` file (as ``sha256sum * > SHA256SUMS`` writes) or, in a Hugging Face
+    hub cache, in the name of the blob a file links to. Raises :class:`ChecksumError` naming the
+    file.
+    """
+    for name, digest in _recorded_checksums(directory).items():
+        path = directory / name
+        if not path.is_file():
+            raise ChecksumError(f"{directory / CHECKSUMS} lists {name}, which is not there")
+        found = _sha256(path)
+        if found != digest:
+            raise ChecksumError(
+                f"{path} has SHA-256 {found}, {digest} was recorded; the file is damaged or was "
+                f"changed: fetch it again, or if the change was meant, renew {CHECKSUMS}"
+            )
+
+
+def _recorded_checksums(directory: Path) -> dict[str, str]:
+    expected = {}
+    for path in directory.glob("*.safetensors"):
+        blob = path.resolve()
+        if path.is_symlink() and _SHA256.fullmatch(blob.name):
+            expected[path.name] = blob.name
+    sums = directory / CHECKSUMS
+    if not sums.is_file():
+        return expected
+    for number, line in enumerate(read_text(sums, ChecksumError).splitlines(), start=1):
+        if not line.strip():
+            continue
+        digest, _, name = line.partition(" ")
+        name = name.lstrip(" *")
+        inside = not Path(name).is_absolute() and ".." not in Path(name).parts
+        if not _SHA256.fullmatch(digest) or not name or not inside:
+            raise ChecksumError(f"{sums} line {number} is not '<sha256>  <file>': {line!r}")
+        expected[name] = digest
+    return expected
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_checksums(directory: Path, names: Iterable[str]) -> None:
+    """Record the SHA-256 of the named files in ``SHA256SUMS``, atomically."""
+    lines = [f"{_sha256(directory / name)}  {name}\n" for name in sorted(names)]
+    write_atomically(directory / CHECKSUMS, "".join(lines).encode())
