@@ -118,21 +118,27 @@ def test_a_sequence_never_sees_its_neighbours(implementation: str) -> None:
 
 
 @pytest.mark.parametrize("implementation", implementations("attention"))
-def test_results_are_bit_equal_alone_and_in_a_batch(implementation: str) -> None:
-    lengths = [1, 40, 7, 300, 40, 2, 129]
+@pytest.mark.parametrize("num_heads", [1, 3, 12])
+@pytest.mark.parametrize("head_dim", [2, 8, 10, 14, 26, 32, 50, 64])
+def test_results_are_bit_equal_alone_and_in_a_batch(
+    implementation: str, num_heads: int, head_dim: int
+) -> None:
+    lengths = [1, 9, 40, 7, 15, 130, 40, 2, 33, 9]
     layout = sequences(lengths, "cpu")
     packed = [
-        rows(sum(lengths), 4, 32, seed=s, dtype=torch.float32, device="cpu") for s in range(3)
+        rows(sum(lengths), num_heads, head_dim, seed=s, dtype=torch.float32, device="cpu")
+        for s in range(3)
     ]
     query, key, value = packed
-    together = ops.attention(query, key, value, layout, implementation=implementation)
-    for row, length in enumerate(lengths):
-        start = int(layout.offsets[row])
-        query, key, value = (x[start : start + length] for x in packed)
-        alone = ops.attention(
-            query, key, value, sequences([length], "cpu"), implementation=implementation
-        )
-        assert torch.equal(alone, together[start : start + length]), f"row {row}"
+    with torch.inference_mode():
+        together = ops.attention(query, key, value, layout, implementation=implementation)
+        for row, length in enumerate(lengths):
+            start = int(layout.offsets[row])
+            query, key, value = (x[start : start + length].clone() for x in packed)
+            alone = ops.attention(
+                query, key, value, sequences([length], "cpu"), implementation=implementation
+            )
+            assert torch.equal(alone, together[start : start + length]), f"row {row}"
 
 
 def test_dropout_keeps_the_mean_and_drops_the_share_asked_for() -> None:

@@ -34,13 +34,33 @@ def attention(
             packed[rows].view(-1, length, *heads).transpose(1, 2)
             for packed in (query_THD, key_THD, value_THD)
         )
-        output = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scale)
+        output = _attend(query, key, value, dropout=dropout, scale=scale)
         outputs.append(output.transpose(1, 2).reshape(-1, *heads))
     if len(outputs) == 1:
         return outputs[0]
     joined = torch.cat(outputs)
     order = sequences.grouped_order
     return joined if order is None else joined[order]
+
+
+def _attend(
+    query_nHLD: Tensor, key_nHLD: Tensor, value_nHLD: Tensor, *, dropout: float, scale: float
+) -> Tensor:
+    """Call SDPA so that, on a CPU, a sequence's bits do not depend on the others.
+
+    Two things would make them: rows that do not start on whole vectors, whose alignment follows
+    from what lies before them; and a single piece of work, which MKL then splits among threads.
+    """
+    tensors = [query_nHLD, key_nHLD, value_nHLD]
+    num_sequences, num_heads, _, head_dim = query_nHLD.shape
+    invariant = query_nHLD.device.type == "cpu" and not torch.is_grad_enabled()
+    if invariant and (head_dim % 4 or head_dim < 12):
+        tensors = [F.pad(x, (0, -head_dim % 16)) for x in tensors]
+    if invariant and num_sequences * num_heads == 1:
+        tensors = [x.expand(2, -1, -1, -1) for x in tensors]
+    query, key, value = tensors
+    output = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scale)
+    return output[:num_sequences, ..., :head_dim]
 
 
 def attention_probabilities(
