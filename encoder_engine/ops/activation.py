@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops.registry import Facts, Implementation, Operation, tensor_facts
+from encoder_engine.ops.registry import (
+    Facts,
+    Implementation,
+    Operation,
+    check_alike,
+    tensor_facts,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +49,7 @@ def bias_gelu(
         )
     if approximate not in ("none", "tanh"):
         raise ShapeError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
+    check_alike(input_TF, bias=bias_F)
     function = _BIAS_GELU.find(Facts(**tensor_facts(input_TF, bias_F)), implementation)
     result: Tensor = function(input_TF, bias_F, approximate=approximate)
     return result

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops.registry import Facts, Implementation, Operation, tensor_facts
+from encoder_engine.ops.registry import (
+    Facts,
+    Implementation,
+    Operation,
+    check_alike,
+    check_probability,
+    tensor_facts,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,6 +78,8 @@ def attention(
             f"value is {value_THD.dtype} {list(value_THD.shape)}, "
             f"query is {query_THD.dtype} {list(query_THD.shape)}"
         )
+    check_alike(query_THD, key=key_THD, value=value_THD)
+    check_probability(dropout)
     facts = AttentionFacts(
         **tensor_facts(query_THD, key_THD, value_THD),
         head_dim=query_THD.shape[2],

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops.registry import Facts, Implementation, Operation, tensor_facts
+from encoder_engine.ops.registry import (
+    Facts,
+    Implementation,
+    Operation,
+    check_alike,
+    check_probability,
+    tensor_facts,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,10 +54,20 @@ def embedding(
     for name, table in (("position", position_weight_PE), ("segment", segment_weight_SE)):
         if table is not None and table.shape[-1] != width:
             raise ShapeError(f"{name} embeddings have width {table.shape[-1]}, tokens {width}")
-    if position_ids_T.shape != input_ids_T.shape:
-        raise ShapeError(
-            f"position_ids is {list(position_ids_T.shape)}, input_ids {list(input_ids_T.shape)}"
-        )
+    for name, ids in (("position_ids", position_ids_T), ("segment_ids", segment_ids_T)):
+        if ids is not None and ids.shape != input_ids_T.shape:
+            raise ShapeError(f"{name} is {list(ids.shape)}, input_ids {list(input_ids_T.shape)}")
+    for name, vector in (("norm weight", norm_weight_E), ("norm bias", norm_bias_E)):
+        if vector.shape != (width,):
+            raise ShapeError(f"{name} is {list(vector.shape)}, the embeddings are {width} wide")
+    check_alike(
+        token_weight_VE,
+        position_weight=position_weight_PE,
+        segment_weight=segment_weight_SE,
+        norm_weight=norm_weight_E,
+        norm_bias=norm_bias_E,
+    )
+    check_probability(dropout)
     facts = Facts(**tensor_facts(token_weight_VE, position_weight_PE, segment_weight_SE))
     function = _EMBEDDING.find(facts, implementation)
     result: Tensor = function(

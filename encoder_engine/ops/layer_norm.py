@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops.registry import Facts, Implementation, Operation, tensor_facts
+from encoder_engine.ops.registry import (
+    Facts,
+    Implementation,
+    Operation,
+    check_alike,
+    check_probability,
+    tensor_facts,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,6 +51,10 @@ def layer_norm(
         )
     if residual_TD is not None and residual_TD.shape != input_TD.shape:
         raise ShapeError(f"residual is {list(residual_TD.shape)}, input is {list(input_TD.shape)}")
+    if bias_D is not None and bias_D.shape != weight_D.shape:
+        raise ShapeError(f"bias is {list(bias_D.shape)}, weight is {list(weight_D.shape)}")
+    check_alike(input_TD, weight=weight_D, bias=bias_D, residual=residual_TD)
+    check_probability(dropout)
     facts = Facts(**tensor_facts(input_TD, weight_D, bias_D, residual_TD))
     function = _LAYER_NORM.find(facts, implementation)
     result: Tensor = function(

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops.registry import Facts, Implementation, Operation, tensor_facts
+from encoder_engine.ops.registry import (
+    Facts,
+    Implementation,
+    Operation,
+    check_alike,
+    tensor_facts,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,6 +46,9 @@ def linear(
             f"input {list(input_TK.shape)} has {input_TK.shape[-1]} features, "
             f"weight {list(weight_NK.shape)} expects {weight_NK.shape[-1]}"
         )
+    if bias_N is not None and bias_N.shape != weight_NK.shape[:1]:
+        raise ShapeError(f"bias is {list(bias_N.shape)}, the weight has {len(weight_NK)} rows")
+    check_alike(input_TK, weight=weight_NK, bias=bias_N)
     function = _LINEAR.find(Facts(**tensor_facts(input_TK, weight_NK, bias_N)), implementation)
     result: Tensor = function(input_TK, weight_NK, bias_N)
     return result

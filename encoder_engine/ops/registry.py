@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.errors import UnknownNameError
+from encoder_engine.errors import ShapeError, UnknownNameError
 from encoder_engine.ops import choose
 
 if TYPE_CHECKING:
@@ -92,6 +92,28 @@ def tensor_facts(*tensors: Tensor | None) -> dict[str, Any]:
         "dtype": str(first.dtype).removeprefix("torch."),
         "requires_grad": grad,
     }
+
+
+def check_alike(first: Tensor, **others: Tensor | None) -> None:
+    """Raise :class:`ShapeError` for a tensor of another dtype or device than the first.
+
+    Under autocast dtypes may differ: PyTorch casts what it computes.
+    """
+    import torch
+
+    for name, other in others.items():
+        if other is None:
+            continue
+        if other.device != first.device:
+            raise ShapeError(f"{name} is on {other.device}, the input on {first.device}")
+        if other.dtype != first.dtype and not torch.is_autocast_enabled(first.device.type):
+            raise ShapeError(f"{name} is {other.dtype}, the input is {first.dtype}")
+
+
+def check_probability(dropout: float) -> None:
+    """Raise :class:`ShapeError` unless 0 <= dropout < 1."""
+    if not 0.0 <= dropout < 1.0:
+        raise ShapeError(f"dropout must be at least 0 and below 1, got {dropout}")
 
 
 def operations() -> tuple[str, ...]:
