@@ -113,13 +113,13 @@ class Sequences:
     def sequence_ids(self) -> Tensor:
         """Which sequence each row belongs to, int64 [T]."""
         ids = np.repeat(np.arange(len(self)), self.lengths)
-        return torch.from_numpy(ids).to(self.device)
+        return _kept(ids, self.device)
 
     @cached_property
     def positions(self) -> Tensor:
         """Each row's place within its sequence, from 0, int64 [T]."""
         places = np.arange(self.num_tokens) - np.repeat(self.offsets[:-1], self.lengths)
-        return torch.from_numpy(places).to(self.device)
+        return _kept(places, self.device)
 
     @cached_property
     def length_groups(self) -> tuple[LengthGroup, ...]:
@@ -134,8 +134,8 @@ class Sequences:
             rows: Tensor | slice = slice(int(starts[0]), int(starts[-1] + length))
             if members[-1] - members[0] + 1 != len(members):
                 scattered = (starts[:, None] + np.arange(length)).reshape(-1)
-                rows = torch.from_numpy(scattered).to(self.device)
-            ids = torch.from_numpy(members).to(self.device)
+                rows = _kept(scattered, self.device)
+            ids = _kept(members, self.device)
             groups.append(LengthGroup(length=int(length), members=ids, rows=rows))
         return tuple(groups)
 
@@ -149,14 +149,14 @@ class Sequences:
             return None
         order = np.empty_like(joined)
         order[joined] = places
-        return torch.from_numpy(order).to(self.device)
+        return _kept(order, self.device)
 
     def to(self, device: Device) -> Sequences:
         """Return the same layout on another device."""
         if torch.device(device) == self.device:
             return self
         moved = Sequences.__new__(Sequences)
-        object.__setattr__(moved, "cu_seqlens", self.cu_seqlens.to(device, non_blocking=True))
+        object.__setattr__(moved, "cu_seqlens", _moved(self.cu_seqlens, device))
         moved.__dict__["offsets"] = self.offsets
         return moved
 
@@ -276,7 +276,7 @@ class PackedBatch:
         for name in ("input_ids", "token_type_ids", "position_ids"):
             column = getattr(self, name)
             if column is not None:
-                moved.__dict__[name] = column.to(device, non_blocking=True)
+                moved.__dict__[name] = _moved(column, device)
         return moved
 
     def checked(self, *, vocab_size: int, num_segments: int, num_positions: int) -> PackedBatch:
@@ -291,6 +291,17 @@ class PackedBatch:
         checked = PackedBatch.__new__(PackedBatch)
         checked.__dict__.update(self.__dict__, vocab_size=vocab_size)
         return checked
+
+
+def _kept(values: npt.NDArray[np.integer], device: Device) -> Tensor:
+    """Make a tensor to keep with a batch: one made under inference mode could never train."""
+    with torch.inference_mode(False):
+        return torch.from_numpy(values).to(device)
+
+
+def _moved(tensor: Tensor, device: Device) -> Tensor:
+    # Only a copy to a device may go on behind us: from one, the host would read too early.
+    return tensor.to(device, non_blocking=torch.device(device).type != "cpu")
 
 
 def _on_host(rows: Tensor | slice) -> npt.NDArray[np.int64] | slice:
@@ -312,6 +323,8 @@ def pack(
     columns = [_flatten("input_ids", sequences)]
     lengths = [len(row) for row in sequences]
     if token_type_ids is not None:
+        if len(token_type_ids) != len(lengths):
+            raise BatchError(f"{len(lengths)} rows of ids, {len(token_type_ids)} of token type ids")
         for row, (types, length) in enumerate(zip(token_type_ids, lengths, strict=True)):
             if len(types) != length:
                 raise BatchError(
@@ -339,6 +352,8 @@ def _flatten(name: str, rows: Sequence[Sequence[int]]) -> Tensor:
                 f"{list(part.shape)}",
                 row=row,
             )
+        if part.size and part.dtype.kind == "u" and part.max() > np.iinfo(np.int64).max:
+            raise BatchError(f"{name} row {row} holds {part.max()}, beyond 64 bits", row=row)
         parts.append(part.astype(np.int64, copy=False))
     return torch.from_numpy(np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64))
 
