@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -20,15 +21,14 @@ from encoder_engine.errors import (
     TensorShapeError,
     UnusedWeightsWarning,
 )
-from encoder_engine.models.config import read_config, spec_from_config, spec_to_config
-from encoder_engine.models.files import (
+from encoder_engine.files import (
     CHECKSUMS,
-    read_tensors,
-    resolve_directory,
     verify_checksums,
     write_atomically,
     write_checksums,
 )
+from encoder_engine.models.config import read_config, spec_from_config, spec_to_config
+from encoder_engine.models.files import read_tensors, resolve_directory
 from encoder_engine.models.names import checkpoint_names, modern_name
 from encoder_engine.models.registry import Family, find_family
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from encoder_engine.models.encoder import Encoder
+    from encoder_engine.models.spec import EncoderSpec
 
 __all__ = ["load_encoder", "resolve_directory", "save_encoder"]
 
@@ -45,6 +46,7 @@ EncoderType = TypeVar("EncoderType", bound="Encoder")
 
 # Buffers that older versions of transformers saved; their content follows from the config.
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+WEIGHT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 # A trained weight is of order 1; a flipped exponent bit makes it 1e9 or far more.
 LARGEST_PLAUSIBLE = 1e4
 
@@ -58,11 +60,12 @@ def load_encoder(
 ) -> EncoderType:
     """Build the encoder a directory describes; see :meth:`Encoder.from_pretrained`."""
     directory = resolve_directory(path_or_hub_id)
+    verify_checksums(directory)
     config = read_config(directory)
     spec = spec_from_config(config)
     family = find_family(spec.model_type)
-    verify_checksums(directory)
     tensors = _encoder_tensors(read_tensors(directory), family)
+    _check_number_of_blocks(spec, tensors, family)
     with torch.device("meta"):
         encoder = encoder_type(spec, config=config)
     if encoder.pooler is not None and not any(name.startswith("pooler.") for name in tensors):
@@ -73,6 +76,7 @@ def load_encoder(
         encoder.pooler = None
     state = _assemble(encoder, tensors, family)
     state = {name: tensor.to(device=device, dtype=dtype) for name, tensor in state.items()}
+    _check_overflow(state, dtype)
     encoder.load_state_dict(state, strict=True, assign=True)
     return encoder.eval()
 
@@ -84,18 +88,21 @@ def save_encoder(encoder: Encoder, directory: str | os.PathLike[str]) -> None:
     config = spec_to_config(encoder.spec, encoder.config)
     config |= {"dtype": str(encoder.dtype).removeprefix("torch.")}
     config.pop("torch_dtype", None)
+    encoded_config = (json.dumps(config, indent=2) + "\n").encode()
     tensors: dict[str, Tensor] = {}
     parameters = encoder.state_dict()
     for ours, theirs in checkpoint_names(family.renames, parameters).items():
         parts = parameters[ours].detach().cpu().chunk(len(theirs))
         tensors.update(zip(theirs, (part.contiguous() for part in parts), strict=True))
+    encoded_weights = save_safetensors(tensors, metadata={"format": "pt"})
     try:
         target.mkdir(parents=True, exist_ok=True)
-        (target / CHECKSUMS).unlink(missing_ok=True)
-        write_atomically(target / "config.json", (json.dumps(config, indent=2) + "\n").encode())
-        write_atomically(
-            target / "model.safetensors", save_safetensors(tensors, metadata={"format": "pt"})
-        )
+        # Until the new configuration is there the directory is no model: the old weights must
+        # never be read by the new configuration, nor the new ones by the old.
+        for name in (CHECKSUMS, "config.json"):
+            (target / name).unlink(missing_ok=True)
+        write_atomically(target / "model.safetensors", encoded_weights)
+        write_atomically(target / "config.json", encoded_config)
         write_checksums(target, ["config.json", "model.safetensors"])
     except OSError as error:
         raise OutputError(f"cannot save the encoder to {target}: {error}") from error
@@ -126,6 +133,21 @@ def _encoder_tensors(tensors: dict[str, Tensor], family: Family) -> dict[str, Te
             stacklevel=4,
         )
     return kept
+
+
+def _check_number_of_blocks(spec: EncoderSpec, tensors: dict[str, Tensor], family: Family) -> None:
+    """Compare layer counts before any layer is built: a config may ask for thousands."""
+    asked = len(spec.blocks)
+    pattern = re.compile(re.escape(family.block_prefix).replace(r"\{block\}", r"(\d+)"))
+    found = {int(match[1]) for name in tensors if (match := pattern.match(name))}
+    if asked > len(found):
+        first = min(set(range(asked)) - found)
+        missing = [f"{family.block_prefix.replace('{block}', str(first))}.*"]
+        raise TensorNamesError(
+            f"the weights and config.json do not belong together: config.json asks for {asked} "
+            f"layers, the weights have {len(found)}: missing {missing[0]}",
+            missing=missing,
+        )
 
 
 def _assemble(encoder: Encoder, tensors: dict[str, Tensor], family: Family) -> dict[str, Tensor]:
@@ -171,10 +193,10 @@ def _assemble(encoder: Encoder, tensors: dict[str, Tensor], family: Family) -> d
 def _check_values(tensors: dict[str, Tensor]) -> None:
     suspicious = []
     for name, tensor in tensors.items():
-        if not tensor.dtype.is_floating_point:
+        if tensor.dtype not in WEIGHT_DTYPES or tensor.layout != torch.strided:
             raise CheckpointFileError(
-                f"{name} is {tensor.dtype}; weights must be floating-point (a quantized checkpoint "
-                "cannot be loaded)"
+                f"{name} is {tensor.dtype}, {tensor.layout}; weights must be dense float64, "
+                "float32, float16 or bfloat16 (a quantized checkpoint cannot be loaded)"
             )
         if tensor.numel() == 0:
             continue
@@ -197,6 +219,17 @@ def _check_values(tensors: dict[str, Tensor]) -> None:
             ),
             stacklevel=5,
         )
+
+
+def _check_overflow(state: dict[str, Tensor], dtype: torch.dtype) -> None:
+    """Refuse weights that the chosen type cannot hold; they were finite in the file."""
+    if dtype != torch.float16:
+        return
+    for name, tensor in state.items():
+        if not torch.isfinite(tensor).all():
+            raise NonFiniteWeightsError(
+                f"{name} has weights beyond float16's 65504; load it as float32 or bfloat16"
+            )
 
 
 def _listed(names: list[str], *, most: int = 12) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import warnings
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from encoder_engine.errors import (
@@ -12,6 +12,7 @@ from encoder_engine.errors import (
     UnknownConfigKeyWarning,
     UnsupportedFeatureError,
 )
+from encoder_engine.files import read_json
 from encoder_engine.models.registry import Family, find_family
 from encoder_engine.models.spec import (
     Activation,
@@ -44,7 +45,6 @@ BOOKKEEPING = frozenset(
         "_num_labels",
         "architectures",
         "attn_implementation",
-        "auto_map",
         "bos_token_id",
         "chunk_size_feed_forward",
         "classifier_dropout",
@@ -92,6 +92,8 @@ BOOKKEEPING = frozenset(
 )
 # Values of keys, in any family, that would make the model another than the one computed here.
 REQUIRED: dict[str, tuple[Any, ...]] = {
+    # Code of the model's own: what it computes is not what its model_type says.
+    "auto_map": (None,),
     "is_decoder": (False, None),
     "add_cross_attention": (False, None),
     "is_encoder_decoder": (False, None),
@@ -101,17 +103,18 @@ REQUIRED: dict[str, tuple[Any, ...]] = {
 }
 
 
+# No table or layer is larger; a damaged file may say so.
+LARGEST_SIZE = 2**31 - 1
+
+
 def read_config(directory: Path) -> dict[str, Any]:
     """Read config.json; :class:`ConfigError` says where it stops being one."""
     path = directory / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.is_file():
         raise CheckpointFileError(
             f"{directory} has no config.json; it should hold config.json and model.safetensors"
-        ) from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ConfigError(f"{path} is not valid JSON: {error}") from error
+        )
+    config = read_json(path, ConfigError)
     if not isinstance(config, dict):
         raise ConfigError(f"{path} must hold a JSON object, got {type(config).__name__}")
     return config
@@ -163,7 +166,7 @@ def spec_from_config(config: Mapping[str, Any]) -> EncoderSpec:
             norm_epsilon=epsilon,
             dropout=dropout,
         ),
-        blocks=(block,) * _integer(config, keys.num_blocks, least=0),
+        blocks=(block,) * _integer(config, keys.num_blocks),
         pooler=family.pooler,
         initializer_range=_number(config, "initializer_range", default=0.02),
     )
@@ -202,7 +205,39 @@ def spec_to_config(spec: EncoderSpec, original: Mapping[str, Any]) -> dict[str, 
         "pad_token_id": embedding.padding_id,
         "initializer_range": spec.initializer_range,
     }
-    return dict(sorted({**original, **written, **own}.items()))
+    config = dict(sorted({**original, **written, **own}.items()))
+    said = _spec_said_by(config)
+    if family.pooler:
+        # No key speaks of the pooler: a checkpoint that lacks its weights has none.
+        said = replace(said, pooler=spec.pooler)
+    if said != spec:
+        raise ConfigError(
+            f"a {spec.model_type} configuration cannot say all of this spec, so it would come back "
+            f"as another: {_first_difference(spec, said)}"
+        )
+    return config
+
+
+def _spec_said_by(config: Mapping[str, Any]) -> EncoderSpec:
+    with warnings.catch_warnings():
+        # They were told of when the configuration was read.
+        warnings.simplefilter("ignore", UnknownConfigKeyWarning)
+        return spec_from_config(config)
+
+
+def _first_difference(ours: object, theirs: object, where: str = "spec") -> str:
+    for item in fields(ours):  # type: ignore[arg-type]
+        one, other = getattr(ours, item.name), getattr(theirs, item.name)
+        if one == other:
+            continue
+        if isinstance(one, tuple) and len(one) == len(other):
+            pairs = enumerate(zip(one, other, strict=True))
+            place = next(i for i, (left, right) in pairs if left != right)
+            return _first_difference(one[place], other[place], f"{where}.{item.name}[{place}]")
+        if is_dataclass(one) and is_dataclass(other):
+            return _first_difference(one, other, f"{where}.{item.name}")
+        return f"{where}.{item.name} is {one!r}, it would be {other!r}"
+    raise AssertionError("the specs are equal")
 
 
 def _refuse_other_computations(config: Mapping[str, Any], family: Family) -> None:
@@ -229,12 +264,14 @@ def _warn_of_unknown_keys(config: Mapping[str, Any], family: Family) -> None:
         )
 
 
-def _integer(config: Mapping[str, Any], key: str, *, least: int = 1) -> int:
+def _integer(config: Mapping[str, Any], key: str) -> int:
     if key not in config:
         raise ConfigError(f"config.json lacks {key!r}")
     value = config[key]
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{key} must be an integer of at least {least}, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_SIZE:
+        raise ConfigError(
+            f"{key} must be an integer of at least 1 and at most {LARGEST_SIZE}, got {value!r:.40}"
+        )
     return value
 
 

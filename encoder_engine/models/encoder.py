@@ -69,7 +69,6 @@ class Encoder(nn.Module):
     def from_pretrained(
         cls,
         path_or_hub_id: str | os.PathLike[str],
-        *,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
         quantization: str | None = None,
@@ -109,7 +108,6 @@ class Encoder(nn.Module):
     def forward(
         self,
         batch: PackedBatch,
-        *,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> EncoderOutput:

@@ -57,6 +57,13 @@ class Family:
     required: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
 
+    @property
+    def block_prefix(self) -> str:
+        """What a checkpoint calls a block, with ``{block}`` for its index."""
+        theirs = next(r.theirs for r in self.renames if "{block}" in r.ours)
+        first = theirs if isinstance(theirs, str) else theirs[0]
+        return first[: first.index("{block}") + len("{block}")]
+
 
 @cache
 def all_families() -> dict[str, Family]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,7 +82,10 @@ BAD_CONFIGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"hidden_size": True}, ConfigError, "integer"),
     ({"hidden_size": 31}, ConfigError, "not a multiple"),
     ({"num_attention_heads": 0}, ConfigError, "at least 1"),
-    ({"num_hidden_layers": -1}, ConfigError, "at least 0"),
+    ({"num_hidden_layers": -1}, ConfigError, "at least 1"),
+    ({"hidden_size": 10**30}, ConfigError, "at most"),
+    ({"num_hidden_layers": 10**6}, TensorNamesError, "asks for 1000000 layers"),
+    ({"auto_map": {"AutoModel": "x.Model"}}, UnsupportedFeatureError, "auto_map"),
     ({"vocab_size": 1.5}, ConfigError, "vocab_size"),
     ({"hidden_dropout_prob": 1.0}, ConfigError, "below 1"),
     ({"hidden_dropout_prob": "none"}, ConfigError, "number"),
@@ -421,21 +425,114 @@ def test_save_pretrained_reports_what_it_cannot_write(model: Path, tmp_path: Pat
         load(model).save_pretrained(target)
 
 
-def test_an_interrupted_save_leaves_no_checksums(
+def test_an_interrupted_save_leaves_no_model_rather_than_a_mixed_one(
     model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from encoder_engine.models import checkpoint
+    from encoder_engine.files import write_atomically
 
     encoder = load(model)
     target = tmp_path / "out"
     encoder.save_pretrained(target)
+    other = ee.Encoder(replace(encoder.spec, blocks=encoder.spec.blocks[:2]))
 
-    def fail(*_: object, **__: object) -> bytes:
-        raise OSError("no space left on device")
+    def fail(path: Path, content: bytes) -> None:
+        if path.name == "config.json":
+            raise OSError("no space left on device")
+        write_atomically(path, content)
 
-    monkeypatch.setattr(checkpoint, "save_safetensors", fail)
+    monkeypatch.setattr("encoder_engine.models.checkpoint.write_atomically", fail)
     with pytest.raises(ee.errors.OutputError, match="no space left"):
-        encoder.save_pretrained(target)
-    assert not (target / "SHA256SUMS").exists()
+        other.save_pretrained(target)
+    with pytest.raises(CheckpointFileError, match=r"no config\.json"):
+        load(target)
     monkeypatch.undo()
-    assert load(target).spec == encoder.spec, "the old weights are still whole"
+    other.save_pretrained(target)
+    assert load(target).spec == other.spec
+
+
+UNSAYABLE: list[dict[str, Any]] = [
+    {"embedding": {"first_position": 2}},
+    {"embedding": {"padding_id": None}},
+    {"embedding": {"num_segments": 0}},
+    {"embedding": {"width": 20}},
+    {"embedding": {"norm_epsilon": 1e-3}},
+    {"embedding": {"dropout": 0.5}},
+    {"blocks": ()},
+]
+
+
+@pytest.mark.parametrize("change", UNSAYABLE, ids=str)
+def test_a_spec_that_its_config_cannot_say_is_not_saved(
+    model: Path, change: dict[str, Any], tmp_path: Path
+) -> None:
+    spec = load(model).spec
+    if "embedding" in change:
+        spec = replace(spec, embedding=replace(spec.embedding, **change["embedding"]))
+    else:
+        spec = replace(spec, **change)
+    with pytest.raises(ConfigError):
+        ee.Encoder(spec).save_pretrained(tmp_path / "out")
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_an_encoder_without_pooler_saves_and_loads(model: Path, tmp_path: Path) -> None:
+    encoder = ee.Encoder(replace(load(model).spec, pooler=False))
+    encoder.save_pretrained(tmp_path / "out")
+    with pytest.warns(MissingPoolerWarning):
+        assert load(tmp_path / "out").pooler is None
+
+
+def test_a_key_named_twice_in_the_config_is_refused(model: Path) -> None:
+    path = model / "config.json"
+    path.write_text(path.read_text().replace("{", '{"hidden_act": "gelu",', 1))
+    with pytest.raises(ConfigError, match="'hidden_act' occurs twice"):
+        load(model)
+
+
+@pytest.mark.parametrize(
+    "content", ["[" * 100_000, '{"a": ' + "1" * 5000 + "}"], ids=["deep", "big"]
+)
+def test_json_that_breaks_the_parser_is_refused(model: Path, content: str) -> None:
+    (model / "config.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"config\.json"):
+        load(model)
+
+
+def test_a_tensor_in_two_shards_is_refused(model: Path) -> None:
+    shard(model)
+    second = load_file(model / "model-2.safetensors")
+    first = load_file(model / "model-1.safetensors")
+    name = sorted(first)[0]
+    save_file(second | {name: first[name] + 1}, model / "model-2.safetensors")
+    with pytest.raises(CheckpointFileError, match="expects in model-1"):
+        load(model)
+
+
+def test_weights_that_float16_cannot_hold_are_refused(model: Path) -> None:
+    def enlarge(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["pooler.dense.bias"][0] = 7e4
+
+    change_weights(model, enlarge)
+    with (
+        pytest.warns(SuspiciousWeightsWarning),
+        pytest.raises(NonFiniteWeightsError, match="65504"),
+    ):
+        load(model, dtype="float16")
+
+
+def test_sparse_and_eight_bit_weights_are_refused(model: Path) -> None:
+    path = to_bin(model)
+    tensors = torch.load(path, weights_only=True)
+    for wrong in (torch.zeros(30).to_sparse(), torch.zeros(30).to(torch.float8_e4m3fn)):
+        torch.save(tensors | {"pooler.dense.bias": wrong}, path)
+        with pytest.raises(CheckpointFileError, match=r"pooler\.dense\.bias is"):
+            load(model)
+
+
+def test_a_batch_used_for_inference_can_train(model: Path) -> None:
+    encoder, batch = load(model), pack([[5, 6, 7], [8], [9, 9, 9]])
+    with torch.inference_mode():
+        encoder(batch)
+    encoder.train()
+    torch.autograd.backward(encoder(batch).last_hidden_state.sum())
+    assert encoder.embedding.tokens.weight.grad is not None
