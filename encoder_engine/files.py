@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import csv
+import glob
 import hashlib
 import json
 import os
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from encoder_engine.errors import ChecksumError, OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from encoder_engine.errors import EncoderEngineError
 
@@ -24,6 +27,7 @@ __all__ = [
     "check_target",
     "read_json",
     "read_text",
+    "recorded_checksums",
     "verify_checksums",
     "write_atomically",
     "write_checksums",
@@ -150,17 +154,20 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def verify_checksums(directory: Path) -> None:
+def verify_checksums(directory: Path, *, only: Collection[str] | None = None) -> None:
     """Compare the directory's files with the SHA-256 recorded for them, where one is.
 
-    Recorded in a ``SHA256SUMS`` file (as ``sha256sum * > SHA256SUMS`` writes) or, in a Hugging Face
-    hub cache, in the name of the blob a file links to. Raises :class:`ChecksumError` naming the
-    file.
+    Recorded in a ``SHA256SUMS`` file (as ``sha256sum * > SHA256SUMS`` writes), in the RECORD of the
+    installed package the directory belongs to, or, in a Hugging Face hub cache, in the name of the
+    blob a file links to. ``only`` names the files to look at. Raises :class:`ChecksumError` naming
+    the file.
     """
-    for name, digest in _recorded_checksums(directory).items():
+    for name, digest in recorded_checksums(directory).items():
+        if only is not None and name not in only:
+            continue
         path = directory / name
         if not path.is_file():
-            raise ChecksumError(f"{directory / CHECKSUMS} lists {name}, which is not there")
+            raise ChecksumError(f"{path} is not there, but its SHA-256 was recorded")
         found = _sha256(path)
         if found != digest:
             raise ChecksumError(
@@ -169,8 +176,9 @@ def verify_checksums(directory: Path) -> None:
             )
 
 
-def _recorded_checksums(directory: Path) -> dict[str, str]:
-    expected = {}
+def recorded_checksums(directory: Path) -> dict[str, str]:
+    """Return the SHA-256 recorded for files of the directory, hexadecimal, by their names."""
+    expected = _package_checksums(directory.resolve())
     for path in directory.glob("*.safetensors"):
         blob = path.resolve()
         if path.is_symlink() and _SHA256.fullmatch(blob.name):
@@ -187,6 +195,22 @@ def _recorded_checksums(directory: Path) -> dict[str, str]:
         if not _SHA256.fullmatch(digest) or not name or not inside:
             raise ChecksumError(f"{sums} line {number} is not '<sha256>  <file>': {line!r}")
         expected[name] = digest
+    return expected
+
+
+def _package_checksums(directory: Path) -> dict[str, str]:
+    """Read what pip recorded of an installed package's files, where the directory is in one."""
+    expected: dict[str, str] = {}
+    for site in list(directory.parents)[:4]:
+        package = directory.relative_to(site).parts[0]
+        for record in site.glob(f"{glob.escape(package)}-*.dist-info/RECORD"):
+            for path, digest, _ in csv.reader(read_text(record, ChecksumError).splitlines()):
+                place = site / path
+                algorithm, _, encoded = digest.partition("=")
+                if place.is_relative_to(directory) and algorithm == "sha256":
+                    padded = encoded + "=" * (-len(encoded) % 4)
+                    name = place.relative_to(directory).as_posix()
+                    expected[name] = base64.urlsafe_b64decode(padded).hex()
     return expected
 
 
