@@ -89,14 +89,31 @@ def _tokenize(
             "raise max_seq_length, or allow the cut with on_truncation='warn'",
             row=row,
         )
-    empty = np.flatnonzero(np.diff(encoding.cu_seqlens) == 0)
-    if len(empty):
-        raise InputError(
-            f"text {first_row + int(empty[0])} has no token at all, so it has no vector; "
-            "this tokenizer adds no special tokens: leave empty texts out",
-            row=first_row + int(empty[0]),
-        )
+    _refuse_nothing_to_pool(encoding, first_row, options.num_prompt_tokens)
     return encoding
+
+
+def _refuse_nothing_to_pool(encoding: Encoding, first_row: int, num_prompt_tokens: int) -> None:
+    """Raise :class:`InputError` for a text with no token beside its prompt's.
+
+    A text that runs on from its prompt without a break may make fewer tokens with it than the
+    prompt alone; sentence-transformers gives zeros there.
+    """
+    empty = np.flatnonzero(np.diff(encoding.cu_seqlens) <= num_prompt_tokens)
+    if not len(empty):
+        return
+    row = first_row + int(empty[0])
+    if num_prompt_tokens:
+        raise InputError(
+            f"text {row} melts into its prompt, whose {num_prompt_tokens} tokens are not pooled, "
+            "and leaves none to pool; end the prompt with a space or a colon",
+            row=row,
+        )
+    raise InputError(
+        f"text {row} has no token at all, so it has no vector; "
+        "this tokenizer adds no special tokens: leave empty texts out",
+        row=row,
+    )
 
 
 def _located(error: TextError, window: list[str], first_row: int) -> TextError:

@@ -56,13 +56,31 @@ def test_modes_that_share_a_prompt_keep_their_order() -> None:
     torch.testing.assert_close(together, torch.cat(alone, dim=1), rtol=0, atol=0)
 
 
-def test_a_prompt_that_fills_the_whole_limit_is_refused(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def leaving_prompts_out(tmp_path_factory: pytest.TempPathFactory) -> Embedder:
+    """Load a directory that says ``include_prompt: false``."""
     pooling = {"embedding_dimension": WIDTH, "pooling_mode": "mean", "include_prompt": False}
-    embedder = Embedder.from_pretrained(write_sentence_directory(tmp_path, pooling=pooling))
+    folder = write_sentence_directory(tmp_path_factory.mktemp("no_prompt"), pooling=pooling)
+    return Embedder.from_pretrained(folder, device="cpu")
+
+
+def test_a_prompt_that_fills_the_whole_limit_is_refused(leaving_prompts_out: Embedder) -> None:
     with pytest.raises(InputError, match="no room"):
-        embedder.encode(["a"], prompt="long " * 20)
-    changed = embedder.encode(["a row"], prompt="query: ")
-    assert not np.array_equal(changed, embedder.encode(["query: a row"]))
+        leaving_prompts_out.encode(["a"], prompt="long " * 20)
+    changed = leaving_prompts_out.encode(["a row"], prompt="query: ")
+    assert not np.array_equal(changed, leaving_prompts_out.encode(["query: a row"]))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text"), [("word", "s"), ("que", "ry"), ("abcdefgh", "x" * 120)]
+)
+def test_a_text_that_melts_into_a_prompt_left_out_is_refused_by_row(
+    leaving_prompts_out: Embedder, prompt: str, text: str
+) -> None:
+    with pytest.raises(InputError, match="text 2 melts into its prompt") as caught:
+        leaving_prompts_out.encode(["", " a", text], prompt=prompt)
+    assert caught.value.row == 2
+    assert leaving_prompts_out.encode([text], prompt=f"{prompt}: ").shape == (1, WIDTH)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8", "uint8", "binary", "ubinary"])
