@@ -50,7 +50,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class Embedder:
     """Turns texts into vectors as sentence-transformers would with the same directory.
 
-    Safe to call from several threads: a call changes nothing but what it returns.
+    Safe to call from several threads: a call changes nothing but what it returns, except that it
+    puts the encoder into evaluation mode.
 
     ``encoder``, ``tokenizer`` and ``recipe`` must belong together: raises :class:`ConfigError`
     where a token id would lie outside the encoder's vocabulary, or where the pooling was made for

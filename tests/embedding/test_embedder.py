@@ -21,6 +21,7 @@ from encoder_engine.errors import (
     SequenceLengthError,
     TruncationWarning,
 )
+from encoder_engine.models import Encoder
 from encoder_engine.text import Tokenizer
 from tests.embedding.tiny_model import (
     WIDTH,
@@ -201,6 +202,18 @@ def test_segments_of_the_tokenizers_template_reach_the_encoder(tiny: Embedder) -
     found = embedder.encode(TEXTS)
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert not np.allclose(found, tiny.encode(TEXTS), atol=1e-3)
+
+
+def test_an_encoder_left_in_training_mode_gives_no_noise(tiny: Embedder) -> None:
+    spec = tiny.encoder.spec
+    encoder = Encoder(replace(spec, embedding=replace(spec.embedding, dropout=0.5)))
+    embedder = Embedder(encoder, tiny.tokenizer, tiny.recipe)
+    expected = embedder.encode(TEXTS)
+    embedder.encoder.train()
+    np.testing.assert_array_equal(embedder.encode(TEXTS), expected)
+    embedder.encoder.train()
+    np.testing.assert_array_equal(next(embedder.encode_windows(TEXTS)).vectors, expected)
+    assert not embedder.encoder.training
 
 
 def test_threads_share_an_embedder(tiny: Embedder) -> None:
