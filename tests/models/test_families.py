@@ -123,33 +123,41 @@ def test_a_fresh_encoder_saves_what_transformers_loads(case: Case, tmp_path: Pat
 
 
 @pytest.mark.parametrize("case", CASES, ids=case_id)
-def test_token_types_and_attentions_agree(case: Case, tmp_path: Path) -> None:
+def test_token_types_and_attentions_are_within_budget(case: Case, tmp_path: Path) -> None:
     model = case.save(tmp_path, attn_implementation="eager")
-    encoder = ee.Encoder.from_pretrained(tmp_path, device="cpu", dtype="float64")
+    encoder = ee.Encoder.from_pretrained(tmp_path, device="cpu")
     rows = token_rows([30, 30])
     kinds = [[i % 2 for i in range(30)] for _ in rows]
     segments = encoder.spec.embedding.num_segments
     keywords = {"token_type_ids": torch.tensor(kinds)} if segments > 1 else {}
+    batch = pack(rows, token_type_ids=kinds if segments > 1 else None)
     with torch.no_grad():
-        theirs = model.double()(torch.tensor(rows), output_attentions=True, **keywords)
-        batch = pack(rows, token_type_ids=kinds if segments > 1 else None)
         ours = encoder(batch, output_attentions=True)
+        eager = model(torch.tensor(rows), output_attentions=True, **keywords)
+        truth = model.double()(torch.tensor(rows), output_attentions=True, **keywords)
     assert ours.attentions is not None
-    for mine, other in zip(ours.attentions, theirs.attentions, strict=True):
-        torch.testing.assert_close(mine, other)
-    torch.testing.assert_close(ours.padded(), theirs.last_hidden_state)
+    terms = 3 * encoder.spec.width
+    for layer, (mine, theirs, true) in enumerate(
+        zip(ours.attentions, eager.attentions, truth.attentions, strict=True)
+    ):
+        assert_within_budget(mine, theirs, true, f"attentions[{layer}]", terms=terms)
+    assert_within_budget(
+        ours.padded(), eager.last_hidden_state, truth.last_hidden_state, terms=terms
+    )
 
 
 @pytest.mark.parametrize("model_type", ["roberta", "xlm-roberta"])
 def test_a_padding_token_inside_the_text_takes_no_position(model_type: str, tmp_path: Path) -> None:
     case = next(c for c in CASES if c.model_type == model_type)
-    model = case.save(tmp_path).double()
-    encoder = ee.Encoder.from_pretrained(tmp_path, device="cpu", dtype="float64")
+    model = case.save(tmp_path)
+    encoder = ee.Encoder.from_pretrained(tmp_path, device="cpu")
     ids = torch.tensor([[5, 1, 6, 1, 1, 7], [9, 9, 9, 1, 8, 8]])
+    mask = torch.ones_like(ids)
     with torch.no_grad():
-        theirs = model(ids, attention_mask=torch.ones_like(ids)).last_hidden_state
         ours = encoder(unpad(ids)).padded()
-    torch.testing.assert_close(ours, theirs)
+        eager = model(ids, attention_mask=mask).last_hidden_state
+        truth = model.double()(ids, attention_mask=mask).last_hidden_state
+    assert_within_budget(ours, eager, truth, terms=3 * encoder.spec.width)
 
 
 def test_every_family_is_tested() -> None:
