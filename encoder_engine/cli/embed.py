@@ -89,9 +89,8 @@ def embed(inputs: tuple[str, ...], output: str, model: str, **options: Any) -> N
 
     One vector per row, in the order given, into one file that appears only when it is whole.
     """
-    from encoder_engine.embedding.readers import open_inputs
+    from encoder_engine.embedding.readers import STANDARD_INPUT, open_inputs
     from encoder_engine.embedding.store import VectorStore, check_output
-    from encoder_engine.errors import OutputError
 
     start = time.perf_counter()
     target = Path(output)
@@ -101,10 +100,13 @@ def embed(inputs: tuple[str, ...], output: str, model: str, **options: Any) -> N
         id_column=options["id_column"],
         format=options["input_format"],
     )
-    if any(name != "-" and target.exists() and target.samefile(name) for name in inputs):
-        raise OutputError(f"{target} is one of the inputs; name another output")
     id_column = options["id_column"]
-    check_output(target, id_column=id_column, overwrite=options["overwrite"])
+    check_output(
+        target,
+        id_column=id_column,
+        overwrite=options["overwrite"],
+        inputs=[Path(name) for name in inputs if name != STANDARD_INPUT],
+    )
     embedder = _load(model, options)
     summary = EmbedSummary(
         output=output,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ from encoder_engine.errors import OutputError, ReadError
 from encoder_engine.files import PendingFile, check_target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -40,6 +41,9 @@ class VectorStore:
     line in a file beside it, see :func:`ids_path`) or ``.parquet`` (the ids under ``id_column``,
     vectors as fixed-size lists under ``embedding``). Raises :class:`OutputError` for an output that
     exists (without ``overwrite``) or could not be completed: then nothing is left.
+
+    A .npy file that exists is whole, and the ids beside it are its own, at every moment: where ids
+    are replaced or removed, the old vectors go first and the new ones come last.
     """
 
     def __init__(
@@ -48,8 +52,9 @@ class VectorStore:
         check_output(path, id_column=id_column, overwrite=overwrite)
         self.num_rows = 0
         self._path = path
+        self._overwrite = overwrite
         self._writer: _Writer
-        # In the order in which they are published: where the vectors are, their ids are too.
+        # In the order in which they are published: the vectors come last.
         if path.suffix == ".parquet":
             self._files = [PendingFile(path, overwrite=overwrite)]
             self._writer = _ParquetWriter(self._files[0], id_column)
@@ -92,11 +97,38 @@ class VectorStore:
         try:
             self._writer.complete()
             for file in self._files:
-                file.publish()
+                file.stream.flush()
+                os.fsync(file.stream.fileno())
+            self._make_way()
+            self._rename()
         except OutputError:
             raise
         except OSError as error:
             raise self._failed(error) from error
+
+    def _make_way(self) -> None:
+        """Remove the old vectors where their ids are about to change, and ids of nothing."""
+        if self._path.suffix != ".npy":
+            return
+        identifiers = ids_path(self._path)
+        if not self._overwrite:
+            check_target(identifiers, overwrite=False)
+        elif len(self._files) > 1 or identifiers.exists():
+            self._path.unlink(missing_ok=True)
+            identifiers.unlink(missing_ok=True)
+
+    def _rename(self) -> None:
+        """Give all files their names, or none."""
+        ours = [os.fstat(file.stream.fileno()) for file in self._files]
+        try:
+            for file in self._files:
+                file.publish()
+        except BaseException:
+            for file, status in reversed(list(zip(self._files, ours, strict=True))):
+                with contextlib.suppress(OSError):
+                    if os.path.samestat(file.target.stat(), status):
+                        file.target.unlink()
+            raise
 
     def _failed(self, error: OSError) -> OutputError:
         return OutputError(
@@ -109,19 +141,27 @@ def ids_path(path: Path) -> Path:
     return path.with_suffix(".ids.txt")
 
 
-def check_output(path: Path, *, id_column: str | None, overwrite: bool) -> None:
-    """Raise before any work is done for an output that could not be written."""
+def check_output(
+    path: Path, *, id_column: str | None, overwrite: bool, inputs: Iterable[Path] = ()
+) -> None:
+    """Raise before any work is done for an output that could not be written.
+
+    ``inputs``: files that are read, which no output may replace or, as ids of another, remove.
+    """
     if path.suffix not in (".npy", ".parquet"):
         raise OutputError(f"{path} must end in .npy or .parquet")
-    check_target(path, overwrite=overwrite)
+    outputs = [path] if path.suffix == ".parquet" else [path, ids_path(path)]
+    for output in outputs:
+        if output.exists() and any(output.samefile(file) for file in inputs):
+            raise OutputError(f"{output} is one of the inputs; name another output")
+    for output in outputs:
+        check_target(output, overwrite=overwrite)
     if path.suffix == ".parquet":
         import_pyarrow(f"writing {path.name}")
         if id_column == VECTOR_COLUMN:
             raise OutputError(
                 f"the id column may not be called {VECTOR_COLUMN!r}, as the vectors are"
             )
-    elif id_column is not None:
-        check_target(ids_path(path), overwrite=overwrite)
 
 
 class _NpyWriter:

@@ -52,6 +52,12 @@ BAD_COMMANDS: dict[str, tuple[str, int, str]] = {
         1,
         "one of the inputs",
     ),
+    "ids that are an input": (
+        "embed {folder}/q.ids.txt --input-format jsonl -o {folder}/q.npy -m {model} --overwrite "
+        "--id-column id",
+        1,
+        "q.ids.txt is one of the inputs",
+    ),
     "a missing model": ("embed {folder}/a.txt -o {folder}/x.npy -m {folder}/none", 1, "none"),
     "a model that is a file": (
         "embed {folder}/a.txt -o {folder}/x.npy -m {folder}/a.txt",
@@ -84,6 +90,7 @@ def folder(tmp_path: Path) -> Path:
         "empty.txt": b"",
         "latin.txt": b"caf\xe9\n",
         "old.npy": b"precious",
+        "q.ids.txt": b'{"text": "a", "id": 1}\n',
         "a.jsonl": b'{"text": "a"}\n',
         "null.jsonl": b'{"text": "a"}\n{"text": null}\n',
     }

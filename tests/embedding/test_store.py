@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -11,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from encoder_engine.files import PendingFile
-from encoder_engine.embedding.store import VectorStore, ids_path
+from encoder_engine.embedding.store import VectorStore, check_output, ids_path
 from encoder_engine.errors import MissingDependencyError, OutputError, ReadError
+from encoder_engine.files import PendingFile
+from tests.conftest import ROOT
 
 VECTORS = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
 
@@ -55,6 +58,130 @@ def test_parquet_holds_ids_and_vectors(tmp_path: Path, names: list[Any]) -> None
     assert table.column("key").to_pylist() == names
     flat = table.column("embedding").combine_chunks().flatten().to_numpy()
     np.testing.assert_array_equal(flat.reshape(7, 3), VECTORS)
+
+
+def write_store(path: Path, vectors: Any, names: list[str], *, overwrite: bool) -> None:
+    with VectorStore(path, id_column="id" if names else None, overwrite=overwrite) as store:
+        store.append(vectors, names)
+
+
+def state(path: Path) -> tuple[bytes | None, str | None]:
+    """Read vectors and ids as whoever comes now finds them."""
+    identifiers = ids_path(path)
+    return (
+        path.read_bytes() if path.exists() else None,
+        identifiers.read_text("utf-8") if identifiers.exists() else None,
+    )
+
+
+OLD, NEW = list("abc"), list("defg")
+
+
+@pytest.mark.parametrize("new", [[], NEW], ids=["no ids", "ids"])
+@pytest.mark.parametrize("old", [None, [], OLD], ids=["over nothing", "over no ids", "over ids"])
+def test_vectors_never_stand_beside_ids_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: list[str] | None, new: list[str]
+) -> None:
+    path = tmp_path / "a.npy"
+    if old is not None:
+        write_store(path, VECTORS[:3], old, overwrite=False)
+    whole = [state(path)]
+    seen: list[tuple[bytes | None, str | None]] = []
+
+    def watch(owner: Any, name: str) -> None:
+        change = getattr(owner, name)
+
+        def watched(*arguments: Any, **options: Any) -> None:
+            change(*arguments, **options)
+            seen.append(state(path))
+
+        monkeypatch.setattr(owner, name, watched)
+
+    # A kill comes between two changes of the directory: look after each.
+    for owner, name in ((Path, "unlink"), (Path, "replace"), (os, "link")):
+        watch(owner, name)
+    write_store(path, VECTORS[3:], new, overwrite=old is not None)
+    whole.append(state(path))
+    assert whole[-1][1] == ("".join(f"{name}\n" for name in new) or None)
+    np.testing.assert_array_equal(np.load(path), VECTORS[3:])
+    assert seen[-1] == whole[-1]
+    assert all(vectors is None or (vectors, names) in whole for vectors, names in seen)
+
+
+def test_a_kill_between_the_renames_leaves_no_vectors_with_ids_of_others(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    write_store(path, VECTORS[:3], OLD, overwrite=False)
+    script = """
+        import os, signal, sys
+        from pathlib import Path
+        import numpy as np
+        from encoder_engine.embedding.store import VectorStore
+        from encoder_engine.files import PendingFile
+        publish = PendingFile.publish
+        def publish_and_die(file):
+            publish(file)
+            os.kill(os.getpid(), signal.SIGKILL)
+        PendingFile.publish = publish_and_die
+        with VectorStore(Path(sys.argv[1]), id_column="id", overwrite=True) as store:
+            store.append(np.ones((1, 3), np.float32), ["z"])
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(path)]
+    result = subprocess.run(command, check=False, cwd=ROOT)
+    assert result.returncode == -signal.SIGKILL
+    assert state(path) == (None, "z\n")
+    write_store(path, VECTORS[:1], ["y"], overwrite=True)
+    assert state(path)[1] == "y\n"
+
+
+def test_ids_are_taken_back_where_the_vectors_cannot_be_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.npy"
+    store = VectorStore(path, id_column="id")
+    store.append(VECTORS[:3], OLD)
+    path.write_bytes(b"precious")
+    with pytest.raises(OutputError, match="meanwhile"):
+        store.__exit__(None, None, None)
+    assert state(path) == (b"precious", None)
+    path.unlink()
+
+    def fail(_directory: Path) -> None:
+        if path.exists():
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("encoder_engine.files._sync_directory", fail)
+    with pytest.raises(OutputError, match="nothing is left"):
+        write_store(path, VECTORS[:3], OLD, overwrite=False)
+    assert files(tmp_path) == []
+
+
+def test_ids_without_vectors_are_in_the_way_unless_told_otherwise(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    ids_path(path).write_text("precious", encoding="utf-8")
+    with pytest.raises(OutputError, match=r"a\.ids\.txt exists"):
+        VectorStore(path)
+    ids_path(path).unlink()
+    store = VectorStore(path)
+    store.append(VECTORS)
+    ids_path(path).write_text("precious", encoding="utf-8")
+    with pytest.raises(OutputError, match=r"a\.ids\.txt exists"):
+        store.__exit__(None, None, None)
+    assert state(path) == (None, "precious")
+    write_store(path, VECTORS, [], overwrite=True)
+    assert files(tmp_path) == ["a.npy"]
+
+
+@pytest.mark.parametrize("id_column", [None, "id"])
+def test_an_input_is_never_replaced_nor_removed(tmp_path: Path, id_column: str | None) -> None:
+    for name in ("a.npy", "a.ids.txt"):
+        (tmp_path / name).touch()
+        with pytest.raises(OutputError, match=f"{name} is one of the inputs"):
+            check_output(
+                tmp_path / "a.npy", id_column=id_column, overwrite=True, inputs=[tmp_path / name]
+            )
+        check_output(
+            tmp_path / "b.npy", id_column=id_column, overwrite=True, inputs=[tmp_path / name]
+        )
 
 
 def test_an_existing_output_is_left_alone_unless_told_otherwise(tmp_path: Path) -> None:
