@@ -19,6 +19,7 @@ from encoder_engine.ops.pooling import POOLING_MODES, PoolingMode
 if TYPE_CHECKING:
     from pathlib import Path
 
+MODULES = "modules.json"
 # In the order in which sentence-transformers concatenates them.
 _LEGACY_POOLING_FLAGS: dict[str, PoolingMode] = {
     "pooling_mode_cls_token": "cls",
@@ -105,11 +106,8 @@ def read_modules(directory: Path) -> tuple[Module, ...]:
     Raises :class:`UnsupportedFeatureError` by name for any other module or order and
     :class:`ConfigError` for a malformed file or a folder outside the directory.
     """
-    path = directory / "modules.json"
-    entries = read_json(path)
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ConfigError(f"{path} must hold a list of modules")
-    modules = tuple(_read_module(path, entry) for entry in entries)
+    path = directory / MODULES
+    modules = tuple(_read_module(path, entry) for entry in _read_entries(path))
     kinds = [module.kind for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise UnsupportedFeatureError(
@@ -119,11 +117,45 @@ def read_modules(directory: Path) -> tuple[Module, ...]:
     return modules
 
 
+def read_first_folder(directory: Path) -> Path:
+    """Read only the folder of the first module, whatever modules there are.
+
+    Raises :class:`ConfigError` for a malformed file or a folder outside the directory.
+    """
+    path = directory / MODULES
+    entries = _read_entries(path)
+    if not entries:
+        raise ConfigError(f"{path} lists no modules")
+    return _module_folder(path, entries[0])
+
+
+def _read_entries(path: Path) -> list[JsonObject]:
+    entries = read_json(path)
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ConfigError(f"{path} must hold a list of modules")
+    return entries
+
+
+def _module_folder(path: Path, entry: JsonObject) -> Path:
+    """Find a module's folder, inside the directory even where links are followed."""
+    folder = entry.get("path")
+    if not isinstance(folder, str):
+        raise ConfigError(f"{path}: a module needs a path, got {entry}")
+    try:
+        target = (path.parent / folder).resolve()
+        target.is_dir()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, a loop of links, a surrogate
+        raise ConfigError(f"{path}: module path {folder!a} is no path: {error!a}") from error
+    if not target.is_relative_to(path.parent.resolve()):
+        raise ConfigError(f"{path}: module path {folder!r} leads out of the directory")
+    return target
+
+
 def _read_module(path: Path, entry: JsonObject) -> Module:
     refuse_unknown_keys(path, entry, ("idx", "name", "path", "type", "kwargs"))
-    kind, folder = entry.get("type"), entry.get("path")
-    if not isinstance(kind, str) or not isinstance(folder, str):
-        raise ConfigError(f"{path}: a module needs a type and a path, got {entry}")
+    kind = entry.get("type")
+    if not isinstance(kind, str):
+        raise ConfigError(f"{path}: a module needs a type, got {entry}")
     name = kind.rpartition(".")[2]
     if not kind.startswith("sentence_transformers."):
         raise UnsupportedFeatureError(
@@ -133,10 +165,7 @@ def _read_module(path: Path, entry: JsonObject) -> Module:
         raise UnsupportedFeatureError(f"{path} needs the module {name} ({kind}), not computed here")
     if entry.get("kwargs"):
         raise UnsupportedFeatureError(f"{path}: module {name} takes kwargs {entry['kwargs']}")
-    target = (path.parent / folder).resolve()
-    if not target.is_relative_to(path.parent.resolve()):
-        raise ConfigError(f"{path}: module path {folder!r} leads out of the directory")
-    return Module(kind=name, folder=target)
+    return Module(kind=name, folder=_module_folder(path, entry))
 
 
 def read_transformer_config(folder: Path) -> TransformerConfig:
@@ -152,10 +181,10 @@ def read_transformer_config(folder: Path) -> TransformerConfig:
                 f"{path} sets {key} = {config[key]!r}; only {neutral!r} is computed here"
             )
     for key in _LOADING_KEYS:
-        extra = sorted(set(config.get(key) or {}) - _HARMLESS_LOADING_KEYS)
+        extra = sorted(set(_optional_object(path, config, key)) - _HARMLESS_LOADING_KEYS)
         if extra:
             raise UnsupportedFeatureError(f"{path}: {key} sets {', '.join(extra)}, not read here")
-    text = (config.get("modality_config") or {}).get("text")
+    text = _optional_object(path, config, "modality_config").get("text")
     if "modality_config" in config and text != {
         "method": "forward",
         "method_output_name": "last_hidden_state",
@@ -167,6 +196,15 @@ def read_transformer_config(folder: Path) -> TransformerConfig:
         max_seq_length=optional_count(path, config, "max_seq_length"),
         lowercase=flag(path, config, "do_lower_case", default=False),
     )
+
+
+def _optional_object(path: Path, config: JsonObject, key: str) -> JsonObject:
+    value = config.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: {key} must be an object, got {value!a}")
+    return value
 
 
 def read_pooling_config(folder: Path) -> PoolingConfig:

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 from encoder_engine.embedding.json_files import (
     JsonObject,
     optional_count,
-    read_json,
     read_object,
     refuse_unknown_keys,
 )
 from encoder_engine.embedding.modules import (
+    MODULES,
     check_normalize_config,
     check_pooling_modes,
+    read_first_folder,
     read_modules,
     read_pooling_config,
     read_transformer_config,
 )
+from encoder_engine.embedding.texts import find_surrogate
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> 
     :class:`ConfigError`, and :class:`UnsupportedFeatureError` for what is not computed here.
     """
     override = None if pooling is None else check_pooling_modes(pooling)
-    if not (directory / "modules.json").is_file():
+    if not (directory / MODULES).is_file():
         return Recipe(
             encoder_directory=directory,
             pooling=override or ("mean",),
@@ -85,8 +87,9 @@ def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> 
     pooled = read_pooling_config(modules[1].folder)
     for module in modules[2:]:
         check_normalize_config(module.folder)
-    settings = _read_model_settings(directory / "config_sentence_transformers.json")
-    prompts, default_prompt_name = _read_prompts(directory, settings)
+    path = directory / "config_sentence_transformers.json"
+    settings = _read_model_settings(path)
+    prompts, default_prompt_name = _read_prompts(path, settings)
     return Recipe(
         encoder_directory=modules[0].folder,
         pooling=override or pooled.modes,
@@ -97,8 +100,8 @@ def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> 
         lowercase=transformer.lowercase,
         prompts=prompts,
         default_prompt_name=default_prompt_name,
-        truncate_dim=optional_count(directory, settings, "truncate_dim"),
-        similarity=settings.get("similarity_fn_name"),
+        truncate_dim=optional_count(path, settings, "truncate_dim"),
+        similarity=_read_similarity(path, settings),
     )
 
 
@@ -107,10 +110,14 @@ def _tokenizer_limit(directory: Path) -> int | None:
     if not path.is_file():
         return None
     limit = read_object(path).get("model_max_length")
-    if not isinstance(limit, (int, float)) or isinstance(limit, bool) or limit >= _NO_LIMIT:
+    number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
+    if limit is None or (number and limit >= _NO_LIMIT):
         return None
-    if limit < 1:
-        raise ConfigError(f"{path}: model_max_length must be positive, got {limit}")
+    # NaN is neither above nor below anything.
+    if not number or not limit >= 1 or limit != int(limit):
+        raise ConfigError(
+            f"{path}: model_max_length must be a positive whole number, got {limit!a}"
+        )
     return int(limit)
 
 
@@ -127,28 +134,36 @@ def _read_model_settings(path: Path) -> JsonObject:
     return settings
 
 
-def _read_prompts(directory: Path, settings: JsonObject) -> tuple[dict[str, str], str | None]:
-    path = directory / "config_sentence_transformers.json"
+def _read_similarity(path: Path, settings: JsonObject) -> str | None:
+    name = settings.get("similarity_fn_name")
+    if name is not None and not isinstance(name, str):
+        raise ConfigError(f"{path}: similarity_fn_name must be a name, got {name!a}")
+    return name
+
+
+def _read_prompts(path: Path, settings: JsonObject) -> tuple[dict[str, str], str | None]:
     stated = settings.get("prompts") or {}
     if not isinstance(stated, dict):
-        raise ConfigError(f"{path}: prompts must be an object of texts, got {stated!r}")
+        raise ConfigError(f"{path}: prompts must be an object of texts, got {stated!a}")
     prompts = {"query": "", "document": ""}
     for name, prompt in stated.items():
         if prompt is not None and not isinstance(prompt, str):
-            raise ConfigError(f"{path}: prompt {name!r} must be a text, got {prompt!r}")
+            raise ConfigError(f"{path}: prompt {name!a} must be a text, got {prompt!a}")
         prompts[name] = prompt or ""
+        for text in (name, prompts[name]):
+            if find_surrogate(text) is not None:
+                raise ConfigError(f"{path}: prompts holds a lone surrogate, no character: {text!a}")
     default = settings.get("default_prompt_name")
-    if default is not None and default not in prompts:
+    if default is not None and not (isinstance(default, str) and default in prompts):
         raise ConfigError(
-            f"{path}: default_prompt_name is {default!r}, the prompts are {', '.join(prompts)}"
+            f"{path}: default_prompt_name is {default!a}, the prompts are {', '.join(prompts)}"
         )
     return prompts, default
 
 
 def encoder_directory(directory: Path) -> Path:
-    """Find the folder of a model's encoder and tokenizer, whatever modules follow them."""
-    path = directory / "modules.json"
-    entries = read_json(path) if path.is_file() else None
-    if isinstance(entries, list) and entries and isinstance(entries[0], dict):
-        return directory / str(entries[0].get("path", ""))
-    return directory
+    """Find the folder of a model's encoder and tokenizer, whatever modules follow them.
+
+    Raises :class:`ConfigError` for a malformed ``modules.json`` or a folder outside the directory.
+    """
+    return read_first_folder(directory) if (directory / MODULES).is_file() else directory

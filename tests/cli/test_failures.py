@@ -76,6 +76,11 @@ BAD_COMMANDS: dict[str, tuple[str, int, str]] = {
     "tokenizing a missing file": ("tokenize {folder}/none.txt -m {model}", 1, "does not exist"),
     "tokenizing without a model": ("tokenize {folder}/a.txt", 2, "--model"),
     "tokenizing by a missing model": ("tokenize {folder}/a.txt -m {folder}/none", 1, "none"),
+    "tokenizing by a folder outside the model": (
+        "tokenize {folder}/a.txt -m {folder}/astray",
+        1,
+        "leads out",
+    ),
     "no room for a token": ("tokenize {folder}/a.txt -m {model} --max-length 1", 1, "max_length"),
     "a doctor without a patient": ("doctor -m", 2, "argument"),
 }
@@ -96,6 +101,7 @@ def folder(tmp_path: Path) -> Path:
     }
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
+    write_json(tmp_path / "astray" / "modules.json", [{"path": ".."}])
     return tmp_path
 
 

@@ -168,6 +168,57 @@ BAD_DIRECTORIES: dict[str, tuple[dict[str, Any], type[EncoderEngineError], str]]
         ConfigError,
         "leads out",
     ),
+    "a module path that is no text": (
+        {"modules.json": modules("Transformer", "Pooling", path=None)},
+        ConfigError,
+        "needs a path",
+    ),
+    "a module path with a lone surrogate": (
+        {"modules.json": modules("Transformer", "Pooling", path="\ud800")},
+        ConfigError,
+        "no path",
+    ),
+    "a module path with a null": (
+        {"modules.json": modules("Transformer", "Pooling", path="\0")},
+        ConfigError,
+        "no path",
+    ),
+    "a module path of a thousand characters": (
+        {"modules.json": modules("Transformer", "Pooling", path="a" * 1000)},
+        ConfigError,
+        "no path",
+    ),
+    "a limit of the tokenizer that is no number": (
+        {"sentence_bert_config.json": {}, "tokenizer_config.json": {"model_max_length": "16"}},
+        ConfigError,
+        "model_max_length",
+    ),
+    "a limit of the tokenizer that is NaN": (
+        {
+            "sentence_bert_config.json": {},
+            "tokenizer_config.json": {"model_max_length": float("nan")},
+        },
+        ConfigError,
+        "model_max_length",
+    ),
+    "a limit of the tokenizer that is below all": (
+        {
+            "sentence_bert_config.json": {},
+            "tokenizer_config.json": {"model_max_length": float("-inf")},
+        },
+        ConfigError,
+        "model_max_length",
+    ),
+    "arguments that are no object": (
+        {"sentence_bert_config.json": {"model_args": 3}},
+        ConfigError,
+        "model_args",
+    ),
+    "a modality that is no object": (
+        {"sentence_bert_config.json": {"modality_config": ["text"]}},
+        ConfigError,
+        "modality_config",
+    ),
     "a module folder that is missing": (
         {"modules.json": modules("Transformer", "Pooling")[:1] + modules("a", "b", "Pooling")[2:]},
         ConfigError,
@@ -309,6 +360,21 @@ BAD_DIRECTORIES: dict[str, tuple[dict[str, Any], type[EncoderEngineError], str]]
         ConfigError,
         "web",
     ),
+    "a default prompt that is a list": (
+        {"config_sentence_transformers.json": {"default_prompt_name": []}},
+        ConfigError,
+        "default_prompt_name",
+    ),
+    "a prompt that is no character": (
+        {"config_sentence_transformers.json": {"prompts": {"query": "\ud800"}}},
+        ConfigError,
+        "surrogate",
+    ),
+    "a similarity that is no name": (
+        {"config_sentence_transformers.json": {"similarity_fn_name": ["cosine"]}},
+        ConfigError,
+        "similarity_fn_name",
+    ),
     "settings that are a list": (
         {"config_sentence_transformers.json": []},
         ConfigError,
@@ -337,6 +403,16 @@ def test_a_directory_that_does_not_add_up_is_refused_by_name(tmp_path: Path, cas
         Embedder.from_pretrained(tmp_path)
     assert type(caught.value) is error
     assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [modules("Transformer", path="../other"), modules("a", path="/etc"), modules("a", path=3), []],
+)
+def test_the_encoders_folder_lies_in_the_directory(tmp_path: Path, content: Any) -> None:
+    write_json(tmp_path / "modules.json", content)
+    with pytest.raises(ConfigError, match=r"modules\.json"):
+        encoder_directory(tmp_path)
 
 
 @pytest.mark.parametrize("pooling", ["middle", [], ["mean", "middle"], 3])
