@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.text.companion_tokens import CompanionTokens, read_companion_tokens
 from encoder_engine.text.json_reading import Node, read_json
 from encoder_engine.text.spec import AddedTokenSpec, Side, SpecialTokenNames
 
@@ -51,19 +52,28 @@ class TokenizerConfig:
     truncation_side: Side | None = None
     padding_side: Side | None = None
     names: SpecialTokenNames = field(default_factory=SpecialTokenNames)
-    added_tokens: tuple[AddedTokenSpec, ...] = ()
+    added_tokens: tuple[AddedTokenSpec, ...] | None = None  # with their ids
+    companions: CompanionTokens = field(default_factory=CompanionTokens)
+    old_added: Node = field(default_factory=lambda: Node(None, "added_tokens.json"))
 
 
 def read_config(folder: Path) -> TokenizerConfig:
     """Read what there is of the companions in a directory."""
     path = folder / "tokenizer_config.json"
     config = TokenizerConfig(where=path.name)
+    node, special = Node(None, path.name), Node(None, "special_tokens_map.json")
     if path.is_file():
-        config = _read_tokenizer_config(read_json(path))
-    special = folder / "special_tokens_map.json"
-    if special.is_file():
-        config = _merge_names(config, _read_names(read_json(special)), special)
-    return config
+        node = read_json(path)
+        config = _read_tokenizer_config(node)
+    if (folder / special.where).is_file():
+        special = read_json(folder / special.where)
+        config = _merge_names(config, _read_names(special), special.where)
+    old = folder / "added_tokens.json"
+    return replace(
+        config,
+        companions=read_companion_tokens(node, special, numbered=config.added_tokens is not None),
+        old_added=read_json(old) if old.is_file() else config.old_added,
+    )
 
 
 def _read_tokenizer_config(node: Node) -> TokenizerConfig:
@@ -113,22 +123,22 @@ def _read_names(node: Node) -> SpecialTokenNames:
     return SpecialTokenNames(**names)
 
 
-def _merge_names(config: TokenizerConfig, names: SpecialTokenNames, path: Path) -> TokenizerConfig:
+def _merge_names(config: TokenizerConfig, names: SpecialTokenNames, where: str) -> TokenizerConfig:
     """Join the names of both files, which must not contradict each other."""
     merged: dict[str, Any] = {}
     for part in PARTS:
         ours, theirs = getattr(config.names, part), getattr(names, part)
         if ours is not None and theirs is not None and ours != theirs:
-            raise Node(None, path.name).fail(
+            raise Node(None, where).fail(
                 f"{part}_token is {theirs!r} here but {ours!r} in {config.where}"
             )
         merged[part] = theirs if ours is None else ours
     return replace(config, names=SpecialTokenNames(**merged))
 
 
-def _read_added_tokens(node: Node) -> tuple[AddedTokenSpec, ...]:
+def _read_added_tokens(node: Node) -> tuple[AddedTokenSpec, ...] | None:
     if node.is_null:
-        return ()
+        return None
     out: list[AddedTokenSpec] = []
     for key in node.object():
         item = node.get(key)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import TokenizerFileError
+from encoder_engine.text.companion_tokens import append_tokens
 from encoder_engine.text.config_json import BERT_LIKE, TokenizerConfig, read_config
 from encoder_engine.text.native import normalize_added
 from encoder_engine.text.spec import NormalizerSpec, SpecialTokenNames
@@ -56,7 +57,8 @@ def _load_directory(folder: Path, lowercase: bool | None) -> TokenizerSpec:
     if vocab_path.is_file():
         _check_same_vocab(spec, read_vocab_txt(vocab_path), vocab_path)
     _check_config(spec, config)
-    return _with_config(spec, config)
+    _check_decoder(spec, config)
+    return _with_companions(_with_config(spec, config), config)
 
 
 def _refuse_lowercase(lowercase: bool | None, path: Path) -> None:
@@ -72,11 +74,13 @@ def _load_vocab(path: Path, config: TokenizerConfig, lowercase: bool | None) -> 
             f"{config.where}: a vocab.txt of {config.tokenizer_class} is not supported; save the "
             "tokenizer as tokenizer.json"
         )
-    if (path.parent / "added_tokens.json").is_file() and not config.added_tokens:
+    if not config.old_added.is_null and not config.added_tokens:
         raise TokenizerFileError(
             f"{path.parent}: added_tokens.json does not say how its tokens match; save the "
             "tokenizer again, as tokenizer.json"
         )
+    added = _check_numbers(vocab, config)
+    known = [token for token in config.companions.wanted if token.content in vocab]
     names = {part: getattr(config.names, part) or getattr(DEFAULT_NAMES, part) for part in PARTS}
     chinese = config.tokenize_chinese_chars
     spec = spec_from_vocab(
@@ -89,9 +93,9 @@ def _load_vocab(path: Path, config: TokenizerConfig, lowercase: bool | None) -> 
             lowercase=_choose_lowercase(vocab, path, config, lowercase),
         ),
         names=SpecialTokenNames(**names),
-        more_added=_check_numbers(vocab, config),
+        more_added=append_tokens(added, vocab, known),
     )
-    return _with_config(spec, config)
+    return _with_companions(_with_config(spec, config), config)
 
 
 def _choose_lowercase(
@@ -115,7 +119,8 @@ def _choose_lowercase(
 def _check_numbers(vocab: dict[str, int], config: TokenizerConfig) -> tuple[AddedTokenSpec, ...]:
     """Check that added tokens have the numbers the vocabulary gives them, or follow it."""
     next_id = len(vocab)
-    for token in sorted(config.added_tokens, key=lambda item: item.id):
+    added = config.added_tokens or ()
+    for token in sorted(added, key=lambda item: item.id):
         expected = vocab.get(token.content, next_id)
         next_id += token.content not in vocab
         if token.id != expected:
@@ -123,7 +128,7 @@ def _check_numbers(vocab: dict[str, int], config: TokenizerConfig) -> tuple[Adde
                 f"{config.where}: {token.content!r} has the id {token.id}, but its place makes it "
                 f"{expected}"
             )
-    return config.added_tokens
+    return added
 
 
 def _check_same_vocab(spec: TokenizerSpec, vocab: dict[str, int], path: Path) -> None:
@@ -157,6 +162,58 @@ def _check_config(spec: TokenizerSpec, config: TokenizerConfig) -> None:
                 f"{config.where} has {key}={here}, but the normalizer of tokenizer.json does the "
                 "opposite; correct the one that is wrong"
             )
+
+
+def _check_decoder(spec: TokenizerSpec, config: TokenizerConfig) -> None:
+    """Check that an added_tokens_decoder lists the added tokens of tokenizer.json, and no other."""
+    if config.added_tokens is None:
+        return
+    ours = {token.content: token for token in spec.added_tokens}
+    for token in config.added_tokens:
+        found = ours.get(token.content)
+        if found != token:
+            raise TokenizerFileError(
+                f"{config.where} and tokenizer.json contradict each other about the added token "
+                f"{token.content!r}: {token} in the one, {found} in the other"
+            )
+    listed = {token.content for token in config.added_tokens}
+    listed |= {token.content for token in config.companions.wanted}
+    unlisted = next((content for content in ours if content not in listed), None)
+    if unlisted is not None:
+        raise TokenizerFileError(
+            f"{config.where}: added_tokens_decoder lacks {unlisted!r}, an added token of "
+            "tokenizer.json; save the tokenizer again"
+        )
+
+
+def _with_companions(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerSpec:
+    """Add the tokens that only the companions name, as transformers does."""
+    vocab, wanted = spec.model.vocab, config.companions.wanted
+    added = append_tokens(spec.added_tokens, vocab, wanted)
+    ids = {token.content: token.id for token in added}
+    fresh = [token for token in wanted if token.content not in vocab]
+    fresh = [token for token in fresh if spec.token_to_id(token.content) is None]
+    taken = set(vocab.values()) if fresh else set()
+    for token in fresh:
+        if ids[token.content] in taken or None in (spec.special.pad, spec.special.mask):
+            raise TokenizerFileError(
+                f"{token.where}: {token.content!r} is not in the vocabulary, and which id it gets "
+                "is open; give it a line of vocab.txt or a place in added_tokens"
+            )
+    for token in config.companions.passed_over:
+        if token.content not in ids:
+            raise TokenizerFileError(
+                f"{token.where} names {token.content!r}, but another file overrules it and says "
+                "nothing of such a token; save the tokenizer again"
+            )
+    listed = {token.content: token.id for token in spec.added_tokens}
+    for content, number in ({} if config.old_added.is_null else config.old_added.object()).items():
+        if listed.get(content) != number:
+            raise TokenizerFileError(
+                f"{config.old_added.where}: {content!r} has the id {number!r} here but "
+                f"{listed.get(content)} among the added tokens; remove the stale file"
+            )
+    return replace(spec, added_tokens=added)
 
 
 def _with_config(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerSpec:
