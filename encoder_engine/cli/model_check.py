@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.cli.common import binary_size
 from encoder_engine.cli.findings import Finding
 from encoder_engine.errors import EncoderEngineError, UnsupportedFeatureError
+from encoder_engine.files import recorded_checksums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +102,7 @@ def _judge(embedder: Embedder, directory: Path) -> list[Finding]:
                 mend="the vocabulary is not this model's, or damaged; fetch it again",
             )
         )
-    if not (embedder.recipe.encoder_directory / "SHA256SUMS").is_file():
+    if not any(map(recorded_checksums, (directory, embedder.recipe.encoder_directory))):
         found.append(
             Finding(
                 level="note",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from encoder_engine.embedding.checksums import verify_around, verify_settings
 from encoder_engine.embedding.json_files import (
     JsonObject,
     optional_count,
@@ -71,10 +72,12 @@ def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> 
     """Read a sentence-transformers directory, or a plain transformers one without ``modules.json``.
 
     A plain one gets mean pooling, by default; where given, ``pooling`` names the modes instead of
-    that and of what a directory says. Raises
-    :class:`ConfigError`, and :class:`UnsupportedFeatureError` for what is not computed here.
+    that and of what a directory says. Files are compared with their recorded checksums before they
+    are read, all but the encoder's weights. Raises :class:`ChecksumError`, :class:`ConfigError`,
+    and :class:`UnsupportedFeatureError` for what is not computed here.
     """
     override = None if pooling is None else check_pooling_modes(pooling)
+    verify_settings(directory)
     if not (directory / MODULES).is_file():
         return Recipe(
             encoder_directory=directory,
@@ -83,6 +86,9 @@ def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> 
             max_seq_length=_tokenizer_limit(directory),
         )
     modules = read_modules(directory)
+    for module in modules:
+        verify_settings(module.folder)
+    verify_around(directory, modules[0].folder)
     transformer = read_transformer_config(modules[0].folder)
     pooled = read_pooling_config(modules[1].folder)
     for module in modules[2:]:
@@ -164,6 +170,13 @@ def _read_prompts(path: Path, settings: JsonObject) -> tuple[dict[str, str], str
 def encoder_directory(directory: Path) -> Path:
     """Find the folder of a model's encoder and tokenizer, whatever modules follow them.
 
-    Raises :class:`ConfigError` for a malformed ``modules.json`` or a folder outside the directory.
+    Compares both directories' settings and vocabularies with their recorded checksums. Raises
+    :class:`ChecksumError`, and :class:`ConfigError` for a malformed ``modules.json`` or a folder
+    outside the directory.
     """
-    return read_first_folder(directory) if (directory / MODULES).is_file() else directory
+    verify_settings(directory)
+    if not (directory / MODULES).is_file():
+        return directory
+    folder = read_first_folder(directory)
+    verify_settings(folder)
+    return folder

@@ -1,0 +1,29 @@
+"""Comparing a model directory's files with their recorded checksums before they are read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from encoder_engine.files import recorded_checksums, verify_checksums
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# What is read beside weights: settings and vocabularies, quick to compare again and again.
+_SETTINGS = (".json", ".txt")
+
+
+def verify_settings(folder: Path) -> None:
+    """Compare a folder's settings and vocabulary. Raises :class:`ChecksumError`."""
+    recorded = recorded_checksums(folder)
+    verify_checksums(folder, only=[name for name in recorded if name.endswith(_SETTINGS)])
+
+
+def verify_around(directory: Path, encoder_folder: Path) -> None:
+    """Compare a directory's files but those that ``Encoder.from_pretrained`` compares itself."""
+    recorded = recorded_checksums(directory)
+    prefix = encoder_folder.relative_to(directory.resolve()).as_posix()
+    prefix = "" if prefix == "." else f"{prefix}/"
+    theirs = {f"{prefix}{name}": sha for name, sha in recorded_checksums(encoder_folder).items()}
+    names = [name for name, sha in recorded.items() if theirs.get(name) != sha]
+    verify_checksums(directory, only=names)
