@@ -59,8 +59,15 @@ def quantize_vectors(
         raise InputError(f"{precision} needs ranges [2, D]: least and greatest value per feature")
     if ranges.shape != (2, vectors.shape[-1]):
         raise ShapeError(f"ranges must be [2, {vectors.shape[-1]}], got {list(ranges.shape)}")
-    lows, highs = ranges.astype(np.float32)
-    steps = (highs - lows) / 255
+    with np.errstate(over="ignore", invalid="ignore"):
+        lows, highs = ranges.astype(np.float32)
+        steps = (highs - lows) / 255
+    wrong = np.flatnonzero(~(np.isfinite(steps) & (steps >= 0)))
+    if len(wrong):
+        raise InputError(
+            f"the range of feature {wrong[0]} is {lows[wrong[0]]} to {highs[wrong[0]]}; ranges "
+            "must be finite, the least value in row 0 and the greatest in row 1"
+        )
     steps = np.where(steps == 0, 1, steps)
     levels = np.clip(np.floor((vectors - lows) / steps), 0, 255)
     offset, kind = (0, np.uint8) if precision == "uint8" else (128, np.int8)

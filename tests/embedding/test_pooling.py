@@ -115,6 +115,17 @@ def test_quantizing_without_what_it_needs_is_refused() -> None:
         quantize_vectors(_vectors(), precision)
 
 
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(1, -1), (np.nan, 1), (0, np.nan), (-np.inf, 1), (0, np.inf), (-3e38, 3e38), (0, 1e300)],
+)
+def test_ranges_that_are_none_are_refused(low: float, high: float) -> None:
+    ranges = np.stack([np.full(20, -1.0), np.full(20, 1.0)])
+    ranges[:, 7] = low, high
+    with pytest.raises(InputError, match="range of feature 7"):
+        quantize_vectors(_vectors(), "int8", ranges=ranges)
+
+
 def test_a_feature_that_never_changes_quantizes_to_one_level() -> None:
     vectors = np.ones((3, 2), np.float32)
     ranges = np.ones((2, 2), np.float32)
