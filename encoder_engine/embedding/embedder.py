@@ -54,8 +54,8 @@ class Embedder:
     puts the encoder into evaluation mode.
 
     ``encoder``, ``tokenizer`` and ``recipe`` must belong together: raises :class:`ConfigError`
-    where a token id would lie outside the encoder's vocabulary, or where the pooling was made for
-    another width.
+    where a token id would lie outside the encoder's vocabulary, where the pooling was made for
+    another width, or where the limit leaves no room for a token.
     """
 
     def __init__(self, encoder: Encoder, tokenizer: Tokenizer, recipe: Recipe) -> None:
@@ -75,6 +75,12 @@ class Embedder:
         self.recipe = recipe
         limits = [n for n in (recipe.max_seq_length, spec.max_length) if n is not None]
         self._max_seq_length = min(limits) if limits else None
+        if limits and min(limits) < self._least_length():
+            raise ConfigError(
+                f"{recipe.encoder_directory} limits texts to {min(limits)} tokens, which leaves no "
+                f"room for one beside the special tokens; it takes {self._least_length()}. "
+                "Mend the file, or pass max_seq_length="
+            )
 
     @classmethod
     def from_pretrained(
@@ -105,8 +111,11 @@ class Embedder:
             encoder = Encoder.from_pretrained(
                 recipe.encoder_directory, device=device, dtype=dtype, quantization=quantization
             )
-        embedder = cls(encoder, tokenizer, recipe)
-        if max_seq_length is not None:
+        if max_seq_length is None:
+            embedder = cls(encoder, tokenizer, recipe)
+        else:
+            embedder = cls(encoder, tokenizer, replace(recipe, max_seq_length=None))
+            embedder.recipe = recipe
             embedder.max_seq_length = max_seq_length
         if recipe.default_pooling:
             warnings.warn(
@@ -125,8 +134,7 @@ class Embedder:
 
     @max_seq_length.setter
     def max_seq_length(self, value: int) -> None:
-        limit = self.encoder.spec.max_length
-        least = len(self.tokenizer.encode("")) + 1
+        limit, least = self.encoder.spec.max_length, self._least_length()
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InputError(
                 f"max_seq_length must be a whole number of at least {least}, got {value!r}"
@@ -134,6 +142,10 @@ class Embedder:
         if limit is not None and value > limit:
             raise InputError(f"max_seq_length is {value}, the model can place {limit} tokens")
         self._max_seq_length = value
+
+    def _least_length(self) -> int:
+        """Count the special tokens around a text, and one for the text."""
+        return len(self.tokenizer.encode("")) + 1
 
     @property
     def dimension(self) -> int:

@@ -74,6 +74,11 @@ def test_the_limit_is_the_least_of_directory_and_model(tmp_path: Path) -> None:
     assert Embedder.from_pretrained(tmp_path).max_seq_length == 32
 
 
+def test_a_limit_without_room_may_be_replaced(tmp_path: Path) -> None:
+    write_sentence_directory(tmp_path, transformer={"max_seq_length": 1})
+    assert Embedder.from_pretrained(tmp_path, max_seq_length=3).max_seq_length == 3
+
+
 def test_settings_of_the_model_are_read(tmp_path: Path) -> None:
     settings = {
         "__version__": {"sentence_transformers": "6.2.0"},
@@ -303,6 +308,16 @@ BAD_DIRECTORIES: dict[str, tuple[dict[str, Any], type[EncoderEngineError], str]]
         {"sentence_bert_config.json": {"max_seq_length": -1}},
         ConfigError,
         "max_seq_length",
+    ),
+    "a limit without room for a token": (
+        {"sentence_bert_config.json": {"max_seq_length": 2}},
+        ConfigError,
+        "takes 3",
+    ),
+    "a limit of the tokenizer without room for a token": (
+        {"sentence_bert_config.json": {}, "tokenizer_config.json": {"model_max_length": 1}},
+        ConfigError,
+        "takes 3",
     ),
     "another task": (
         {"sentence_bert_config.json": {"transformer_task": "fill-mask"}},
