@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-from typing import TYPE_CHECKING, BinaryIO, NoReturn
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from encoder_engine.embedding.rows import Columns, Meter, Place, Row
 from encoder_engine.errors import ReadError
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # The csv module's own limit of 128 KiB a field is less than a long document.
 _FIELD_CHARACTERS = 2**30
+_field_limit = threading.Lock()
 
 
 def _decoded_lines(stream: BinaryIO, place: Place, meter: Meter) -> Iterator[str]:
@@ -48,12 +51,12 @@ def read_jsonl(stream: BinaryIO, name: str, columns: Columns, meter: Meter) -> I
         if not line.strip():
             place.refuse("empty; remove it (sed '/^$/d')")
         try:
-            record = json.loads(line)
+            record = json.loads(line, object_pairs_hook=_distinct)
         except json.JSONDecodeError as error:
             place.refuse(f"broken JSON ({error.msg} at character {error.colno}); mend or remove it")
         except RecursionError:
             place.refuse("JSON nested too deep; mend or remove it")
-        except ValueError as error:  # an integer of thousands of digits
+        except ValueError as error:  # an integer of thousands of digits, a key named twice
             place.refuse(f"JSON that cannot be read ({error}); mend or remove it")
         if not isinstance(record, dict):
             place.refuse(f"must be a JSON object, got {type(record).__name__}")
@@ -68,14 +71,24 @@ def read_jsonl(stream: BinaryIO, name: str, columns: Columns, meter: Meter) -> I
         )
 
 
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse an object that names a key twice, of which json would keep the last."""
+    merged = dict(pairs)
+    if len(merged) != len(pairs):
+        [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {key!a} occurs twice in one object")
+    return merged
+
+
 def read_csv(
     stream: BinaryIO, name: str, columns: Columns, meter: Meter, *, delimiter: str
 ) -> Iterator[Row]:
-    """Yield a row per record after the header, which names the columns; quoting as in RFC 4180."""
+    """Yield a row per record after the header, which names the columns; quoting as in RFC 4180.
+
+    Blank lines at the end are no records.
+    """
     place = Place(name)
-    csv.field_size_limit(max(csv.field_size_limit(), _FIELD_CHARACTERS))
-    lines = _decoded_lines(stream, place, meter)
-    records = csv.reader(lines, delimiter=delimiter, strict=True)
+    records = _csv_records(_decoded_lines(stream, place, meter), delimiter)
     try:
         header = next(records, None)
         if header is None:
@@ -84,8 +97,15 @@ def read_csv(
         identifier_index = (
             None if columns.identifier is None else _find_column(place, header, columns.identifier)
         )
+        blank_line: int | None = None
         for row, record in enumerate(records):
             place.row = row
+            if not record:
+                blank_line = blank_line or place.number
+                continue
+            if blank_line is not None:
+                place.number = blank_line
+                place.refuse("blank, with records after it; remove it")
             if len(record) != len(header):
                 place.refuse(
                     f"{len(record)} fields, the header has {len(header)}; "
@@ -98,6 +118,24 @@ def read_csv(
             yield Row(record[text_index], identifier)
     except csv.Error as error:
         place.refuse(f"broken quoting ({error}); mend the quotes")
+
+
+def _csv_records(lines: Iterator[str], delimiter: str) -> Iterator[list[str]]:
+    """Read records with fields of any length, and leave the csv module's limit as it was.
+
+    The limit holds for the whole process, so it is raised only while a record is being read.
+    """
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    while True:
+        with _field_limit:
+            before = csv.field_size_limit(_FIELD_CHARACTERS)
+            try:
+                record = next(reader, None)
+            finally:
+                csv.field_size_limit(before)
+        if record is None:
+            return
+        yield record
 
 
 def _find_column(place: Place, header: list[str], column: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import sys
 from types import SimpleNamespace
@@ -53,8 +54,23 @@ def test_separated_values_may_quote_line_breaks(
 
 def test_a_field_longer_than_the_csv_modules_limit_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("text\n" + "a" * 200_000 + "\n", encoding="utf-8")
-    assert len(read(path)[0][0]) == 200_000
+    path.write_text("text\n" + "a" * 200_000 + "\nb\n", encoding="utf-8")
+    before = csv.field_size_limit()
+    rows = iter(open_inputs([str(path)]))
+    assert len(next(rows).text) == 200_000
+    assert csv.field_size_limit() == before
+    assert [row.text for row in rows] == ["b"]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n", "\r\n\r\n\r\n"])
+@pytest.mark.parametrize("header", ["text", "text,id"])
+def test_blank_lines_at_the_end_of_a_csv_are_no_records(
+    tmp_path: Path, header: str, end: str
+) -> None:
+    path = tmp_path / "a.csv"
+    record = header.replace("text", "a").replace("id", "1")
+    path.write_text(f"{header}\n{record}{end}", encoding="utf-8", newline="")
+    assert [text for text, _ in read(path)] == ["a"]
 
 
 def test_parquet_reads_strings_of_every_encoding(tmp_path: Path) -> None:
@@ -107,6 +123,12 @@ BAD_FILES: dict[str, tuple[str, bytes, dict[str, Any], tuple[str, ...]]] = {
     "json cut off": ("a.jsonl", b'{"text": "a"}\n{"text": "b', {}, ("line 2", "Unterminated")),
     "json nested too deep": ("a.jsonl", b"[" * 200_000, {}, ("line 1", "JSON")),
     "a number too long": ("a.jsonl", b'{"text": ' + b"9" * 5000 + b"}", {}, ("line 1",)),
+    "a text named twice": (
+        "a.jsonl",
+        b'{"text": "a"}\n{"text": "a", "text": "b"}\n',
+        {},
+        ("line 2", "'text' occurs twice"),
+    ),
     "an empty line": ("a.jsonl", b'{"text": "a"}\n\n', {}, ("line 2", "empty")),
     "a list for a row": ("a.jsonl", b'["a"]\n', {}, ("line 1", "list")),
     "a text for a row": ("a.jsonl", b'"a"\n', {}, ("line 1", "str")),
@@ -140,7 +162,10 @@ BAD_FILES: dict[str, tuple[str, bytes, dict[str, Any], tuple[str, ...]]] = {
     "a csv with the column twice": ("a.csv", b"text,text\na,b\n", {}, ("2 times",)),
     "a short record": ("a.csv", b"id,text\n1,a\n2\n", {}, ("line 3", "1 fields", "has 2")),
     "a long record": ("a.csv", b"id,text\n1,a,b\n", {}, ("line 2", "3 fields")),
-    "an empty csv line": ("a.csv", b"id,text\n\n1,a\n", {}, ("line 2", "0 fields")),
+    "an empty csv line": ("a.csv", b"id,text\n\n1,a\n", {}, ("line 2", "blank")),
+    "two empty csv lines": ("a.csv", b"text\na\n\n\nb\n", {}, ("line 3", "blank")),
+    "a csv of blank lines": ("a.csv", b"text\n\n\n", {}, ("no rows",)),
+    "a csv that begins blank": ("a.csv", b"\ntext\na\n", {}, ("line 1", "'text'")),
     "a quote never closed": ("a.csv", b'text\n"a\nb\n', {}, ("line 3", "quot")),
     "a quote within": ("a.csv", b'text\n"a"b\n', {}, ("line 2", "quot")),
     "no parquet file": ("a.parquet", b"PAR1 this is none", {}, ("damaged",)),
