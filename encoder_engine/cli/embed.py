@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.store import VectorStore
 
 FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet")
+DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 
 
 @dataclass(kw_only=True)
@@ -64,7 +65,13 @@ class EmbedSummary:
 @click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens per batch.")
 @click.option("--prompt", help="A text put before every text.")
 @click.option("--prompt-name", help="The name of one of the model's own prompts.")
-@click.option("--dtype", default="auto", show_default=True, help="float32, bfloat16, float16.")
+@click.option(
+    "--dtype",
+    type=click.Choice(DTYPES),
+    default="auto",
+    show_default=True,
+    help="The numbers computed with; auto is float32.",
+)
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
 @click.option(
     "--precision",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from encoder_engine.cli.embed import DTYPES
 from encoder_engine.embedding import Embedder
 from tests.conftest import ROOT
 
@@ -94,6 +95,12 @@ def test_options_reach_the_embedder(run: Run, model: Path, tmp_path: Path) -> No
     bits = ["--precision", "ubinary", "--prompt-name", "query", "--overwrite"]
     assert run("embed", path, "-o", out, "-m", model, *bits).code == 0
     assert np.load(out).shape == (4, 2)
+
+
+def test_every_number_format_offered_is_one_the_encoder_knows() -> None:
+    from encoder_engine.models.encoder import _DTYPES
+
+    assert sorted(DTYPES) == sorted(["auto", *_DTYPES])
 
 
 def test_the_thread_count_changes_no_vector(run: Run, model: Path, tmp_path: Path) -> None:
