@@ -99,7 +99,7 @@ class Sequences:
         """Length of the longest sequence; 0 for an empty batch."""
         return int(self.lengths.max(initial=0))
 
-    @property
+    @cached_property
     def num_tokens(self) -> int:
         """Rows of the packed tensors, T."""
         return int(self.offsets[-1])
@@ -150,6 +150,26 @@ class Sequences:
         order = np.empty_like(joined)
         order[joined] = places
         return _kept(order, self.device)
+
+    def tiles(self, block: int) -> Tensor:
+        """Cut every sequence into blocks of rows: int32 [n, 2], (sequence, block), longest first.
+
+        Made once per block size and kept, so that all layers share it.
+        """
+        found = self._tiles.get(block)
+        if found is None:
+            counts = -(-self.lengths // block)
+            order = np.argsort(-self.lengths, kind="stable")
+            owners = np.repeat(order, counts[order])
+            firsts = np.repeat(np.cumsum(counts[order]) - counts[order], counts[order])
+            blocks = np.arange(len(owners)) - firsts
+            cut = np.stack([owners, blocks], axis=1).astype(np.int32)
+            found = self._tiles[block] = torch.from_numpy(cut).to(self.device)
+        return found
+
+    @cached_property
+    def _tiles(self) -> dict[int, Tensor]:
+        return {}
 
     def to(self, device: Device) -> Sequences:
         """Return the same layout on another device."""

@@ -10,14 +10,17 @@ from pathlib import Path
 # OpenMP reads this when torch loads it.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-import pytest  # noqa: E402
-import torch  # noqa: E402
+import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 
 # No test opens a connection; hub libraries are told so before they are imported.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+# Without a GPU the Triton kernels run under Triton's interpreter, where they are asked for.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 

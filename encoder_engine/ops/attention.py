@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import ShapeError
+from encoder_engine.ops import gpu
 from encoder_engine.ops.registry import (
     Facts,
     Implementation,
@@ -34,10 +35,25 @@ class AttentionFacts(Facts):
     dropout: bool = False
 
 
+LARGEST_TRITON_HEAD = 256
+
+
+def _refuse_triton(facts: AttentionFacts) -> str | None:
+    if facts.head_dim > LARGEST_TRITON_HEAD:
+        return f"its heads are at most {LARGEST_TRITON_HEAD} wide, these are {facts.head_dim}"
+    return gpu.refuse_triton(facts)
+
+
 _ATTENTION = Operation(
     "attention",
     AttentionFacts,
     (
+        Implementation(
+            name="triton",
+            module="encoder_engine.kernels.attention.operator",
+            refuse=_refuse_triton,
+            unasked=gpu.on_its_own,
+        ),
         Implementation(name="aten", module="encoder_engine.ops.aten.attention"),
         Implementation(name="reference", module="encoder_engine.kernels.attention.reference"),
     ),

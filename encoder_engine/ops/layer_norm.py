@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import ShapeError
+from encoder_engine.ops import gpu
 from encoder_engine.ops.registry import (
     Facts,
     Implementation,
@@ -19,10 +21,33 @@ if TYPE_CHECKING:
 
 __all__ = ["layer_norm"]
 
+# A program holds a whole row in registers.
+WIDEST_TRITON = 16384
+
+
+def _refuse_triton(facts: LayerNormFacts) -> str | None:
+    if facts.width > WIDEST_TRITON:
+        return f"its rows are at most {WIDEST_TRITON} wide, these are {facts.width}"
+    return gpu.refuse_triton(facts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNormFacts(Facts):
+    """What layer norm is chosen by."""
+
+    width: int = 768
+
+
 _LAYER_NORM = Operation(
     "layer_norm",
-    Facts,
+    LayerNormFacts,
     (
+        Implementation(
+            name="triton",
+            module="encoder_engine.kernels.layer_norm.operator",
+            refuse=_refuse_triton,
+            unasked=gpu.on_its_own,
+        ),
         Implementation(name="aten", module="encoder_engine.ops.aten.layer_norm"),
         Implementation(name="reference", module="encoder_engine.kernels.layer_norm.reference"),
     ),
@@ -55,7 +80,9 @@ def layer_norm(
         raise ShapeError(f"bias is {list(bias_D.shape)}, weight is {list(weight_D.shape)}")
     check_alike(input_TD, weight=weight_D, bias=bias_D, residual=residual_TD)
     check_probability(dropout)
-    facts = Facts(**tensor_facts(input_TD, weight_D, bias_D, residual_TD))
+    facts = LayerNormFacts(
+        **tensor_facts(input_TD, weight_D, bias_D, residual_TD), width=input_TD.shape[1]
+    )
     function = _LAYER_NORM.find(facts, implementation)
     result: Tensor = function(
         input_TD, weight_D, bias_D, epsilon=epsilon, residual_TD=residual_TD, dropout=dropout

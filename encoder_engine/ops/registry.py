@@ -34,12 +34,14 @@ class Implementation:
     """One way to compute an operation.
 
     ``module`` holds a function named like the operation and is imported when first chosen;
-    ``refuse`` maps facts to None (it can) or to a sentence that says why not.
+    ``refuse`` maps facts to None (it can) or to a sentence that says why not; ``unasked`` says
+    whether it may be chosen for them without being named.
     """
 
     name: str
     module: str
     refuse: Callable[[Any], str | None] = lambda _facts: None
+    unasked: Callable[[Any], bool] = lambda _facts: True
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +58,10 @@ class Operation:
         assert self.name not in _OPERATIONS, self.name
         _OPERATIONS[self.name] = self
 
-    def explain(self, facts: Facts) -> choose.Explanation:
-        """Say for every implementation whether it can, and why not."""
-        return choose.explain([(i.name, i.refuse) for i in self.implementations], facts)
+    def explain(self, facts: Facts, *, named: bool = False) -> choose.Explanation:
+        """Say for every implementation whether it can, and why not; ``named``: if asked for."""
+        candidates = [(i.name, i.refuse if named else _unasked(i)) for i in self.implementations]
+        return choose.explain(candidates, facts)
 
     def find(self, facts: Facts, requested: str | None) -> Callable[..., Any]:
         """Return the function to call for these facts."""
@@ -67,11 +70,22 @@ class Operation:
         key = (self.name, requested, facts)
         function = _found.get(key)
         if function is None:
-            name = choose.choose(self.name, self.explain(facts), requested)
+            told = self.explain(facts, named=requested is not None)
+            name = choose.choose(self.name, told, requested)
             module = next(i.module for i in self.implementations if i.name == name)
             function = getattr(importlib.import_module(module), self.name)
             _found[key] = function
         return function
+
+
+def _unasked(implementation: Implementation) -> Callable[[Any], str | None]:
+    def refuse(facts: Any) -> str | None:
+        refusal = implementation.refuse(facts)
+        if refusal is None and not implementation.unasked(facts):
+            return f"on {facts.device} it runs only where it is asked for by name"
+        return refusal
+
+    return refuse
 
 
 # A plain dict under a lock, not a ContextVar: torch.compile cannot trace ContextVar.get.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    from torch import Tensor
 
 
 class Layout(Protocol):
@@ -19,5 +20,12 @@ class Layout(Protocol):
     @property
     def max_seqlen(self) -> int:
         """Length of the longest sequence."""
+
+    @property
+    def cu_seqlens(self) -> Tensor:
+        """The same on the tensors' device, int32 [B + 1]."""
+
+    def tiles(self, block: int) -> Tensor:
+        """Blocks of rows, int32 [n, 2]: (sequence, block)."""
 
     def __len__(self) -> int: ...

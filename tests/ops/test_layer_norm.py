@@ -10,8 +10,16 @@ import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import ops
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops.registry import Facts
-from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, rows, skip_if_refused
+from encoder_engine.ops.layer_norm import LayerNormFacts
+from tests.ops.cases import (
+    DEVICES,
+    DTYPES,
+    dtype_id,
+    implementations,
+    rows,
+    skip_if_refused,
+    skip_if_too_slow,
+)
 from tests.ops.compare import compare
 
 EPSILON = 1e-12
@@ -38,8 +46,9 @@ def test_output_and_gradients_are_within_budget(
     device: str,
     with_residual: bool,
 ) -> None:
-    facts = Facts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    facts = LayerNormFacts(device=device, dtype=dtype_id(dtype), requires_grad=True, width=width)
     skip_if_refused("layer_norm", implementation, facts)
+    skip_if_too_slow(implementation, num_rows, device)
     draw = partial(rows, dtype=dtype, device=device)
     inputs = {"x": 3 * draw(num_rows, width, seed=0) + 1}
     inputs |= {"weight": draw(width, seed=1), "bias": draw(width, seed=2)}

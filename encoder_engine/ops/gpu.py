@@ -1,0 +1,39 @@
+"""When a Triton kernel can take a call."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from encoder_engine.ops.registry import Facts
+
+DTYPES = ("float16", "bfloat16", "float32")
+
+
+@cache
+def _triton_installed() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def interpreted() -> bool:
+    """Say whether Triton interprets kernels, on any device, instead of compiling them."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def refuse_triton(facts: Facts) -> str | None:
+    """Say why no Triton kernel can take the call, or None."""
+    if not _triton_installed():
+        return "triton is not installed"
+    if facts.device != "cuda" and not interpreted():
+        return f"it needs a CUDA device, the tensors are on {facts.device}"
+    if facts.dtype not in DTYPES:
+        return f"it computes {', '.join(DTYPES)}, not {facts.dtype}"
+    return None
+
+
+def on_its_own(facts: Facts) -> bool:
+    """Say whether a Triton kernel may be chosen unasked: interpreted, it is only for tests."""
+    return facts.device == "cuda"

@@ -1,0 +1,113 @@
+"""The backward kernel of layer norm: one pass, and weight gradients without atomics."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..common.dropout import keep_scale
+from ..common.launch import row_tile
+
+# Two programs per multiprocessor of the largest chip: each keeps its partial weight gradient in
+# registers over many rows; the partials are then added in a fixed order.
+NUM_PROGRAMS = 264
+
+
+@triton.jit
+def _layer_norm_backward_kernel(
+    grad_output_pointer,  # [T, D]
+    summed_pointer,  # [T, D] what was normalised
+    weight_pointer,  # [D]
+    mean_pointer,  # float32 [T]
+    rstd_pointer,  # float32 [T]
+    seed_pointer,  # int64 [1] or null
+    grad_summed_pointer,  # [T, D] the residual's gradient
+    grad_input_pointer,  # [T, D] the branch's, or null where it is the same
+    grad_weight_pointer,  # float32 [programs, D]
+    grad_bias_pointer,  # float32 [programs, D]
+    num_rows,
+    dropout,
+    WIDTH: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    HAS_DROPOUT: tl.constexpr,
+):
+    columns = tl.arange(0, BLOCK_WIDTH)
+    in_row = columns < WIDTH
+    weight = tl.load(weight_pointer + columns, mask=in_row, other=0.0).to(tl.float32)
+    grad_weight = tl.zeros([BLOCK_WIDTH], dtype=tl.float32)
+    grad_bias = tl.zeros([BLOCK_WIDTH], dtype=tl.float32)
+    step = tl.num_programs(0).to(tl.int64) * BLOCK_ROWS
+    first = tl.program_id(0).to(tl.int64) * BLOCK_ROWS
+    for start in range(first, num_rows, step):
+        rows = start + tl.arange(0, BLOCK_ROWS)
+        inside = (rows[:, None] < num_rows) & in_row[None, :]
+        places = rows[:, None] * WIDTH + columns[None, :]
+        dy = tl.load(grad_output_pointer + places, mask=inside, other=0.0).to(tl.float32)
+        x = tl.load(summed_pointer + places, mask=inside, other=0.0).to(tl.float32)
+        mean = tl.load(mean_pointer + rows, mask=rows < num_rows, other=0.0)
+        rstd = tl.load(rstd_pointer + rows, mask=rows < num_rows, other=0.0)
+        normal = tl.where(inside, (x - mean[:, None]) * rstd[:, None], 0.0)
+        grad_weight += tl.sum(dy * normal, axis=0)
+        grad_bias += tl.sum(dy, axis=0)
+        scaled = dy * weight[None, :]
+        along = tl.sum(scaled * normal, axis=1) / WIDTH
+        level = tl.sum(scaled, axis=1) / WIDTH
+        dx = (scaled - level[:, None] - normal * along[:, None]) * rstd[:, None]
+        dx = tl.where(inside, dx, 0.0)
+        kind = grad_summed_pointer.dtype.element_ty
+        tl.store(grad_summed_pointer + places, dx.to(kind), mask=inside)
+        if HAS_DROPOUT:
+            dx *= keep_scale(tl.load(seed_pointer), rows, columns, dropout)
+            tl.store(grad_input_pointer + places, dx.to(kind), mask=inside)
+    partial = tl.program_id(0) * WIDTH + columns
+    tl.store(grad_weight_pointer + partial, grad_weight, mask=in_row)
+    tl.store(grad_bias_pointer + partial, grad_bias, mask=in_row)
+
+
+def layer_norm_backward(
+    grad_output_TD: Tensor,
+    summed_TD: Tensor,
+    weight_D: Tensor,
+    mean_T: Tensor,
+    rstd_T: Tensor,
+    seed: Tensor | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Launch the kernel on contiguous tensors.
+
+    Returns the gradients of the branch [T, D], of the residual [T, D] (the same tensor's values
+    where nothing was dropped, then empty), of weight and bias, float32 [D].
+    """
+    num_rows, width = summed_TD.shape
+    grad_summed = torch.empty_like(summed_TD)
+    dropped = seed is not None
+    grad_input = torch.empty_like(summed_TD) if dropped else summed_TD.new_empty(0)
+    tile = row_tile(width)
+    programs = max(1, min(NUM_PROGRAMS, triton.cdiv(num_rows, tile.rows)))
+    partials = torch.empty(2, programs, width, dtype=torch.float32, device=summed_TD.device)
+    _layer_norm_backward_kernel[(programs,)](
+        grad_output_TD,
+        summed_TD,
+        weight_D,
+        mean_T,
+        rstd_T,
+        seed,
+        grad_summed,
+        grad_input,
+        partials[0],
+        partials[1],
+        num_rows,
+        dropout,
+        WIDTH=width,
+        BLOCK_WIDTH=tile.width,
+        BLOCK_ROWS=tile.rows,
+        HAS_DROPOUT=dropped,
+        num_warps=tile.num_warps,
+    )
+    grad_weight, grad_bias = partials[0].sum(dim=0), partials[1].sum(dim=0)
+    if dropped:
+        return grad_input, grad_summed, grad_weight, grad_bias
+    return grad_summed, grad_input, grad_weight, grad_bias

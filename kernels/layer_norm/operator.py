@@ -1,0 +1,126 @@
+"""Layer norm as a PyTorch operator: traceable, differentiable, the kernels behind it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..common.dropout_seed import draw_seed
+from .backward import layer_norm_backward
+from .forward import layer_norm_forward
+
+if TYPE_CHECKING:
+    Context = Any
+
+
+@torch.library.custom_op("encoder_engine::layer_norm", mutates_args=())
+def _forward(
+    input_TD: Tensor,
+    residual_TD: Tensor | None,
+    weight_D: Tensor,
+    bias_D: Tensor | None,
+    seed: Tensor | None,
+    epsilon: float,
+    dropout: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return layer_norm_forward(
+        input_TD.contiguous(),
+        None if residual_TD is None else residual_TD.contiguous(),
+        weight_D,
+        bias_D,
+        seed,
+        epsilon,
+        dropout,
+    )
+
+
+@_forward.register_fake
+def _(
+    input_TD: Tensor,
+    residual_TD: Tensor | None,
+    weight_D: Tensor,
+    bias_D: Tensor | None,
+    seed: Tensor | None,
+    epsilon: float,
+    dropout: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    output = torch.empty_like(input_TD, memory_format=torch.contiguous_format)
+    changed = residual_TD is not None or seed is not None
+    summed = torch.empty_like(output) if changed else output.new_empty(0)
+    mean = output.new_empty(len(output), dtype=torch.float32)
+    return output, summed, mean, torch.empty_like(mean)
+
+
+@torch.library.custom_op("encoder_engine::layer_norm_backward", mutates_args=())
+def _backward(
+    grad_output_TD: Tensor,
+    summed_TD: Tensor,
+    weight_D: Tensor,
+    mean_T: Tensor,
+    rstd_T: Tensor,
+    seed: Tensor | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return layer_norm_backward(
+        grad_output_TD.contiguous(), summed_TD.contiguous(), weight_D, mean_T, rstd_T, seed, dropout
+    )
+
+
+@_backward.register_fake
+def _(
+    grad_output_TD: Tensor,
+    summed_TD: Tensor,
+    weight_D: Tensor,
+    mean_T: Tensor,
+    rstd_T: Tensor,
+    seed: Tensor | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    grad = torch.empty_like(summed_TD, memory_format=torch.contiguous_format)
+    other = torch.empty_like(grad) if seed is not None else grad.new_empty(0)
+    grad_weight = grad.new_empty(grad.shape[1], dtype=torch.float32)
+    first, second = (other, grad) if seed is not None else (grad, other)
+    return first, second, grad_weight, torch.empty_like(grad_weight)
+
+
+def _setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    input_TD, residual_TD, weight_D, bias_D, seed, _, dropout = inputs
+    _, summed, mean, rstd = output
+    changed = residual_TD is not None or seed is not None
+    ctx.save_for_backward(summed if changed else input_TD, weight_D, mean, rstd, seed)
+    ctx.dropout = dropout
+    ctx.bias_dtype = None if bias_D is None else bias_D.dtype
+    ctx.has_residual = residual_TD is not None
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Context, grad_output: Tensor, *_: Tensor | None) -> tuple[Any, ...]:
+    summed, weight, mean, rstd, seed = ctx.saved_tensors
+    grad_input, grad_summed, grad_weight, grad_bias = _backward(
+        grad_output, summed, weight, mean, rstd, seed, ctx.dropout
+    )
+    grad_residual = None
+    if ctx.has_residual:
+        grad_residual = grad_summed if seed is not None else grad_input
+    bias = None if ctx.bias_dtype is None else grad_bias.to(ctx.bias_dtype)
+    return grad_input, grad_residual, grad_weight.to(weight.dtype), bias, None, None, None
+
+
+_forward.register_autograd(_differentiate, setup_context=_setup_context)
+
+
+def layer_norm(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor | None,
+    *,
+    epsilon: float,
+    residual_TD: Tensor | None,
+    dropout: float,
+) -> Tensor:
+    """Fulfil ``ops.layer_norm``."""
+    seed = draw_seed(input_TD) if dropout > 0.0 else None
+    output: Tensor = _forward(input_TD, residual_TD, weight_D, bias_D, seed, epsilon, dropout)[0]
+    return output

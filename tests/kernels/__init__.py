@@ -1,0 +1,1 @@
+"""Tests of kernels as operators and as compiled code."""

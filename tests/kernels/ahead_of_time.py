@@ -1,0 +1,180 @@
+"""Compiles every kernel for GPUs that are not here, and reports registers, spills and memory.
+
+``python -m tests.kernels.ahead_of_time`` prints the table; with ``--write`` it becomes the
+committed one, which tests/kernels/test_ahead_of_time.py holds the kernels to.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+TABLE = Path(__file__).parents[1] / "golden" / "kernel_resources.json"
+TARGETS = (80, 90)
+POINTERS = {
+    "mean_pointer": "*fp32",
+    "rstd_pointer": "*fp32",
+    "lse_pointer": "*fp32",
+    "delta_pointer": "*fp32",
+    "slopes_pointer": "*fp32",
+    "grad_weight_pointer": "*fp32",
+    "grad_bias_pointer": "*fp32",
+    "seed_pointer": "*i64",
+    "cu_seqlens_pointer": "*i32",
+    "tiles_pointer": "*i32",
+}
+FLOATS = ("epsilon", "dropout", "scale")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One kernel at one shape: the constants and launch shape that a call would use."""
+
+    module: str
+    kernel: str
+    name: str
+    constants: dict[str, Any]
+    num_warps: int
+    num_stages: int = 3
+    element: str = field(default="*bf16")
+
+
+def variants() -> list[Variant]:
+    """List the kernels at the shapes they are tuned for, launched as a call launches them."""
+    return [*_layer_norm(), *_attention()]
+
+
+def _layer_norm() -> list[Variant]:
+    from encoder_engine.kernels.common.launch import row_tile
+
+    found = []
+    for width in (384, 768, 1024):
+        tile = row_tile(width)
+        shared = {"WIDTH": width, "BLOCK_WIDTH": tile.width, "BLOCK_ROWS": tile.rows}
+        shared |= {"HAS_DROPOUT": True}
+        for half, more in (("forward", {"HAS_RESIDUAL": True, "HAS_BIAS": True}), ("backward", {})):
+            found.append(
+                Variant(
+                    module=f"layer_norm.{half}",
+                    kernel=f"_layer_norm_{half}_kernel",
+                    name=f"layer_norm {half} {width}",
+                    constants=shared | more,
+                    num_warps=tile.num_warps,
+                )
+            )
+    return found
+
+
+def _attention() -> list[Variant]:
+    from encoder_engine.kernels.attention import config
+
+    found = []
+    for head_dim in (32, 64, 128):
+        for dropout in (False, True):
+            launches = {
+                "forward": config.forward_launch(head_dim, itemsize=2, dropout=dropout),
+                "grad_query": config.query_launch(head_dim, itemsize=2, dropout=dropout),
+                "grad_key_value": config.key_launch(head_dim, itemsize=2, dropout=dropout),
+            }
+            for half, launch in launches.items():
+                constants = {
+                    "NUM_HEADS": 768 // head_dim,
+                    "GROUP": 1,
+                    "HEAD_DIM": head_dim,
+                    "BLOCK_DIM": head_dim,
+                    "BLOCK_ROWS": launch.block_rows,
+                    "BLOCK_KEYS": launch.block_keys,
+                    "WINDOW": -1,
+                    "CAUSAL": False,
+                    "HAS_SLOPES": False,
+                    "HAS_DROPOUT": dropout,
+                    "PRECISION": "ieee",
+                }
+                found.append(
+                    Variant(
+                        module="attention.forward" if half == "forward" else "attention.backward",
+                        kernel=f"_attention_{half}_kernel",
+                        name=f"attention {half} d{head_dim}{' dropout' if dropout else ''}",
+                        constants=constants,
+                        num_warps=launch.num_warps,
+                        num_stages=launch.num_stages,
+                    )
+                )
+    return found
+
+
+def compile_variant(variant: Variant, target: int) -> dict[str, int]:
+    """Compile for a compute capability (90 is sm_90); no GPU is needed."""
+    import importlib
+
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    kernel = getattr(
+        importlib.import_module(f"encoder_engine.kernels.{variant.module}"), variant.kernel
+    )
+    signature = {name: _type(name, variant) for name in kernel.arg_names}
+    # What the launcher sees at run time: aligned pointers, strides that 16 divides.
+    aligned = {
+        (place,): [["tt.divisibility", 16]]
+        for place, (name, kind) in enumerate(signature.items())
+        if kind.startswith("*") or name.endswith("_stride")
+    }
+    source = ASTSource(fn=kernel, signature=signature, constexprs=variant.constants, attrs=aligned)
+    options = {"num_warps": variant.num_warps, "num_stages": variant.num_stages}
+    compiled = triton.compile(source, target=GPUTarget("cuda", target, 32), options=options)
+    used = _resource_usage(compiled.asm["cubin"])
+    ptx = compiled.asm["ptx"]
+    return {
+        "registers": used["REG"],
+        "spilled_bytes": used["STACK"],
+        "shared_bytes": int(compiled.metadata.shared),
+        "tensor_core_instructions": ptx.count("wgmma.mma_async") + ptx.count("mma.sync"),
+    }
+
+
+def _type(name: str, variant: Variant) -> str:
+    if name in variant.constants:
+        return "constexpr"
+    if name.endswith("_pointer"):
+        return POINTERS.get(name, variant.element)
+    return "fp32" if name in FLOATS else "i32"
+
+
+def _resource_usage(cubin: bytes) -> dict[str, int]:
+    import triton
+
+    beside = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    tool = str(beside) if beside.exists() else shutil.which("cuobjdump")
+    assert tool is not None, "cuobjdump is neither with triton nor on the path"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        ran = subprocess.run(
+            [tool, "-res-usage", file.name], capture_output=True, text=True, check=True
+        )
+    return {name: int(value) for name, value in re.findall(r"(REG|STACK):(\d+)", ran.stdout)}
+
+
+def main() -> None:
+    """Print the table as JSON, and keep it where told to."""
+    table = {
+        variant.name: {f"sm_{target}": compile_variant(variant, target) for target in TARGETS}
+        for variant in variants()
+    }
+    text = json.dumps(table, indent=1) + "\n"
+    if "--write" in sys.argv:
+        TABLE.write_text(text, encoding="utf-8")
+    sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()

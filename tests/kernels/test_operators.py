@@ -1,0 +1,119 @@
+"""The kernels are well-behaved PyTorch operators: checked, and traced without a break."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from encoder_engine import ops
+from encoder_engine.ops import gpu
+from encoder_engine.packing import Sequences
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+pytestmark = pytest.mark.skipif(
+    DEVICE == "cpu" and not gpu.interpreted(), reason="neither a GPU nor TRITON_INTERPRET=1"
+)
+LAYOUT = Sequences.from_lengths([5, 0, 9], device=DEVICE)
+
+
+def draw(*shape: int, grad: bool = True) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    drawn = torch.randn(shape, generator=generator).to(DEVICE)
+    return drawn.requires_grad_(grad)
+
+
+def attention_arguments(seed: torch.Tensor | None, dropout: float) -> tuple[Any, ...]:
+    tiles = [LAYOUT.tiles(size) for size in (64, 32, 32)]
+    qkv = [draw(14, 2, 16) for _ in range(3)]
+    return (*qkv, LAYOUT.cu_seqlens, *tiles, seed, 0.25, dropout)
+
+
+SEED = torch.tensor([7], device=DEVICE)
+OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "layer_norm": ("layer_norm", (draw(6, 24), None, draw(24), draw(24), None, 1e-5, 0.0)),
+    "layer_norm dropout": (
+        "layer_norm",
+        (draw(6, 24), draw(6, 24), draw(24), None, SEED, 1e-5, 0.5),
+    ),
+    "attention": ("attention", attention_arguments(None, 0.0)),
+    "attention dropout": ("attention", attention_arguments(SEED, 0.5)),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_opcheck_finds_nothing(name: str) -> None:
+    import encoder_engine.kernels.attention.operator
+    import encoder_engine.kernels.layer_norm.operator  # noqa: F401
+
+    operator, arguments = OPERATORS[name]
+    torch.library.opcheck(getattr(torch.ops.encoder_engine, operator).default, arguments)
+
+
+def test_one_graph_forward_and_backward() -> None:
+    def block(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        heads = x.view(-1, 2, 12)
+        mixed = ops.attention(heads, heads, heads, LAYOUT, implementation="triton")
+        return ops.layer_norm(
+            mixed.flatten(1), weight, None, epsilon=1e-5, residual_TD=x, implementation="triton"
+        )
+
+    x, weight = draw(14, 24), draw(24)
+    expected = block(x, weight)
+    compiled = torch.compile(block, backend="aot_eager", fullgraph=True)(x, weight)
+    torch.testing.assert_close(compiled, expected)
+    grads = [torch.autograd.grad(y.square().sum(), (x, weight)) for y in (expected, compiled)]
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.5])
+def test_layer_norms_dropout_drops_the_share_asked_for_and_backward_agrees(dropout: float) -> None:
+    torch.manual_seed(0)
+    x = torch.ones(256, 64, device=DEVICE, requires_grad=True)
+    weight = torch.ones(64, device=DEVICE)
+    noise = draw(256, 64, grad=False)
+    y = ops.layer_norm(
+        x, weight, None, epsilon=1e-5, residual_TD=noise, dropout=dropout, implementation="triton"
+    )
+    (grad,) = torch.autograd.grad(y, x, draw(256, 64, grad=False))
+    dropped = (grad == 0).float().mean().item()
+    error = (dropout * (1 - dropout) / x.numel()) ** 0.5
+    assert abs(dropped - dropout) < 5 * error
+
+
+def test_dropout_is_a_function_of_the_generator() -> None:
+    x = draw(14, 2, 16, grad=False)
+    results = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        results.append(ops.attention(x, x, x, LAYOUT, dropout=0.3, implementation="triton"))
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
+
+
+def test_attentions_dropout_gradient_is_that_of_the_mask_it_drew() -> None:
+    query, key, value = (draw(14, 2, 16).double().float().detach() for _ in range(3))
+    query, key, value = query.clone(), key.flip(0).clone(), value.roll(1, 0).clone()
+
+    def run(v: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(3)
+        return ops.attention(query, key, v, LAYOUT, dropout=0.4, implementation="triton")
+
+    # The output is linear in value: its gradient must be the transpose of the same kept weights.
+    weights = draw(14, 2, 16, grad=False)
+    value.requires_grad_()
+    (grad,) = torch.autograd.grad(run(value), value, weights)
+    other = torch.randn_like(value)
+    forward = (run(other) * weights).sum()
+    torch.testing.assert_close((grad * other).sum(), forward, rtol=1e-4, atol=1e-4)
+
+
+def test_backward_is_the_same_on_every_run() -> None:
+    query, key, value = (draw(14, 2, 16) for _ in range(3))
+    runs = []
+    for _ in range(3):
+        output = ops.attention(query, key, value, LAYOUT, implementation="triton")
+        runs.append(torch.autograd.grad(output.square().sum(), (query, key, value)))
+    assert all(torch.equal(a, b) for run in runs[1:] for a, b in zip(run, runs[0], strict=True))
