@@ -89,7 +89,7 @@ def test_output_and_gradients_are_within_budget(name: str) -> None:
     )  # fmt: skip
     results = []
     for dtype in (torch.float32, torch.float64):
-        leaves = [x.to(dtype).requires_grad_() for x in (query, key, value)]
+        leaves = [x.to(dtype, copy=True).requires_grad_() for x in (query, key, value)]
         expected = plain(leaves[0], leaves[1], leaves[2], slopes, terms)
         grads_of = torch.autograd.grad(expected, leaves, grad.to(dtype))
         results.append((expected.detach(), *grads_of))
