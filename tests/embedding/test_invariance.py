@@ -11,6 +11,7 @@ import torch
 
 from encoder_engine.embedding import Embedder
 from tests.conftest import ROOT
+from tests.embedding.tiny_model import write_transformers_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,10 +80,22 @@ def test_the_number_of_threads_changes_no_bit(embedder: Embedder, texts: list[st
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("modes", [("mean", "max", "cls"), ("weightedmean", "lasttoken")])
-def test_every_pooling_mode_is_blind_to_company(tiny_directory: Path, modes: list[str]) -> None:
-    embedder = Embedder.from_pretrained(tiny_directory, device="cpu", pooling=modes)
-    texts = [" ".join(["row"] * (n % 14)) for n in range(70)]
+def assert_blind_to_company(embedder: Embedder) -> None:
+    words = ("row", "text", "query", "long", "a", "7")
+    texts = [" ".join(words[(n + i) % 6] for i in range(n % 14)) for n in range(70)]
     expected = embedder.encode(texts)
     for budget in BUDGETS:
         np.testing.assert_array_equal(embedder.encode(texts, batch_tokens=budget), expected)
+
+
+@pytest.mark.parametrize("modes", [("mean", "max", "cls"), ("weightedmean", "lasttoken")])
+def test_every_pooling_mode_is_blind_to_company(tiny_directory: Path, modes: list[str]) -> None:
+    assert_blind_to_company(Embedder.from_pretrained(tiny_directory, device="cpu", pooling=modes))
+
+
+@pytest.mark.parametrize(("width", "num_heads"), [(30, 3), (30, 1), (36, 3), (16, 1), (30, 10)])
+def test_widths_and_heads_of_every_size_are_blind_to_company(
+    tmp_path: Path, width: int, num_heads: int
+) -> None:
+    write_transformers_directory(tmp_path, width=width, num_heads=num_heads)
+    assert_blind_to_company(Embedder.from_pretrained(tmp_path, device="cpu", pooling="mean"))

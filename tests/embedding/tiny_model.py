@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WIDTH = 16
+NUM_HEADS = 2
 POSITIONS = 32
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WORDS = ("query", "passage", "the", "text", "row", "long", "words")
@@ -33,19 +34,20 @@ VOCABULARY = (
 )
 
 
-def write_transformers_directory(folder: Path) -> Path:
+def write_transformers_directory(
+    folder: Path, *, width: int = WIDTH, num_heads: int = NUM_HEADS
+) -> Path:
     """Write config.json, weights and vocabulary: a plain transformers directory."""
     block = BlockSpec(
-        # Heads of 16: with heads of 8, SDPA on a CPU gives a sequence other bits in other company.
-        attention=AttentionSpec(num_heads=WIDTH // 16, head_dim=16),
-        feed_forward=FeedForwardSpec(width=2 * WIDTH),
+        attention=AttentionSpec(num_heads=num_heads, head_dim=width // num_heads),
+        feed_forward=FeedForwardSpec(width=2 * width),
     )
     spec = EncoderSpec(
         model_type="bert",
-        width=WIDTH,
+        width=width,
         embedding=EmbeddingSpec(
             vocab_size=len(VOCABULARY),
-            width=WIDTH,
+            width=width,
             num_positions=POSITIONS,
             num_segments=2,
             padding_id=0,
