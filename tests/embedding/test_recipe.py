@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch
 
 from encoder_engine.embedding import Embedder, encoder_directory, read_recipe
 from encoder_engine.errors import ConfigError, EncoderEngineError, UnsupportedFeatureError
 from tests.embedding.tiny_model import WIDTH, write_json, write_sentence_directory
+from tests.embedding.vectors import assert_vectors_agree, load_sentence_transformer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,13 +114,15 @@ def test_an_encoder_in_a_folder_of_its_own_is_found(tmp_path: Path) -> None:
 def test_lower_casing_is_done_as_sentence_transformers_does_it(
     tmp_path: Path, *, lowercase: bool
 ) -> None:
-    library = pytest.importorskip("sentence_transformers")
     write_sentence_directory(tmp_path, transformer={"do_lower_case": lowercase})
     write_json(tmp_path / "tokenizer_config.json", {"do_lower_case": False})
     embedder = Embedder.from_pretrained(tmp_path)
     texts = ["The TEXT", "a [SEP] Row", "\N{LATIN CAPITAL LETTER E WITH ACUTE} row", "\u0130 the"]
-    theirs = library.SentenceTransformer(str(tmp_path), device="cpu").encode(texts)
-    np.testing.assert_allclose(embedder.encode(texts), theirs, atol=1e-5)
+    eager, truth = (
+        load_sentence_transformer(tmp_path, dtype).encode(texts)
+        for dtype in (torch.float32, torch.float64)
+    )
+    assert_vectors_agree(embedder.encode(texts), eager, truth, terms=3 * WIDTH)
     same = np.array_equal(embedder.encode("The TEXT"), embedder.encode("the text"))
     assert same is lowercase
 
