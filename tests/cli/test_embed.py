@@ -157,14 +157,16 @@ def test_a_bad_row_late_in_the_input_leaves_no_output(
 
 @pytest.mark.parametrize("ending", ["npy", "parquet"])
 def test_a_killed_run_leaves_nothing_that_looks_finished(
-    model: Path, tmp_path: Path, ending: str
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     if ending == "parquet":
         pytest.importorskip("pyarrow")
     out = tmp_path / f"out.{ending}"
-    command = [sys.executable, "-m", "encoder_engine.cli", "embed", "-", "-o", str(out)]
-    command += ["--model", str(model), "--input-format", "jsonl", "--id-column", "id", "--quiet"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT)
+    command = ["embed", "-", "-o", str(out), "--model", str(model), "--quiet"]
+    command += ["--input-format", "jsonl", "--id-column", "id"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "encoder_engine.cli", *command], stdin=subprocess.PIPE, cwd=ROOT
+    )
     assert process.stdin is not None
     row = b'{"id": %d, "text": "%d"}\n'
     try:
@@ -184,6 +186,6 @@ def test_a_killed_run_leaves_nothing_that_looks_finished(
     assert not (tmp_path / "out.ids.txt").exists()
     assert all(path.suffix == ".partial" for path in tmp_path.iterdir())
     # And the same command runs to its end afterwards, over what was left behind.
-    done = subprocess.run(command, input=row % (1, 1), check=False, cwd=ROOT)
-    assert done.returncode == 0
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(row % (1, 1))))
+    assert run(*command).code == 0
     assert out.exists()
