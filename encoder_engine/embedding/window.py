@@ -133,7 +133,8 @@ def _embed(
     embedder: Embedder, encoding: Encoding, first_row: int, options: EncodeOptions
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
     # Dropout would add noise, should the encoder have been trained in the meantime.
-    embedder.encoder.eval()
+    if any(module.training for module in embedder.encoder.modules()):
+        embedder.encoder.eval()
     lengths = np.diff(encoding.cu_seqlens)
     vectors = np.empty((len(lengths), options.dimension), dtype=np.float32)
     for rows in plan_batches(lengths, options.batch_tokens):
