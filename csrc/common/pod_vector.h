@@ -46,6 +46,11 @@ public:
     }
     // Drops values off the end.
     void truncate(int64_t size) { size_ = size; }
+    // Drops values off the front; the rest move up.
+    void drop_front(int64_t count) {
+        size_ -= count;
+        if (count > 0) std::memmove(data_, data_ + count, static_cast<size_t>(size_) * sizeof(T));
+    }
     // Counts values written into reserved room through end().
     void extend(int64_t count) { size_ += count; }
     void clear() { size_ = 0; }

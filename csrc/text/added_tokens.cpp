@@ -11,6 +11,7 @@ added_token_set::added_token_set(std::vector<added_token> tokens)
     : tokens_(std::move(tokens)), ends_{-1} {
     for (size_t index = 0; index < tokens_.size(); ++index) {
         int32_t node = 0;
+        max_size_ = std::max(max_size_, static_cast<int64_t>(tokens_[index].content.size()));
         for (const uint32_t code : tokens_[index].content) {
             const auto [edge, fresh] =
                 edges_.emplace(edge_key(node, code), static_cast<int32_t>(ends_.size()));

@@ -24,6 +24,8 @@ public:
     explicit added_token_set(std::vector<added_token> tokens);
 
     bool empty() const { return tokens_.empty(); }
+    // Characters of the longest token.
+    int64_t max_size() const { return max_size_; }
     // The distinct first characters.
     const std::vector<uint32_t>& first_codes() const { return first_codes_; }
 
@@ -47,6 +49,7 @@ private:
     }
     std::vector<added_token> tokens_;
     std::vector<uint32_t> first_codes_;
+    int64_t max_size_ = 0;
     std::unordered_map<uint64_t, int32_t> edges_;  // (node, code point) -> node
     std::vector<int32_t> ends_;                    // per node: index of the token, or -1
 };
@@ -70,6 +73,13 @@ public:
     added_token_finder(const added_token_set& set, const Char* text, int64_t length)
         : set_(set), text_(text), length_(length) {}
 
+    // Goes on in the same text with its first `dropped` characters gone and others added behind.
+    void move(const Char* text, int64_t length, int64_t dropped) {
+        text_ = text;
+        length_ = length;
+        segment_start_ = segment_start_ > dropped ? segment_start_ - dropped : 0;
+        search_from_ = search_from_ > dropped ? search_from_ - dropped : 0;
+    }
     // Where the plain text after the last accepted match begins.
     int64_t segment_start() const { return segment_start_; }
 
@@ -92,6 +102,13 @@ public:
         }
         if (token->rstrip) {
             while (match.stop < length_ && is_strip_space(text_[match.stop])) ++match.stop;
+        }
+        // The match before may have taken in white space with which this one begins; as in the
+        // library, only lstrip minds.
+        if (token->lstrip && match.start < segment_start_) match.start = segment_start_;
+        if (match.start >= match.stop) {
+            search_from_ = match.end;
+            return false;
         }
         return true;
     }

@@ -30,10 +30,11 @@ public:
         size_t skip = 0;
         int64_t to = from;
         for (; to < length_; ++to) {
+            if (to > at && starts_added(to)) break;
             if (removed(to)) continue;
             uint32_t parts[kMaxDecomposition];
             const int count = decompose(to, parts);
-            if (to > at && ends_run(to, parts[0])) break;
+            if (to > at && unicode_combining_class(parts[0]) == 0) break;
             sources_.push_back(to);
             for (int i = 0; i < count; ++i) {
                 const uint32_t order = unicode_combining_class(parts[i]);
@@ -59,9 +60,10 @@ private:
     int decompose(int64_t at, uint32_t* parts) const {
         return unicode_decompose(static_cast<uint32_t>(text_[at]), parts);
     }
-    bool ends_run(int64_t at, uint32_t first_part) {
+    // A removed character may be an added token, or its first.
+    bool starts_added(int64_t at) {
         added_match match;
-        return unicode_combining_class(first_part) == 0 || finder_.find(at, match);
+        return finder_.find(at, match);
     }
     // The character with the last starter at or before `at`, or the start of the plain text.
     int64_t find_start(int64_t at) const {

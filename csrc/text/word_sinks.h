@@ -1,7 +1,9 @@
 // Where scanned characters go: into words and their pieces, or into normalized text first.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "text/added_tokens.h"
 #include "text/char_table.h"
@@ -196,7 +198,7 @@ class text_sink {
 public:
     text_sink(word_sink<with_spans>& words, const added_token_set& added,
               wordpiece_scratch& scratch)
-        : words_(words), added_(added), scratch_(scratch) {
+        : words_(words), added_(added), scratch_(scratch), finder_(added, nullptr, 0) {
         clear();
     }
 
@@ -211,36 +213,72 @@ public:
     }
     void item(const normal_char& c, int64_t source) { put(c.code, source, c.kind); }
     uint32_t payload(uint32_t code) const { return code; }
+    // White space that the match took in is no part of the segments around it.
     void added(const added_match& match) {
+        int64_t size = scratch_.codes.size();
+        while (size > done_ && scratch_.origins[size - 1] >= match.start) --size;
+        scratch_.codes.truncate(size);
         finish();
         words_.added(match);
+        segment_start_ = match.stop;
     }
     void finish() {
-        const uint32_t* codes = scratch_.codes.data();
-        const int64_t length = scratch_.codes.size();
-        added_token_finder<uint32_t> finder(added_, codes, length);
-        added_match match;
-        for (int64_t i = 0; i < length && !words_.full();) {
-            if (finder.find(i, match)) {
-                finder.accept(match);
-                i = match.end;
-                match.start = scratch_.origins[match.start];
-                match.stop = scratch_.origins[match.stop - 1] + 1;
-                words_.added(match);
-                continue;
-            }
-            pass(codes[i], scratch_.origins[i], static_cast<char_kind>(scratch_.kinds[i]));
-            ++i;
-        }
+        search(std::numeric_limits<int64_t>::max());
         words_.finish();
         clear();
     }
 
 private:
+    static constexpr int64_t kPieceSize = 4096;
+
     void put(uint32_t code, int64_t source, char_kind kind) {
+        if (source < segment_start_) return;
         scratch_.codes.append(code);
         scratch_.origins.append(static_cast<int32_t>(source));
         scratch_.kinds.append(static_cast<uint8_t>(kind));
+        if (scratch_.codes.size() >= search_at_) search_piece();
+    }
+    // Searches as much of the segment as no later character can change, and forgets it: of white
+    // space at the end, an added token of the raw text may take some.
+    void search_piece() {
+        const uint32_t* codes = scratch_.codes.data();
+        int64_t certain = scratch_.codes.size();
+        while (certain > done_ && is_strip_space(codes[certain - 1])) --certain;
+        search(certain);
+        // What lstrip and single_word look back at stays.
+        int64_t dropped = done_;
+        while (dropped > finder_.segment_start() && is_strip_space(codes[dropped - 1])) --dropped;
+        dropped = std::max<int64_t>(dropped - 1, 0);
+        scratch_.codes.drop_front(dropped);
+        scratch_.origins.drop_front(dropped);
+        scratch_.kinds.drop_front(dropped);
+        finder_.move(scratch_.codes.data(), scratch_.codes.size(), dropped);
+        done_ -= dropped;
+        search_at_ = 2 * scratch_.codes.size() + kPieceSize;
+    }
+    // Goes on from done_, as far as what is found needs no character from `certain` on.
+    void search(int64_t certain) {
+        const uint32_t* codes = scratch_.codes.data();
+        const int64_t length = scratch_.codes.size();
+        const bool whole = certain > length;
+        finder_.move(codes, length, 0);
+        // single_word looks at the character behind a match.
+        const int64_t end = whole ? length : certain - added_.max_size();
+        added_match match;
+        while (done_ < end && !words_.full()) {
+            if (!finder_.find(done_, match)) {
+                pass(codes[done_], scratch_.origins[done_],
+                     static_cast<char_kind>(scratch_.kinds[done_]));
+                ++done_;
+                continue;
+            }
+            if (!whole && match.stop >= certain) return;  // rstrip may reach further
+            finder_.accept(match);
+            done_ = match.end;
+            match.start = scratch_.origins[match.start];
+            match.stop = scratch_.origins[match.stop - 1] + 1;
+            words_.added(match);
+        }
     }
     void pass(uint32_t code, int64_t source, char_kind kind) {
         if (kind == char_kind::space) {
@@ -255,11 +293,18 @@ private:
         scratch_.codes.clear();
         scratch_.origins.clear();
         scratch_.kinds.clear();
+        finder_.move(nullptr, 0, std::numeric_limits<int64_t>::max());
+        done_ = 0;
+        search_at_ = kPieceSize;
     }
 
     word_sink<with_spans>& words_;
     const added_token_set& added_;
     wordpiece_scratch& scratch_;
+    added_token_finder<uint32_t> finder_;
+    int64_t segment_start_ = 0;  // in the source: where the segment under way begins
+    int64_t done_ = 0;           // characters of the segment already searched
+    int64_t search_at_ = kPieceSize;
 };
 
 }  // namespace encoder_engine

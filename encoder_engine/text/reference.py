@@ -361,6 +361,9 @@ def find_added(
             start -= 1
         while token.rstrip and stop < len(codes) and is_space(codes[stop]):
             stop += 1
+        start = max(start, plain_from) if token.lstrip else start
+        if start >= stop:
+            continue  # the match before took in all of it
         if plain_from < start:
             yield text[plain_from:start], None
         yield text[start:stop], token
