@@ -86,10 +86,10 @@ class Embedder:
     def from_pretrained(
         cls,
         path_or_hub_id: str | os.PathLike[str],
-        *,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
         quantization: str | None = None,
+        *,
         pooling: str | Sequence[str] | None = None,
         max_seq_length: int | None = None,
     ) -> Self:

@@ -13,6 +13,7 @@ import encoder_engine as ee
 from encoder_engine import errors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 # What code outside the repository may rely on.
@@ -68,6 +69,25 @@ def test_signatures_of_the_contract() -> None:
     for loader in (ee.Encoder.from_pretrained, ee.Embedder.from_pretrained):
         names = list(inspect.signature(loader).parameters)
         assert names[:4] == ["path_or_hub_id", "device", "dtype", "quantization"]
+
+
+def test_the_contract_can_be_called_by_position() -> None:
+    calls: list[tuple[Callable[..., object], tuple[object, ...]]] = [
+        (ee.Tokenizer.from_pretrained, ("path",)),
+        (ee.Tokenizer.encode_batch, ("self", [], None, True, None, "longest_first", 0, False, 1)),
+        (ee.Tokenizer.decode, ("self", [], True)),
+        (ee.Encoding.to_padded, ("self", None, "right", None)),
+        (ee.Encoding.to_packed, ("self", "cpu")),
+        (ee.Encoder.from_pretrained, ("path", "cpu", "float32", None)),
+        (ee.Encoder.forward, ("self", "batch", False, False)),
+        (ee.Embedder.from_pretrained, ("path", "cpu", "float32", None)),
+        (
+            ee.Embedder.encode,
+            ("self", [], None, None, None, None, "float32", None, False, "numpy"),
+        ),
+    ]
+    for function, arguments in calls:
+        inspect.signature(function).bind(*arguments)
 
 
 def modules() -> list[str]:
