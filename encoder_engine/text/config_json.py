@@ -82,9 +82,6 @@ def _read_tokenizer_config(node: Node) -> TokenizerConfig:
     never = node.get("never_split")
     if never.value:
         raise never.fail("never_split is not supported; make them added tokens in tokenizer.json")
-    limit = node.get("model_max_length").value
-    # Written as 1e30, a float, by some versions.
-    known = isinstance(limit, int | float) and not isinstance(limit, bool) and limit < NO_LIMIT
     kind = node.get("tokenizer_class")
     return TokenizerConfig(
         where=node.where,
@@ -93,12 +90,22 @@ def _read_tokenizer_config(node: Node) -> TokenizerConfig:
         strip_accents=_optional_flag(node.get("strip_accents")),
         tokenize_chinese_chars=_optional_flag(node.get("tokenize_chinese_chars")),
         tokenizer_class=None if kind.is_null else kind.text(),
-        model_max_length=int(limit) if known else None,
+        model_max_length=_read_limit(node.get("model_max_length")),
         truncation_side=_optional_side(node.get("truncation_side")),
         padding_side=_optional_side(node.get("padding_side")),
         names=_read_names(node),
         added_tokens=_read_added_tokens(node.get("added_tokens_decoder")),
     )
+
+
+def _read_limit(node: Node) -> int | None:
+    """Read a number of tokens, written as a float by some versions; ``None`` for no limit."""
+    limit = node.value
+    if node.is_null:
+        return None
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit >= 0:
+        raise node.expected("a number of at least 0")
+    return int(limit) if limit < NO_LIMIT else None
 
 
 def _optional_flag(node: Node) -> bool | None:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Node", "read_json", "read_text"]
 
+# What the extension and the arrays hold.
+MAX_COUNT = 2**31 - 1
+
 
 def read_text(path: Path) -> str:
     """Read a UTF-8 file."""
@@ -72,9 +75,11 @@ class Node:
             raise self.fail(f"unsupported: {', '.join(map(repr, unknown))}")
 
     def text(self) -> str:
-        """Read a string."""
+        """Read a string, without lone surrogates: no text could be compared with them."""
         if not isinstance(self.value, str):
             raise self.expected("a string")
+        if any("\ud800" <= code <= "\udfff" for code in self.value):
+            raise self.expected("a string without lone surrogates")
         return self.value
 
     def flag(self, default: bool | None = None) -> bool:
@@ -85,12 +90,14 @@ class Node:
             raise self.expected("true or false")
         return self.value
 
-    def count(self, default: int | None = None) -> int:
+    def count(self, default: int | None = None, *, most: int = MAX_COUNT) -> int:
         """Read an integer of at least 0; ``default`` stands for an absent one."""
         if self.value is None and default is not None:
             return default
         if not isinstance(self.value, int) or isinstance(self.value, bool) or self.value < 0:
             raise self.expected("an integer of at least 0")
+        if self.value > most:
+            raise self.expected(f"an integer of at most {most}")
         return self.value
 
     def one_of(self, names: dict[str, Any], default: str | None = None) -> Any:

@@ -28,6 +28,8 @@ __all__ = ["MAX_ID", "read_tokenizer_json"]
 
 # The C++ encoder keeps an id in 27 bits, and a table by id: gaps should not be absurd.
 MAX_ID = 2**24 - 1
+# What the library's own sizes hold; nobody here reckons with them.
+MAX_SIZE = 2**64 - 1
 TOP_KEYS = (
     "version",
     "truncation",
@@ -88,6 +90,9 @@ def _read_model(node: Node) -> WordPieceSpec:
         ("type", "vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word")
     )
     vocab = node.get("vocab").object()
+    if not "".join(vocab).isascii():
+        for token in vocab:
+            Node(token, f"{node.where}.vocab").text()
     for token, number in vocab.items():
         if type(number) is not int or not 0 <= number <= MAX_ID:
             place = Node(number, f"{node.where}.vocab[{token!r}]")
@@ -196,9 +201,9 @@ def _read_truncation(node: Node) -> TruncationSpec | None:
         return None
     node.only_keys(("direction", "max_length", "strategy", "stride"))
     return TruncationSpec(
-        max_length=node.get("max_length").count(),
+        max_length=node.get("max_length").count(most=MAX_SIZE),
         strategy=node.get("strategy").one_of(STRATEGIES),
-        stride=node.get("stride").count(),
+        stride=node.get("stride").count(most=MAX_SIZE),
         direction=node.get("direction").one_of(SIDES, default="Right"),
     )
 
@@ -213,12 +218,12 @@ def _read_padding(node: Node) -> PaddingSpec | None:
     length: int | None = None
     if strategy.value != "BatchLongest":
         strategy.only_keys(("Fixed",))
-        length = strategy.get("Fixed").count()
+        length = strategy.get("Fixed").count(most=MAX_SIZE)
     multiple = node.get("pad_to_multiple_of")
     return PaddingSpec(
         length=length,
         direction=node.get("direction").one_of(SIDES),
-        multiple_of=None if multiple.is_null else multiple.count(),
+        multiple_of=None if multiple.is_null else multiple.count(most=MAX_SIZE),
         pad_id=node.get("pad_id").count(),
         pad_type_id=node.get("pad_type_id").count(),
         pad_token=node.get("pad_token").text(),

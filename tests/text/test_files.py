@@ -199,7 +199,11 @@ WRONG: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (put("model", "vocab", "a", value=16), "share the id 16"),
     (put("model", "unk_token", value="<none>"), "'<none>' is not in the vocabulary"),
     (put("model", "max_input_chars_per_word", value=-1), "at least 0"),
+    (put("model", "max_input_chars_per_word", value=10**30), "max_input.*at most 2147483647"),
     (put("model", "continuing_subword_prefix", value=None), "expected a string"),
+    (put("model", "continuing_subword_prefix", value="\ud800"), "prefix.*lone surrogates"),
+    (put("model", "vocab", "\udfff", value=26), "model.vocab: .*lone surrogates"),
+    (put("post_processor", "single", 0, "SpecialToken", "type_id", value=10**30), "type_id.*most"),
     (put("normalizer", value={"type": "NFKC"}), "the normalizer NFKC is not supported"),
     (put("normalizer", value={"type": "Sequence", "normalizers": []}), "Sequence is not"),
     (put("normalizer", "lowercase", value="yes"), "expected true or false"),
@@ -278,6 +282,9 @@ def test_harmless_spellings_of_tokenizer_json_are_read(toy_json: Path) -> None:
         ({"never_split": ["x"]}, "never_split"),
         ({"cls_token": 3}, "cls_token: expected a string"),
         ({"padding_side": "up"}, "'left' or 'right'"),
+        ({"model_max_length": float("-inf")}, "model_max_length: expected a number of at least 0"),
+        ({"model_max_length": float("nan")}, "model_max_length: expected a number"),
+        ({"model_max_length": "512"}, "model_max_length: expected a number"),
     ],
 )
 def test_a_tokenizer_json_and_its_config_that_contradict(
