@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import InputError, TextError
@@ -52,6 +52,7 @@ class Tokenizer:
         Raises:
             TokenizerFileError: the files are missing, malformed, contradict each other, or ask for
                 a feature that is not supported; the message names it.
+            ChecksumError: a file differs from the SHA-256 recorded beside it.
 
         """
         return cls(files.load(path, lowercase=lowercase))
@@ -225,7 +226,9 @@ def _sequence_of_texts(texts: Any, name: str) -> Sequence[str]:
         return texts
     if isinstance(texts, str):
         raise TextError(f"{name} is one str; wrap it in a list, or use encode() for one text")
-    if isinstance(texts, bytes | bytearray | dict) or not isinstance(texts, Iterable):
+    if isinstance(texts, Set | Mapping):
+        raise InputError(f"{name} is {type(texts).__name__}, whose order is not fixed; pass a list")
+    if isinstance(texts, bytes | bytearray) or not isinstance(texts, Iterable):
         raise TextError(f"{name} is {type(texts).__name__}, expected an iterable of str")
     return list(texts)
 

@@ -51,13 +51,21 @@ def test_texts_that_are_none(
     assert caught.value.row == row
 
 
-@pytest.mark.parametrize("texts", ["text", b"text", None, 5, 1.5, {"a": "b"}, object()])
+@pytest.mark.parametrize("texts", ["text", b"text", None, 5, 1.5, object()])
 def test_batches_that_are_none(tokenizer: Tokenizer, texts: Any) -> None:
     with pytest.raises(TextError, match=r"^texts is"):
         tokenizer.encode_batch(texts)
     if texts is not None:
         with pytest.raises(TextError, match=r"^pairs is"):
             tokenizer.encode_batch(["a"], texts)
+
+
+@pytest.mark.parametrize("texts", [{"a", "b"}, frozenset("ab"), {"a": "b"}, {"a": 1}.keys()])
+def test_batches_without_order(tokenizer: Tokenizer, texts: Any) -> None:
+    with pytest.raises(InputError, match=r"^texts is .*order is not fixed; pass a list"):
+        tokenizer.encode_batch(texts)
+    with pytest.raises(InputError, match=r"^pairs is"):
+        tokenizer.encode_batch(["a"], texts)
 
 
 @pytest.mark.parametrize("text", [None, b"a", 1, ["a"]])
