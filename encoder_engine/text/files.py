@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import TokenizerFileError
+from encoder_engine.files import verify_checksums
 from encoder_engine.text.companion_tokens import append_tokens
 from encoder_engine.text.config_json import BERT_LIKE, TokenizerConfig, read_config
 from encoder_engine.text.native import normalize_added
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["load"]
 
+# The files of a tokenizer, compared with their recorded checksums before they are read.
+OWN_FILES = (
+    "vocab.txt",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
 PARTS = ("unk", "cls", "sep", "pad", "mask")
 DEFAULT_NAMES = SpecialTokenNames(unk="[UNK]", cls="[CLS]", sep="[SEP]", pad="[PAD]", mask="[MASK]")
 
@@ -28,6 +37,9 @@ DEFAULT_NAMES = SpecialTokenNames(unk="[UNK]", cls="[CLS]", sep="[SEP]", pad="[P
 def load(path: str | PathLike[str], *, lowercase: bool | None = None) -> TokenizerSpec:
     """Read a tokenizer.json, a vocab.txt, or a directory with either or both."""
     place = Path(path)
+    folder = place if place.is_dir() else place.parent
+    if folder.is_dir():
+        verify_checksums(folder, only={*OWN_FILES, place.name})
     if place.is_dir():
         spec = _load_directory(place, lowercase)
     elif not place.is_file():
