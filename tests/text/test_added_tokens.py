@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import resource
+import sys
 import tracemalloc
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +19,6 @@ from tests.text.parity import Peer, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 VOCAB = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "foo", "bar", "a", "##a", "b", "##b", "ab")
@@ -137,3 +139,20 @@ def test_a_cut_text_is_not_read_to_its_end_for_normalized_tokens(tmp_path: Path)
     assert found.lengths.tolist() == [512]
     assert found.num_truncated == 1
     assert peak < 1_000_000
+
+
+def resident_mib() -> float:
+    """Give the memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_what_a_long_segment_took_is_given_back(tmp_path: Path) -> None:
+    tokenizer = make(tmp_path, [("foo", ["normalized"])]).ours
+    tokenizer.encode_batch(["a foo"] * 10)
+    # White space that a later token might take in must be kept until the word behind it.
+    text = " " * 8_000_000 + "a"
+    before = resident_mib()
+    assert tokenizer.encode_batch([text], num_threads=1).tolist() == [[2, 7, 3]]
+    assert resident_mib() - before < 30
