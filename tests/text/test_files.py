@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,22 @@ def test_a_vocab_and_its_saved_form_are_one_tokenizer(toy_folder: Path, tmp_path
     for path in (tmp_path / "again", tmp_path / "again" / "tokenizer.json"):
         again = Tokenizer.from_pretrained(path)
         assert again.spec == first.spec
-    assert stat.S_IMODE((tmp_path / "again" / "vocab.txt").stat().st_mode) & 0o400
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_saved_files_have_the_modes_of_any_new_file(
+    toy_folder: Path, tmp_path: Path, mask: int
+) -> None:
+    before = os.umask(mask)
+    try:
+        for _ in range(2):  # the second time over what is there
+            Tokenizer.from_pretrained(toy_folder).save(tmp_path / "again")
+        kept = os.umask(mask)
+    finally:
+        os.umask(before)
+    assert kept == mask
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "again").iterdir()}
+    assert modes == {0o666 & ~mask}
 
 
 def test_hugging_face_libraries_read_what_is_saved(
