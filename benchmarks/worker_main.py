@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
+import signal
 import sys
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
@@ -60,5 +62,12 @@ def serve(connection: Connection) -> None:
         connection.send(answer)
 
 
+def _end_with_parent() -> None:
+    """Do not go on computing for a parent that was killed: prctl(PR_SET_PDEATHSIG), Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
+
+
 if __name__ == "__main__":
+    _end_with_parent()
     serve(Connection(int(sys.argv[1])))
