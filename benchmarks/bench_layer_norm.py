@@ -9,6 +9,7 @@ from torch import Tensor
 
 from benchmarks.op_case import Shape, Work, op_specs
 from encoder_engine import ops
+from encoder_engine.ops.layer_norm import LayerNormFacts
 
 if TYPE_CHECKING:
     from benchmarks.case import CaseSpec
@@ -34,6 +35,7 @@ def make_work(shape: Shape) -> Work:
         ours=_ours,
         eager=_eager,
         terms=width + num_rows,
+        facts=LayerNormFacts(device=shape.device, dtype=shape.facts.dtype, width=width),
     )
 
 
