@@ -337,8 +337,6 @@ class Embedder:
 
 def _lowercasing(tokenizer: Tokenizer) -> Tokenizer:
     """Return a tokenizer that lower-cases its texts, and treats accents as it did before."""
-    normalizer = tokenizer.spec.normalizer
-    if normalizer.lowercase:
-        return tokenizer
-    lowered = replace(normalizer, lowercase=True, strip_accents=normalizer.strips_accents)
-    return Tokenizer(replace(tokenizer.spec, normalizer=lowered))
+    model = tokenizer.spec.model
+    lowered = model.lowercased()
+    return tokenizer if lowered is model else Tokenizer(replace(tokenizer.spec, model=lowered))

@@ -1,17 +1,17 @@
-"""Ids back to text, as the WordPiece decoder of Hugging Face tokenizers does it."""
+"""Ids back to text, as the decoders of Hugging Face tokenizers do it."""
 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from encoder_engine.errors import TokenIdError
 from encoder_engine.text.native import normalize_added
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from encoder_engine.text.spec import TokenizerSpec
+    from encoder_engine.text.spec import DecoderSpec, TokenizerSpec, WordPieceDecoderSpec
 
 __all__ = ["Decoder"]
 
@@ -31,6 +31,13 @@ CLEANUPS = (
 )
 
 
+class TokenJoiner(Protocol):
+    """Joins tokens into text."""
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """Join the tokens of one text."""
+
+
 class Decoder:
     """Maps ids to tokens and joins tokens into text."""
 
@@ -38,8 +45,7 @@ class Decoder:
         self._spec = spec
         self._tokens: dict[int, str] | None = None
         self._special = frozenset(t.content for t in spec.added_tokens if t.special)
-        self._added = {token.id: token for token in spec.added_tokens}
-        self._inner: dict[int, str] = {}  # text of an id behind another
+        self._joiner = build_joiner(spec.decoder)
 
     def token(self, token_id: int) -> str | None:
         """Give the token of an id, or ``None``."""
@@ -53,7 +59,6 @@ class Decoder:
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool) -> str:
         """Join the tokens of ``ids``."""
-        pieces: list[str] = []
         tokens: list[str] = []
         for position, item in enumerate(ids):
             number = operator.index(item)
@@ -64,28 +69,46 @@ class Decoder:
                     f"{self._spec.vocab_size} tokens",
                     row=position,
                 )
-            if skip_special_tokens and token in self._special:
-                continue
-            tokens.append(token)
-            pieces.append(self._piece(number, token) if len(tokens) > 1 else token)
-        if self._spec.decoder is None:
-            return " ".join(tokens)
-        if pieces and self._spec.decoder.cleanup:
-            pieces[0] = clean_up(pieces[0])
-        return "".join(pieces)
+            if not (skip_special_tokens and token in self._special):
+                tokens.append(token)
+        return self._joiner.join(tokens)
 
-    def _piece(self, number: int, token: str) -> str:
+
+def build_joiner(spec: DecoderSpec | None) -> TokenJoiner:
+    """Build what joins tokens; without a decoder, spaces stand between them."""
+    return SpaceJoiner() if spec is None else WordPieceJoiner(spec)
+
+
+class SpaceJoiner:
+    """Sets a space between tokens."""
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """Join the tokens of one text."""
+        return " ".join(tokens)
+
+
+class WordPieceJoiner:
+    """Sets a space before each token that does not continue a word."""
+
+    def __init__(self, spec: WordPieceDecoderSpec) -> None:
+        self._spec = spec
+        self._inner: dict[str, str] = {}  # text of a token behind another
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """Join the tokens of one text."""
+        if not tokens:
+            return ""
+        first = clean_up(tokens[0]) if self._spec.cleanup else tokens[0]
+        inner = self._inner
+        return first + "".join([inner.get(token) or self._piece(token) for token in tokens[1:]])
+
+    def _piece(self, token: str) -> str:
         """Give the text of a token that follows another."""
-        if self._spec.decoder is None:
-            return token
-        known = self._inner.get(number)
-        if known is not None:
-            return known
-        prefix = self._spec.decoder.prefix
+        prefix = self._spec.prefix
         piece = token.removeprefix(prefix) if token.startswith(prefix) else " " + token
-        if self._spec.decoder.cleanup:
+        if self._spec.cleanup:
             piece = clean_up(piece)
-        self._inner[number] = piece
+        self._inner[token] = piece
         return piece
 
 

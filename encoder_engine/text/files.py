@@ -11,7 +11,7 @@ from encoder_engine.files import verify_checksums
 from encoder_engine.text.companion_tokens import append_tokens
 from encoder_engine.text.config_json import BERT_LIKE, TokenizerConfig, read_config
 from encoder_engine.text.native import normalize_added
-from encoder_engine.text.spec import NormalizerSpec, SpecialTokenNames
+from encoder_engine.text.spec import BertNormalizerSpec, SpecialTokenNames
 from encoder_engine.text.tokenizer_json import read_tokenizer_json
 from encoder_engine.text.vocab_txt import read_vocab_txt, spec_from_vocab
 
@@ -98,7 +98,7 @@ def _load_vocab(path: Path, config: TokenizerConfig, lowercase: bool | None) -> 
     spec = spec_from_vocab(
         vocab,
         path=path,
-        normalizer=NormalizerSpec(
+        normalizer=BertNormalizerSpec(
             clean_text=True,
             handle_chinese_chars=True if chinese is None else chinese,
             strip_accents=config.strip_accents,
@@ -162,7 +162,7 @@ def _check_same_vocab(spec: TokenizerSpec, vocab: dict[str, int], path: Path) ->
 
 
 def _check_config(spec: TokenizerSpec, config: TokenizerConfig) -> None:
-    normalizer = spec.normalizer
+    normalizer = spec.model.normalizer
     said = {
         "do_lower_case": (config.do_lower_case, normalizer.lowercase),
         "strip_accents": (config.strip_accents, normalizer.strips_accents),

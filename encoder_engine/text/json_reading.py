@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["Node", "read_json", "read_text"]
+__all__ = ["MAX_ID", "Node", "read_json", "read_text"]
 
+# The C++ encoder keeps an id in 27 bits, and a table by id: gaps should not be absurd.
+MAX_ID = 2**24 - 1
 # What the extension and the arrays hold.
 MAX_COUNT = 2**31 - 1
 
@@ -67,6 +69,10 @@ class Node:
     def get(self, key: str) -> Node:
         """Give a member, null where it is absent."""
         return Node(self.object().get(key), f"{self.where}.{key}")
+
+    def kind(self) -> str:
+        """Give the member that says what kind of object this is."""
+        return self.get("type").text()
 
     def only_keys(self, known: Iterable[str]) -> None:
         """Refuse members that nobody reads."""

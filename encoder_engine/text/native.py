@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from encoder_engine.errors import MissingExtensionError
 
@@ -10,12 +10,54 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from encoder_engine import _native
-    from encoder_engine.text.spec import NormalizerSpec, TemplatePiece, TokenizerSpec
+    from encoder_engine.text.encoding import BoolArray, IntArray
+    from encoder_engine.text.spec import (
+        BertNormalizerSpec,
+        ModelSpec,
+        TemplatePiece,
+        TokenizerSpec,
+        WordPieceSpec,
+    )
 
-__all__ = ["build_encoder", "normalize_added", "normalizer_options"]
+__all__ = ["BatchEncoder", "build_encoder", "normalize_added", "normalizer_options"]
 
+# Ids, row starts, tokens of the first texts, offsets, word ids, the text of each row, what was cut.
+BatchArrays: TypeAlias = (
+    "tuple[IntArray, IntArray, IntArray | None, IntArray | None, IntArray | None, IntArray | None, "
+    "BoolArray]"
+)
 # The order of csrc/text/encode_batch.h.
 PIECE_KINDS = {"special": 0, "first": 1, "second": 2}
+
+
+class TextNormalizer(Protocol):
+    """Brings text into the form in which the model sees it."""
+
+    def normalize(self, text: str) -> str:
+        """Normalize a text by itself."""
+
+
+class BatchEncoder(Protocol):
+    """What a :class:`Tokenizer` asks of an encoder: the methods of ``_native.BatchEncoder``."""
+
+    def encode_batch(
+        self,
+        texts: object,
+        pairs: object | None,
+        add_special_tokens: bool,
+        strategy: int,
+        max_length: int,
+        stride: int,
+        overflow: bool,
+        left: bool,
+        with_spans: bool,
+        num_threads: int,
+        /,
+    ) -> BatchArrays:
+        """Encode a batch."""
+
+    def encode(self, text: str, add_special_tokens: bool, /) -> IntArray:
+        """Encode one text."""
 
 
 def extension() -> ModuleType:
@@ -31,7 +73,7 @@ def extension() -> ModuleType:
     return _native
 
 
-def normalizer_options(spec: NormalizerSpec) -> _native.NormalizerOptions:
+def normalizer_options(spec: BertNormalizerSpec) -> _native.NormalizerOptions:
     """Give the normalizer's switches as the extension takes them."""
     options: _native.NormalizerOptions = extension().NormalizerOptions(
         clean_text=spec.clean_text,
@@ -42,42 +84,55 @@ def normalizer_options(spec: NormalizerSpec) -> _native.NormalizerOptions:
     return options
 
 
+def build_normalizer(model: ModelSpec) -> TextNormalizer:
+    """Build what brings text into the form in which the model sees it."""
+    normalizer: TextNormalizer = extension().Normalizer(normalizer_options(model.normalizer))
+    return normalizer
+
+
 def normalize_added(spec: TokenizerSpec) -> dict[str, str]:
     """Give for each added token the text to match: its normal form where it says so."""
     forms = {token.content: token.content for token in spec.added_tokens}
     if any(token.normalized for token in spec.added_tokens):
-        normalizer = extension().Normalizer(normalizer_options(spec.normalizer))
+        normalizer = build_normalizer(spec.model)
         for token in spec.added_tokens:
             if token.normalized:
                 forms[token.content] = normalizer.normalize(token.content)
     return forms
 
 
-def build_encoder(spec: TokenizerSpec) -> _native.BatchEncoder:
-    """Build the native encoder of a specification."""
-    forms = normalize_added(spec)
-    model = spec.model
-    encoder: _native.BatchEncoder = extension().BatchEncoder.wordpiece(
+def build_encoder(spec: TokenizerSpec) -> BatchEncoder:
+    """Build the encoder of a specification."""
+    return _build_wordpiece(spec, spec.model)
+
+
+def _build_wordpiece(spec: TokenizerSpec, model: WordPieceSpec) -> BatchEncoder:
+    encoder: BatchEncoder = extension().BatchEncoder.wordpiece(
         tokens=dict(model.vocab),
         unknown_id=model.vocab[model.unk_token],
         prefix=model.continuing_subword_prefix,
         max_word_characters=model.max_input_chars_per_word,
-        normalizer=normalizer_options(spec.normalizer),
-        added=[
-            (
-                forms[token.content],
-                token.id,
-                token.single_word,
-                token.lstrip,
-                token.rstrip,
-                token.normalized,
-            )
-            for token in spec.added_tokens
-        ],
+        normalizer=normalizer_options(model.normalizer),
+        added=_added(spec),
         single=_template(spec.single),
         pair=_template(spec.pair),
     )
     return encoder
+
+
+def _added(spec: TokenizerSpec) -> list[tuple[str, int, bool, bool, bool, bool]]:
+    forms = normalize_added(spec)
+    return [
+        (
+            forms[token.content],
+            token.id,
+            token.single_word,
+            token.lstrip,
+            token.rstrip,
+            token.normalized,
+        )
+        for token in spec.added_tokens
+    ]
 
 
 def _template(pieces: tuple[TemplatePiece, ...]) -> list[tuple[int, list[int]]]:

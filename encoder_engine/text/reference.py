@@ -227,7 +227,7 @@ class ReferenceTokenizer:
 
     def normalize(self, text: list[Char]) -> list[Char]:
         """Apply the normalizer to a stretch of text."""
-        normalizer = self.spec.normalizer
+        normalizer = self.spec.model.normalizer
         if normalizer.clean_text:
             text = clean(text)
         if normalizer.handle_chinese_chars:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine import files
 from encoder_engine.errors import OutputError
+from encoder_engine.text.wordpiece_json import wordpiece_members
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from encoder_engine.text.spec import TemplatePiece, TokenizerSpec
+    from encoder_engine.text.spec import TemplatePiece, TokenizerSpec, WordPieceSpec
 
 __all__ = ["save"]
 
@@ -58,7 +59,6 @@ def _write(path: Path, text: str) -> None:
 
 
 def _config(spec: TokenizerSpec) -> dict[str, Any]:
-    normalizer = spec.normalizer
     flags = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
     decoder = {
         str(token.id): {flag: getattr(token, flag) for flag in flags}
@@ -66,27 +66,33 @@ def _config(spec: TokenizerSpec) -> dict[str, Any]:
     }
     config: dict[str, Any] = {
         "added_tokens_decoder": decoder,
-        "clean_up_tokenization_spaces": spec.decoder is not None and spec.decoder.cleanup,
-        "do_lower_case": normalizer.lowercase,
         "padding_side": spec.padding_side,
-        "strip_accents": normalizer.strip_accents,
-        "tokenize_chinese_chars": normalizer.handle_chinese_chars,
-        "tokenizer_class": "BertTokenizer" if _is_bert(spec) else "PreTrainedTokenizerFast",
         "truncation_side": spec.truncation_side,
-    }
+    } | _wordpiece_config(spec, spec.model)
     if spec.model_max_length is not None:
         config["model_max_length"] = spec.model_max_length
     return config
 
 
-def _is_bert(spec: TokenizerSpec) -> bool:
+def _wordpiece_config(spec: TokenizerSpec, model: WordPieceSpec) -> dict[str, Any]:
+    normalizer = model.normalizer
+    return {
+        "clean_up_tokenization_spaces": spec.decoder is not None and spec.decoder.cleanup,
+        "do_lower_case": normalizer.lowercase,
+        "strip_accents": normalizer.strip_accents,
+        "tokenize_chinese_chars": normalizer.handle_chinese_chars,
+        "tokenizer_class": "BertTokenizer" if _is_bert(spec, model) else "PreTrainedTokenizerFast",
+    }
+
+
+def _is_bert(spec: TokenizerSpec, model: WordPieceSpec) -> bool:
     """Whether transformers' BertTokenizer, which makes its own template, is this tokenizer."""
     kinds = [(piece.kind, piece.type_id) for piece in spec.pair]
     return (
         kinds == [("special", 0), ("first", 0), ("special", 0), ("second", 1), ("special", 1)]
-        and spec.normalizer.clean_text
-        and spec.model.continuing_subword_prefix == "##"
-        and spec.model.max_input_chars_per_word == 100
+        and model.normalizer.clean_text
+        and model.continuing_subword_prefix == "##"
+        and model.max_input_chars_per_word == 100
     )
 
 
@@ -146,8 +152,8 @@ def _padding(spec: TokenizerSpec) -> dict[str, Any] | None:
 
 
 def _tokenizer_json(spec: TokenizerSpec) -> dict[str, Any]:
-    model, normalizer, decoder = spec.model, spec.normalizer, spec.decoder
     flags = ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special")
+    members = wordpiece_members(spec, spec.model)
     return {
         "version": "1.0",
         "truncation": _truncation(spec),
@@ -155,23 +161,9 @@ def _tokenizer_json(spec: TokenizerSpec) -> dict[str, Any]:
         "added_tokens": [
             {flag: getattr(token, flag) for flag in flags} for token in spec.added_tokens
         ],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": normalizer.clean_text,
-            "handle_chinese_chars": normalizer.handle_chinese_chars,
-            "strip_accents": normalizer.strip_accents,
-            "lowercase": normalizer.lowercase,
-        },
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "normalizer": members["normalizer"],
+        "pre_tokenizer": members["pre_tokenizer"],
         "post_processor": _post_processor(spec),
-        "decoder": None
-        if decoder is None
-        else {"type": "WordPiece", "prefix": decoder.prefix, "cleanup": decoder.cleanup},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": model.unk_token,
-            "continuing_subword_prefix": model.continuing_subword_prefix,
-            "max_input_chars_per_word": model.max_input_chars_per_word,
-            "vocab": dict(sorted(model.vocab.items(), key=lambda item: item[1])),
-        },
+        "decoder": members["decoder"],
+        "model": members["model"],
     }

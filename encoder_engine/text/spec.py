@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
     "AddedTokenSpec",
-    "NormalizerSpec",
+    "BertNormalizerSpec",
+    "DecoderSpec",
+    "ModelSpec",
     "PaddingSpec",
     "SpecialTokenNames",
     "TemplatePiece",
@@ -23,6 +25,25 @@ __all__ = [
 Side = Literal["left", "right"]
 PieceKind = Literal["special", "first", "second"]
 Strategy = Literal["longest_first", "only_first", "only_second"]
+# Each kind of model has one reader, one encoder and one writer, chosen by the type of these in
+# tokenizer_json.py, native.py, decoding.py and saving.py.
+ModelSpec: TypeAlias = "WordPieceSpec"
+DecoderSpec: TypeAlias = "WordPieceDecoderSpec"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BertNormalizerSpec:
+    """The four switches of BERT's normalizer, in the order in which they act."""
+
+    clean_text: bool
+    handle_chinese_chars: bool
+    strip_accents: bool | None  # None: as lowercase
+    lowercase: bool
+
+    @property
+    def strips_accents(self) -> bool:
+        """Whether text is decomposed and its non-spacing marks dropped."""
+        return self.lowercase if self.strip_accents is None else self.strip_accents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,21 +57,18 @@ class WordPieceSpec:
     unk_token: str
     continuing_subword_prefix: str
     max_input_chars_per_word: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class NormalizerSpec:
-    """The four switches of BERT's normalizer, in the order in which they act."""
-
-    clean_text: bool
-    handle_chinese_chars: bool
-    strip_accents: bool | None  # None: as lowercase
-    lowercase: bool
+    normalizer: BertNormalizerSpec
 
     @property
-    def strips_accents(self) -> bool:
-        """Whether text is decomposed and its non-spacing marks dropped."""
-        return self.lowercase if self.strip_accents is None else self.strip_accents
+    def description(self) -> str:
+        """What this is, in a few words."""
+        return f"WordPiece, {'lower-cased' if self.normalizer.lowercase else 'cased'}"
+
+    def lowercased(self) -> WordPieceSpec:
+        """Give the same model of lower-cased texts, which treats accents as before."""
+        accents = self.normalizer.strips_accents
+        lowered = replace(self.normalizer, lowercase=True, strip_accents=accents)
+        return self if self.normalizer.lowercase else replace(self, normalizer=lowered)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,12 +144,11 @@ class TokenizerSpec:
     when ``max_length`` is given.
     """
 
-    model: WordPieceSpec
-    normalizer: NormalizerSpec
+    model: ModelSpec
     single: tuple[TemplatePiece, ...]
     pair: tuple[TemplatePiece, ...]
     added_tokens: tuple[AddedTokenSpec, ...] = ()
-    decoder: WordPieceDecoderSpec | None
+    decoder: DecoderSpec | None
     special: SpecialTokenNames
     truncation: TruncationSpec | None = None
     padding: PaddingSpec | None = None

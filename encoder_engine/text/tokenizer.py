@@ -216,8 +216,7 @@ class Tokenizer:
         return Tokenizer, (self._spec,)
 
     def __repr__(self) -> str:
-        kind = "lower-cased" if self._spec.normalizer.lowercase else "cased"
-        return f"Tokenizer(WordPiece, {kind}, {self._vocab_size} tokens)"
+        return f"Tokenizer({self._spec.model.description}, {self._vocab_size} tokens)"
 
 
 def _sequence_of_texts(texts: Any, name: str) -> Sequence[str]:

@@ -11,23 +11,21 @@ from typing import TYPE_CHECKING
 from encoder_engine.text.json_reading import Node, read_json
 from encoder_engine.text.spec import (
     AddedTokenSpec,
-    NormalizerSpec,
+    DecoderSpec,
+    ModelSpec,
     PaddingSpec,
     SpecialTokenNames,
     TokenizerSpec,
     TruncationSpec,
-    WordPieceDecoderSpec,
-    WordPieceSpec,
 )
 from encoder_engine.text.template_json import read_template
+from encoder_engine.text.wordpiece_json import read_wordpiece, read_wordpiece_decoder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["MAX_ID", "read_tokenizer_json"]
+__all__ = ["read_tokenizer_json"]
 
-# The C++ encoder keeps an id in 27 bits, and a table by id: gaps should not be absurd.
-MAX_ID = 2**24 - 1
 # What the library's own sizes hold; nobody here reckons with them.
 MAX_SIZE = 2**64 - 1
 TOP_KEYS = (
@@ -55,18 +53,16 @@ def read_tokenizer_json(path: Path) -> TokenizerSpec:
     top.only_keys(TOP_KEYS)
     if top.get("version").text() != "1.0":
         raise top.get("version").expected("'1.0'")
-    model = _read_model(top.get("model"))
+    model, decoder = _read_model(top)
     added = _read_added_tokens(top.get("added_tokens"), model)
     ids = dict(model.vocab) | {token.content: token.id for token in added}
-    _read_pre_tokenizer(top.get("pre_tokenizer"))
     single, pair = read_template(top.get("post_processor"), ids)
     spec = TokenizerSpec(
         model=model,
-        normalizer=_read_normalizer(top.get("normalizer")),
         single=single,
         pair=pair,
         added_tokens=added,
-        decoder=_read_decoder(top.get("decoder")),
+        decoder=decoder,
         special=SpecialTokenNames(),
         truncation=_read_truncation(top.get("truncation")),
         padding=_read_padding(top.get("padding")),
@@ -74,52 +70,20 @@ def read_tokenizer_json(path: Path) -> TokenizerSpec:
     return replace(spec, special=_infer_special(spec))
 
 
-def _type_of(node: Node) -> str:
-    return node.get("type").text()
-
-
-def _read_model(node: Node) -> WordPieceSpec:
+def _read_model(top: Node) -> tuple[ModelSpec, DecoderSpec | None]:
+    """Read the model, and with it the members that only its kind understands."""
+    node = top.get("model")
     if node.is_null:
         raise node.fail("the file has no model")
     # Very old files leave the type out; the other members tell.
-    kind = "WordPiece" if "type" not in node.object() and "unk_token" in node.object() else None
-    kind = kind or _type_of(node)
-    if kind != "WordPiece":
-        raise node.get("type").fail(f"a {kind} model is not supported; WordPiece is")
-    node.only_keys(
-        ("type", "vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word")
-    )
-    vocab = node.get("vocab").object()
-    if not "".join(vocab).isascii():
-        for token in vocab:
-            Node(token, f"{node.where}.vocab").text()
-    for token, number in vocab.items():
-        if type(number) is not int or not 0 <= number <= MAX_ID:
-            place = Node(number, f"{node.where}.vocab[{token!r}]")
-            raise place.expected(f"an integer from 0 to {MAX_ID}")
-    _check_distinct(node, vocab)
-    unknown = node.get("unk_token").text()
-    if unknown not in vocab:
-        raise node.get("unk_token").fail(f"{unknown!r} is not in the vocabulary")
-    return WordPieceSpec(
-        vocab=vocab,
-        unk_token=unknown,
-        continuing_subword_prefix=node.get("continuing_subword_prefix").text(),
-        max_input_chars_per_word=node.get("max_input_chars_per_word").count(),
-    )
+    untyped = "type" not in node.object() and "unk_token" in node.object()
+    kind = "WordPiece" if untyped else node.kind()
+    if kind == "WordPiece":
+        return read_wordpiece(top), read_wordpiece_decoder(top.get("decoder"))
+    raise node.get("type").fail(f"a {kind} model is not supported; WordPiece is")
 
 
-def _check_distinct(node: Node, vocab: dict[str, int]) -> None:
-    if len(set(vocab.values())) == len(vocab):
-        return
-    owner: dict[int, str] = {}
-    for token, number in vocab.items():
-        if number in owner:
-            raise node.get("vocab").fail(f"{owner[number]!r} and {token!r} share the id {number}")
-        owner[number] = token
-
-
-def _read_added_tokens(node: Node, model: WordPieceSpec) -> tuple[AddedTokenSpec, ...]:
+def _read_added_tokens(node: Node, model: ModelSpec) -> tuple[AddedTokenSpec, ...]:
     """Read the added tokens; the library numbers them itself, so another number is an error."""
     out: list[AddedTokenSpec] = []
     if node.is_null:
@@ -141,59 +105,6 @@ def _read_added_tokens(node: Node, model: WordPieceSpec) -> tuple[AddedTokenSpec
         values = {flag: item.get(flag).flag() for flag in flags}
         out.append(AddedTokenSpec(content=content, id=number, **values))
     return tuple(out)
-
-
-def _unwrap(node: Node, member: str) -> Node:
-    """Look into a Sequence of one."""
-    if not node.is_null and _type_of(node) == "Sequence":
-        node.only_keys(("type", member))
-        inner = node.get(member).items()
-        if len(inner) == 1:
-            return inner[0]
-    return node
-
-
-def _read_normalizer(node: Node) -> NormalizerSpec:
-    node = _unwrap(node, "normalizers")
-    if node.is_null:
-        return NormalizerSpec(
-            clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False
-        )
-    kind = _type_of(node)
-    if kind != "BertNormalizer":
-        raise node.get("type").fail(
-            f"the normalizer {kind} is not supported with WordPiece; BertNormalizer is"
-        )
-    node.only_keys(("type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"))
-    accents = node.get("strip_accents")
-    return NormalizerSpec(
-        clean_text=node.get("clean_text").flag(),
-        handle_chinese_chars=node.get("handle_chinese_chars").flag(),
-        strip_accents=None if accents.is_null else accents.flag(),
-        lowercase=node.get("lowercase").flag(),
-    )
-
-
-def _read_pre_tokenizer(node: Node) -> None:
-    node = _unwrap(node, "pretokenizers")
-    kind = "null" if node.is_null else _type_of(node)
-    if kind != "BertPreTokenizer":
-        raise node.fail(
-            f"the pre-tokenizer {kind} is not supported with WordPiece; BertPreTokenizer is"
-        )
-    node.only_keys(("type",))
-
-
-def _read_decoder(node: Node) -> WordPieceDecoderSpec | None:
-    if node.is_null:
-        return None
-    kind = _type_of(node)
-    if kind != "WordPiece":
-        raise node.get("type").fail(f"the decoder {kind} is not supported; WordPiece is")
-    node.only_keys(("type", "prefix", "cleanup"))
-    return WordPieceDecoderSpec(
-        prefix=node.get("prefix").text(), cleanup=node.get("cleanup").flag()
-    )
 
 
 def _read_truncation(node: Node) -> TruncationSpec | None:

@@ -8,7 +8,7 @@ from encoder_engine.errors import TokenizerFileError
 from encoder_engine.text.json_reading import read_text
 from encoder_engine.text.spec import (
     AddedTokenSpec,
-    NormalizerSpec,
+    BertNormalizerSpec,
     SpecialTokenNames,
     TokenizerSpec,
     WordPieceDecoderSpec,
@@ -50,7 +50,7 @@ def spec_from_vocab(
     vocab: dict[str, int],
     *,
     path: Path,
-    normalizer: NormalizerSpec,
+    normalizer: BertNormalizerSpec,
     names: SpecialTokenNames,
     more_added: tuple[AddedTokenSpec, ...] = (),
 ) -> TokenizerSpec:
@@ -77,8 +77,8 @@ def spec_from_vocab(
             unk_token=unk,
             continuing_subword_prefix="##",
             max_input_chars_per_word=100,
+            normalizer=normalizer,
         ),
-        normalizer=normalizer,
         single=single,
         pair=pair,
         added_tokens=tuple(added),
