@@ -1,9 +1,11 @@
-"""The command line: ``python -m benchmarks run | compare | report``; exit codes 0, 1, 2."""
+"""The command line: ``python -m benchmarks run | compare | report | peers``; exit codes 0, 1, 2."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,8 +14,10 @@ from rich.console import Console
 from benchmarks import results as records
 from benchmarks.case import CaseSpec, Options
 from benchmarks.compare import compare as compare_commits
+from benchmarks.environments import environments
 from benchmarks.machine import Device, find_device
 from benchmarks.measure import MIN_ROUNDS, measure
+from benchmarks.peers import find_peers
 from benchmarks.registry import choose_cases
 from benchmarks.report import comparison_table, footnotes, markdown_report, result_table
 
@@ -122,6 +126,27 @@ def report() -> int:
     return DONE
 
 
+@cli.command("peers")
+@click.option("--setup", is_flag=True, help="Make the environments, with the pinned versions.")
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+def list_peers(folder: Path | None, *, setup: bool) -> int:
+    """Say which peers can take part, and set up the environments of those that need their own.
+
+    FOLDER is where the environments lie; later runs look there if ENCODER_ENGINE_PEERS names it,
+    and otherwise in .peers of the checkout.
+    """
+    if setup:
+        for one in environments(folder):
+            click.echo(f"{one.name}: installing {', '.join(map('=='.join, one.wanted.items()))}")
+            one.set_up()
+    for one in environments(folder):
+        click.echo(f"environment {one.name}: {one.unavailable() or 'ready'}")
+    for peer in find_peers():
+        versions = ", ".join(map(" ".join, peer.versions().items()))
+        click.echo(f"peer {peer.name}: {peer.available() or 'ready'} {versions}".rstrip())
+    return DONE
+
+
 def open_console() -> Console:
     """Write to standard output; tables keep their columns where it is no terminal."""
     console = Console()
@@ -160,6 +185,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USAGE if isinstance(error, click.UsageError) else FAILED
     except (click.Abort, KeyboardInterrupt):
         click.echo("error: stopped; the cases finished before are recorded", err=True)
+        return FAILED
+    except subprocess.CalledProcessError as error:
+        click.echo(f"error: a command of the set-up failed with code {error.returncode}", err=True)
         return FAILED
     except ValueError as error:
         click.echo(f"error: {error}", err=True)

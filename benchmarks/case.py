@@ -21,23 +21,34 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Work:
+    """A call to time whose own result is not what the gate judges: that is ``answer()``'s."""
+
+    call: Call
+    answer: Call
+
+
+@dataclass(frozen=True, kw_only=True)
 class Candidate:
     """One way to do a case's work.
 
-    ``build(**settings)`` loads what is needed and returns the call that is timed; its return value
-    is what the gate judges. ``tune()``, where there is one, runs first, in a process of its own,
-    and returns the settings; ``build`` has a default for each. ``unavailable`` is the reason why
-    the candidate cannot take part, and ``libraries`` are the distributions whose versions are
-    recorded. In an isolated case ``build`` and ``tune`` must be picklable: functions of a module,
-    or partials of them.
+    ``build(**settings)`` loads what is needed and returns the call that is timed, whose return
+    value the gate judges, or a :class:`Work`. ``tune()``, where there is one, runs first, in a
+    process of its own, and returns the settings; ``build`` has a default for each. ``unavailable``
+    is the reason why the candidate cannot take part, and ``libraries`` are the distributions whose
+    versions are recorded. In an isolated case ``build`` and ``tune`` must be picklable: functions
+    of a module, or partials of them. ``python``: the interpreter of another environment that it
+    runs in, in a process of its own whatever the case; ``versions``: what that environment holds.
     """
 
     name: str
     role: Role
-    build: Callable[..., Call]
+    build: Callable[..., Call | Work]
     tune: Callable[[], Settings] | None = None
     unavailable: str | None = None
     libraries: tuple[str, ...] = ()
+    python: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +58,8 @@ class Case:
     ``gate`` judges an output before anything is timed. ``amounts`` is how much one call does
     (``{"documents": 1000, "tokens": 41800}``), from which throughput follows. ``fingerprint``
     identifies the inputs: results of different inputs are never compared. ``isolated``: every
-    candidate lives in a process of its own, so that its peak memory is its own.
+    candidate lives in a process of its own, so that its peak memory is its own. ``fresh``: every
+    sample is the first call of a new process, and its memory is what that call left resident.
     """
 
     name: str
@@ -58,6 +70,7 @@ class Case:
     amounts: Mapping[str, int] = field(default_factory=dict)
     device: str = "cpu"
     isolated: bool = False
+    fresh: bool = False
     rounds: int = 7
 
 

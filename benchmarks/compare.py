@@ -95,7 +95,7 @@ def _collect(results: Sequence[Result], commit: str) -> dict[tuple[str, ...], li
     for result in results:
         if result.status == "measured" and _is_of(result, commit):
             work = (result.device, result.case, result.candidate)
-            key = (*work, str(result.threads), result.fingerprint)
+            key = (*work, str(result.threads), result.fingerprint, str(result.isa))
             runs.setdefault(key, []).append(result.samples_ms)
     return runs
 

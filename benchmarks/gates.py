@@ -74,3 +74,22 @@ def _judge(found: dict[str, float], asked: CosineClass) -> Verdict:
             reason = f"{name.replace('_', ' ')} {found[name]:.9f} is below {limit}"
             return Verdict(passed=False, figures=found, reason=reason)
     return Verdict(passed=True, figures=found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParityGate:
+    """Compare rows of integers with their truth: each must be the same to the last token."""
+
+    truth: Sequence[npt.NDArray[np.int64]]
+
+    def __call__(self, output: Any) -> Verdict:
+        expected = len(self.truth)
+        if len(output) != expected:
+            return Verdict(passed=False, reason=f"{len(output)} rows, expected {expected}")
+        pairs = zip(output, self.truth, strict=True)
+        differing = sum(not np.array_equal(found, right) for found, right in pairs)
+        figures = {"rows": expected, "differing_rows": differing}
+        if not differing:
+            return Verdict(passed=True, figures=figures)
+        reason = f"fails parity: {differing} of {expected} rows differ"
+        return Verdict(passed=False, figures=figures, reason=reason)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from benchmarks.load import other_cores, snapshot
 from benchmarks.runner import CandidateError, LocalRunner, Runner
 from benchmarks.timing import Percentiles, Sample, percentiles
-from benchmarks.worker import WorkerRunner, run_in_worker
+from benchmarks.worker import FreshRunner, WorkerRunner, run_in_worker
 
 if TYPE_CHECKING:
     from benchmarks.case import Candidate, Case, Role, Settings, Verdict
@@ -107,9 +107,11 @@ def _admit(
     try:
         if candidate.tune is not None:
             watch(f"tuning {candidate.name}")
-            settings = run_in_worker(candidate.tune, threads)
+            settings = run_in_worker(candidate.tune, threads, candidate.python)
         watch(f"checking {candidate.name}")
-        if case.isolated:
+        if case.isolated and case.fresh:
+            runner = FreshRunner(candidate, settings, threads)
+        elif case.isolated or candidate.python is not None:
             runner = WorkerRunner(candidate, settings, threads)
         else:
             runner = LocalRunner(candidate, settings, case.device)

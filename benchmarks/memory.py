@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from benchmarks.case import Call
 
 MIB = 1 << 20
-PeakOf = Literal["process", "call"]
+PeakOf = Literal["process", "call", "first call"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,8 @@ class Peak:
 
     ``process``: everything resident in the candidate's own process since its start, libraries and
     weights included. ``call``: what one call added, its output included and its inputs not; on a
-    CUDA device that is counted by torch's allocator.
+    CUDA device that is counted by torch's allocator. ``first call``: what the first call of a new
+    process left resident: what it loaded, its caches, its output.
     """
 
     mib: float
@@ -36,6 +37,11 @@ def process_peak() -> Peak | None:
     """Return this process's own high-water mark; None where the system does not tell."""
     kib = _status("VmHWM")
     return None if kib is None else Peak(mib=kib / 1024, of="process")
+
+
+def resident_kib() -> int | None:
+    """Return what is resident of this process; None where the system does not tell."""
+    return _status("VmRSS")
 
 
 def call_peak(call: Call, device: str) -> Peak | None:

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from benchmarks.tokenizer_report import HEADER as TOKENIZER_HEADER
+from benchmarks.tokenizer_report import is_tokenizer_run, tokenizer_row
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -27,26 +30,42 @@ def markdown_report(runs: Sequence[Sequence[Result]]) -> str:
     for device in dict.fromkeys(run[0].device for run in runs):
         of_device = [run for run in runs if run[0].device == device]
         lines += [f"## {of_device[0][0].device_name} (`{device}`)", ""]
+        lines += _tokenizer_tables([run for run in of_device if is_tokenizer_run(run)])
         for run in of_device:
             lines += [*_case_report(run), ""]
     return "\n".join(lines)
 
 
+def _tokenizer_tables(runs: Sequence[Sequence[Result]]) -> list[str]:
+    """Put all tokenizer cases into one table, for each instruction set that was run."""
+    lines = []
+    for isa in dict.fromkeys(run[0].isa for run in runs):
+        rows = [tokenizer_row(run) for run in runs if run[0].isa == isa]
+        title = "### Tokenizers" if isa is None else f"### Tokenizers, restricted to {isa}"
+        lines += [title, "", *markdown_table(TOKENIZER_HEADER, rows), ""]
+    return lines
+
+
 def _case_report(run: Sequence[Result]) -> list[str]:
     first = run[0]
     state = " with changes" if first.dirty else ""
-    amounts = ", ".join(f"{number:,} {what}" for what, number in first.amounts.items())
+    amounts = ", ".join(amount(what, value) for what, value in first.amounts.items())
     versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())
     return [
         f"### {first.case}",
         "",
-        f"{amounts}; {first.threads} threads; commit {first.commit}{state}; {first.time_utc}; "
-        f"{versions}.",
+        f"{amounts}; {first.threads} threads{restricted(first)}; commit {first.commit}{state}; "
+        f"{first.time_utc}; {versions}.",
         "",
         *markdown_table(_RESULT_HEADER, [result_row(result) for result in _measured(run)]),
         "",
         *(f"- {text}" for text in footnotes(run)),
     ]
+
+
+def restricted(result: Result) -> str:
+    """Say what instruction set the engine was restricted to, where it was."""
+    return "" if result.isa is None else f"; the engine restricted to {result.isa}"
 
 
 def _measured(run: Sequence[Result]) -> list[Result]:
@@ -101,7 +120,7 @@ def result_row(result: Result) -> Row:
         f"{result.candidate} ({settings})" if settings else result.candidate,
         number(result.p50_ms),
         f"{number(result.p20_ms)} .. {number(result.p80_ms)}",
-        ", ".join(f"{number(rate)} {what}" for what, rate in result.throughput_per_s.items()),
+        ", ".join(amount(what, rate) for what, rate in result.throughput_per_s.items()),
         number(result.peak_mib),
         "" if result.ratio_to_best_peer is None else f"{result.ratio_to_best_peer:.2f}",
     ]
@@ -125,6 +144,11 @@ def comparison_row(comparison: Comparison) -> Row:
         f"{ratio.low:.3f} .. {ratio.high:.3f}",
         "" if ratio.change == "same" else ratio.change,
     ]
+
+
+def amount(what: str, value: float) -> str:
+    """Write an amount; bytes in MB of 10^6."""
+    return f"{number(value / 1e6)} MB" if what == "bytes" else f"{number(value)} {what}"
 
 
 def number(value: float | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import secrets
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,6 +32,7 @@ class Result:
     are the rounds in their order. ``ratio_to_best_peer`` is its median time divided by this one's:
     2.0 is twice as fast. ``peak_of`` says what ``peak_mib`` counts (``benchmarks/memory.py``).
     ``other_cores`` is how many cores' worth other processes used meanwhile: 0 on a quiet machine.
+    ``isa`` is what ENCODER_ENGINE_ISA restricted the engine to; None: nothing.
     """
 
     schema: int = SCHEMA
@@ -68,6 +70,7 @@ class Result:
     best_peer: str | None = None
     ratio_to_best_peer: float | None = None
     other_cores: float | None = None
+    isa: str | None = None
 
 
 def make_results(
@@ -76,6 +79,8 @@ def make_results(
     """Put a case's measurements beside the facts of the machine and the checkout."""
     commit = find_commit()
     versions = find_versions(name for c in case.candidates for name in c.libraries)
+    for candidate in case.candidates:
+        versions |= candidate.versions
     common = Result(
         run=secrets.token_hex(6),
         time_utc=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -96,6 +101,7 @@ def make_results(
         candidate="",
         role="",
         status="",
+        isa=os.environ.get("ENCODER_ENGINE_ISA") or None,
     )
     rival = best_peer(measurements)
     return [dataclasses.replace(common, **_figures(m, case.amounts, rival)) for m in measurements]
@@ -169,11 +175,11 @@ def read(folder: Path = FOLDER) -> Iterator[Result]:
 
 
 def latest_runs(results: Sequence[Result]) -> list[list[Result]]:
-    """Group the newest run of each case on each device, by device and case."""
+    """Group the newest run of each case on each device, by device, restriction and case."""
     runs: dict[str, list[Result]] = {}
     for result in results:
         runs.setdefault(result.run, []).append(result)
-    newest: dict[tuple[str, str, int], list[Result]] = {}
+    newest: dict[tuple[str, str, str, int], list[Result]] = {}
     for run in sorted(runs.values(), key=lambda lines: lines[0].time_utc):
-        newest[run[0].device, run[0].case, run[0].threads] = run
+        newest[run[0].device, run[0].isa or "", run[0].case, run[0].threads] = run
     return [newest[key] for key in sorted(newest)]

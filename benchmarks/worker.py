@@ -1,20 +1,25 @@
-"""Holds a candidate in a process of its own, which imports nothing but what the candidate needs."""
+"""Holds a candidate in a process of its own, which imports nothing but what the candidate needs.
+
+The process may run another interpreter, with libraries that ours cannot hold beside its own.
+"""
 
 from __future__ import annotations
 
 import os
 import pickle
+import statistics
 import subprocess
 import sys
+from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from benchmarks.memory import Peak
 from benchmarks.runner import CandidateError
 
 if TYPE_CHECKING:
     from benchmarks.case import Call, Candidate, Settings
-    from benchmarks.memory import Peak
     from benchmarks.timing import Sample
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,8 +32,7 @@ class WorkerRunner:
     """A candidate in a fresh interpreter."""
 
     def __init__(self, candidate: Candidate, settings: Settings, threads: int) -> None:
-        self._worker = _Worker(threads)
-        self._worker.ask("build", pickle.dumps((candidate.build, dict(settings))))
+        self._worker = _start(candidate, settings, threads)
 
     def warm_up(self) -> Any:
         return self._worker.ask("warm_up")
@@ -43,9 +47,48 @@ class WorkerRunner:
         self._worker.close()
 
 
-def run_in_worker(function: Call, threads: int) -> Any:
+class FreshRunner:
+    """A candidate whose every sample is the first call of a new interpreter."""
+
+    def __init__(self, candidate: Candidate, settings: Settings, threads: int) -> None:
+        self._start = partial(_start, candidate, settings, threads)
+        self._left_mib: list[float] = []
+
+    def warm_up(self) -> Any:
+        worker = self._start()
+        try:
+            return worker.ask("answer")
+        finally:
+            worker.close()
+
+    def sample(self) -> Sample:
+        worker = self._start()
+        try:
+            found, left = cast("tuple[Sample, Peak | None]", worker.ask("first_sample"))
+        finally:
+            worker.close()
+        if left is not None:
+            self._left_mib.append(left.mib)
+        return found
+
+    def peak(self) -> Peak | None:
+        if not self._left_mib:
+            return None
+        return Peak(mib=statistics.median(self._left_mib), of="first call")
+
+    def close(self) -> None:
+        self._left_mib.clear()
+
+
+def _start(candidate: Candidate, settings: Settings, threads: int) -> _Worker:
+    worker = _Worker(threads, candidate.python)
+    worker.ask("build", pickle.dumps((candidate.build, dict(settings))))
+    return worker
+
+
+def run_in_worker(function: Call, threads: int, python: str | None = None) -> Any:
     """Run a picklable function in a process of its own and return what it returns."""
-    worker = _Worker(threads)
+    worker = _Worker(threads, python)
     try:
         return worker.ask("run", pickle.dumps(function))
     finally:
@@ -55,21 +98,23 @@ def run_in_worker(function: Call, threads: int) -> Any:
 class _Worker:
     """The process, and the pipe to it."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, python: str | None = None) -> None:
         self._connection, theirs = Pipe()
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.worker_main", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                cwd=ROOT,
-                env={
-                    **os.environ,
-                    **dict.fromkeys(_THREAD_VARIABLES, str(threads)),
-                    **_QUIET,
-                },
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
+            command = [python or sys.executable, "-m", "benchmarks.worker_main"]
+            variables = {**dict.fromkeys(_THREAD_VARIABLES, str(threads)), **_QUIET}
+            try:
+                self._process = subprocess.Popen(
+                    [*command, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    cwd=ROOT,
+                    env={**os.environ, **variables},
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            except OSError as error:
+                self._connection.close()
+                raise CandidateError(f"its interpreter does not start: {error.strerror}") from error
         self.ask("use_threads", threads)
 
     def ask(self, request: str, *arguments: object) -> Any:

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.case import Candidate
-from benchmarks.memory import Peak, process_peak
+from benchmarks.memory import Peak, process_peak, resident_kib
 from benchmarks.runner import CandidateError, LocalRunner, describe
 
 if TYPE_CHECKING:
@@ -38,8 +38,20 @@ class Servant:
     def warm_up(self) -> Any:
         return self.runner.warm_up()
 
+    def answer(self) -> Any:
+        return self.runner.answer()
+
     def sample(self) -> Sample:
         return self.runner.sample()
+
+    def first_sample(self) -> tuple[Sample, Peak | None]:
+        """Time the first call there is, and see what it left resident."""
+        before = resident_kib()
+        found = self.runner.sample()
+        after = resident_kib()
+        if before is None or after is None:
+            return found, None
+        return found, Peak(mib=max(after - before, 0) / 1024, of="first call")
 
     def peak(self) -> Peak | None:
         return process_peak()

@@ -13,6 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks.case import Call, Candidate, EmbeddingJob, Settings
+from benchmarks.environments import environment
+from benchmarks.tokenizing import Form, Load, TokenizerJob, build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,15 +30,51 @@ class EmbeddingPeer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TokenizerPeer:
+    """How a library tokenizes; ``load`` takes a :class:`TokenizerJob` and knows these ``forms``.
+
+    ``by_pieces``: it reads the SentencePiece model instead of the tokenizer.json.
+    """
+
+    load: Load
+    forms: frozenset[Form]
+    by_pieces: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Peer:
-    """A library. ``modules`` maps each module it needs to the distribution that brings it."""
+    """A library. ``modules`` maps each module it needs to the distribution that brings it.
+
+    ``environment``: it runs in that one of ``benchmarks/environments``, where that is set up;
+    ``only_there``: and nowhere else, because here its name belongs to another version.
+    """
 
     name: str
     modules: Mapping[str, str]
     embedding: tuple[EmbeddingPeer, ...] = field(default=())
+    tokenizing: TokenizerPeer | None = None
+    environment: str | None = None
+    only_there: bool = False
+
+    def python(self) -> str | None:
+        """Return the interpreter of its environment, or None for the present one."""
+        if self.environment is None or environment(self.environment).unavailable() is not None:
+            return None
+        return str(environment(self.environment).python)
+
+    def versions(self) -> dict[str, str]:
+        """Name the versions that its own environment holds, the library's under its name here."""
+        if self.environment is None or self.python() is None:
+            return {}
+        found = environment(self.environment).found
+        return {self.name: ", ".join(found[name] for name in self.modules.values())}
 
     def available(self) -> str | None:
         """Return None, or the reason why it cannot take part."""
+        if self.python() is not None:
+            return None
+        if self.only_there and self.environment is not None:
+            return environment(self.environment).unavailable()
         missing = [
             distribution
             for module, distribution in self.modules.items()
@@ -44,6 +82,8 @@ class Peer:
         ]
         if not missing:
             return None
+        if self.environment is not None:
+            return environment(self.environment).unavailable()
         return f"{', '.join(missing)} not installed; pip install 'encoder-engine[bench]'"
 
 
@@ -67,3 +107,28 @@ def embedding_candidates(job: EmbeddingJob) -> list[Candidate]:
         for peer in find_peers()
         for way in peer.embedding
     ]
+
+
+def tokenizer_candidates(job: TokenizerJob) -> list[Candidate]:
+    """Return every peer's way to do the job; one that has no such form says so."""
+    return [
+        Candidate(
+            name=peer.name,
+            role="peer",
+            build=partial(build, peer.tokenizing.load, job, modules=tuple(peer.modules)),
+            unavailable=_lacks(peer.tokenizing, job) or peer.available(),
+            libraries=() if peer.python() else tuple(peer.modules.values()),
+            python=peer.python(),
+            versions=peer.versions(),
+        )
+        for peer in find_peers()
+        if peer.tokenizing is not None
+    ]
+
+
+def _lacks(way: TokenizerPeer, job: TokenizerJob) -> str | None:
+    if job.form not in way.forms:
+        return f"it gives no {job.form}"
+    if way.by_pieces and job.pieces is None:
+        return "it reads SentencePiece models only"
+    return None

@@ -69,3 +69,14 @@ def build_that_dies() -> Call:
 def build_large() -> Call:
     """Touch 64 MiB in every call."""
     return lambda: RIGHT if len(b"x" * (64 << 20)) else 0
+
+
+def build_first_call_only() -> Call:
+    """Fail in the second call."""
+    calls: list[int] = []
+
+    def call() -> int:
+        calls.append(RIGHT)
+        return RIGHT if len(calls) == 1 else 1 // 0
+
+    return call

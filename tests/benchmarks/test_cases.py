@@ -12,15 +12,18 @@ from benchmarks.__main__ import main
 from benchmarks.case import CaseSpec, Options
 from benchmarks.measure import measure
 from benchmarks.registry import all_cases, choose_cases
-from encoder_engine import ops
+from encoder_engine import _native, ops
 from tests.conftest import ROOT
 
 CASES = all_cases()
 # Starting a process per candidate takes long; one such case shows that it works.
 ISOLATED = "embedding/short"
+# Vocabularies of 250,000 pieces load slowly: of their cases those with a form of their own run.
+FORMS = ("english", "batch-lists", "sentence", "matrix", "offsets", "load")
 PARAMETERS = [
     pytest.param(spec, id=name, marks=pytest.mark.slow if name.startswith("embedding/") else ())
     for name, spec in CASES.items()
+    if not name.startswith("tokenizer/xlmr-") or name.endswith(FORMS)
 ]
 
 
@@ -29,6 +32,10 @@ def test_a_case_runs_and_its_gate_passes_all_that_are_installed(spec: CaseSpec) 
     reason = spec.unavailable()
     if reason is not None:
         pytest.skip(reason)
+    if spec.name.startswith(("tokenizer/xlmr", "tokenizer/xlnet")) and not hasattr(
+        _native.BatchEncoder, "unigram"
+    ):
+        pytest.skip("the engine has no Unigram")
     case = spec.make(Options(threads=1, smoke=True))
     assert case.name == spec.name
     if spec.name != ISOLATED:
@@ -37,7 +44,10 @@ def test_a_case_runs_and_its_gate_passes_all_that_are_installed(spec: CaseSpec) 
     measured = measure(case, threads=1, rounds=1, smoke=True)
     for found, candidate in zip(measured, case.candidates, strict=True):
         if candidate.unavailable is None:
-            assert found.status == "measured", f"{found.candidate}: {found.reason}"
+            expected = {"measured"}
+            if candidate.role == "peer" and spec.name.startswith("tokenizer/"):
+                expected.add("gate failed")  # not every peer is exact
+            assert found.status in expected, f"{found.candidate}: {found.reason}"
             assert found.verdict is not None
             assert found.verdict.figures
         else:

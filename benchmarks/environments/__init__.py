@@ -1,0 +1,90 @@
+"""Environments for peers that cannot live beside the engine: one requirements file here, one each.
+
+They lie in the folder that ENCODER_ENGINE_PEERS names, by default ``.peers`` of the checkout, and
+``python -m benchmarks peers --setup`` makes them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+
+REQUIREMENTS = Path(__file__).parent
+VARIABLE = "ENCODER_ENGINE_PEERS"
+SETUP = "python -m benchmarks peers --setup"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """An environment by the name of its requirements file, whether it was made or not."""
+
+    name: str
+    folder: Path
+
+    @property
+    def requirements(self) -> Path:
+        """The pinned versions."""
+        return REQUIREMENTS / f"{self.name}.txt"
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+
+    @property
+    def wanted(self) -> dict[str, str]:
+        """The pinned version of each distribution."""
+        lines = self.requirements.read_text(encoding="utf-8").splitlines()
+        pins = [line.partition("==") for line in lines if "==" in line and line[0] != "#"]
+        return {name.strip(): version.strip() for name, _, version in pins}
+
+    @property
+    def found(self) -> dict[str, str]:
+        """The versions that it holds of what is pinned."""
+        sites = [str(path) for path in self.folder.glob("lib/python*/site-packages")]
+        sites += [str(path) for path in self.folder.glob("Lib/site-packages")]
+        held = {d.name.lower(): d.version for d in distributions(path=sites)} if sites else {}
+        return {name: held[name.lower()] for name in self.wanted if name.lower() in held}
+
+    def unavailable(self) -> str | None:
+        """Return None, or the reason why it cannot be used."""
+        if not self.python.is_file():
+            return f"the peers' environment {self.name!r} is not set up; {SETUP}"
+        found = self.found
+        wrong = [name for name, version in self.wanted.items() if found.get(name) != version]
+        if wrong:
+            return f"the peers' environment {self.name!r} lacks {', '.join(wrong)}; {SETUP}"
+        return None
+
+    def set_up(self) -> None:
+        """Make it, or bring it to the pinned versions."""
+        if not self.python.is_file():
+            venv.create(self.folder, with_pip=True)
+        install = ["-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
+        # What PYTHONPATH names is not part of it.
+        variables = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        command = [str(self.python), *install, "-r", str(self.requirements)]
+        subprocess.run(command, check=True, env=variables)
+
+
+def peers_folder() -> Path:
+    """Say where the environments lie."""
+    named = os.environ.get(VARIABLE)
+    return Path(named) if named else REQUIREMENTS.parents[1] / ".peers"
+
+
+def environment(name: str, folder: Path | None = None) -> Environment:
+    """Name an environment; those of another version of Python do not mix."""
+    place = folder or peers_folder()
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return Environment(name=name, folder=place / f"{name}-py{version}")
+
+
+def environments(folder: Path | None = None) -> list[Environment]:
+    """Name every environment there is a requirements file for."""
+    return [environment(path.stem, folder) for path in sorted(REQUIREMENTS.glob("*.txt"))]
