@@ -24,6 +24,7 @@ public:
     explicit added_token_set(std::vector<added_token> tokens);
 
     bool empty() const { return tokens_.empty(); }
+    const std::vector<added_token>& tokens() const { return tokens_; }
     // Characters of the longest token.
     int64_t max_size() const { return max_size_; }
     // The distinct first characters.

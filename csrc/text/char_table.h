@@ -77,6 +77,10 @@ public:
     char_action operator[](uint32_t code) const {
         return actions_[static_cast<size_t>(stage_[code >> 8]) << 8 | (code & 0xFF)];
     }
+    // The actions of 256 characters; many blocks are the same one.
+    const char_action* block(uint32_t index) const {
+        return actions_.data() + (static_cast<size_t>(stage_[index]) << 8);
+    }
     // The characters of an expanded action.
     const normal_form& expansion(uint32_t payload) const { return expansions_[payload]; }
     const normalizer_options& options() const { return options_; }

@@ -1,89 +1,123 @@
-// A bounded memory of words and their pieces, one per thread.
+// Bounded memories of words and their pieces, one of each per thread.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <memory>
 
+#include "common/zeroed_memory.h"
+#include "text/word_key.h"
+
 namespace encoder_engine {
 
-// A word of up to 16 bytes, zero beyond its end.
-struct word_key {
-    uint64_t low = 0, high = 0;
-    uint32_t size = 0;
-
-    static constexpr uint32_t kMaxSize = 16;
-
-    // From `size` <= 16 bytes; 16 must be readable.
-    static word_key read(const uint8_t* bytes, uint32_t size) {
-        word_key key;
-        std::memcpy(&key.low, bytes, 8);
-        std::memcpy(&key.high, bytes + 8, 8);
-        key.low &= kMasks[size].low;
-        key.high &= kMasks[size].high;
-        key.size = size;
-        return key;
-    }
-
-private:
-    struct mask {
-        uint64_t low, high;
-    };
-    static const mask kMasks[kMaxSize + 1];
-};
-
-// Two ways in a cache line; a new word displaces the older of the two. 512 KiB: what the second
-// level of cache holds beside the trie's hot part.
+// Words of up to 16 bytes and 4 pieces: two ways in a cache line; a new word displaces the older
+// of the two. Words have no zero bytes at their end, so the key alone tells their size.
 class word_cache {
 public:
     static constexpr int kMaxPieces = 4;
 
-    word_cache() : lines_(new line[kLines]()) {}
+    word_cache() : lines_(static_cast<line*>(allocate_zeros(sizeof(line) << kLineBits))) {}
 
     // Writes four values to `out`, of which the first so many are the pieces; 0 if unknown.
     int find(const word_key& key, int32_t* out) const {
-        const line& l = lines_[place(key)];
-        for (const entry& e : l.ways) {
-            if (e.low != key.low || e.high != key.high || e.ids[1] >> kIdBits != key.size) continue;
-            for (int i = 0; i < kMaxPieces; ++i) out[i] = static_cast<int32_t>(e.ids[i] & kIdMask);
-            return static_cast<int>(e.ids[0] >> kIdBits);
-        }
-        return 0;
+        const entry* ways = line_of(key).ways;
+        // Reckoned, not tested: which of the two it is would often be mispredicted.
+        const uint64_t not_first = different(ways[0], key);
+        const uint64_t not_second = different(ways[1], key);
+        if ((not_first & not_second) != 0) return 0;
+        const entry& found = ways[not_first];
+        const uint64_t pieces[2] = {found.pieces[0] & kIdMasks, found.pieces[1] & kIdMasks};
+        std::memcpy(out, pieces, sizeof pieces);
+        return static_cast<int>(found.pieces[1] >> (32 + kIdBits));
     }
-
     // Remembers 1 to kMaxPieces pieces.
     void insert(const word_key& key, const int32_t* pieces, int count) {
-        line& l = lines_[place(key)];
-        l.ways[1] = l.ways[0];
-        entry& e = l.ways[0];
-        e = {key.low, key.high, {}};
-        for (int i = 0; i < count; ++i) e.ids[i] = static_cast<uint32_t>(pieces[i]);
-        e.ids[0] |= static_cast<uint32_t>(count) << kIdBits;
-        e.ids[1] |= key.size << kIdBits;
+        entry* ways = line_of(key).ways;
+        ways[1] = ways[0];
+        ways[0] = {{key.parts[0], key.parts[1]}, {}};
+        int32_t ids[kMaxPieces] = {};
+        std::memcpy(ids, pieces, static_cast<size_t>(count) * sizeof *ids);
+        std::memcpy(ways[0].pieces, ids, sizeof ids);
+        ways[0].pieces[1] |= static_cast<uint64_t>(count) << (32 + kIdBits);
     }
+    // Where the line of a key is, for the processor to fetch ahead.
+    const void* place(const word_key& key) const { return &line_of(key); }
 
 private:
-    static constexpr int kLineBits = 13;
-    static constexpr size_t kLines = size_t{1} << kLineBits;
-    // Ids take 27 bits (see char_action); the rest of two of them hold the count and the size.
+    static constexpr int kLineBits = 14;
+    // Ids take 27 bits (see char_action); the rest of the last one holds the count.
     static constexpr int kIdBits = 27;
-    static constexpr uint32_t kIdMask = (1u << kIdBits) - 1;
+    static constexpr uint64_t kIdMasks = ((1ull << kIdBits) - 1) * 0x100000001ull;
 
     struct entry {
-        uint64_t low, high;
-        uint32_t ids[kMaxPieces];
+        uint64_t parts[word_key::kNumParts];
+        uint64_t pieces[kMaxPieces / 2];  // ids in pairs, the count in the top bits
     };
-    struct alignas(64) line {
+    struct line {
         entry ways[2];
     };
-
-    static size_t place(const word_key& key) {
-        // Multiplicative hashing: the top bits of a product depend on all bits below.
-        const uint64_t mixed = (key.low * 0x9E3779B97F4A7C15ull) ^ (key.high * 0xC2B2AE3D27D4EB4Full);
-        return (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9ull >> (64 - kLineBits);
+    static uint64_t different(const entry& e, const word_key& key) {
+        const uint64_t bits = (e.parts[0] ^ key.parts[0]) | (e.parts[1] ^ key.parts[1]);
+        return (bits | (0 - bits)) >> 63;
     }
+    line& line_of(const word_key& key) const { return lines_[key.hash >> (64 - kLineBits)]; }
 
-    std::unique_ptr<line[]> lines_;
+    std::unique_ptr<line[], free_memory> lines_;
+};
+
+// Words of longer keys or more pieces, one to a line.
+template <typename Key, int kPieces, int kLineBits>
+class direct_word_cache {
+public:
+    static constexpr int kMaxPieces = kPieces;
+
+    direct_word_cache()
+        : lines_(static_cast<line*>(allocate_zeros(sizeof(line) << kLineBits))) {}
+
+    // Writes kMaxPieces values to `out`, of which the first so many are the pieces; 0 if unknown.
+    int find(const Key& key, int32_t* out) const {
+        const line& l = line_of(key);
+        uint64_t different = 0;
+        for (int i = 0; i < Key::kNumParts; ++i) different |= l.parts[i] ^ key.parts[i];
+        if (different != 0) return 0;
+        std::memcpy(out, l.ids, sizeof l.ids);
+        return l.count;
+    }
+    // Remembers 1 to kMaxPieces pieces.
+    void insert(const Key& key, const int32_t* pieces, int count) {
+        line& l = line_of(key);
+        std::memcpy(l.parts, key.parts, sizeof l.parts);
+        std::memcpy(l.ids, pieces, static_cast<size_t>(count) * sizeof *pieces);
+        l.count = count;
+    }
+    // Where the line of a key is, for the processor to fetch ahead.
+    const void* place(const Key& key) const { return &line_of(key); }
+
+private:
+    struct line {
+        uint64_t parts[Key::kNumParts];
+        int32_t ids[kMaxPieces];
+        int32_t count;
+    };
+    static_assert(sizeof(line) % 64 == 0, "whole cache lines");
+    line& line_of(const Key& key) const { return lines_[key.hash >> (64 - kLineBits)]; }
+
+    std::unique_ptr<line[], free_memory> lines_;
+};
+
+// The caches of words whose units are of one size. Outside ASCII a vocabulary often has little more
+// than characters: there a word may have as many pieces as units.
+template <typename Unit>
+struct word_caches;
+template <>
+struct word_caches<uint8_t> {
+    word_cache short_words;
+    direct_word_cache<long_word_key, 7, 12> long_words;
+};
+template <>
+struct word_caches<uint16_t> {
+    direct_word_cache<word_key, 11, 15> short_words;
+    direct_word_cache<long_word_key, 23, 13> long_words;
 };
 
 }  // namespace encoder_engine

@@ -4,17 +4,21 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 
 #include "text/added_tokens.h"
 #include "text/char_table.h"
 #include "text/sequence_encoder.h"
 #include "text/word_cache.h"
+#include "text/word_chunk.h"
 #include "text/wordpiece.h"
 
 namespace encoder_engine {
 
 struct wordpiece_scratch : encoder_scratch {
-    word_cache cache;
+    word_chunk chunk;
+    word_caches<uint8_t> caches;
+    std::unique_ptr<word_caches<uint16_t>> wide_caches;  // from the first text that is not ASCII
     pod_vector<uint8_t> word;     // the current word, normalized, in UTF-8
     pod_vector<int32_t> sources;  // with spans: per byte of it, the character it came from
     pod_vector<uint32_t> codes;   // normalized text of one segment ...
@@ -36,8 +40,6 @@ public:
         : model_(model), scratch_(scratch), out_(out), limit_(limit),
           max_characters_(model.max_word_characters()) {
         clear_word();
-        // A key is read as 16 bytes.
-        scratch_.word.reserve_more(word_key::kMaxSize);
     }
 
     bool full() const { return out_.size() >= limit_; }
@@ -51,7 +53,7 @@ public:
         }
         // Of a word that is too long, only the fact matters.
         if (++num_characters_ > max_characters_) return;
-        scratch_.word.reserve_more(word_key::kMaxSize);
+        scratch_.word.reserve_more(4);
         const int size = write_utf8(code, scratch_.word.end());
         scratch_.word.extend(size);
         if (with_spans) {
@@ -91,12 +93,14 @@ public:
         } else {
             const int64_t size = scratch_.word.size();
             const int64_t first = out_.size();
-            out_.ids.reserve_more(word_cache::kMaxPieces);
-            pieces(scratch_.word.data(), size);
+            model_.match(scratch_.word.data(), size, out_.ids);
             if (with_spans) {
                 const int32_t* sources = scratch_.sources.data();
-                spans(first, size, [sources](int64_t from, int64_t to) {
+                const auto span_of = [sources](int64_t from, int64_t to) {
                     return token_span{sources[from], sources[to - 1] + 1};
+                };
+                spans(first, size, span_of, [this](int32_t id, bool is_first) {
+                    return model_.piece_size(id, is_first);
                 });
             }
             ++num_words_;
@@ -116,21 +120,22 @@ public:
         ++num_words_;
     }
 
-    // A block of 64 characters makes at most 64 tokens; a lookup writes up to four at once.
-    void begin_block() { out_.ids.reserve_more(64 + word_cache::kMaxPieces); }
-    // A whole word of ASCII letters, or a punctuation mark, of at most 64 bytes of which 16 can
-    // be read. Only after begin_block(), and within its 64 characters.
-    void ascii_word(const uint8_t* bytes, int size, int64_t source) {
-        const int64_t first = out_.size();
-        pieces(bytes, size);
-        if (with_spans) {
-            const int32_t base = static_cast<int32_t>(source);
-            spans(first, size, [base](int64_t from, int64_t to) {
-                return token_span{base + static_cast<int32_t>(from),
-                                  base + static_cast<int32_t>(to)};
-            });
+    // Takes the words of a chunk that begins at character `base` of the text.
+    template <typename Unit>
+    void emit(const word_chunk& chunk, int64_t base) {
+        const int64_t room = limit_ - out_.size();
+        const int num_words = static_cast<int>(std::min<int64_t>(chunk.num_words, room));
+        const auto& cache = caches_of(Unit{}).short_words;
+        for (int i = 0; i < num_words; ++i) __builtin_prefetch(cache.place(chunk.keys[i]));
+        for (int i = 0; i < num_words;) {
+            i = emit_known<Unit>(chunk, i, num_words, base);
+            if (i == num_words) break;
+            const int64_t first = out_.size();
+            look_up<Unit>(chunk, i);
+            if (with_spans) chunk_spans<Unit>(chunk, i, first, static_cast<int32_t>(base));
+            ++num_words_;
+            ++i;
         }
-        ++num_words_;
     }
 
 private:
@@ -138,37 +143,133 @@ private:
         int32_t start, stop;
     };
 
-    // Appends the pieces of a word; room for kMaxPieces must have been reserved.
-    void pieces(const uint8_t* bytes, int64_t size) {
-        if (size > static_cast<int64_t>(word_key::kMaxSize)) {
-            model_.match(bytes, size, out_.ids);
-            return;
-        }
-        const word_key key = word_key::read(bytes, static_cast<uint32_t>(size));
-        const int known = scratch_.cache.find(key, out_.ids.end());
-        out_.ids.extend(known);
-        if (known == 0) {
-            const int64_t first = out_.size();
-            model_.match(bytes, size, out_.ids);
-            const int64_t count = out_.size() - first;
-            if (count <= word_cache::kMaxPieces) {
-                scratch_.cache.insert(key, out_.ids.data() + first, static_cast<int>(count));
+    // Takes words from `index` on as long as the cache of short words has them; returns the first
+    // that it does not have.
+    template <typename Unit>
+    int emit_known(const word_chunk& chunk, int index, int num_words, int64_t base) {
+        const auto& cache = caches_of(Unit{}).short_words;
+        // A lookup writes all values that a line has.
+        out_.ids.reserve_more(int64_t{cache.kMaxPieces} * (num_words - index));
+        int32_t* const begin = out_.ids.end();
+        int32_t* to = begin;
+        int i = index;
+        for (; i < num_words; ++i) {
+            if (chunk.sizes[i] * sizeof(Unit) > word_key::kMaxSize) break;
+            const int count = cache.find(chunk.keys[i], to);
+            if (count == 0) break;
+            to += count;
+            if (with_spans) {
+                out_.ids.extend(count);
+                chunk_spans<Unit>(chunk, i, out_.size() - count, static_cast<int32_t>(base));
+                ++num_words_;
             }
-            // match() filled the room it reserved itself.
-            out_.ids.reserve_more(64 + word_cache::kMaxPieces);
+        }
+        if (!with_spans) {
+            out_.ids.extend(to - begin);
+            num_words_ += i - index;
+        }
+        return i;
+    }
+
+    // Appends the pieces of a word that the cache of short words does not have.
+    template <typename Unit>
+    void look_up(const word_chunk& chunk, int index) {
+        auto& caches = caches_of(Unit{});
+        const int size = chunk.sizes[index];
+        const int64_t num_bytes = size * static_cast<int64_t>(sizeof(Unit));
+        const Unit* word = units_of(chunk, Unit{}) + chunk.starts[index];
+        if (num_bytes <= word_key::kMaxSize) {
+            match_new(caches.short_words, chunk.keys[index], word, size);
+        } else if (num_bytes <= long_word_key::kMaxSize) {
+            const auto key =
+                long_word_key::read(reinterpret_cast<const uint8_t*>(word), num_bytes);
+            out_.ids.reserve_more(caches.long_words.kMaxPieces);
+            const int known = caches.long_words.find(key, out_.ids.end());
+            out_.ids.extend(known);
+            if (known == 0) match_new(caches.long_words, key, word, size);
+        } else {
+            match(word, size);
+        }
+    }
+    template <typename Cache, typename Key, typename Unit>
+    void match_new(Cache& cache, const Key& key, const Unit* word, int64_t size) {
+        const int64_t first = out_.size();
+        match(word, size);
+        const int64_t count = out_.size() - first;
+        if (count > Cache::kMaxPieces) return;
+        cache.insert(key, out_.ids.data() + first, static_cast<int>(count));
+    }
+
+    word_caches<uint8_t>& caches_of(uint8_t) { return scratch_.caches; }
+    word_caches<uint16_t>& caches_of(uint16_t) {
+        if (scratch_.wide_caches == nullptr) {
+            scratch_.wide_caches = std::make_unique<word_caches<uint16_t>>();
+        }
+        return *scratch_.wide_caches;
+    }
+    static const uint8_t* units_of(const word_chunk& chunk, uint8_t) { return chunk.bytes; }
+    static const uint16_t* units_of(const word_chunk& chunk, uint16_t) { return chunk.units; }
+
+    void match(const uint8_t* word, int64_t size) {
+        if (size > max_characters_) {
+            out_.ids.append(model_.unknown_id());
+        } else {
+            model_.match(word, size, out_.ids);
+        }
+    }
+    void match(const uint16_t* word, int64_t size) {
+        pod_vector<uint8_t>& bytes = scratch_.word;
+        bytes.clear();
+        bytes.reserve_more(3 * size);
+        int64_t num_characters = 0;
+        for (int64_t i = 0; i < size; ++i, ++num_characters) {
+            uint32_t code = word[i];
+            if (code >= 0xD800 && code < 0xDC00) {
+                code = 0x10000 + ((code & 0x3FF) << 10 | (word[++i] & 0x3FF));
+            }
+            bytes.extend(write_utf8(code, bytes.end()));
+        }
+        if (num_characters > max_characters_) {
+            out_.ids.append(model_.unknown_id());
+        } else {
+            model_.match(bytes.data(), bytes.size(), out_.ids);
+        }
+        bytes.clear();
+    }
+
+    template <typename Unit>
+    void chunk_spans(const word_chunk& chunk, int index, int64_t first, int32_t base) {
+        const int64_t size = chunk.sizes[index];
+        if (sizeof(Unit) == 1) {
+            const int32_t start = base + chunk.starts[index];
+            const auto span_of = [start](int64_t from, int64_t to) {
+                return token_span{start + static_cast<int32_t>(from),
+                                  start + static_cast<int32_t>(to)};
+            };
+            spans(first, size, span_of, [this](int32_t id, bool is_first) {
+                return model_.piece_size(id, is_first);
+            });
+        } else {
+            const uint16_t* sources = chunk.sources + chunk.starts[index];
+            const auto span_of = [sources, base](int64_t from, int64_t to) {
+                return token_span{base + sources[from], base + sources[to - 1] + 1};
+            };
+            spans(first, size, span_of, [this](int32_t id, bool is_first) {
+                return model_.piece_units(id, is_first);
+            });
         }
     }
 
     // Appends the spans of the word's pieces from `first` on. Their sizes tell where they lie; the
     // last, which may be the unknown token, reaches to the end.
-    template <typename Span>
-    void spans(int64_t first, int64_t size, const Span& span_of) {
+    template <typename Span, typename Size>
+    void spans(int64_t first, int64_t size, const Span& span_of, const Size& size_of) {
         out_.spans.reserve_more(2 * (out_.size() - first));
         out_.words.reserve_more(out_.size() - first);
         int64_t from = 0;
         for (int64_t i = first; i < out_.size(); ++i) {
             const bool last = i + 1 == out_.size();
-            const int64_t to = last ? size : from + model_.piece_size(out_.ids[i], i == first);
+            const int64_t to = last ? size : from + size_of(out_.ids[i], i == first);
             const token_span span = span_of(from, to);
             out_.spans.push(span.start);
             out_.spans.push(span.stop);

@@ -2,13 +2,34 @@
 #include "text/wordpiece.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "text/text_view.h"
 
 namespace encoder_engine {
+namespace {
+
+// 16-bit units of UTF-8 text: one for each character, two from four bytes on.
+int32_t count_units(const std::string& text) {
+    int32_t count = 0;
+    for (const char c : text) {
+        const auto byte = static_cast<uint8_t>(c);
+        count += ((byte & 0xC0) != 0x80) + (byte >= 0xF0);
+    }
+    return count;
+}
+
+word_key padded_key(const uint8_t* word, int64_t size) {
+    uint8_t bytes[word_key::kMaxSize] = {};
+    std::memcpy(bytes, word, static_cast<size_t>(size));
+    return word_key::read(bytes, size);
+}
+
+}  // namespace
 
 wordpiece_model::wordpiece_model(wordpiece_vocabulary vocabulary)
     : prefix_size_(static_cast<int32_t>(vocabulary.continuation_prefix.size())),
+      prefix_units_(count_units(vocabulary.continuation_prefix)),
       unknown_id_(vocabulary.unknown_id), max_word_characters_(vocabulary.max_word_characters) {
     auto& tokens = vocabulary.tokens;
     // An empty token can match nothing.
@@ -17,8 +38,19 @@ wordpiece_model::wordpiece_model(wordpiece_vocabulary vocabulary)
                  tokens.end());
     for (const auto& [token, id] : tokens) {
         const size_t place = static_cast<size_t>(id);
-        if (place >= piece_sizes_.size()) piece_sizes_.resize(place + 1);
+        if (place >= piece_sizes_.size()) {
+            piece_sizes_.resize(place + 1);
+            piece_units_.resize(place + 1);
+        }
         piece_sizes_[place] = static_cast<int32_t>(token.size());
+        piece_units_[place] = count_units(token);
+    }
+    // Of three that meet in a line the lower ids, as a rule the more frequent, stay.
+    for (auto token = tokens.rbegin(); token != tokens.rend(); ++token) {
+        const auto size = static_cast<int64_t>(token->first.size());
+        if (size > word_key::kMaxSize || token->first.find('\0') != std::string::npos) continue;
+        words_.insert(padded_key(reinterpret_cast<const uint8_t*>(token->first.data()), size),
+                      &token->second, 1);
     }
     std::sort(tokens.begin(), tokens.end());
     trie_.build(tokens);
@@ -26,6 +58,15 @@ wordpiece_model::wordpiece_model(wordpiece_vocabulary vocabulary)
 }
 
 void wordpiece_model::match(const uint8_t* word, int64_t size, pod_vector<int32_t>& ids) const {
+    if (size <= word_key::kMaxSize) {
+        ids.reserve_more(word_cache::kMaxPieces);
+        if (words_.find(padded_key(word, size), ids.end()) > 0) return ids.extend(1);
+    }
+    match_pieces(word, size, ids);
+}
+
+void wordpiece_model::match_pieces(const uint8_t* word, int64_t size,
+                                   pod_vector<int32_t>& ids) const {
     const int64_t first = ids.size();
     // Every piece takes at least one byte.
     ids.reserve_more(size + 1);

@@ -8,6 +8,7 @@
 
 #include "common/pod_vector.h"
 #include "text/trie.h"
+#include "text/word_cache.h"
 
 namespace encoder_engine {
 
@@ -31,6 +32,11 @@ public:
         return piece_sizes_[static_cast<size_t>(id)] - (first ? 0 : prefix_size_);
     }
 
+    // The same in 16-bit units.
+    int64_t piece_units(int32_t id, bool first) const {
+        return piece_units_[static_cast<size_t>(id)] - (first ? 0 : prefix_units_);
+    }
+
     // The id of a word of one character.
     int32_t match_character(uint32_t code) const;
 
@@ -39,9 +45,13 @@ public:
     int64_t num_bytes() const { return trie_.num_bytes(); }
 
 private:
+    void match_pieces(const uint8_t* word, int64_t size, pod_vector<int32_t>& ids) const;
+
     double_array_trie trie_;
+    word_cache words_;  // of the vocabulary: most words are among them
     std::vector<int32_t> piece_sizes_;  // by id, the prefix included
-    int32_t prefix_size_;
+    std::vector<int32_t> piece_units_;
+    int32_t prefix_size_, prefix_units_;
     int32_t continuation_;  // the node behind the prefix, or kNone
     int32_t unknown_id_;
     int64_t max_word_characters_;

@@ -1,10 +1,10 @@
 // Puts the tables together and runs the scanner for each character width.
 #include "text/wordpiece_encoder.h"
 
-#include "text/block_scanner.h"
 #include "text/normalize_text.h"
 #include "text/scanner.h"
 #include "text/unicode_tables.h"
+#include "text/word_lane.h"
 #include "text/word_sinks.h"
 
 namespace encoder_engine {
@@ -38,9 +38,13 @@ status encode_chars(const wordpiece_encoder& encoder, const text_view& text, int
     const Char* chars = static_cast<const Char*>(text.data);
     word_sink<with_spans> words(encoder.model(), scratch, out, limit);
     if (encoder.text_table() == nullptr) {
-        // A word of a block may have 64 characters.
-        if (encoder.model().max_word_characters() >= 64) {
-            return block_scanner<Char, with_spans>(encoder, chars, text.length, words).run();
+        // A word of the short cache may have 16 characters.
+        if (encoder.model().max_word_characters() >= word_key::kMaxSize) {
+            return word_lane<Char, word_sink<with_spans>>(
+                       encoder.table(), encoder.classes(), encoder.classify(),
+                       encoder.raw_added(), chars, text.length, text.width == char_width::ascii,
+                       scratch.chunk, words)
+                .run();
         }
         return scanner<Char, word_sink<with_spans>>(encoder.table(), encoder.raw_added(), chars,
                                                     text.length, words)
@@ -74,7 +78,7 @@ wordpiece_encoder::wordpiece_encoder(wordpiece_vocabulary vocabulary,
           },
           known_cjk(vocabulary.tokens)),
       text_table_(normalized_added_.empty() ? nullptr : make_text_table(options)),
-      classes_((mark_added_starts(), table_)), classify_(choose_classify()) {}
+      classes_((mark_added_starts(), table_), raw_added_), classify_(choose_classify()) {}
 
 void wordpiece_encoder::mark_added_starts() {
     table_.mark_added_starts(raw_added_.first_codes());

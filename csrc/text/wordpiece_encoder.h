@@ -27,7 +27,7 @@ public:
     const char_table* text_table() const { return text_table_.get(); }
     const added_token_set& raw_added() const { return raw_added_; }
     const added_token_set& normalized_added() const { return normalized_added_; }
-    const ascii_classes& classes() const { return classes_; }
+    const char_classes& classes() const { return classes_; }
     classify_function classify() const { return classify_; }
 
 private:
@@ -38,7 +38,7 @@ private:
     added_token_set normalized_added_;
     char_table table_;
     std::unique_ptr<char_table> text_table_;
-    ascii_classes classes_;
+    char_classes classes_;
     classify_function classify_;
 };
 

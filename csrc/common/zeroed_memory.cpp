@@ -1,0 +1,26 @@
+// A table read at random has a page fault and an address translation for each small page.
+#include "common/zeroed_memory.h"
+
+#include <cstring>
+#include <new>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace encoder_engine {
+
+void* allocate_zeros(size_t num_bytes) {
+    constexpr size_t kHugePage = size_t{2} << 20;
+    const size_t alignment = num_bytes >= kHugePage ? kHugePage : 64;
+    const size_t rounded = (num_bytes + alignment - 1) / alignment * alignment;
+    void* memory = std::aligned_alloc(alignment, rounded);
+    if (memory == nullptr) throw std::bad_alloc();
+#if defined(__linux__)
+    if (alignment == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);
+#endif
+    std::memset(memory, 0, num_bytes);
+    return memory;
+}
+
+}  // namespace encoder_engine

@@ -1,0 +1,118 @@
+// Derives the word scanner's tables from the character table.
+#include "text/char_classes.h"
+
+#include "text/unicode_tables.h"
+
+namespace encoder_engine {
+namespace {
+
+uint32_t one_unit(uint32_t unit, uint8_t flags) {
+    return unit | static_cast<uint32_t>(flags) << char_classes::kFlagsShift |
+           1u << char_classes::kCountShift;
+}
+
+// Compatibility ideographs, the only ones that decompose.
+bool may_decompose(uint32_t code) { return code >= 0xF900 && code < 0xFB00; }
+
+}  // namespace
+
+char_classes::char_classes(const char_table& table, const added_token_set& added)
+    : wide(0x10000), astral_blocks(0x1000) {
+    for (uint32_t code = 0; code < 0x10000; ++code) set_wide(code, table);
+    set_astral(table);
+    for (const added_token& token : added.tokens()) {
+        if (token.content.size() < 2) {
+            any_second = true;
+        } else {
+            seconds[token.content[1] & 0xFF] = true;
+        }
+    }
+    set_ascii();
+}
+
+void char_classes::set_wide(uint32_t code, const char_table& table) {
+    const char_action action = table[code];
+    uint32_t& entry = wide[code];
+    switch (action.kind()) {
+        // A zero at the end of a key stands for no character.
+        case char_kind::identity: entry = code == 0 ? kBlocked : one_unit(code, kLetter); break;
+        case char_kind::space: entry = one_unit(' ', kSpace); break;
+        case char_kind::dropped: entry = 0; break;
+        case char_kind::hangul: entry = kHangul; break;
+        case char_kind::mapped:
+            entry = action.payload() < 0x10000 ? one_unit(action.payload(), kLetter) : kBlocked;
+            break;
+        case char_kind::cjk:
+            if (!may_decompose(code)) {
+                entry = one_unit(code, kSingle);
+                break;
+            }
+            [[fallthrough]];
+        case char_kind::isolated: {
+            // The table knows the token only.
+            const normal_form form = normalize_code_point(code, table.options());
+            entry = form.chars[0].code < 0x10000 ? one_unit(form.chars[0].code, kSingle) : kBlocked;
+            break;
+        }
+        case char_kind::expanded: {
+            const normal_form& form = table.expansion(action.payload());
+            expansion units;
+            bool fits = !form.cjk;
+            for (int i = 0; i < form.count; ++i) {
+                const normal_char& c = form.chars[i];
+                fits = fits && c.code < 0x10000 && c.kind == char_kind::identity;
+                units.units[i] = static_cast<uint16_t>(c.code);
+            }
+            units.count = static_cast<uint8_t>(form.count);
+            entry = fits ? kSpecial | static_cast<uint32_t>(expansions.size()) : kBlocked;
+            if (fits) expansions.push_back(units);
+            break;
+        }
+        case char_kind::nonstarter:
+        case char_kind::surrogate: entry = kBlocked; break;
+    }
+    if (!action.starts_added()) return;
+    // Of what may start an added token, only plain characters are looked at here.
+    entry = (entry & kSpecial) == 0 ? entry | static_cast<uint32_t>(kStart) << kFlagsShift : kBlocked;
+}
+
+void char_classes::set_astral(const char_table& table) {
+    astral_bits.resize(8);
+    for (uint32_t block = 0; block < 0x1000; ++block) {
+        const char_action* actions = table.block(0x100 + block);
+        if (block > 0 && actions == table.block(0xFF + block)) {
+            astral_blocks[block] = astral_blocks[block - 1];
+            continue;
+        }
+        uint64_t bits[4] = {};
+        for (int i = 0; i < 256; ++i) {
+            const bool plain = actions[i].kind() == char_kind::identity && !actions[i].starts_added();
+            bits[i >> 6] |= static_cast<uint64_t>(plain) << (i & 63);
+        }
+        const uint64_t all = bits[0] & bits[1] & bits[2] & bits[3];
+        const uint64_t any = bits[0] | bits[1] | bits[2] | bits[3];
+        const size_t place = all == ~0ull ? 1 : any == 0 ? 0 : astral_bits.size() / 4;
+        astral_blocks[block] = static_cast<uint16_t>(place);
+        if (place > 1) astral_bits.insert(astral_bits.end(), bits, bits + 4);
+    }
+}
+
+void char_classes::set_ascii() {
+    for (uint32_t code = 0; code < 256; ++code) lowered[code] = static_cast<uint8_t>(code);
+    for (uint32_t code = 0; code < 128; ++code) {
+        const uint32_t entry = wide[code];
+        const uint32_t unit = entry & 0xFFFF;
+        if ((entry & kSpecial) != 0 || (entry >> kCountShift) != 1) continue;
+        const bool upper = unit == code + 0x20;
+        if (!upper && unit != code && (entry >> kFlagsShift & kSpace) == 0) continue;
+        flags[code] = static_cast<uint8_t>(entry >> kFlagsShift | (upper ? kUpper : 0));
+        if (upper) lowered[code] = static_cast<uint8_t>(unit);
+        for (int bit = 0; bit < 5; ++bit) {
+            if (flags[code] >> bit & 1) {
+                nibbles[bit][code & 15] |= static_cast<uint8_t>(1 << (code >> 4));
+            }
+        }
+    }
+}
+
+}  // namespace encoder_engine

@@ -1,0 +1,234 @@
+// Bit masks of letters and single characters, then words, then their keys.
+#include "text/word_chunk.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/cpu_features.h"
+#include "text/unicode_tables.h"
+
+namespace encoder_engine {
+namespace {
+
+// Inlined into functions for several instruction sets.
+#define EE_INLINE inline __attribute__((always_inline))
+
+constexpr int kWords = word_chunk::kUnits / 64;
+
+// Per unit of a chunk, whether it is a letter, or a word of its own; a spare word of zeros behind.
+struct unit_masks {
+    uint64_t letters[kWords + 1];
+    uint64_t singles[kWords + 1];
+};
+
+uint64_t first_bits(int count) { return count >= 64 ? ~0ull : (1ull << count) - 1; }
+
+// Where the word that ends at `count` begins; `count` itself if no word does.
+int last_gap(const unit_masks& masks, int count) {
+    for (int word = (count - 1) >> 6; word >= 0; --word) {
+        const uint64_t gaps = ~masks.letters[word] & first_bits(count - 64 * word);
+        if (gaps != 0) return 64 * word + 64 - __builtin_clzll(gaps);
+    }
+    return 0;
+}
+
+// Writes base + i for each bit i. Sixteen at a time whether there are as many or not: a loop of as
+// many rounds as there are bits would be mispredicted at its end (Langdale and Lemire, "Parsing
+// Gigabytes of JSON per Second", 2019). Up to 15 more than the bits are written.
+EE_INLINE uint16_t* write_places(uint64_t bits, int base, uint16_t* out) {
+    const int count = __builtin_popcountll(bits);
+    for (int done = 0; done < count; done += 16) {
+        for (int i = 0; i < 16; ++i) {
+            out[done + i] = static_cast<uint16_t>(base + __builtin_ctzll(bits | 1ull << 63));
+            bits &= bits - 1;
+        }
+    }
+    return out + count;
+}
+
+// Writes down first and last units of the words among the first `count` units.
+EE_INLINE int find_words(unit_masks& masks, int count, word_chunk& chunk) {
+    const int num_masks = (count + 63) >> 6;
+    masks.letters[num_masks] = 0;
+    if ((count & 63) != 0) {
+        masks.letters[num_masks - 1] &= first_bits(count & 63);
+        masks.singles[num_masks - 1] &= first_bits(count & 63);
+    }
+    uint16_t* start = chunk.starts;
+    uint16_t* end = chunk.sizes;
+    uint64_t before = 0;
+    for (int i = 0; i < num_masks; ++i) {
+        const uint64_t letters = masks.letters[i], singles = masks.singles[i];
+        uint64_t starts = (letters & ~(letters << 1 | before)) | singles;
+        uint64_t ends = (letters & ~(letters >> 1 | masks.letters[i + 1] << 63)) | singles;
+        before = letters >> 63;
+        const int base = 64 * i;
+        start = write_places(starts, base, start);
+        end = write_places(ends, base, end);
+    }
+    return static_cast<int>(start - chunk.starts);
+}
+
+// Makes the words of the first `count` units, and their keys.
+template <typename Unit>
+EE_INLINE void make_words(unit_masks& masks, int count, const Unit* units, word_chunk& chunk) {
+    const int num_words = chunk.num_words = find_words(masks, count, chunk);
+    for (int i = 0; i < num_words; ++i) {
+        const int start = chunk.starts[i];
+        const int size = chunk.sizes[i] + 1 - start;
+        chunk.sizes[i] = static_cast<uint16_t>(size);
+        const int bytes = size * static_cast<int>(sizeof(Unit));
+        chunk.keys[i] = word_key::read(reinterpret_cast<const uint8_t*>(units + start),
+                                       std::min(bytes, word_key::kMaxSize));
+    }
+}
+
+#if defined(__x86_64__)
+// The same source, with instructions that count bits.
+template <typename Unit>
+__attribute__((target("bmi,bmi2,lzcnt,popcnt"))) void make_words_bmi(unit_masks& masks, int count,
+                                                                     const Unit* units,
+                                                                     word_chunk& chunk) {
+    make_words(masks, count, units, chunk);
+}
+#endif
+
+// Cuts the units into words; returns how many units are done. `open` says that the last word may
+// go on.
+template <typename Unit>
+int cut_words(unit_masks& masks, int count, bool open, const Unit* units, word_chunk& chunk) {
+    if (open && count > 0) count = last_gap(masks, count);
+#if defined(__x86_64__)
+    if (chosen_instruction_set() != instruction_set::portable) {
+        make_words_bmi(masks, count, units, chunk);
+        return count;
+    }
+#endif
+    make_words(masks, count, units, chunk);
+    return count;
+}
+
+template <typename Char>
+const uint8_t* narrow(const Char* text, int count, uint8_t* buffer) {
+    for (int i = 0; i < count; ++i) buffer[i] = static_cast<uint8_t>(text[i]);
+    return buffer;
+}
+const uint8_t* narrow(const uint8_t* text, int count, uint8_t* buffer) {
+    if (count == 64) return text;
+    std::memcpy(buffer, text, static_cast<size_t>(count));
+    return buffer;
+}
+
+// Gathers the flags of units, 8 at a time by a multiplication; 8 more than `count` can be written.
+void gather_masks(uint8_t* flags, int count, unit_masks& masks) {
+    constexpr uint64_t kOnes = 0x0101010101010101ull, kGather = 0x0102040810204080ull;
+    std::memset(flags + count, 0, 8);
+    for (int i = 0; i < (count + 63) >> 6; ++i) masks.letters[i] = masks.singles[i] = 0;
+    for (int i = 0; i < count; i += 8) {
+        uint64_t eight;
+        std::memcpy(&eight, flags + i, 8);
+        masks.letters[i >> 6] |= ((eight & kOnes) * kGather >> 56) << (i & 63);
+        masks.singles[i >> 6] |= ((eight >> 1 & kOnes) * kGather >> 56) << (i & 63);
+    }
+}
+
+// The units, all of them letters, of a character that does not become one or none by the table;
+// returns how many, or -1 if it blocks.
+int expand(uint32_t code, uint32_t entry, const char_classes& classes, uint16_t* units) {
+    if (code >= 0x10000) {
+        if (!classes.is_astral_letter(code)) return -1;
+        units[0] = static_cast<uint16_t>(0xD800 | (code - 0x10000) >> 10);
+        units[1] = static_cast<uint16_t>(0xDC00 | (code & 0x3FF));
+        return 2;
+    }
+    if (entry == char_classes::kBlocked) return -1;
+    if (entry == char_classes::kHangul) {
+        uint32_t parts[kMaxDecomposition];
+        const int count = unicode_decompose(code, parts);
+        for (int i = 0; i < count; ++i) units[i] = static_cast<uint16_t>(parts[i]);
+        return count;
+    }
+    const char_classes::expansion& form = classes.expansions[entry & ~char_classes::kSpecial];
+    std::copy_n(form.units, form.count, units);
+    return form.count;
+}
+
+}  // namespace
+
+template <typename Char>
+void scan_ascii(const text_rest<Char>& rest, int count, const char_classes& classes,
+                classify_function classify, word_chunk& chunk) {
+    unit_masks masks;
+    int done = 0;
+    chunk.blocked = false;
+    for (int at = 0; at < count && !chunk.blocked; at += 64) {
+        const int taken = std::min(64, count - at);
+        alignas(64) uint8_t buffer[64];
+        ascii_masks found;
+        classify(narrow(rest.text + at, taken, buffer), classes, chunk.bytes + at, found);
+        uint64_t strange = ~(found.letters | found.singles | found.spaces) & first_bits(taken);
+        for (uint64_t starts = found.starts & first_bits(taken); starts != 0; starts &= starts - 1) {
+            const int place = __builtin_ctzll(starts);
+            if (classes.may_be_added(rest.text, at + place, rest.length)) strange |= 1ull << place;
+        }
+        masks.letters[at >> 6] = found.letters;
+        masks.singles[at >> 6] = found.singles;
+        chunk.blocked = strange != 0;
+        done = at + (chunk.blocked ? __builtin_ctzll(strange) : taken);
+    }
+    const bool open = chunk.blocked || done < rest.length;
+    chunk.consumed = cut_words(masks, done, open, chunk.bytes, chunk);
+    if (chunk.consumed == 0 && done > 0) chunk.blocked = true;
+}
+
+template <typename Char>
+void scan_wide(const text_rest<Char>& rest, const char_classes& classes, word_chunk& chunk) {
+    const int length = static_cast<int>(std::min<int64_t>(word_chunk::kCharacters, rest.length));
+    const uint32_t* table = classes.wide.data();
+    uint8_t flags[word_chunk::kUnits + 8];
+    int at = 0, count = 0;
+    bool blocked = false;
+    for (; at < length && count <= word_chunk::kUnits - kMaxNormal; ++at) {
+        const uint32_t code = rest.text[at];
+        const uint32_t entry =
+            sizeof(Char) < 4 || code < 0x10000 ? table[code] : char_classes::kSpecial;
+        uint32_t flag = entry >> char_classes::kFlagsShift & 0xFF;
+        int num_units = static_cast<int>(entry >> char_classes::kCountShift);
+        chunk.units[count] = static_cast<uint16_t>(entry);
+        if ((entry & char_classes::kUnusual) != 0) {
+            if ((entry & char_classes::kSpecial) != 0) {
+                num_units = expand(code, entry, classes, chunk.units + count);
+                blocked = num_units < 0;
+                for (int i = 1; i < num_units; ++i) {
+                    flags[count + i] = char_classes::kLetter;
+                    chunk.sources[count + i] = static_cast<uint16_t>(at);
+                }
+                flag = char_classes::kLetter;
+            } else {
+                blocked = classes.may_be_added(rest.text, at, rest.length);
+            }
+            if (blocked) break;
+        }
+        flags[count] = static_cast<uint8_t>(flag);
+        chunk.sources[count] = static_cast<uint16_t>(at);
+        count += num_units;
+    }
+    unit_masks masks;
+    gather_masks(flags, count, masks);
+    const bool open = blocked || at < rest.length;
+    const int done = cut_words(masks, count, open, chunk.units, chunk);
+    chunk.consumed = done == count ? at : chunk.sources[done];
+    chunk.blocked = blocked || (chunk.consumed == 0 && at > 0);
+}
+
+template void scan_ascii(const text_rest<uint8_t>&, int, const char_classes&, classify_function,
+                         word_chunk&);
+template void scan_ascii(const text_rest<uint16_t>&, int, const char_classes&, classify_function,
+                         word_chunk&);
+template void scan_ascii(const text_rest<uint32_t>&, int, const char_classes&, classify_function,
+                         word_chunk&);
+template void scan_wide(const text_rest<uint8_t>&, const char_classes&, word_chunk&);
+template void scan_wide(const text_rest<uint16_t>&, const char_classes&, word_chunk&);
+template void scan_wide(const text_rest<uint32_t>&, const char_classes&, word_chunk&);
+
+}  // namespace encoder_engine

@@ -1,0 +1,100 @@
+// Takes a text in chunks of whole words, and leaves what blocks them to the character scanner.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "text/scanner.h"
+#include "text/word_chunk.h"
+
+namespace encoder_engine {
+
+// A sink for words: emit<Unit>(chunk, base) takes a chunk that begins at character `base`; the rest
+// is what the character scanner feeds.
+template <typename Char, typename Sink>
+class word_lane {
+public:
+    word_lane(const char_table& table, const char_classes& classes, classify_function classify,
+              const added_token_set& added, const Char* text, int64_t length, bool ascii,
+              word_chunk& chunk, Sink& sink)
+        : classes_(classes), classify_(classify), slow_(table, added, text, length, sink),
+          text_(text), length_(length), ascii_(ascii), chunk_(chunk), sink_(sink) {}
+
+    status run() {
+        int64_t at = 0;
+        while (at < length_ && !sink_.full()) {
+            take_chunk(at);
+            at += chunk_.consumed;
+            if (chunk_.blocked && at < length_ && !sink_.full()) {
+                const status result = run_slow(at);
+                if (!result.ok()) return result;
+            }
+        }
+        sink_.finish();
+        return {};
+    }
+
+private:
+    // In a text that is not ASCII throughout, shorter runs are not worth a change of path.
+    static constexpr int kMinAsciiRun = 64;
+
+    void take_chunk(int64_t at) {
+        const text_rest<Char> rest{text_ + at, length_ - at};
+        const int count = static_cast<int>(std::min<int64_t>(word_chunk::kCharacters, rest.length));
+        const int ascii = ascii_ ? count : ascii_run(rest.text, count);
+        if (ascii == count || ascii >= kMinAsciiRun) {
+            scan_ascii(rest, ascii, classes_, classify_, chunk_);
+            sink_.template emit<uint8_t>(chunk_, at);
+        } else {
+            scan_wide(rest, classes_, chunk_);
+            sink_.template emit<uint16_t>(chunk_, at);
+        }
+    }
+
+    static int ascii_run(const Char* text, int count) {
+        int at = 0;
+        while (at + 16 <= count) {
+            uint32_t seen = 0;
+            for (int i = 0; i < 16; ++i) seen |= text[at + i];
+            if (seen >= 128) break;
+            at += 16;
+        }
+        while (at < count && text[at] < 128) ++at;
+        return at;
+    }
+
+    // Goes character by character to the next one between words.
+    status run_slow(int64_t& at) {
+        do {
+            const status result = slow_.step(at);
+            if (!result.ok()) return result;
+            if (sink_.too_long()) skip_letters(at);
+        } while (at < length_ && !sink_.full() && !sink_.between_words());
+        return {};
+    }
+
+    // Of a word that is too long, more letters make no difference.
+    void skip_letters(int64_t& at) {
+        constexpr int kBlock = 64;
+        while (at + kBlock <= length_ && ascii_run(text_ + at, kBlock) == kBlock) {
+            uint8_t text[kBlock], lowered[kBlock];
+            for (int i = 0; i < kBlock; ++i) text[i] = static_cast<uint8_t>(text_[at + i]);
+            ascii_masks masks;
+            classify_(text, classes_, lowered, masks);
+            if ((masks.letters & ~masks.starts) != ~0ull) return;
+            at += kBlock;
+            sink_.lengthen(at - 1);
+        }
+    }
+
+    const char_classes& classes_;
+    classify_function classify_;
+    scanner<Char, Sink> slow_;
+    const Char* text_;
+    int64_t length_;
+    bool ascii_;
+    word_chunk& chunk_;
+    Sink& sink_;
+};
+
+}  // namespace encoder_engine
