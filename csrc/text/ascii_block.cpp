@@ -1,32 +1,28 @@
-// The portable classifier, and the choice among them.
+// The portable classifier.
 #include "text/ascii_block.h"
 
-#include "common/cpu_features.h"
+#include "text/bit_gather.h"
 
 namespace encoder_engine {
+namespace {
+
+uint64_t gather_bits(const uint8_t* flags, int bit) {
+    uint64_t out = 0;
+    for (int i = 0; i < 64; i += 8) out |= gather_8_bits(flags + i, bit) << i;
+    return out;
+}
+
+}  // namespace
 
 void classify_portable(const uint8_t* text, const char_classes& classes, uint8_t* lowered,
                        ascii_masks& masks) {
-    masks = {};
+    uint8_t flags[64];
     for (int i = 0; i < 64; ++i) {
-        const uint64_t flags = classes.flags[text[i]];
+        flags[i] = classes.flags[text[i]];
         lowered[i] = classes.lowered[text[i]];
-        masks.letters |= (flags & 1) << i;
-        masks.singles |= (flags >> 1 & 1) << i;
-        masks.spaces |= (flags >> 2 & 1) << i;
-        masks.starts |= (flags >> 4 & 1) << i;
     }
-}
-
-classify_function choose_classify() {
-#if defined(__x86_64__)
-    switch (chosen_instruction_set()) {
-        case instruction_set::avx512: return classify_avx512;
-        case instruction_set::avx2: return classify_avx2;
-        case instruction_set::portable: break;
-    }
-#endif
-    return classify_portable;
+    masks = {gather_bits(flags, 0), gather_bits(flags, 1), gather_bits(flags, 2),
+             gather_bits(flags, 4)};
 }
 
 }  // namespace encoder_engine

@@ -18,9 +18,6 @@ struct ascii_masks {
 using classify_function = void (*)(const uint8_t* text, const char_classes& classes,
                                    uint8_t* lowered, ascii_masks& masks);
 
-// The best implementation for the chosen instruction set.
-classify_function choose_classify();
-
 void classify_portable(const uint8_t* text, const char_classes& classes, uint8_t* lowered,
                        ascii_masks& masks);
 #if defined(__x86_64__)

@@ -4,22 +4,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/cpu_features.h"
+#include "text/bit_gather.h"
 #include "text/unicode_tables.h"
 
 namespace encoder_engine {
 namespace {
-
-// Inlined into functions for several instruction sets.
-#define EE_INLINE inline __attribute__((always_inline))
-
-constexpr int kWords = word_chunk::kUnits / 64;
-
-// Per unit of a chunk, whether it is a letter, or a word of its own; a spare word of zeros behind.
-struct unit_masks {
-    uint64_t letters[kWords + 1];
-    uint64_t singles[kWords + 1];
-};
 
 uint64_t first_bits(int count) { return count >= 64 ? ~0ull : (1ull << count) - 1; }
 
@@ -32,79 +21,13 @@ int last_gap(const unit_masks& masks, int count) {
     return 0;
 }
 
-// Writes base + i for each bit i. Sixteen at a time whether there are as many or not: a loop of as
-// many rounds as there are bits would be mispredicted at its end (Langdale and Lemire, "Parsing
-// Gigabytes of JSON per Second", 2019). Up to 15 more than the bits are written.
-EE_INLINE uint16_t* write_places(uint64_t bits, int base, uint16_t* out) {
-    const int count = __builtin_popcountll(bits);
-    for (int done = 0; done < count; done += 16) {
-        for (int i = 0; i < 16; ++i) {
-            out[done + i] = static_cast<uint16_t>(base + __builtin_ctzll(bits | 1ull << 63));
-            bits &= bits - 1;
-        }
-    }
-    return out + count;
-}
-
-// Writes down first and last units of the words among the first `count` units.
-EE_INLINE int find_words(unit_masks& masks, int count, word_chunk& chunk) {
-    const int num_masks = (count + 63) >> 6;
-    masks.letters[num_masks] = 0;
-    if ((count & 63) != 0) {
-        masks.letters[num_masks - 1] &= first_bits(count & 63);
-        masks.singles[num_masks - 1] &= first_bits(count & 63);
-    }
-    uint16_t* start = chunk.starts;
-    uint16_t* end = chunk.sizes;
-    uint64_t before = 0;
-    for (int i = 0; i < num_masks; ++i) {
-        const uint64_t letters = masks.letters[i], singles = masks.singles[i];
-        uint64_t starts = (letters & ~(letters << 1 | before)) | singles;
-        uint64_t ends = (letters & ~(letters >> 1 | masks.letters[i + 1] << 63)) | singles;
-        before = letters >> 63;
-        const int base = 64 * i;
-        start = write_places(starts, base, start);
-        end = write_places(ends, base, end);
-    }
-    return static_cast<int>(start - chunk.starts);
-}
-
-// Makes the words of the first `count` units, and their keys.
-template <typename Unit>
-EE_INLINE void make_words(unit_masks& masks, int count, const Unit* units, word_chunk& chunk) {
-    const int num_words = chunk.num_words = find_words(masks, count, chunk);
-    for (int i = 0; i < num_words; ++i) {
-        const int start = chunk.starts[i];
-        const int size = chunk.sizes[i] + 1 - start;
-        chunk.sizes[i] = static_cast<uint16_t>(size);
-        const int bytes = size * static_cast<int>(sizeof(Unit));
-        chunk.keys[i] = word_key::read(reinterpret_cast<const uint8_t*>(units + start),
-                                       std::min(bytes, word_key::kMaxSize));
-    }
-}
-
-#if defined(__x86_64__)
-// The same source, with instructions that count bits.
-template <typename Unit>
-__attribute__((target("bmi,bmi2,lzcnt,popcnt"))) void make_words_bmi(unit_masks& masks, int count,
-                                                                     const Unit* units,
-                                                                     word_chunk& chunk) {
-    make_words(masks, count, units, chunk);
-}
-#endif
-
 // Cuts the units into words; returns how many units are done. `open` says that the last word may
 // go on.
 template <typename Unit>
-int cut_words(unit_masks& masks, int count, bool open, const Unit* units, word_chunk& chunk) {
+int cut_words(unit_masks& masks, int count, bool open, const Unit* units,
+              const scan_functions& functions, word_chunk& chunk) {
     if (open && count > 0) count = last_gap(masks, count);
-#if defined(__x86_64__)
-    if (chosen_instruction_set() != instruction_set::portable) {
-        make_words_bmi(masks, count, units, chunk);
-        return count;
-    }
-#endif
-    make_words(masks, count, units, chunk);
+    functions.cut(Unit{})(masks, count, units, chunk);
     return count;
 }
 
@@ -119,16 +42,13 @@ const uint8_t* narrow(const uint8_t* text, int count, uint8_t* buffer) {
     return buffer;
 }
 
-// Gathers the flags of units, 8 at a time by a multiplication; 8 more than `count` can be written.
+// Gathers the flags of units; 8 more than `count` can be written.
 void gather_masks(uint8_t* flags, int count, unit_masks& masks) {
-    constexpr uint64_t kOnes = 0x0101010101010101ull, kGather = 0x0102040810204080ull;
     std::memset(flags + count, 0, 8);
     for (int i = 0; i < (count + 63) >> 6; ++i) masks.letters[i] = masks.singles[i] = 0;
     for (int i = 0; i < count; i += 8) {
-        uint64_t eight;
-        std::memcpy(&eight, flags + i, 8);
-        masks.letters[i >> 6] |= ((eight & kOnes) * kGather >> 56) << (i & 63);
-        masks.singles[i >> 6] |= ((eight >> 1 & kOnes) * kGather >> 56) << (i & 63);
+        masks.letters[i >> 6] |= gather_8_bits(flags + i, 0) << (i & 63);
+        masks.singles[i >> 6] |= gather_8_bits(flags + i, 1) << (i & 63);
     }
 }
 
@@ -157,7 +77,7 @@ int expand(uint32_t code, uint32_t entry, const char_classes& classes, uint16_t*
 
 template <typename Char>
 void scan_ascii(const text_rest<Char>& rest, int count, const char_classes& classes,
-                classify_function classify, word_chunk& chunk) {
+                const scan_functions& functions, word_chunk& chunk) {
     unit_masks masks;
     int done = 0;
     chunk.blocked = false;
@@ -165,7 +85,7 @@ void scan_ascii(const text_rest<Char>& rest, int count, const char_classes& clas
         const int taken = std::min(64, count - at);
         alignas(64) uint8_t buffer[64];
         ascii_masks found;
-        classify(narrow(rest.text + at, taken, buffer), classes, chunk.bytes + at, found);
+        functions.classify(narrow(rest.text + at, taken, buffer), classes, chunk.bytes + at, found);
         uint64_t strange = ~(found.letters | found.singles | found.spaces) & first_bits(taken);
         for (uint64_t starts = found.starts & first_bits(taken); starts != 0; starts &= starts - 1) {
             const int place = __builtin_ctzll(starts);
@@ -177,12 +97,13 @@ void scan_ascii(const text_rest<Char>& rest, int count, const char_classes& clas
         done = at + (chunk.blocked ? __builtin_ctzll(strange) : taken);
     }
     const bool open = chunk.blocked || done < rest.length;
-    chunk.consumed = cut_words(masks, done, open, chunk.bytes, chunk);
+    chunk.consumed = cut_words(masks, done, open, chunk.bytes, functions, chunk);
     if (chunk.consumed == 0 && done > 0) chunk.blocked = true;
 }
 
 template <typename Char>
-void scan_wide(const text_rest<Char>& rest, const char_classes& classes, word_chunk& chunk) {
+void scan_wide(const text_rest<Char>& rest, const char_classes& classes,
+               const scan_functions& functions, word_chunk& chunk) {
     const int length = static_cast<int>(std::min<int64_t>(word_chunk::kCharacters, rest.length));
     const uint32_t* table = classes.wide.data();
     uint8_t flags[word_chunk::kUnits + 8];
@@ -216,19 +137,22 @@ void scan_wide(const text_rest<Char>& rest, const char_classes& classes, word_ch
     unit_masks masks;
     gather_masks(flags, count, masks);
     const bool open = blocked || at < rest.length;
-    const int done = cut_words(masks, count, open, chunk.units, chunk);
+    const int done = cut_words(masks, count, open, chunk.units, functions, chunk);
     chunk.consumed = done == count ? at : chunk.sources[done];
     chunk.blocked = blocked || (chunk.consumed == 0 && at > 0);
 }
 
-template void scan_ascii(const text_rest<uint8_t>&, int, const char_classes&, classify_function,
+template void scan_ascii(const text_rest<uint8_t>&, int, const char_classes&, const scan_functions&,
                          word_chunk&);
-template void scan_ascii(const text_rest<uint16_t>&, int, const char_classes&, classify_function,
+template void scan_wide(const text_rest<uint8_t>&, const char_classes&, const scan_functions&,
+                        word_chunk&);
+template void scan_ascii(const text_rest<uint16_t>&, int, const char_classes&, const scan_functions&,
                          word_chunk&);
-template void scan_ascii(const text_rest<uint32_t>&, int, const char_classes&, classify_function,
+template void scan_wide(const text_rest<uint16_t>&, const char_classes&, const scan_functions&,
+                        word_chunk&);
+template void scan_ascii(const text_rest<uint32_t>&, int, const char_classes&, const scan_functions&,
                          word_chunk&);
-template void scan_wide(const text_rest<uint8_t>&, const char_classes&, word_chunk&);
-template void scan_wide(const text_rest<uint16_t>&, const char_classes&, word_chunk&);
-template void scan_wide(const text_rest<uint32_t>&, const char_classes&, word_chunk&);
+template void scan_wide(const text_rest<uint32_t>&, const char_classes&, const scan_functions&,
+                        word_chunk&);
 
 }  // namespace encoder_engine

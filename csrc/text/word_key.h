@@ -18,8 +18,9 @@ struct word_key {
         uint64_t low, high;
         std::memcpy(&low, bytes, 8);
         std::memcpy(&high, bytes + 8, 8);
-        low &= kMasks[size].low;
-        high &= kMasks[size].high;
+        return make(low & kMasks[size].low, high & kMasks[size].high);
+    }
+    static word_key make(uint64_t low, uint64_t high) {
         // Multiplicative hashing: the top bits of a product depend on all bits below.
         return {{low, high}, (low * 0x9E3779B97F4A7C15ull) ^ (high * 0xC2B2AE3D27D4EB4Full)};
     }

@@ -14,10 +14,10 @@ namespace encoder_engine {
 template <typename Char, typename Sink>
 class word_lane {
 public:
-    word_lane(const char_table& table, const char_classes& classes, classify_function classify,
+    word_lane(const char_table& table, const char_classes& classes, const scan_functions& functions,
               const added_token_set& added, const Char* text, int64_t length, bool ascii,
               word_chunk& chunk, Sink& sink)
-        : classes_(classes), classify_(classify), slow_(table, added, text, length, sink),
+        : classes_(classes), functions_(functions), slow_(table, added, text, length, sink),
           text_(text), length_(length), ascii_(ascii), chunk_(chunk), sink_(sink) {}
 
     status run() {
@@ -43,10 +43,10 @@ private:
         const int count = static_cast<int>(std::min<int64_t>(word_chunk::kCharacters, rest.length));
         const int ascii = ascii_ ? count : ascii_run(rest.text, count);
         if (ascii == count || ascii >= kMinAsciiRun) {
-            scan_ascii(rest, ascii, classes_, classify_, chunk_);
+            scan_ascii(rest, ascii, classes_, functions_, chunk_);
             sink_.template emit<uint8_t>(chunk_, at);
         } else {
-            scan_wide(rest, classes_, chunk_);
+            scan_wide(rest, classes_, functions_, chunk_);
             sink_.template emit<uint16_t>(chunk_, at);
         }
     }
@@ -80,7 +80,7 @@ private:
             uint8_t text[kBlock], lowered[kBlock];
             for (int i = 0; i < kBlock; ++i) text[i] = static_cast<uint8_t>(text_[at + i]);
             ascii_masks masks;
-            classify_(text, classes_, lowered, masks);
+            functions_.classify(text, classes_, lowered, masks);
             if ((masks.letters & ~masks.starts) != ~0ull) return;
             at += kBlock;
             sink_.lengthen(at - 1);
@@ -88,7 +88,7 @@ private:
     }
 
     const char_classes& classes_;
-    classify_function classify_;
+    const scan_functions& functions_;
     scanner<Char, Sink> slow_;
     const Char* text_;
     int64_t length_;

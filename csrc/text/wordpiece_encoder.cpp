@@ -41,7 +41,7 @@ status encode_chars(const wordpiece_encoder& encoder, const text_view& text, int
         // A word of the short cache may have 16 characters.
         if (encoder.model().max_word_characters() >= word_key::kMaxSize) {
             return word_lane<Char, word_sink<with_spans>>(
-                       encoder.table(), encoder.classes(), encoder.classify(),
+                       encoder.table(), encoder.classes(), encoder.functions(),
                        encoder.raw_added(), chars, text.length, text.width == char_width::ascii,
                        scratch.chunk, words)
                 .run();
@@ -78,7 +78,7 @@ wordpiece_encoder::wordpiece_encoder(wordpiece_vocabulary vocabulary,
           },
           known_cjk(vocabulary.tokens)),
       text_table_(normalized_added_.empty() ? nullptr : make_text_table(options)),
-      classes_((mark_added_starts(), table_), raw_added_), classify_(choose_classify()) {}
+      classes_((mark_added_starts(), table_), raw_added_), functions_(choose_scan_functions()) {}
 
 void wordpiece_encoder::mark_added_starts() {
     table_.mark_added_starts(raw_added_.first_codes());

@@ -5,9 +5,10 @@
 #include <vector>
 
 #include "text/added_tokens.h"
-#include "text/ascii_block.h"
+#include "text/char_classes.h"
 #include "text/char_table.h"
 #include "text/sequence_encoder.h"
+#include "text/word_cutter.h"
 #include "text/wordpiece.h"
 
 namespace encoder_engine {
@@ -28,7 +29,7 @@ public:
     const added_token_set& raw_added() const { return raw_added_; }
     const added_token_set& normalized_added() const { return normalized_added_; }
     const char_classes& classes() const { return classes_; }
-    classify_function classify() const { return classify_; }
+    const scan_functions& functions() const { return functions_; }
 
 private:
     void mark_added_starts();
@@ -39,7 +40,7 @@ private:
     char_table table_;
     std::unique_ptr<char_table> text_table_;
     char_classes classes_;
-    classify_function classify_;
+    scan_functions functions_;
 };
 
 }  // namespace encoder_engine
