@@ -14,6 +14,7 @@ from encoder_engine.cli.common import debug_option, debug_wanted, engine_version
 from encoder_engine.cli.doctor import doctor
 from encoder_engine.cli.embed import embed
 from encoder_engine.cli.tokenize import tokenize
+from encoder_engine.cli.train_tokenizer import train_tokenizer
 from encoder_engine.errors import EncoderEngineError, EncoderEngineWarning
 
 if TYPE_CHECKING:
@@ -29,10 +30,10 @@ DONE, FAILED, USAGE = 0, 1, 2
 @click.version_option(engine_version(), message="%(prog)s %(version)s")
 @debug_option
 def cli() -> None:
-    """Run text encoders: tokenize and embed texts, and see what this machine can do."""
+    """Run text encoders: tokenize, embed, train vocabularies, see what this machine can do."""
 
 
-for _verb in (doctor, embed, tokenize):
+for _verb in (doctor, embed, tokenize, train_tokenizer):
     cli.add_command(_verb)
 
 

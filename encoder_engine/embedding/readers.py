@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 import errno
+import gzip
+import lzma
 import sys
-from contextlib import nullcontext
+import zlib
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, get_args
+from typing import TYPE_CHECKING, BinaryIO, Literal, cast, get_args
 
 from encoder_engine.embedding.lines import read_csv, read_jsonl, read_txt, refuse_empty
 from encoder_engine.embedding.parquet import import_pyarrow, read_parquet
@@ -17,19 +20,21 @@ from encoder_engine.errors import InputError, ReadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from contextlib import AbstractContextManager
 
 Format = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 STANDARD_INPUT = "-"
 DEFAULT_COLUMN = "text"
+# Endings behind a format's own: texts.jsonl.gz.
+COMPRESSIONS = ("gz", "xz")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
     """Files read one after the other, in the order given; iterate it for the rows.
 
-    ``total_bytes`` is None where standard input is among them. ``meter`` counts while reading.
+    ``total_bytes`` is None where standard input or a compressed file is among them. ``meter``
+    counts while reading.
     """
 
     sources: tuple[tuple[str, Format], ...]
@@ -94,8 +99,9 @@ def open_inputs(
             import_pyarrow(f"reading {name}")
     if column is not None and column == id_column:
         raise InputError(f"the text column and the id column are both {column!r}")
-    paths = [Path(name) for name in names if name != STANDARD_INPUT]
-    total = None if len(paths) < len(names) else sum(path.stat().st_size for path in paths)
+    plain = [name for name in names if name != STANDARD_INPUT and _compression(name) is None]
+    sizes = [Path(name).stat().st_size for name in plain]
+    total = None if len(plain) < len(names) else sum(sizes)
     columns = Columns(text=column or DEFAULT_COLUMN, identifier=id_column)
     return Inputs(sources=sources, columns=columns, total_bytes=total)
 
@@ -107,17 +113,26 @@ def _shown(name: str) -> str:
 def _format_of(name: str) -> Format:
     if name == STANDARD_INPUT:
         return "txt"
-    ending = Path(name).suffix.lower().removeprefix(".")
+    packed = _compression(name)
+    path = Path(name) if packed is None else Path(name).with_suffix("")
+    ending = path.suffix.lower().removeprefix(".")
+    if packed is not None and ending == "parquet":
+        raise ReadError(f"{name}: parquet is compressed inside; unpack it")
     for known in FORMATS:
         if ending == known:
             return known
     if Path(name).is_dir():
         raise ReadError(f"{name} is a directory; name the files in it")
-    known_endings = ", ".join(f".{known}" for known in FORMATS)
+    known_endings = ", ".join(f".{known}" for known in FORMATS) + ", nor one with .gz or .xz"
     raise ReadError(
         f"{name}: the ending {'.' + ending if ending else '(none)'} is not one of {known_endings}; "
         "rename the file, unpack it, or say what it is with --input-format"
     )
+
+
+def _compression(name: str) -> str | None:
+    ending = Path(name).suffix.lower().removeprefix(".")
+    return ending if ending in COMPRESSIONS else None
 
 
 def _check_file(path: Path) -> None:
@@ -130,11 +145,25 @@ def _check_file(path: Path) -> None:
         raise ReadError(f"{path} does not exist{hint}")
 
 
-def _open(name: str) -> AbstractContextManager[BinaryIO]:
+@contextmanager
+def _open(name: str) -> Iterator[BinaryIO]:
+    """Open an input; what is broken in a compressed one shows only while it is read."""
     if name == STANDARD_INPUT:
-        return nullcontext(sys.stdin.buffer)
-    try:
-        return Path(name).open("rb")
-    except OSError as error:
-        mend = "; check its permissions" if error.errno == errno.EACCES else ""
-        raise ReadError(f"{name} cannot be opened: {error.strerror}{mend}") from error
+        yield sys.stdin.buffer
+        return
+    with ExitStack() as stack:
+        try:
+            stream = stack.enter_context(Path(name).open("rb"))
+        except OSError as error:
+            mend = "; check its permissions" if error.errno == errno.EACCES else ""
+            raise ReadError(f"{name} cannot be opened: {error.strerror}{mend}") from error
+        try:
+            yield _unpacked(stream, _compression(name))
+        except (gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError) as error:
+            raise ReadError(f"{name} cannot be unpacked ({error}); copy it again") from error
+
+
+def _unpacked(stream: BinaryIO, compression: str | None) -> BinaryIO:
+    if compression == "gz":
+        return cast("BinaryIO", gzip.GzipFile(fileobj=stream))
+    return stream if compression is None else cast("BinaryIO", lzma.LZMAFile(stream))

@@ -1,6 +1,8 @@
-"""Text to tokens: native WordPiece with the results of Hugging Face tokenizers, packed."""
+"""Text to tokens, packed, with the results of Hugging Face tokenizers; and vocabularies for it."""
 
 from encoder_engine.text.encoding import Encoding
 from encoder_engine.text.tokenizer import Tokenizer
+from encoder_engine.text.train import train_tokenizer
+from encoder_engine.text.train_options import TrainingOptions
 
-__all__ = ["Encoding", "Tokenizer"]
+__all__ = ["Encoding", "Tokenizer", "TrainingOptions", "train_tokenizer"]

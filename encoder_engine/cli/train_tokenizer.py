@@ -1,0 +1,211 @@
+"""``encoder-engine train-tokenizer``: a vocabulary from files or standard input, in flat memory."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from encoder_engine.cli.common import count, debug_option, print_facts, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from encoder_engine.embedding.readers import Inputs
+    from encoder_engine.text.train import TrainingSummary
+
+_FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet")
+_STAGES = {"count": "Counting", "read": "Reading", "train": "Training"}
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """The texts of input files, read anew each time."""
+
+    inputs: Inputs
+
+    def __iter__(self) -> Iterator[str]:
+        for row in self.inputs:
+            yield row.text
+
+
+@click.command("train-tokenizer")
+@click.argument("inputs", nargs=-1, metavar="[INPUT]...")
+@click.option("--output", "-o", required=True, help="The directory to write.")
+@click.option(
+    "--corpus",
+    "labelled",
+    multiple=True,
+    metavar="LABEL=INPUT",
+    help="An input of a labelled corpus, such as a language; may be given often.",
+)
+@click.option(
+    "--model",
+    "-m",
+    type=click.Choice(["wordpiece", "unigram"]),
+    default="wordpiece",
+    show_default=True,
+)
+@click.option(
+    "--trainer",
+    type=click.Choice(["tokenizers", "sentencepiece"]),
+    help="Whose trainer.  [default: tokenizers for WordPiece, sentencepiece for Unigram]",
+)
+@click.option("--vocab-size", type=int, default=30_000, show_default=True)
+@click.option(
+    "--min-frequency", type=int, default=2, show_default=True, help="Of a pair; WordPiece only."
+)
+@click.option("--lowercase/--cased", default=True, show_default=True)
+@click.option(
+    "--strip-accents/--keep-accents",
+    default=None,
+    help="WordPiece only.  [default: stripped if lower-cased]",
+)
+@click.option("--special-token", multiple=True, help="One more; may be given often.")
+@click.option("--byte-fallback", is_flag=True, help="Spell unknown characters by bytes.")
+@click.option(
+    "--character-coverage",
+    type=float,
+    default=0.9995,
+    show_default=True,
+    help="Share of all characters to spell.",
+)
+@click.option(
+    "--max-sentence-length",
+    type=int,
+    default=4096,
+    show_default=True,
+    help="Characters of a line; longer ones are cut.",
+)
+@click.option("--input-limit", type=int, help="Texts to read in all.  [default: all]")
+@click.option(
+    "--alpha",
+    type=float,
+    default=0.3,
+    show_default=True,
+    help="Exponent of the labelled corpora's shares.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the sampling.")
+@click.option("--column", help="The column of the texts.  [default: text]")
+@click.option(
+    "--input-format",
+    type=click.Choice(_FORMATS),
+    help="What the inputs are, whatever their names; for - (standard input) the default is txt.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a tokenizer that exists.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress and no summary.")
+@debug_option
+def train_tokenizer(inputs: tuple[str, ...], output: str, **options: Any) -> None:
+    """Train a vocabulary on the texts of INPUT... or of --corpus LABEL=INPUT....
+
+    Inputs are .txt, .jsonl, .csv, .tsv and .parquet, the first four also as .gz or .xz, or - for
+    standard input. They are read twice, so standard input goes to a temporary file first.
+    """
+    from encoder_engine.text.train import TrainingOptions
+    from encoder_engine.text.train import train_tokenizer as train
+
+    names = _labels(inputs, options["labelled"])
+    chosen = TrainingOptions(
+        special_tokens=options["special_token"],
+        **{name: options[name] for name in TrainingOptions.__dataclass_fields__ if name in options},
+    )
+    with ExitStack() as stack:
+        corpora = {label: _Texts(_open(stack, given, options)) for label, given in names.items()}
+        shown = not options["quiet"] and not options["as_json"]
+        watch = stack.enter_context(_progress(shown=shown))
+        summary = train(corpora, output, chosen, overwrite=options["overwrite"], watch=watch)
+    if options["as_json"]:
+        print_json(_as_json(summary))
+    elif not options["quiet"]:
+        _print_summary(summary)
+
+
+def _labels(inputs: tuple[str, ...], labelled: tuple[str, ...]) -> dict[str, list[str]]:
+    """Sort the inputs by their labels; inputs without one are one corpus."""
+    if bool(inputs) == bool(labelled):
+        raise click.UsageError("name inputs, or labelled ones with --corpus, and not both")
+    names: dict[str, list[str]] = {"": list(inputs)} if inputs else {}
+    for item in labelled:
+        label, equals, name = item.partition("=")
+        if not (label and equals and name):
+            raise click.UsageError(f"--corpus {item!r}: expected LABEL=INPUT, such as en=en.txt")
+        names.setdefault(label, []).append(name)
+    return names
+
+
+def _open(stack: ExitStack, names: list[str], options: dict[str, Any]) -> Inputs:
+    """Open the inputs of a corpus, standard input by way of a file that can be read twice."""
+    from encoder_engine.embedding.readers import STANDARD_INPUT, open_inputs
+
+    kind = options["input_format"]
+    if STANDARD_INPUT not in names:
+        return open_inputs(names, column=options["column"], format=kind)
+    open_inputs(names, column=options["column"], format=kind)  # refuses before it is read
+    held = Path(stack.enter_context(tempfile.TemporaryDirectory())) / f"input.{kind or 'txt'}"
+    with held.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    paths = [str(held) if name == STANDARD_INPUT else name for name in names]
+    return open_inputs(paths, column=options["column"], format=kind)
+
+
+@contextmanager
+def _progress(*, shown: bool) -> Iterator[Callable[[str, int], None]]:
+    """Give a function that shows the stage and the texts done, on a terminal's standard error."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not shown or not console.is_terminal:
+        yield lambda _stage, _done: None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.fields[texts]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=None, texts="")
+
+        def show(stage: str, done: int) -> None:
+            if done % 1024 == 0:
+                texts = f"{count(done)} texts" if done else ""
+                progress.update(task, description=_STAGES[stage], texts=texts)
+
+        yield show
+
+
+def _as_json(summary: TrainingSummary) -> dict[str, Any]:
+    corpora = {label: vars(found) for label, found in summary.corpora.items()}
+    seconds = {stage: round(spent, 3) for stage, spent in summary.seconds.items()}
+    return {**vars(summary), "corpora": corpora, "seconds": seconds}
+
+
+def _print_summary(summary: TrainingSummary) -> None:
+    """Say what was read, and what was left out or changed on the way."""
+    texts = "\n".join(
+        f"{label + ': ' if label else ''}{count(found.num_read)} read of {count(found.num_texts)}"
+        for label, found in summary.corpora.items()
+    )
+    changed = {
+        "blank texts": (summary.num_blank, "left out"),
+        "long lines": (summary.num_cut, "cut at --max-sentence-length"),
+        "reserved characters": (summary.num_reserved, "U+2585 read as a space in as many lines"),
+    }
+    facts = {
+        "vocabulary": f"{count(summary.vocab_size)} pieces in {summary.directory}",
+        "texts": texts,
+        "lines": count(summary.num_lines),
+        **{name: f"{count(n)}, {what}" for name, (n, what) in changed.items() if n},
+        "seconds": "  ".join(f"{name} {spent:.2f}" for name, spent in summary.seconds.items()),
+    }
+    if not summary.reproducible:
+        facts["note"] = "this trainer's result differs from run to run; sentencepiece's does not"
+    print_facts("Done", facts)

@@ -1,0 +1,249 @@
+"""Trains a Unigram vocabulary, with the trainer of sentencepiece or of Hugging Face tokenizers.
+
+Either way the result is a tokenizer.json laid out as XLM-R's: ``<s>``, ``<pad>``, ``</s>`` and
+``<unk>`` first, then the pieces, further special tokens, and ``<mask>`` last. Only sentencepiece's
+trainer gives the same vocabulary for the same input: the other adds numbers up in an order that
+differs from run to run.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import InputError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["UnigramResult", "train_with_sentencepiece", "train_with_tokenizers"]
+
+METASPACE = "\u2581"
+FIRST = ("<s>", "<pad>", "</s>", "<unk>")
+MASK = "<mask>"
+# The result depends on it, so that it is the same on every machine.
+NUM_THREADS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnigramResult:
+    """``tokenizer_json`` as text, and the SentencePiece model where there is one."""
+
+    tokenizer_json: str
+    sentencepiece_model: bytes | None
+    vocab_size: int
+
+
+def train_with_sentencepiece(
+    lines: Iterable[str],
+    *,
+    vocab_size: int,
+    extra_tokens: Sequence[str],
+    lowercase: bool,
+    byte_fallback: bool,
+    coverage: float,
+    max_length: int,
+) -> UnigramResult:
+    """Train with sentencepiece; its own three special pieces are among those of the layout."""
+    try:
+        import sentencepiece
+    except ImportError as error:
+        raise _missing("sentencepiece") from error
+    model = io.BytesIO()
+    others = len(FIRST) + len(extra_tokens) + 1
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=vocab_size - others + 3,
+            character_coverage=coverage,
+            byte_fallback=byte_fallback,
+            normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
+            num_threads=NUM_THREADS,
+            # Lines are sampled and cut already; its limit counts bytes.
+            input_sentence_size=0,
+            shuffle_input_sentence=False,
+            max_sentence_length=4 * max_length + 8,
+            minloglevel=3,
+        )
+    except (RuntimeError, OSError) as error:
+        reason = str(error).rpartition("] ")[2] or str(error)
+        raise InputError(
+            f"sentencepiece could not train: {reason} Its size leaves out {others - 3} special "
+            "tokens that vocab_size counts"
+        ) from error
+    content = model.getvalue()
+    processor: Any = sentencepiece.SentencePieceProcessor(model_proto=content)
+    pieces = [
+        (processor.id_to_piece(number), processor.get_score(number))
+        for number in range(3, processor.get_piece_size())
+    ]
+    charsmap = _field(_field(content, 3), 2)
+    return _lay_out(
+        pieces,
+        extra_tokens=extra_tokens,
+        normalizers=[
+            {
+                "type": "Precompiled",
+                "precompiled_charsmap": base64.b64encode(charsmap).decode("ascii"),
+            }
+        ],
+        byte_fallback=byte_fallback,
+        sentencepiece_model=content,
+    )
+
+
+def train_with_tokenizers(
+    lines: Iterable[str], *, vocab_size: int, extra_tokens: Sequence[str], lowercase: bool
+) -> UnigramResult:
+    """Train with Hugging Face tokenizers: NFKC, and every character that occurs is kept."""
+    try:
+        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+    except ImportError as error:
+        raise _missing("tokenizers") from error
+    tokenizer: Any = Tokenizer(models.Unigram())
+    steps: list[Any] = [normalizers.NFKC(), *([normalizers.Lowercase()] if lowercase else [])]
+    tokenizer.normalizer = normalizers.Sequence([*steps, *_one_space()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(METASPACE, "always")
+    trainer = trainers.UnigramTrainer(
+        vocab_size=vocab_size - len(FIRST) - len(extra_tokens),
+        show_progress=False,
+        special_tokens=[FIRST[3]],
+        unk_token=FIRST[3],
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    return _lay_out(
+        [(piece, score) for piece, score in model["vocab"] if piece != FIRST[3]],
+        extra_tokens=extra_tokens,
+        normalizers=[
+            {"type": "NFKC"},
+            *([{"type": "Lowercase"}] if lowercase else []),
+        ],
+        byte_fallback=False,
+        sentencepiece_model=None,
+    )
+
+
+def _one_space() -> list[Any]:
+    from tokenizers import Regex, normalizers
+
+    return [normalizers.Replace(Regex(" {2,}"), " ")]
+
+
+def _missing(library: str) -> MissingDependencyError:
+    return MissingDependencyError("training a vocabulary", library=library, extra="train")
+
+
+def _field(message: bytes, number: int) -> bytes:
+    """Find a field of bytes in a protobuf message, the last one that counts."""
+    place, found = 0, b""
+    while place < len(message):
+        key, place = _varint(message, place)
+        if key & 7 == 0:
+            _, place = _varint(message, place)
+        elif key & 7 == 2:
+            size, place = _varint(message, place)
+            found = message[place : place + size] if key >> 3 == number else found
+            place += size
+        else:
+            place += {1: 8, 5: 4}[key & 7]
+    return found
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[place]
+        place += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, place
+
+
+def _lay_out(
+    pieces: Sequence[tuple[str, float]],
+    *,
+    extra_tokens: Sequence[str],
+    normalizers: list[dict[str, Any]],
+    byte_fallback: bool,
+    sentencepiece_model: bytes | None,
+) -> UnigramResult:
+    """Write the tokenizer.json: template, special tokens, decoder and pieces as XLM-R has them."""
+    vocab = [*((token, 0.0) for token in FIRST), *pieces]
+    vocab += [(token, 0.0) for token in (*extra_tokens, MASK)]
+    ids = {token: number for number, (token, _) in enumerate(vocab)}
+    special = [*FIRST, *extra_tokens, MASK]
+    metaspace = {
+        "type": "Metaspace",
+        "replacement": METASPACE,
+        "prepend_scheme": "always",
+        "split": True,
+    }
+    replace = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    decoders: list[dict[str, Any]] = [metaspace]
+    if byte_fallback:
+        decoders = [{"type": "ByteFallback"}, metaspace, {"type": "Fuse"}]
+    top = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [_added(token, ids[token]) for token in special],
+        "normalizer": {"type": "Sequence", "normalizers": [*normalizers, replace]},
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace],
+        },
+        "post_processor": _template(ids),
+        "decoder": decoders[0]
+        if len(decoders) == 1
+        else {"type": "Sequence", "decoders": decoders},
+        "model": {
+            "type": "Unigram",
+            "unk_id": ids["<unk>"],
+            "vocab": [list(pair) for pair in vocab],
+            "byte_fallback": byte_fallback,
+        },
+    }
+    return UnigramResult(
+        tokenizer_json=json.dumps(top, ensure_ascii=False, indent=1) + "\n",
+        sentencepiece_model=sentencepiece_model,
+        vocab_size=len(vocab),
+    )
+
+
+def _added(token: str, number: int) -> dict[str, Any]:
+    # White space in front of a mask belongs to it, as XLM-R has it.
+    return {
+        "id": number,
+        "content": token,
+        "single_word": False,
+        "lstrip": token == MASK,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
+
+
+def _template(ids: dict[str, int]) -> dict[str, Any]:
+    def special(token: str) -> dict[str, Any]:
+        return {"SpecialToken": {"id": token, "type_id": 0}}
+
+    def text(name: str) -> dict[str, Any]:
+        return {"Sequence": {"id": name, "type_id": 0}}
+
+    single = [special("<s>"), text("A"), special("</s>")]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, special("</s>"), text("B"), special("</s>")],
+        "special_tokens": {
+            token: {"id": token, "ids": [ids[token]], "tokens": [token]}
+            for token in ("<s>", "</s>")
+        },
+    }
