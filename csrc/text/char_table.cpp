@@ -73,7 +73,7 @@ void char_table::set_listed(const payload_function& payload) {
                                   : kUnicodeEnd - 1;
         if (options_.clean_text && flags & kUnicodeRemoved) {
             fill(first, last, char_action::make(char_kind::dropped, 0));
-        } else if (flags & ~static_cast<uint32_t>(kUnicodeWord | kUnicodeRemoved)) {
+        } else if (flags & (kUnicodeWhitespace | kUnicodePunctuation | kUnicodeMark)) {
             for (uint32_t code = first; code <= last; ++code) set(code, payload);
         }
     }

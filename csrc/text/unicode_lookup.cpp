@@ -13,7 +13,7 @@ uint32_t run_value(const uint32_t* runs, int count, uint32_t code) {
 }
 
 constexpr uint32_t kJamoL = 0x1100, kJamoV = 0x1161, kJamoT = 0x11A7;
-constexpr uint32_t kJamoVCount = 21, kJamoTCount = 28;
+constexpr uint32_t kJamoLCount = 19, kJamoVCount = 21, kJamoTCount = 28;
 
 int decompose_hangul(uint32_t code, uint32_t* out) {
     const uint32_t index = code - kHangulFirst;
@@ -24,14 +24,14 @@ int decompose_hangul(uint32_t code, uint32_t* out) {
     return 3;
 }
 
-// Position of the entry of `code` in unicode_decompositions, or -1. Entries differ in length, so
+// Position of the entry of `code` in a table of decompositions, or -1. Entries differ in length, so
 // the search lands on any number and walks back to the entry's head (the only one above 2^24).
-int find_decomposition(uint32_t code) {
-    int low = 0, high = unicode_decompositions_count;
+int find_decomposition(const uint32_t* table, int count, uint32_t code) {
+    int low = 0, high = count;
     while (low < high) {
         int middle = low + (high - low) / 2;
-        while (unicode_decompositions[middle] < 1u << 24) --middle;
-        const uint32_t head = unicode_decompositions[middle];
+        while (table[middle] < 1u << 24) --middle;
+        const uint32_t head = table[middle];
         const uint32_t found = head & 0xFFFFFF;
         if (found == code) return middle;
         if (found < code) {
@@ -82,11 +82,40 @@ int unicode_decompose(uint32_t code, uint32_t out[kMaxDecomposition]) {
         out[0] = static_cast<uint32_t>(*single & 0xFFFFFF);
         return 1;
     }
-    const int at = find_decomposition(code);
+    const int at = find_decomposition(unicode_decompositions, unicode_decompositions_count, code);
     if (at < 0) return 1;
     const int length = static_cast<int>(unicode_decompositions[at] >> 24);
     std::copy_n(unicode_decompositions + at + 1, length, out);
     return length;
+}
+
+int unicode_decompose_compatibility(uint32_t code, uint32_t out[kMaxCompatibility]) {
+    const int at = find_decomposition(unicode_compatibility, unicode_compatibility_count, code);
+    if (at < 0) return unicode_decompose(code, out);
+    const int length = static_cast<int>(unicode_compatibility[at] >> 24);
+    std::copy_n(unicode_compatibility + at + 1, length, out);
+    return length;
+}
+
+uint32_t unicode_compose(uint32_t first, uint32_t second) {
+    if (first - kJamoL < kJamoLCount && second - kJamoV < kJamoVCount) {
+        return kHangulFirst + ((first - kJamoL) * kJamoVCount + second - kJamoV) * kJamoTCount;
+    }
+    if (first >= kHangulFirst && first < kHangulEnd && (first - kHangulFirst) % kJamoTCount == 0 &&
+        second > kJamoT && second < kJamoT + kJamoTCount) {
+        return first + second - kJamoT;
+    }
+    const composition* end = unicode_compositions + unicode_compositions_count;
+    const composition* found = std::lower_bound(
+        unicode_compositions, end, composition{first, second, 0},
+        [](const composition& a, const composition& b) {
+            return a.first != b.first ? a.first < b.first : a.second < b.second;
+        });
+    return found != end && found->first == first && found->second == second ? found->composed : 0;
+}
+
+uint32_t unicode_grapheme_run(uint32_t code) {
+    return run_value(unicode_grapheme_runs, unicode_grapheme_runs_count, code);
 }
 
 bool unicode_is_cjk(uint32_t code) {

@@ -12,12 +12,20 @@ enum unicode_flag : uint32_t {
     kUnicodePunctuation = 4,  // P* of Unicode 8.0 and the ASCII symbols
     kUnicodeMark = 8,         // Mn of Unicode 8.0
     kUnicodeWord = 16,        // \w of the regex crate
+    kUnicodeAnyMark = 32,     // M* of Unicode 9.0
 };
 
 constexpr uint32_t kUnicodeEnd = 0x110000;
 constexpr uint32_t kHangulFirst = 0xAC00;
 constexpr uint32_t kHangulEnd = 0xD7A4;
 constexpr int kMaxDecomposition = 4;
+constexpr int kMaxCompatibility = 18;  // U+FDFA
+
+struct composition {
+    uint32_t first;
+    uint32_t second;
+    uint32_t composed;
+};
 
 struct lowercase_run {
     uint32_t first;
@@ -40,6 +48,15 @@ extern const int unicode_singletons_count;
 extern const uint32_t unicode_decompositions[];
 extern const int unicode_decompositions_count;
 
+// The same where the compatibility decomposition is another.
+extern const uint32_t unicode_compatibility[];
+extern const int unicode_compatibility_count;
+// Ascending.
+extern const composition unicode_compositions[];
+extern const int unicode_compositions_count;
+extern const uint32_t unicode_grapheme_runs[];
+extern const int unicode_grapheme_runs_count;
+
 // The unicode_flag bits of a code point.
 uint32_t unicode_properties(uint32_t code);
 
@@ -51,6 +68,15 @@ int unicode_lowercase(uint32_t code, uint32_t out[2]);
 
 // The full canonical decomposition, the code point itself where it has none; returns its length.
 int unicode_decompose(uint32_t code, uint32_t out[kMaxDecomposition]);
+
+// The full compatibility decomposition.
+int unicode_decompose_compatibility(uint32_t code, uint32_t out[kMaxCompatibility]);
+
+// The character that two compose to, or 0.
+uint32_t unicode_compose(uint32_t first, uint32_t second);
+
+// The grapheme class of a code point, less Hangul syllables; see grapheme.h.
+uint32_t unicode_grapheme_run(uint32_t code);
 
 // The ranges around which BERT's normalizer puts spaces, with the gap at 2B820 that the library has.
 bool unicode_is_cjk(uint32_t code);

@@ -2,9 +2,10 @@
 
 Hugging Face tokenizers 0.23 mixes Unicode versions: character categories are those of Unicode 8.0,
 canonical decompositions and combining classes of 9.0, lower-casing of 17.0, and what its regular
-expressions call a word character of 16.0. Python 3.11's unicodedata is Unicode 14.0, so each table
-is that one plus the corrections listed below. tests/text/test_unicode_tables.py compares every code
-point with the installed library.
+expressions call a word character of 16.0. The normalization forms and what StripAccents drops are
+of 9.0, grapheme clusters of 17.0. Python 3.11's unicodedata is Unicode 14.0, so each table is that
+one plus the corrections listed below. tests/text/test_unicode_tables.py compares every code point
+with the installed library.
 
 Run from anywhere: python csrc/tools/make_unicode_tables.py
 """
@@ -16,6 +17,8 @@ import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grapheme_classes import CLASSES, grapheme_classes
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -25,7 +28,7 @@ LAST = 0x10FFFF
 SURROGATES = range(0xD800, 0xE000)
 HANGUL = range(0xAC00, 0xD7A4)
 
-WHITESPACE, REMOVED, PUNCTUATION, MARK, WORD = 1, 2, 4, 8, 16
+WHITESPACE, REMOVED, PUNCTUATION, MARK, WORD, ANY_MARK = 1, 2, 4, 8, 16, 32
 
 # Corrections to Unicode 14.0; "less" leaves the set, "more" joins it.
 REMOVED_LESS = "890-891 8e2 110cd 13430-13438"
@@ -60,6 +63,18 @@ COMBINING_LESS = """
 11d42 11d44-11d45 11d97 16ff0-16ff1 1e130-1e136 1e2ae 1e2ec-1e2ef
 """
 DECOMPOSITION_LESS = "11938"
+COMPATIBILITY_LESS = """
+32ff a7f2-a7f4 ab69 10781-10785 10787-107b0 107b2-107ba 11938 1f16c 1fbf0-1fbf9
+"""
+ANY_MARK_LESS = """
+7fd 898-89f 8ca-8d3 9fe afa-aff b55 c04 c3c d00 d3b-d3c d81 eba 1715 180f 1abf-1ace 1cf7 1df6-1dfa
+a82c a8ff 10d24-10d27 10eab-10eac 10f46-10f50 10f82-10f85 11070 11073-11074 110c2 11145-11146 111c9
+111ce-111cf 1133b 1145e 1182c-1183a 11930-11935 11937-11938 1193b-1193e 11940 11942-11943
+119d1-119d7 119da-119e0 119e4 11a01-11a0a 11a33-11a39 11a3b-11a3e 11a47 11a51-11a5b 11a8a-11a99
+11d31-11d36 11d3a 11d3c-11d3d 11d3f-11d45 11d47 11d8a-11d8e 11d90-11d91 11d93-11d97 11ef3-11ef6
+16f4f 16f7f-16f87 16fe4 16ff0-16ff1 1cf00-1cf2d 1cf30-1cf46 1e130-1e136 1e2ae 1e2ec-1e2ef
+"""
+ANY_MARK_MORE = "1cf2-1cf3"
 # first-last:first of the lower-case run, a step of 1
 LOWERCASE_MORE = """
 1c89:1c8a a7cb:264 a7cc:a7cd a7ce:a7cf a7d2:a7d3 a7d4:a7d5 a7da:a7db a7dc:19b 10d50-10d65:10d70
@@ -101,6 +116,7 @@ def properties() -> dict[int, int]:
     ascii_symbols = parse("21-2f 3a-40 5b-60 7b-7e")
     punctuation = with_category(lambda c: c.startswith("P")) | ascii_symbols
     marks = with_category(lambda c: c == "Mn")
+    any_mark = with_category(lambda c: c[0] == "M")
     word = with_category(lambda c: c[0] in "LM" or c in {"Nd", "Nl", "Pc"}) | {0x200C, 0x200D}
     sets = [
         (WHITESPACE, frozenset(whitespace)),
@@ -108,6 +124,7 @@ def properties() -> dict[int, int]:
         (PUNCTUATION, corrected(punctuation, PUNCTUATION_LESS, PUNCTUATION_MORE)),
         (MARK, corrected(marks, MARK_LESS, MARK_MORE)),
         (WORD, corrected(word, more=WORD_MORE)),
+        (ANY_MARK, corrected(any_mark, ANY_MARK_LESS, ANY_MARK_MORE)),
     ]
     return {
         code: sum(flag for flag, members in sets if code in members) for code in range(LAST + 1)
@@ -132,6 +149,29 @@ def decompositions() -> dict[int, str]:
         decomposed = unicodedata.normalize("NFD", chr(code))
         if decomposed != chr(code):
             out[code] = decomposed
+    return out
+
+
+def compatibility() -> dict[int, str]:
+    """Give the full compatibility decomposition where it is not the canonical one."""
+    out: dict[int, str] = {}
+    for code in set(code_points()) - parse(COMPATIBILITY_LESS):
+        decomposed = unicodedata.normalize("NFKD", chr(code))
+        if decomposed != unicodedata.normalize("NFD", chr(code)):
+            out[code] = decomposed
+    return out
+
+
+def compositions() -> dict[tuple[int, int], int]:
+    """Give the pairs that compose to one character, Hangul apart."""
+    out: dict[tuple[int, int], int] = {}
+    for code in set(code_points()) - parse(DECOMPOSITION_LESS):
+        parts = unicodedata.decomposition(chr(code)).split()
+        if len(parts) != 2 or parts[0].startswith("<"):
+            continue
+        first, second = (int(part, 16) for part in parts)
+        if unicodedata.normalize("NFC", chr(first) + chr(second)) == chr(code):
+            out[first, second] = code
     return out
 
 
@@ -275,11 +315,42 @@ def write_cpp(
     )
 
 
+def write_forms(compatible: dict[int, str], composed: dict[tuple[int, int], int]) -> None:
+    """Write the C++ files of the normalization forms and of grapheme clusters."""
+    text = ROOT / "csrc/text"
+    parts = [
+        f"0x{number:x}"
+        for code, form in sorted(compatible.items())
+        for number in (len(form) << 24 | code, *map(ord, form))
+    ]
+    pairs = [f"{{0x{a:x}, 0x{b:x}, 0x{c:x}}}" for (a, b), c in sorted(composed.items())]
+    (text / "unicode_forms.cpp").write_text(
+        cpp(
+            "Compatibility decompositions, and the pairs that compose.",
+            [
+                array("unicode_compatibility", "uint32_t", parts),
+                array("unicode_compositions", "composition", pairs),
+            ],
+        )
+    )
+    runs = [f"0x{code << 8 | value:x}" for code, value in value_runs(grapheme_classes())]
+    (text / "unicode_graphemes.cpp").write_text(
+        cpp(
+            "Classes of characters that decide where grapheme clusters end, as runs.",
+            [array("unicode_grapheme_runs", "uint32_t", runs)],
+        )
+    )
+
+
 def write_python(
     flags: dict[int, int], classes: dict[int, int], lower: dict[int, int], nfd: dict[int, str]
 ) -> None:
     """Write the generated module of the Python oracle."""
-    flag_names = "1 white space, 2 removed by cleaning, 4 punctuation, 8 mark, 16 word character"
+    flag_names = (
+        "1 white space, 2 removed by cleaning, 4 punctuation, 8 mark of Unicode 8.0 (Mn),\n"
+        "# 16 word character, 32 mark of Unicode 9.0 (M)"
+    )
+    grapheme_names = ", ".join(CLASSES[:8]) + ",\n# " + ", ".join(CLASSES[8:])
     tables = {
         "PROPERTIES": (
             f"first code point and flags of each run:\n# {flag_names}",
@@ -297,12 +368,20 @@ def write_python(
             "code points with a canonical decomposition, Hangul syllables apart",
             ranges_of(nfd),
         ),
+        "COMPATIBLE": (
+            "code points whose compatibility decomposition is another",
+            ranges_of(compatibility()),
+        ),
+        "GRAPHEME": (
+            f"first code point and grapheme class of each run, from 0 on:\n# {grapheme_names}",
+            [f"{code:x}:{value}" for code, value in value_runs(grapheme_classes())],
+        ),
     }
     (ROOT / "encoder_engine/text/unicode_ranges.py").write_text(python(tables))
 
 
 def main() -> int:
-    """Write the three generated files."""
+    """Write the generated files."""
     found = unicodedata.unidata_version
     if found != SOURCE_VERSION:
         print(f"needs unicodedata {SOURCE_VERSION} (Python 3.11), found {found}")
@@ -310,6 +389,7 @@ def main() -> int:
     tables = properties(), combining_classes(), lowercase(), decompositions()
     check_runs(tables[1], tables[3])
     write_cpp(*tables)
+    write_forms(compatibility(), compositions())
     write_python(*tables)
     return 0
 
