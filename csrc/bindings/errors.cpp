@@ -9,8 +9,10 @@ namespace py = pybind11;
 namespace encoder_engine {
 namespace {
 
-std::string place(const char* what, int64_t row) {
-    return row < 0 ? std::string("the ") + what : what + (" at row " + std::to_string(row));
+std::string place(const char* what, int64_t row, int64_t word) {
+    const std::string text =
+        row < 0 ? std::string("the ") + what : what + (" at row " + std::to_string(row));
+    return word < 0 ? text : "word " + std::to_string(word) + " of the " + text;
 }
 
 std::string surrogate_message(const status& failed, py::handle text, const std::string& where) {
@@ -34,7 +36,7 @@ void raise_error(const char* type, const std::string& message, int64_t row) {
 }
 
 void raise_status(const status& failed, py::handle text, const char* what) {
-    const std::string where = place(what, failed.row);
+    const std::string where = place(what, failed.row, failed.word);
     const std::string count = std::to_string(failed.position);
     switch (failed.code) {
         case error_code::lone_surrogate:
@@ -66,7 +68,7 @@ void raise_status(const status& failed, py::handle text, const char* what) {
     throw std::bad_alloc();
 }
 
-void raise_not_text(py::handle object, int64_t row, const char* what) {
+void raise_not_text(py::handle object, int64_t row, int64_t word, const char* what) {
     const std::string type = Py_TYPE(object.ptr())->tp_name;
     std::string advice;
     if (object.is_none()) {
@@ -74,11 +76,19 @@ void raise_not_text(py::handle object, int64_t row, const char* what) {
     } else if (PyBytes_Check(object.ptr()) || PyByteArray_Check(object.ptr())) {
         advice = "; decode it first, for example with .decode('utf-8')";
     } else if (PyList_Check(object.ptr()) || PyTuple_Check(object.ptr())) {
-        advice = "; give pairs by pairs=, and join words with ' '.join(words)";
+        advice = "; give pairs by pairs=, and lists of words with is_split_into_words=True";
     } else if (PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr())) {
         advice = "; a missing value in a table often reads as a number";
     }
-    raise_error("TextError", place(what, row) + " is " + type + ", expected str" + advice, row);
+    raise_error("TextError", place(what, row, word) + " is " + type + ", expected str" + advice, row);
+}
+
+void raise_not_words(py::handle object, int64_t row, const char* what) {
+    const std::string type = Py_TYPE(object.ptr())->tp_name;
+    raise_error("TextError",
+                place(what, row, -1) + " is " + type +
+                    ", expected a list of words; without is_split_into_words texts are str",
+                row);
 }
 
 text_view view_of(PyObject* text) {

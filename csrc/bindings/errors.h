@@ -15,8 +15,12 @@ namespace encoder_engine {
 [[noreturn]] void raise_status(const status& failed, pybind11::handle text,
                                const char* what_row);
 
-// Raises TextError for an object that is not a str.
-[[noreturn]] void raise_not_text(pybind11::handle object, int64_t row, const char* what);
+// Raises TextError for an object that is not a str; word is -1 for a text in one piece.
+[[noreturn]] void raise_not_text(pybind11::handle object, int64_t row, int64_t word,
+                                 const char* what);
+
+// Raises TextError for an object that is not a list of words.
+[[noreturn]] void raise_not_words(pybind11::handle object, int64_t row, const char* what);
 
 // Borrows a str's buffer.
 text_view view_of(PyObject* text);

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "bindings/rows.h"
 #include "bindings/text.h"
 #include "common/cpu_features.h"
 
@@ -21,5 +22,6 @@ PYBIND11_MODULE(_native, module) {
         }
         return py::tuple(names);
     });
+    ee::bind_rows(module);
     ee::bind_text(module);
 }

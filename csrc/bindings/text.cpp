@@ -27,29 +27,56 @@ using int_array = py::array_t<int32_t>;
 using added_tuple = std::tuple<std::u32string, int32_t, bool, bool, bool, bool>;
 using piece_tuple = std::tuple<int, std::vector<int32_t>>;
 
-// Owns references to the texts while threads read them without the GIL.
+// Owns references to the texts, or the words of texts, while threads read them without the GIL.
 class text_list {
 public:
-    text_list(const py::object& texts, const char* what)
-        : items_(py::reinterpret_steal<py::tuple>(PySequence_Tuple(texts.ptr()))), what_(what) {
-        if (!items_) throw py::error_already_set();
-        views_.reserve(items_.size());
-        for (size_t i = 0; i < items_.size(); ++i) {
-            PyObject* item = PyTuple_GET_ITEM(items_.ptr(), static_cast<Py_ssize_t>(i));
-            if (!PyUnicode_Check(item)) raise_not_text(item, static_cast<int64_t>(i), what);
-            views_.push_back(view_of(item));
+    text_list(const py::object& texts, bool words, const char* what) : what_(what), words_(words) {
+        items_ = as_tuple(texts.ptr());
+        const Py_ssize_t size = PyTuple_GET_SIZE(items_.ptr());
+        views_.reserve(static_cast<size_t>(size));
+        if (!words) {
+            for (Py_ssize_t i = 0; i < size; ++i) add(PyTuple_GET_ITEM(items_.ptr(), i), i, -1);
+            return;
         }
+        starts_.push_back(0);
+        for (Py_ssize_t i = 0; i < size; ++i) {
+            PyObject* item = PyTuple_GET_ITEM(items_.ptr(), i);
+            if (!PyList_Check(item) && !PyTuple_Check(item)) raise_not_words(item, i, what);
+            rows_.push_back(as_tuple(item));
+            PyObject* row = rows_.back().ptr();
+            for (Py_ssize_t j = 0; j < PyTuple_GET_SIZE(row); ++j) {
+                add(PyTuple_GET_ITEM(row, j), i, j);
+            }
+            starts_.push_back(static_cast<int64_t>(views_.size()));
+        }
+        views_.reserve(1);  // a batch without any word has views all the same
     }
-    const text_view* views() const { return views_.data(); }
-    int64_t size() const { return static_cast<int64_t>(views_.size()); }
+    text_batch batch() const { return {views_.data(), words_ ? starts_.data() : nullptr}; }
+    int64_t size() const { return static_cast<int64_t>(PyTuple_GET_SIZE(items_.ptr())); }
     [[noreturn]] void raise(const status& failed) const {
-        const py::handle text = failed.row >= 0 ? PyTuple_GET_ITEM(items_.ptr(), failed.row) : nullptr;
+        PyObject* text = failed.row >= 0 ? PyTuple_GET_ITEM(items_.ptr(), failed.row) : nullptr;
+        if (text != nullptr && failed.word >= 0) {
+            text = PyTuple_GET_ITEM(rows_[static_cast<size_t>(failed.row)].ptr(), failed.word);
+        }
         raise_status(failed, text, what_);
     }
 
 private:
+    static py::tuple as_tuple(PyObject* sequence) {
+        py::tuple out = py::reinterpret_steal<py::tuple>(PySequence_Tuple(sequence));
+        if (!out) throw py::error_already_set();
+        return out;
+    }
+    void add(PyObject* item, int64_t row, int64_t word) {
+        if (!PyUnicode_Check(item)) raise_not_text(item, row, word, what_);
+        views_.push_back(view_of(item));
+    }
+
     py::tuple items_;
+    std::vector<py::tuple> rows_;  // of words
+    std::vector<int64_t> starts_;  // of words: per row, the index of its first view
     const char* what_;
+    bool words_;
     std::vector<text_view> views_;
 };
 
@@ -139,7 +166,7 @@ py::tuple result_arrays(const batch_output& out, bool paired, const encode_optio
 
 py::tuple encode_batch(const batch_encoder& self, const py::object& texts, const py::object& pairs,
                        bool add_special_tokens, int strategy, int64_t max_length, int64_t stride,
-                       bool overflow, bool left, bool with_spans, int num_threads) {
+                       bool overflow, bool left, bool with_spans, bool words, int num_threads) {
     encode_options options;
     options.add_special_tokens = add_special_tokens;
     options.strategy = static_cast<truncation_strategy>(strategy);
@@ -150,10 +177,10 @@ py::tuple encode_batch(const batch_encoder& self, const py::object& texts, const
     options.with_spans = with_spans;
     options.num_threads = num_threads;
     const bool paired = !pairs.is_none();
-    const text_list first(texts, paired ? "first text" : "text");
+    const text_list first(texts, words, paired ? "first text" : "text");
     const std::unique_ptr<text_list> second =
-        paired ? std::make_unique<text_list>(pairs, "second text") : nullptr;
-    const batch_input input{first.views(), paired ? second->views() : nullptr, first.size()};
+        paired ? std::make_unique<text_list>(pairs, words, "second text") : nullptr;
+    const batch_input input{first.batch(), paired ? second->batch() : text_batch{}, first.size()};
     batch_lease lease(self);
     status result;
     {
@@ -167,9 +194,9 @@ py::tuple encode_batch(const batch_encoder& self, const py::object& texts, const
 // Shorter texts are done before another thread could use the GIL.
 constexpr int64_t kHoldGilCharacters = 2048;
 
-py::object encode_one(const batch_encoder& self, const py::object& text, bool add_special_tokens) {
-    if (!PyUnicode_Check(text.ptr())) raise_not_text(text, -1, "text");
-    const text_view view = view_of(text.ptr());
+py::object encode_one(const batch_encoder& self, PyObject* text, bool add_special_tokens) {
+    if (!PyUnicode_Check(text)) raise_not_text(text, -1, -1, "text");
+    const text_view view = view_of(text);
     worker_lease worker(self);
     status result;
     if (view.length < kHoldGilCharacters) {
@@ -188,6 +215,31 @@ py::object encode_one(const batch_encoder& self, const py::object& text, bool ad
     if (!ids.empty()) std::memcpy(to, ids.data(), static_cast<size_t>(ids.size()) * sizeof *to);
     return array;
 }
+
+// encode(text, add_special_tokens) as CPython itself calls it: pybind11's way to a function costs
+// as much as a sentence does.
+PyObject* encode_method(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+    if (count != 2) {
+        PyErr_Format(PyExc_TypeError, "encode() takes 2 arguments but %zd were given", count);
+        return nullptr;
+    }
+    const int add_special_tokens = PyObject_IsTrue(arguments[1]);
+    if (add_special_tokens < 0) return nullptr;
+    auto* instance = reinterpret_cast<py::detail::instance*>(self);
+    try {
+        const auto* encoder = instance->get_value_and_holder().value_ptr<batch_encoder>();
+        return encode_one(*encoder, arguments[0], add_special_tokens != 0).release().ptr();
+    } catch (py::error_already_set& error) {
+        error.restore();
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
+    }
+    return nullptr;
+}
+
+PyMethodDef encode_definition = {
+    "encode", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(encode_method)),
+    METH_FASTCALL, "encode($self, text, add_special_tokens, /)\n--\n\n"};
 
 wordpiece_vocabulary read_vocabulary(const py::dict& tokens, int32_t unknown_id,
                                      const std::string& prefix, int64_t max_word_characters) {
@@ -236,7 +288,7 @@ public:
     explicit normalizer(const normalizer_options& options) : table_(make_text_table(options)) {}
 
     py::object normalize(const py::object& text) const {
-        if (!PyUnicode_Check(text.ptr())) raise_not_text(text, -1, "text");
+        if (!PyUnicode_Check(text.ptr())) raise_not_text(text, -1, -1, "text");
         std::vector<uint32_t> codes;
         const status result = normalize_text(view_of(text.ptr()), *table_, codes);
         if (!result.ok()) raise_status(result, text, "text");
@@ -260,15 +312,20 @@ void bind_text(py::module_& module) {
     py::class_<normalizer>(module, "Normalizer")
         .def(py::init<const normalizer_options&>(), py::arg("options"))
         .def("normalize", &normalizer::normalize, py::arg("text"));
-    py::class_<batch_encoder>(module, "BatchEncoder")
+    py::class_<batch_encoder> encoder(module, "BatchEncoder");
+    encoder
         .def_static("wordpiece", &make_wordpiece, py::kw_only(), py::arg("tokens"),
                     py::arg("unknown_id"), py::arg("prefix"), py::arg("max_word_characters"),
                     py::arg("normalizer"), py::arg("added"), py::arg("single"), py::arg("pair"))
         .def("encode_batch", &encode_batch, py::arg("texts"), py::arg("pairs"),
              py::arg("add_special_tokens"), py::arg("strategy"), py::arg("max_length"),
              py::arg("stride"), py::arg("overflow"), py::arg("left"), py::arg("with_spans"),
-             py::arg("num_threads"))
-        .def("encode", &encode_one, py::arg("text"), py::arg("add_special_tokens"));
+             py::arg("words"), py::arg("num_threads"));
+    auto* type = reinterpret_cast<PyTypeObject*>(encoder.ptr());
+    const auto method =
+        py::reinterpret_steal<py::object>(PyDescr_NewMethod(type, &encode_definition));
+    if (!method) throw py::error_already_set();
+    py::setattr(encoder, "encode", method);
 }
 
 }  // namespace encoder_engine

@@ -107,7 +107,7 @@ void test_random_batches_encode_the_same_on_any_number_of_threads() {
         for (const auto& text : texts) {
             views.push_back({text.data(), static_cast<int64_t>(text.size()), char_width::four});
         }
-        batch_input input{views.data(), round % 3 == 0 ? views.data() : nullptr, 64};
+        batch_input input{{views.data(), nullptr}, {round % 3 == 0 ? views.data() : nullptr, nullptr}, 64};
         encode_options options;
         options.with_spans = round % 4 < 2;
         options.strategy = round % 5 == 0 ? truncation_strategy::none : truncation_strategy::longest_first;
@@ -139,7 +139,7 @@ void test_callers_may_share_an_encoder() {
                 encode_options options;
                 options.num_threads = 3;
                 batch_output out;
-                CHECK(batch.encode({views.data(), nullptr, 32}, options, out).ok());
+                CHECK(batch.encode({{views.data(), nullptr}, {}, 32}, options, out).ok());
                 CHECK(out.num_tokens == 32);
                 batch.recycle(out);
             }

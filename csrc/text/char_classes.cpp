@@ -99,6 +99,7 @@ void char_classes::set_astral(const char_table& table) {
 
 void char_classes::set_ascii() {
     for (uint32_t code = 0; code < 256; ++code) lowered[code] = static_cast<uint8_t>(code);
+    flags[255] = kBeyond;
     for (uint32_t code = 0; code < 128; ++code) {
         const uint32_t entry = wide[code];
         const uint32_t unit = entry & 0xFFFF;

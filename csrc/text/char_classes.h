@@ -18,7 +18,10 @@ struct char_classes {
     static constexpr uint8_t kUpper = 8;   // an ASCII letter that 0x20 is added to
     static constexpr uint8_t kStart = 16;  // an added token may start here
 
-    // By byte; 0 for what blocks. ASCII characters only become ASCII characters.
+    static constexpr uint8_t kBeyond = 128;  // not ASCII
+
+    // By byte; 0 for what blocks. ASCII characters only become ASCII characters; 255 stands for
+    // all others.
     alignas(64) uint8_t flags[256] = {};
     alignas(64) uint8_t lowered[256] = {};
     // Per class and low nibble, a bit for each high nibble whose character is in the class: with

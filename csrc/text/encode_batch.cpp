@@ -21,8 +21,15 @@ constexpr int64_t kKeptBytes = 8 << 20;
 constexpr size_t kKeptWorkers = 64;
 constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 
+int64_t count_characters(const text_batch& texts, int64_t i) {
+    int64_t count = 0;
+    for (int64_t word = 0; word < texts.count(i); ++word) count += texts.begin(i)[word].length;
+    return count;
+}
+
 int64_t count_characters(const batch_input& input, int64_t i) {
-    return input.first[i].length + (input.second != nullptr ? input.second[i].length : 0);
+    return count_characters(input.first, i) +
+           (input.paired() ? count_characters(input.second, i) : 0);
 }
 
 int choose_threads(int requested, int64_t characters) {
@@ -54,7 +61,7 @@ void cut_chunks(const batch_input& input, int64_t characters, int num_threads,
 status encode_chunk(const batch_encoder& batch, const batch_input& input,
                     const encode_options& options, batch_worker& worker, batch_chunk& chunk,
                     uint8_t* truncated) {
-    row_encoder rows(batch, options, worker, input.second != nullptr);
+    row_encoder rows(batch, options, worker, input.paired());
     chunk.first_row = worker.row_lengths.size();
     chunk.first_token = worker.out.size();
     for (int64_t i = chunk.begin; i < chunk.end; ++i) {
@@ -136,6 +143,9 @@ status batch_encoder::encode(const batch_input& input, const encode_options& opt
 }
 
 std::unique_ptr<batch_worker> batch_encoder::take_worker() const {
+    if (batch_worker* spare = spare_.exchange(nullptr, std::memory_order_acquire)) {
+        return std::unique_ptr<batch_worker>(spare);
+    }
     {
         // After a fork the lock may never be free again: make do without.
         const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
@@ -157,7 +167,8 @@ status batch_encoder::encode_one(const text_view& text, bool add_special_tokens,
     worker.out.with_spans = false;
     uint8_t truncated = 0;
     try {
-        return row_encoder(*this, options, worker, false).encode({&text, nullptr, 1}, 0, truncated);
+        const batch_input input{{&text, nullptr}, {}, 1};
+        return row_encoder(*this, options, worker, false).encode(input, 0, truncated);
     } catch (const std::bad_alloc&) {
         return {error_code::out_of_memory, -1, -1, false};
     }
@@ -170,9 +181,14 @@ void batch_encoder::recycle(batch_output& out) const {
 
 void batch_encoder::recycle(std::unique_ptr<batch_worker> worker) const {
     if (worker == nullptr || worker->num_bytes() > kKeptBytes) return;
+    worker->clear();
+    batch_worker* none = nullptr;
+    if (spare_.compare_exchange_strong(none, worker.get(), std::memory_order_release)) {
+        worker.release();
+        return;
+    }
     const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock() || idle_.size() >= kKeptWorkers) return;
-    worker->clear();
     idle_.push_back(std::move(worker));
 }
 

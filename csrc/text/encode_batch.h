@@ -1,6 +1,7 @@
 // Encodes a batch of texts or pairs into packed rows: template, truncation, overflow, threads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -37,10 +38,20 @@ struct encode_options {
     int num_threads = 0;     // 0: as many as the batch is worth
 };
 
+// Texts, each in one piece or as a list of words.
+struct text_batch {
+    const text_view* views = nullptr;
+    const int64_t* starts = nullptr;  // of words: text i is views [starts[i], starts[i + 1])
+
+    const text_view* begin(int64_t i) const { return views + (starts != nullptr ? starts[i] : i); }
+    int64_t count(int64_t i) const { return starts != nullptr ? starts[i + 1] - starts[i] : 1; }
+};
+
 struct batch_input {
-    const text_view* first = nullptr;
-    const text_view* second = nullptr;  // null without pairs
+    text_batch first;
+    text_batch second;  // no views without pairs
     int64_t size = 0;
+    bool paired() const { return second.views != nullptr; }
 };
 
 // One thread's buffers, kept between batches.
@@ -75,6 +86,8 @@ public:
     batch_encoder(std::unique_ptr<sequence_encoder> encoder, row_template single, row_template pair)
         : encoder_(std::move(encoder)), single_(std::move(single)), pair_(std::move(pair)) {}
 
+    ~batch_encoder() { delete spare_.load(); }
+
     // Fills `out`; after an error its content means nothing. Give the output back by recycle().
     status encode(const batch_input& input, const encode_options& options, batch_output& out) const;
     void recycle(batch_output& out) const;
@@ -93,6 +106,8 @@ private:
     std::unique_ptr<sequence_encoder> encoder_;
     row_template single_, pair_;
     mutable thread_pool pool_;
+    // The last worker given back, at hand without a lock; the others below.
+    mutable std::atomic<batch_worker*> spare_{nullptr};
     mutable std::mutex mutex_;
     mutable std::vector<std::unique_ptr<batch_worker>> idle_;  // guarded by mutex_
 };

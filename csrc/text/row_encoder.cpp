@@ -27,9 +27,10 @@ row_encoder::row_encoder(const batch_encoder& batch, const encode_options& optio
 
 status row_encoder::encode(const batch_input& input, int64_t index, uint8_t& truncated) {
     sample_ = static_cast<int32_t>(index);
-    const text_view& first = input.first[index];
-    if (input.second != nullptr) {
-        return at_row(encode_sliced(first, input.second + index, truncated), index);
+    const text_pieces first = pieces(input.first, index);
+    if (input.paired()) {
+        const text_pieces second = pieces(input.second, index);
+        return at_row(encode_sliced(first, &second, truncated), index);
     }
     const bool streaming = room_ == kNoLimit || (!options_.overflow && !options_.left);
     return at_row(streaming ? encode_streaming(first, truncated)
@@ -37,18 +38,37 @@ status row_encoder::encode(const batch_input& input, int64_t index, uint8_t& tru
                   index);
 }
 
-status row_encoder::encode_text(const text_view& text, int64_t limit, bool second,
+status row_encoder::encode_text(const text_pieces& text, int64_t limit, bool second,
                                 token_buffer& out) {
-    if (text.length > kMaxCharacters) return {error_code::text_too_long, -1, text.length, second};
-    status result = encoder_.encode(text, limit, *worker_.scratch, out);
+    for (int64_t i = 0; i < text.count; ++i) {
+        if (text.first[i].length > kMaxCharacters) {
+            return {error_code::text_too_long, -1, text.first[i].length, second};
+        }
+    }
+    status result = text.words ? encode_words(text, limit, out)
+                               : encoder_.encode(*text.first, limit, *worker_.scratch, out);
     result.second = second;
     // Reading stops at the end of a block; what it read beyond the limit must not show.
     if (out.size() > limit) out.truncate(limit);
     return result;
 }
 
+// Each word by itself: its offsets are its own, and its tokens are one word whatever it holds.
+status row_encoder::encode_words(const text_pieces& text, int64_t limit, token_buffer& out) {
+    for (int64_t i = 0; i < text.count && out.size() < limit; ++i) {
+        const int64_t first = out.size();
+        status result = encoder_.encode(text.first[i], limit, *worker_.scratch, out);
+        result.word = i;
+        if (!result.ok()) return result;
+        for (int64_t token = first; out.with_spans && token < out.size(); ++token) {
+            out.words[token] = static_cast<int32_t>(i);
+        }
+    }
+    return {};
+}
+
 // The common case: one text, cut on the right or not at all, straight into the output.
-status row_encoder::encode_streaming(const text_view& text, uint8_t& truncated) {
+status row_encoder::encode_streaming(const text_pieces& text, uint8_t& truncated) {
     token_buffer& out = worker_.out;
     const int64_t row_start = out.size();
     int64_t num_tokens = 0;
@@ -78,7 +98,7 @@ status row_encoder::encode_streaming(const text_view& text, uint8_t& truncated) 
     return {};
 }
 
-status row_encoder::encode_sliced(const text_view& first, const text_view* second,
+status row_encoder::encode_sliced(const text_pieces& first, const text_pieces* second,
                                   uint8_t& truncated) {
     status result = encode_texts(first, second);
     if (!result.ok()) return result;
@@ -104,7 +124,7 @@ status row_encoder::encode_sliced(const text_view& first, const text_view* secon
 }
 
 // Tokenizes the text or texts into the worker's buffers, as far as they can matter.
-status row_encoder::encode_texts(const text_view& first, const text_view* second) {
+status row_encoder::encode_texts(const text_pieces& first, const text_pieces* second) {
     const bool all = room_ == kNoLimit || options_.overflow || options_.left;
     int64_t limit = all ? kNoLimit : room_ + 1;
     for (;;) {

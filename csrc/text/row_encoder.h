@@ -14,10 +14,21 @@ public:
     status encode(const batch_input& input, int64_t index, uint8_t& truncated);
 
 private:
-    status encode_streaming(const text_view& text, uint8_t& truncated);
-    status encode_sliced(const text_view& first, const text_view* second, uint8_t& truncated);
-    status encode_texts(const text_view& first, const text_view* second);
-    status encode_text(const text_view& text, int64_t limit, bool second, token_buffer& out);
+    // One text of the batch: its only piece, or its words.
+    struct text_pieces {
+        const text_view* first;
+        int64_t count;
+        bool words;
+    };
+
+    status encode_streaming(const text_pieces& text, uint8_t& truncated);
+    status encode_sliced(const text_pieces& first, const text_pieces* second, uint8_t& truncated);
+    status encode_texts(const text_pieces& first, const text_pieces* second);
+    status encode_text(const text_pieces& text, int64_t limit, bool second, token_buffer& out);
+    status encode_words(const text_pieces& text, int64_t limit, token_buffer& out);
+    static text_pieces pieces(const text_batch& texts, int64_t index) {
+        return {texts.begin(index), texts.count(index), texts.starts != nullptr};
+    }
     status add_overflow();
     void add_row(token_range first, token_range second);
     void end_row(int64_t start, int64_t first_length);

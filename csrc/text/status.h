@@ -20,6 +20,7 @@ struct status {
     int64_t row = -1;       // index in the batch
     int64_t position = -1;  // see error_code
     bool second = false;    // the text is the second one of its pair
+    int64_t word = -1;      // of a text given as words, the one in error
     bool ok() const { return code == error_code::none; }
 };
 

@@ -31,17 +31,6 @@ int cut_words(unit_masks& masks, int count, bool open, const Unit* units,
     return count;
 }
 
-template <typename Char>
-const uint8_t* narrow(const Char* text, int count, uint8_t* buffer) {
-    for (int i = 0; i < count; ++i) buffer[i] = static_cast<uint8_t>(text[i]);
-    return buffer;
-}
-const uint8_t* narrow(const uint8_t* text, int count, uint8_t* buffer) {
-    if (count == 64) return text;
-    std::memcpy(buffer, text, static_cast<size_t>(count));
-    return buffer;
-}
-
 // Gathers the flags of units; 8 more than `count` can be written.
 void gather_masks(uint8_t* flags, int count, unit_masks& masks) {
     std::memset(flags + count, 0, 8);
@@ -76,16 +65,18 @@ int expand(uint32_t code, uint32_t entry, const char_classes& classes, uint16_t*
 }  // namespace
 
 template <typename Char>
-void scan_ascii(const text_rest<Char>& rest, int count, const char_classes& classes,
+void scan_ascii(const text_rest<Char>& rest, const char_classes& classes,
                 const scan_functions& functions, word_chunk& chunk) {
+    const int count = static_cast<int>(std::min<int64_t>(word_chunk::kCharacters, rest.length));
+    const auto classify = functions.classify(Char{});
     unit_masks masks;
     int done = 0;
+    uint64_t stop = 0;
     chunk.blocked = false;
-    for (int at = 0; at < count && !chunk.blocked; at += 64) {
+    for (int at = 0; at < count && stop == 0; at += 64) {
         const int taken = std::min(64, count - at);
-        alignas(64) uint8_t buffer[64];
         ascii_masks found;
-        functions.classify(narrow(rest.text + at, taken, buffer), classes, chunk.bytes + at, found);
+        classify(rest.text + at, taken, classes, chunk.bytes + at, found);
         uint64_t strange = ~(found.letters | found.singles | found.spaces) & first_bits(taken);
         for (uint64_t starts = found.starts & first_bits(taken); starts != 0; starts &= starts - 1) {
             const int place = __builtin_ctzll(starts);
@@ -93,10 +84,14 @@ void scan_ascii(const text_rest<Char>& rest, int count, const char_classes& clas
         }
         masks.letters[at >> 6] = found.letters;
         masks.singles[at >> 6] = found.singles;
-        chunk.blocked = strange != 0;
-        done = at + (chunk.blocked ? __builtin_ctzll(strange) : taken);
+        stop = strange;
+        done = at + taken;
+        if (stop != 0) {
+            done = at + __builtin_ctzll(stop);
+            chunk.blocked = (found.beyond & stop & (0 - stop)) == 0;
+        }
     }
-    const bool open = chunk.blocked || done < rest.length;
+    const bool open = done < rest.length;
     chunk.consumed = cut_words(masks, done, open, chunk.bytes, functions, chunk);
     if (chunk.consumed == 0 && done > 0) chunk.blocked = true;
 }
@@ -142,15 +137,15 @@ void scan_wide(const text_rest<Char>& rest, const char_classes& classes,
     chunk.blocked = blocked || (chunk.consumed == 0 && at > 0);
 }
 
-template void scan_ascii(const text_rest<uint8_t>&, int, const char_classes&, const scan_functions&,
+template void scan_ascii(const text_rest<uint8_t>&, const char_classes&, const scan_functions&,
                          word_chunk&);
 template void scan_wide(const text_rest<uint8_t>&, const char_classes&, const scan_functions&,
                         word_chunk&);
-template void scan_ascii(const text_rest<uint16_t>&, int, const char_classes&, const scan_functions&,
+template void scan_ascii(const text_rest<uint16_t>&, const char_classes&, const scan_functions&,
                          word_chunk&);
 template void scan_wide(const text_rest<uint16_t>&, const char_classes&, const scan_functions&,
                         word_chunk&);
-template void scan_ascii(const text_rest<uint32_t>&, int, const char_classes&, const scan_functions&,
+template void scan_ascii(const text_rest<uint32_t>&, const char_classes&, const scan_functions&,
                          word_chunk&);
 template void scan_wide(const text_rest<uint32_t>&, const char_classes&, const scan_functions&,
                         word_chunk&);

@@ -15,10 +15,11 @@ struct text_rest {
     int64_t length;
 };
 
-// Takes up to `count` <= kCharacters characters, all of them ASCII. The last word is left for the
-// next chunk unless the text ends behind it; so is all from a blocking character's word on.
+// Takes up to kCharacters characters, as far as they are ASCII; the first has to be. The last word
+// is left for the next chunk unless the text ends behind it; so is all from a blocking character's
+// word on.
 template <typename Char>
-void scan_ascii(const text_rest<Char>& rest, int count, const char_classes& classes,
+void scan_ascii(const text_rest<Char>& rest, const char_classes& classes,
                 const scan_functions& functions, word_chunk& chunk);
 
 // The same for any characters.

@@ -65,12 +65,14 @@ scan_functions choose_scan_functions() {
 #if defined(__x86_64__)
     switch (chosen_instruction_set()) {
         case instruction_set::avx512:
-            return {classify_avx512, cut_bytes_avx512, cut_units_avx512};
-        case instruction_set::avx2: return {classify_avx2, cut_bmi<uint8_t>, cut_bmi<uint16_t>};
+            return {classify_avx512, classify_avx512, classify_avx512, cut_bytes_avx512,
+                    cut_units_avx512};
+        case instruction_set::avx2:
+            return {classify_avx2, classify_avx2, classify_avx2, cut_bmi, cut_bmi};
         case instruction_set::portable: break;
     }
 #endif
-    return {classify_portable, cut_portable<uint8_t>, cut_portable<uint16_t>};
+    return {classify_portable, classify_portable, classify_portable, cut_portable, cut_portable};
 }
 
 }  // namespace encoder_engine

@@ -39,9 +39,14 @@ using cut_function = void (*)(unit_masks& masks, int count, const Unit* units, w
 
 // The parts of scanning that know the processor.
 struct scan_functions {
-    classify_function classify;
+    classify_function<uint8_t> classify_1;
+    classify_function<uint16_t> classify_2;
+    classify_function<uint32_t> classify_4;
     cut_function<uint8_t> cut_bytes;
     cut_function<uint16_t> cut_units;
+    classify_function<uint8_t> classify(uint8_t) const { return classify_1; }
+    classify_function<uint16_t> classify(uint16_t) const { return classify_2; }
+    classify_function<uint32_t> classify(uint32_t) const { return classify_4; }
     cut_function<uint8_t> cut(uint8_t) const { return cut_bytes; }
     cut_function<uint16_t> cut(uint16_t) const { return cut_units; }
 };

@@ -40,10 +40,9 @@ private:
 
     void take_chunk(int64_t at) {
         const text_rest<Char> rest{text_ + at, length_ - at};
-        const int count = static_cast<int>(std::min<int64_t>(word_chunk::kCharacters, rest.length));
-        const int ascii = ascii_ ? count : ascii_run(rest.text, count);
-        if (ascii == count || ascii >= kMinAsciiRun) {
-            scan_ascii(rest, ascii, classes_, functions_, chunk_);
+        const int run = static_cast<int>(std::min<int64_t>(kMinAsciiRun, rest.length));
+        if (ascii_ || is_ascii(rest.text, run)) {
+            scan_ascii(rest, classes_, functions_, chunk_);
             sink_.template emit<uint8_t>(chunk_, at);
         } else {
             scan_wide(rest, classes_, functions_, chunk_);
@@ -51,16 +50,16 @@ private:
         }
     }
 
-    static int ascii_run(const Char* text, int count) {
+    static bool is_ascii(const Char* text, int count) {
+        // The first few tell, as a rule.
         int at = 0;
-        while (at + 16 <= count) {
+        for (; at + 16 <= count; at += 16) {
             uint32_t seen = 0;
             for (int i = 0; i < 16; ++i) seen |= text[at + i];
-            if (seen >= 128) break;
-            at += 16;
+            if (seen >= 128) return false;
         }
         while (at < count && text[at] < 128) ++at;
-        return at;
+        return at == count;
     }
 
     // Goes character by character to the next one between words.
@@ -76,11 +75,10 @@ private:
     // Of a word that is too long, more letters make no difference.
     void skip_letters(int64_t& at) {
         constexpr int kBlock = 64;
-        while (at + kBlock <= length_ && ascii_run(text_ + at, kBlock) == kBlock) {
-            uint8_t text[kBlock], lowered[kBlock];
-            for (int i = 0; i < kBlock; ++i) text[i] = static_cast<uint8_t>(text_[at + i]);
+        while (at + kBlock <= length_) {
+            uint8_t lowered[kBlock];
             ascii_masks masks;
-            functions_.classify(text, classes_, lowered, masks);
+            functions_.classify(Char{})(text_ + at, kBlock, classes_, lowered, masks);
             if ((masks.letters & ~masks.starts) != ~0ull) return;
             at += kBlock;
             sink_.lengthen(at - 1);

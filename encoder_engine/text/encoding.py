@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from encoder_engine.errors import BatchError, InputError
+from encoder_engine.text.native import extension
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from encoder_engine._native import IntTable
     from encoder_engine.packing import PackedBatch
     from encoder_engine.text.spec import Side, TemplatePiece
 
@@ -32,9 +33,6 @@ class Encoding:
     Attributes:
         ids: token ids, int32 ``[T]``.
         cu_seqlens: where each row starts, and the total, int32 ``[B + 1]``.
-        overflow_to_sample: for each row the index of its text, int32 ``[B]``.
-        truncated: for each row whether tokens of its text were cut off and are in no row,
-            bool ``[B]``.
     """
 
     def __init__(
@@ -51,23 +49,20 @@ class Encoding:
         pad_id: int | None,
         pad_type_id: int,
         vocab_size: int,
+        ints: IntTable,
     ) -> None:
         self.ids = ids
         self.cu_seqlens = cu_seqlens
-        self.num_truncated = int(truncated.sum())
-        if overflow_to_sample is None:
-            overflow_to_sample = np.arange(len(cu_seqlens) - 1, dtype=np.int32)
-            self.truncated = truncated
-        else:
-            self.truncated = truncated[overflow_to_sample]
-        self.overflow_to_sample = overflow_to_sample
-        self._template = tuple(template)
+        self._text_truncated = truncated
+        self._samples = overflow_to_sample
+        self._template = template
         self._first_lengths = first_lengths
         self._offsets = offsets
         self._word_ids = word_ids
         self._pad_id = pad_id
         self._pad_type_id = pad_type_id
         self._vocab_size = vocab_size
+        self._ints = ints
 
     def __len__(self) -> int:
         """Count the rows."""
@@ -75,6 +70,25 @@ class Encoding:
 
     def __repr__(self) -> str:
         return f"Encoding(rows={len(self)}, tokens={len(self.ids)}, cut={self.num_truncated})"
+
+    @cached_property
+    def overflow_to_sample(self) -> IntArray:
+        """For each row the index of its text, int32 ``[B]``."""
+        if self._samples is None:
+            return np.arange(len(self), dtype=np.int32)
+        return self._samples
+
+    @property
+    def truncated(self) -> BoolArray:
+        """For each row whether tokens of its text were cut off and are in no row, bool ``[B]``."""
+        if self._samples is None:
+            return self._text_truncated
+        return self._text_truncated[self._samples]
+
+    @cached_property
+    def num_truncated(self) -> int:
+        """How many texts lost tokens."""
+        return int(np.count_nonzero(self._text_truncated))
 
     @property
     def lengths(self) -> IntArray:
@@ -140,8 +154,7 @@ class Encoding:
 
     def tolist(self) -> list[list[int]]:
         """Give each row's ids as a list of Python ints."""
-        ids, starts = self.ids.tolist(), self.cu_seqlens.tolist()
-        return [ids[a:b] for a, b in pairwise(starts)]
+        return self._ints.rows(self.ids, self.cu_seqlens)
 
     def to_padded(
         self, length: int | None = None, side: Side = "right", multiple_of: int | None = None
@@ -165,21 +178,19 @@ class Encoding:
         width = self._width(length, multiple_of)
         if self._pad_id is None:
             raise BatchError("the tokenizer has no padding token, so rows cannot be padded")
-        lengths = self.lengths
-        columns = np.arange(width)
-        if side == "right":
-            mask = columns < lengths[:, None]
+        left = side == "left"
+        pad_rows = extension().pad_rows
+        input_ids, mask = pad_rows(
+            self.ids, self.cu_seqlens, width, self._pad_id, left, with_mask=True
+        )
+        pad_type = self._pad_type_id
+        if pad_type == 0 and not any(piece.type_id for piece in self._template):
+            type_ids = np.zeros(input_ids.shape, dtype=np.int64)
         else:
-            mask = columns >= width - lengths[:, None]
-        input_ids = np.full(mask.shape, self._pad_id, dtype=np.int64)
-        input_ids[mask] = self.ids
-        type_ids = np.full(mask.shape, self._pad_type_id, dtype=np.int64)
-        type_ids[mask] = self.type_ids
-        return {
-            "input_ids": input_ids,
-            "attention_mask": mask.astype(np.int64),
-            "token_type_ids": type_ids,
-        }
+            type_ids, _ = pad_rows(
+                self.type_ids, self.cu_seqlens, width, pad_type, left, with_mask=False
+            )
+        return {"input_ids": input_ids, "attention_mask": mask, "token_type_ids": type_ids}
 
     def _width(self, length: int | None, multiple_of: int | None) -> int:
         longest = int(self.lengths.max(initial=0))

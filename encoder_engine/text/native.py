@@ -51,6 +51,7 @@ class BatchEncoder(Protocol):
         overflow: bool,
         left: bool,
         with_spans: bool,
+        words: bool,
         num_threads: int,
         /,
     ) -> BatchArrays:

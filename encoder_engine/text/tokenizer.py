@@ -10,7 +10,7 @@ from encoder_engine.errors import InputError, TextError
 from encoder_engine.text import files
 from encoder_engine.text.decoding import Decoder
 from encoder_engine.text.encoding import Encoding, IntArray
-from encoder_engine.text.native import build_encoder
+from encoder_engine.text.native import build_encoder, extension
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +36,7 @@ class Tokenizer:
         self._native = build_encoder(spec)
         self._decoder = Decoder(spec)
         self._vocab_size = spec.vocab_size
+        self._ints = extension().IntTable(self._vocab_size)
         self._added = {token.content: token.id for token in spec.added_tokens}
 
     @classmethod
@@ -59,8 +60,8 @@ class Tokenizer:
 
     def encode_batch(
         self,
-        texts: Iterable[str],
-        pairs: Iterable[str] | None = None,
+        texts: Iterable[str] | Iterable[Sequence[str]],
+        pairs: Iterable[str] | Iterable[Sequence[str]] | None = None,
         add_special_tokens: bool = True,
         max_length: int | None = None,
         truncation: str | None = "longest_first",
@@ -70,11 +71,12 @@ class Tokenizer:
         *,
         return_overflow: bool | None = None,
         truncation_side: Side | None = None,
+        is_split_into_words: bool = False,
     ) -> Encoding:
         """Encode texts, or pairs of texts, into packed rows.
 
         Args:
-            texts: strings, in any iterable.
+            texts: strings, in any iterable; or lists of words, see ``is_split_into_words``.
             pairs: as many second texts, or ``None``.
             add_special_tokens: whether to set the template's tokens around the texts.
             max_length: tokens that a row may have, template included; ``None`` cuts nothing. What
@@ -87,6 +89,9 @@ class Tokenizer:
             return_overflow: whether cut tokens make further rows; by default only if ``stride``
                 is above 0.
             truncation_side: cut from the ``"right"`` or the ``"left"``; by default the files'.
+            is_split_into_words: each text is a list or tuple of words, as taggers have them: each
+                is encoded by itself, ``word_ids`` are indices into the list, and offsets count
+                from the beginning of the word.
 
         Raises:
             TextError: something is not a string, or holds a lone surrogate; ``.row`` names it.
@@ -128,6 +133,7 @@ class Tokenizer:
             bool(overflow) and strategy != 0,
             side == "left",
             bool(return_offsets),
+            bool(is_split_into_words),
             min(threads, 1024),
         )
         ids, cu_seqlens, first_lengths, offsets, word_ids, samples, truncated = arrays
@@ -144,6 +150,7 @@ class Tokenizer:
             pad_id=self.pad_token_id,
             pad_type_id=0 if padding is None else padding.pad_type_id,
             vocab_size=self._vocab_size,
+            ints=self._ints,
         )
 
     def encode(self, text: str, add_special_tokens: bool = True) -> IntArray:
@@ -219,7 +226,7 @@ class Tokenizer:
         return f"Tokenizer({self._spec.model.description}, {self._vocab_size} tokens)"
 
 
-def _sequence_of_texts(texts: Any, name: str) -> Sequence[str]:
+def _sequence_of_texts(texts: Any, name: str) -> Sequence[Any]:
     """Give the texts as a list or tuple, whatever iterable they came in."""
     if isinstance(texts, list | tuple):
         return texts
