@@ -47,6 +47,8 @@ class TokenizerConfig:
     do_lower_case: bool | None = None
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool | None = None
+    add_prefix_space: bool | None = None
+    trim_offsets: bool | None = None
     tokenizer_class: str | None = None
     model_max_length: int | None = None
     truncation_side: Side | None = None
@@ -89,6 +91,8 @@ def _read_tokenizer_config(node: Node) -> TokenizerConfig:
         do_lower_case=_optional_flag(node.get("do_lower_case")),
         strip_accents=_optional_flag(node.get("strip_accents")),
         tokenize_chinese_chars=_optional_flag(node.get("tokenize_chinese_chars")),
+        add_prefix_space=_optional_flag(node.get("add_prefix_space")),
+        trim_offsets=_optional_flag(node.get("trim_offsets")),
         tokenizer_class=None if kind.is_null else kind.text(),
         model_max_length=_read_limit(node.get("model_max_length")),
         truncation_side=_optional_side(node.get("truncation_side")),

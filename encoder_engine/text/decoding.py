@@ -6,6 +6,8 @@ import operator
 from typing import TYPE_CHECKING, Protocol
 
 from encoder_engine.errors import TokenIdError
+from encoder_engine.text.library import LibraryJoiner
+from encoder_engine.text.library_spec import LibraryDecoderSpec
 from encoder_engine.text.native import normalize_added
 
 if TYPE_CHECKING:
@@ -76,6 +78,8 @@ class Decoder:
 
 def build_joiner(spec: DecoderSpec | None) -> TokenJoiner:
     """Build what joins tokens; without a decoder, spaces stand between them."""
+    if isinstance(spec, LibraryDecoderSpec):
+        return LibraryJoiner(spec)
     return SpaceJoiner() if spec is None else WordPieceJoiner(spec)
 
 

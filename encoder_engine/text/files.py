@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING
 
 from encoder_engine.errors import TokenizerFileError
 from encoder_engine.files import verify_checksums
+from encoder_engine.text.byte_bpe_files import (
+    MERGES,
+    VOCAB,
+    check_prefix_space,
+    spec_from_byte_bpe,
+)
 from encoder_engine.text.companion_tokens import append_tokens
 from encoder_engine.text.config_json import BERT_LIKE, TokenizerConfig, read_config
+from encoder_engine.text.library_spec import LibrarySpec
 from encoder_engine.text.native import normalize_added
 from encoder_engine.text.spec import BertNormalizerSpec, SpecialTokenNames
 from encoder_engine.text.tokenizer_json import read_tokenizer_json
@@ -29,6 +36,8 @@ OWN_FILES = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
+    VOCAB,
+    MERGES,
 )
 PARTS = ("unk", "cls", "sep", "pad", "mask")
 DEFAULT_NAMES = SpecialTokenNames(unk="[UNK]", cls="[CLS]", sep="[SEP]", pad="[PAD]", mask="[MASK]")
@@ -59,6 +68,10 @@ def _load_directory(folder: Path, lowercase: bool | None) -> TokenizerSpec:
     json_path, vocab_path = folder / "tokenizer.json", folder / "vocab.txt"
     config = read_config(folder)
     if not json_path.is_file():
+        if (folder / VOCAB).is_file() and (folder / MERGES).is_file():
+            _refuse_lowercase(lowercase, folder / VOCAB)
+            spec = spec_from_byte_bpe(folder, config)
+            return _with_companions(_with_config(spec, config), config)
         if not vocab_path.is_file():
             raise TokenizerFileError(
                 f"{folder} holds no tokenizer: looked for tokenizer.json and vocab.txt"
@@ -162,7 +175,11 @@ def _check_same_vocab(spec: TokenizerSpec, vocab: dict[str, int], path: Path) ->
 
 
 def _check_config(spec: TokenizerSpec, config: TokenizerConfig) -> None:
-    normalizer = spec.model.normalizer
+    model = spec.model
+    if isinstance(model, LibrarySpec):
+        check_prefix_space(model, config)
+        return
+    normalizer = model.normalizer
     said = {
         "do_lower_case": (config.do_lower_case, normalizer.lowercase),
         "strip_accents": (config.strip_accents, normalizer.strips_accents),

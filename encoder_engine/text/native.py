@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from encoder_engine.errors import MissingExtensionError
+from encoder_engine.text.library import LibraryEncoder, LibraryNormalizer
+from encoder_engine.text.library_spec import LibrarySpec
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -87,6 +89,8 @@ def normalizer_options(spec: BertNormalizerSpec) -> _native.NormalizerOptions:
 
 def build_normalizer(model: ModelSpec) -> TextNormalizer:
     """Build what brings text into the form in which the model sees it."""
+    if isinstance(model, LibrarySpec):
+        return LibraryNormalizer(model)
     normalizer: TextNormalizer = extension().Normalizer(normalizer_options(model.normalizer))
     return normalizer
 
@@ -104,6 +108,8 @@ def normalize_added(spec: TokenizerSpec) -> dict[str, str]:
 
 def build_encoder(spec: TokenizerSpec) -> BatchEncoder:
     """Build the encoder of a specification."""
+    if isinstance(spec.model, LibrarySpec):
+        return LibraryEncoder(spec, spec.model)
     return _build_wordpiece(spec, spec.model)
 
 

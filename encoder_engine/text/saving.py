@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine import files
 from encoder_engine.errors import OutputError
+from encoder_engine.text.library_json import library_members, trimming_member
+from encoder_engine.text.library_spec import LibrarySpec
+from encoder_engine.text.spec import WordPieceDecoderSpec, WordPieceSpec
 from encoder_engine.text.wordpiece_json import wordpiece_members
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from encoder_engine.text.spec import TemplatePiece, TokenizerSpec, WordPieceSpec
+    from encoder_engine.text.spec import TemplatePiece, TokenizerSpec
 
 __all__ = ["save"]
 
@@ -28,8 +31,8 @@ PARTS = ("unk", "sep", "pad", "cls", "mask")
 def save(spec: TokenizerSpec, directory: str | PathLike[str]) -> None:
     """Write tokenizer.json, tokenizer_config.json, special_tokens_map.json and vocab.txt.
 
-    vocab.txt is left out where ids have gaps, which the format cannot say. Each file appears whole
-    or not at all; tokenizer.json, by which the directory is read, comes last.
+    vocab.txt is WordPiece's, and left out where ids have gaps, which the format cannot say. Each
+    file appears whole or not at all; tokenizer.json, by which the directory is read, comes last.
 
     Raises:
         OutputError: a file cannot be written.
@@ -41,7 +44,8 @@ def save(spec: TokenizerSpec, directory: str | PathLike[str]) -> None:
         names = {f"{part}_token": getattr(spec.special, part) for part in PARTS}
         names = {key: name for key, name in names.items() if name is not None}
         ordered = sorted(spec.model.vocab.items(), key=lambda item: item[1])
-        if [number for _, number in ordered] == list(range(len(ordered))):
+        gapless = [number for _, number in ordered] == list(range(len(ordered)))
+        if gapless and isinstance(spec.model, WordPieceSpec):
             _write(folder / "vocab.txt", "".join(f"{token}\n" for token, _ in ordered))
         _write(folder / "special_tokens_map.json", _dump(names))
         _write(folder / "tokenizer_config.json", _dump(_config(spec) | names))
@@ -68,16 +72,22 @@ def _config(spec: TokenizerSpec) -> dict[str, Any]:
         "added_tokens_decoder": decoder,
         "padding_side": spec.padding_side,
         "truncation_side": spec.truncation_side,
-    } | _wordpiece_config(spec, spec.model)
+    }
+    if isinstance(spec.model, WordPieceSpec):
+        config |= _wordpiece_config(spec, spec.model)
+    else:
+        config["clean_up_tokenization_spaces"] = False
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"
     if spec.model_max_length is not None:
         config["model_max_length"] = spec.model_max_length
     return config
 
 
 def _wordpiece_config(spec: TokenizerSpec, model: WordPieceSpec) -> dict[str, Any]:
-    normalizer = model.normalizer
+    normalizer, decoder = model.normalizer, spec.decoder
+    cleanup = isinstance(decoder, WordPieceDecoderSpec) and decoder.cleanup
     return {
-        "clean_up_tokenization_spaces": spec.decoder is not None and spec.decoder.cleanup,
+        "clean_up_tokenization_spaces": cleanup,
         "do_lower_case": normalizer.lowercase,
         "strip_accents": normalizer.strip_accents,
         "tokenize_chinese_chars": normalizer.handle_chinese_chars,
@@ -118,12 +128,16 @@ def _post_processor(spec: TokenizerSpec) -> dict[str, Any]:
         for piece in (*spec.single, *spec.pair)
         if piece.kind == "special"
     }
-    return {
+    template = {
         "type": "TemplateProcessing",
         "single": _layout(spec.single),
         "pair": _layout(spec.pair),
         "special_tokens": special,
     }
+    if not isinstance(spec.model, LibrarySpec) or spec.model.trim is None:
+        return template
+    trimming = trimming_member(spec.model.trim)
+    return {"type": "Sequence", "processors": [trimming, template]}
 
 
 def _truncation(spec: TokenizerSpec) -> dict[str, Any] | None:
@@ -151,9 +165,16 @@ def _padding(spec: TokenizerSpec) -> dict[str, Any] | None:
     }
 
 
+def _members(spec: TokenizerSpec) -> dict[str, Any]:
+    """Give the members of tokenizer.json that belong to the kind of model."""
+    if isinstance(spec.model, LibrarySpec):
+        return library_members(spec.model, spec.decoder)
+    return wordpiece_members(spec, spec.model)
+
+
 def _tokenizer_json(spec: TokenizerSpec) -> dict[str, Any]:
     flags = ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special")
-    members = wordpiece_members(spec, spec.model)
+    members = _members(spec)
     return {
         "version": "1.0",
         "truncation": _truncation(spec),

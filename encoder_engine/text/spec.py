@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from encoder_engine.text.library_spec import LibraryDecoderSpec, LibrarySpec
+
 __all__ = [
     "AddedTokenSpec",
     "BertNormalizerSpec",
@@ -27,8 +29,8 @@ PieceKind = Literal["special", "first", "second"]
 Strategy = Literal["longest_first", "only_first", "only_second"]
 # Each kind of model has one reader, one encoder and one writer, chosen by the type of these in
 # tokenizer_json.py, native.py, decoding.py and saving.py.
-ModelSpec: TypeAlias = "WordPieceSpec"
-DecoderSpec: TypeAlias = "WordPieceDecoderSpec"
+ModelSpec: TypeAlias = "WordPieceSpec | LibrarySpec"
+DecoderSpec: TypeAlias = "WordPieceDecoderSpec | LibraryDecoderSpec"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from encoder_engine.text.library_spec import OffsetTrim
 from encoder_engine.text.spec import PieceKind, TemplatePiece
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from encoder_engine.text.json_reading import Node
 
-__all__ = ["Layout", "bert_layouts", "read_template"]
+__all__ = [
+    "Layout",
+    "bert_layouts",
+    "check_untrimmed",
+    "read_template",
+    "read_trim",
+    "roberta_layouts",
+]
 
 Layout = tuple[TemplatePiece, ...]
+BYTE_LEVEL_SPACE = "\u0120"
 
 
 def _text(kind: PieceKind, type_id: int) -> TemplatePiece:
@@ -22,26 +31,84 @@ def _text(kind: PieceKind, type_id: int) -> TemplatePiece:
 
 def bert_layouts(cls: tuple[str, int], sep: tuple[str, int]) -> tuple[Layout, Layout]:
     """Lay out ``[CLS] A [SEP]`` and ``[CLS] A [SEP] B [SEP]``, the second text in segment 1."""
+    single = (_fixed(cls, 0), _text("first", 0), _fixed(sep, 0))
+    return single, (*single, _text("second", 1), _fixed(sep, 1))
 
-    def special(token: tuple[str, int], type_id: int) -> TemplatePiece:
-        return TemplatePiece(kind="special", type_id=type_id, tokens=(token[0],), ids=(token[1],))
 
-    single = (special(cls, 0), _text("first", 0), special(sep, 0))
-    return single, (*single, _text("second", 1), special(sep, 1))
+def roberta_layouts(cls: tuple[str, int], sep: tuple[str, int]) -> tuple[Layout, Layout]:
+    """Lay out ``<s> A </s>`` and ``<s> A </s> </s> B </s>``, all of it segment 0."""
+    single = (_fixed(cls, 0), _text("first", 0), _fixed(sep, 0))
+    return single, (*single, _fixed(sep, 0), _text("second", 0), _fixed(sep, 0))
+
+
+def _fixed(token: tuple[str, int], type_id: int) -> TemplatePiece:
+    return TemplatePiece(kind="special", type_id=type_id, tokens=(token[0],), ids=(token[1],))
+
+
+def _processors(node: Node) -> list[Node]:
+    """Give the members of a Sequence, or what stands alone."""
+    if node.is_null:
+        return []
+    if node.kind() != "Sequence":
+        return [node]
+    node.only_keys(("type", "processors"))
+    return [inner for item in node.get("processors").items() for inner in _processors(item)]
+
+
+def read_trim(node: Node) -> OffsetTrim | None:
+    """Read whether white space at a token's ends is left out of its offsets."""
+    trims: list[OffsetTrim] = []
+    for item in _processors(node):
+        if item.kind() not in ("ByteLevel", "RobertaProcessing"):
+            continue
+        if item.kind() == "ByteLevel":
+            item.only_keys(("type", "add_prefix_space", "trim_offsets", "use_regex"))
+        prefixed = item.get("add_prefix_space").flag(default=True)
+        if item.get("trim_offsets").flag(default=True):
+            trims.append(OffsetTrim(add_prefix_space=prefixed))
+    if len(trims) > 1:
+        raise node.fail("two post-processors that trim offsets are not supported")
+    kinds = [item.kind() for item in _processors(node)]
+    if trims and trims[0].add_prefix_space and "ByteLevel" in kinds[1:]:
+        raise node.fail("ByteLevel behind a template, with add_prefix_space, is not supported")
+    return trims[0] if trims else None
+
+
+def check_untrimmed(node: Node, vocab: Iterable[str]) -> None:
+    """Refuse to trim offsets where that would change any: only the library's models do it.
+
+    It counts white space and U+0120, which stands for a space in byte-level vocabularies, at the
+    ends of a piece.
+    """
+    if read_trim(node) is None:
+        return
+    for piece in vocab:
+        if piece != piece.strip().strip(BYTE_LEVEL_SPACE):
+            raise node.fail(
+                f"trim_offsets would cut the offsets of the piece {piece!r}, which is supported "
+                "with BPE and WordLevel only; set it to false"
+            )
 
 
 def read_template(node: Node, ids: Mapping[str, int]) -> tuple[Layout, Layout]:
     """Read the layouts of a single text and of a pair."""
-    if node.is_null:
+    layouts = [item for item in _processors(node) if item.kind() != "ByteLevel"]
+    if len(layouts) > 1:
+        raise node.fail("two post-processors that lay rows out are not supported")
+    if not layouts:
         return (_text("first", 0),), (_text("first", 0), _text("second", 1))
-    kind = node.get("type").text()
+    [node] = layouts
+    kind = node.kind()
     if kind == "BertProcessing":
         node.only_keys(("type", "sep", "cls"))
         return bert_layouts(_token(node.get("cls"), ids), _token(node.get("sep"), ids))
+    if kind == "RobertaProcessing":
+        node.only_keys(("type", "sep", "cls", "trim_offsets", "add_prefix_space"))
+        return roberta_layouts(_token(node.get("cls"), ids), _token(node.get("sep"), ids))
     if kind != "TemplateProcessing":
         raise node.get("type").fail(
-            f"the post-processor {kind} is not supported with WordPiece; TemplateProcessing and "
-            "BertProcessing are"
+            f"the post-processor {kind} is not supported; TemplateProcessing, BertProcessing, "
+            "RobertaProcessing, ByteLevel and a Sequence of them are"
         )
     node.only_keys(("type", "single", "pair", "special_tokens"))
     special = {

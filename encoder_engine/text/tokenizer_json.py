@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from encoder_engine.text.json_reading import Node, read_json
+from encoder_engine.text.library_json import LIBRARY_MODELS, read_library, read_library_decoder
+from encoder_engine.text.library_spec import LibrarySpec
 from encoder_engine.text.spec import (
     AddedTokenSpec,
     DecoderSpec,
@@ -18,7 +20,7 @@ from encoder_engine.text.spec import (
     TokenizerSpec,
     TruncationSpec,
 )
-from encoder_engine.text.template_json import read_template
+from encoder_engine.text.template_json import check_untrimmed, read_template, read_trim
 from encoder_engine.text.wordpiece_json import read_wordpiece, read_wordpiece_decoder
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ def read_tokenizer_json(path: Path) -> TokenizerSpec:
     added = _read_added_tokens(top.get("added_tokens"), model)
     ids = dict(model.vocab) | {token.content: token.id for token in added}
     single, pair = read_template(top.get("post_processor"), ids)
+    if not isinstance(model, LibrarySpec):
+        check_untrimmed(top.get("post_processor"), ids)
     spec = TokenizerSpec(
         model=model,
         single=single,
@@ -80,7 +84,12 @@ def _read_model(top: Node) -> tuple[ModelSpec, DecoderSpec | None]:
     kind = "WordPiece" if untyped else node.kind()
     if kind == "WordPiece":
         return read_wordpiece(top), read_wordpiece_decoder(top.get("decoder"))
-    raise node.get("type").fail(f"a {kind} model is not supported; WordPiece is")
+    if kind in LIBRARY_MODELS:
+        trim = read_trim(top.get("post_processor"))
+        return read_library(top, trim), read_library_decoder(top.get("decoder"))
+    raise node.get("type").fail(
+        f"a {kind} model is not supported; WordPiece, {' and '.join(LIBRARY_MODELS)} are"
+    )
 
 
 def _read_added_tokens(node: Node, model: ModelSpec) -> tuple[AddedTokenSpec, ...]:

@@ -119,9 +119,9 @@ def wordpiece_members(spec: TokenizerSpec, model: WordPieceSpec) -> dict[str, An
             "lowercase": normalizer.lowercase,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "decoder": None
-        if decoder is None
-        else {"type": "WordPiece", "prefix": decoder.prefix, "cleanup": decoder.cleanup},
+        "decoder": {"type": "WordPiece", "prefix": decoder.prefix, "cleanup": decoder.cleanup}
+        if isinstance(decoder, WordPieceDecoderSpec)
+        else None,
         "model": {
             "type": "WordPiece",
             "unk_token": model.unk_token,

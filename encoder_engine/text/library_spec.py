@@ -1,0 +1,65 @@
+"""What a tokenizer is that Hugging Face tokenizers runs: parts of its tokenizer.json, unread."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["LibraryDecoderSpec", "LibrarySpec", "OffsetTrim"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffsetTrim:
+    """White space at a token's ends is no part of its offsets.
+
+    ``add_prefix_space``: the model put a space before the first token, which is in no text.
+    """
+
+    add_prefix_space: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibrarySpec:
+    """A model that the library encodes with; ``kind`` is its name in the file.
+
+    ``normalizer``, ``pre_tokenizer`` and ``model`` are these members as JSON. Template, truncation
+    and padding are not among them: those are the engine's own, whatever the model.
+    """
+
+    kind: str
+    normalizer: str
+    pre_tokenizer: str = field(repr=False)
+    model: str = field(repr=False)
+    vocab: Mapping[str, int] = field(repr=False)
+    unk_token: str | None
+    trim: OffsetTrim | None
+
+    @property
+    def num_ids(self) -> int:
+        """The id that the first added token gets which the vocabulary lacks."""
+        return len(self.vocab)
+
+    @property
+    def description(self) -> str:
+        """What this is, in a few words."""
+        return f"{self.kind} by the library tokenizers"
+
+    def lowercased(self) -> LibrarySpec:
+        """Give the same model of lower-cased texts."""
+        lower, present = {"type": "Lowercase"}, json.loads(self.normalizer)
+        if present == lower:
+            return self
+        steps = [lower] if present is None else [lower, present]
+        sequence = {"type": "Sequence", "normalizers": steps}
+        return replace(self, normalizer=json.dumps(lower if present is None else sequence))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibraryDecoderSpec:
+    """A decoder that the library runs: the member as JSON."""
+
+    decoder: str

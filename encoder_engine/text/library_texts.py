@@ -1,0 +1,55 @@
+"""Checks texts before the library sees them, in the words of csrc/bindings/errors.cpp."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import TextError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["check_batch", "check_text"]
+
+ADVICE: dict[type, str] = {
+    type(None): "; drop the row or pass ''",
+    bytes: "; decode it first, for example with .decode('utf-8')",
+    bytearray: "; decode it first, for example with .decode('utf-8')",
+    list: "; give pairs by pairs=, and lists of words with is_split_into_words=True",
+    tuple: "; give pairs by pairs=, and lists of words with is_split_into_words=True",
+    float: "; a missing value in a table often reads as a number",
+    int: "; a missing value in a table often reads as a number",
+}
+
+
+def check_batch(texts: object, what: str, *, words: bool) -> Sequence[Any]:
+    """Check every text, or every word of each."""
+    assert isinstance(texts, list | tuple)
+    for row, text in enumerate(texts):
+        where = f"{what} at row {row}"
+        if not words:
+            check_text(text, where, row)
+            continue
+        if not isinstance(text, list | tuple):
+            raise TextError(f"{where} is {type(text).__name__}, expected a list of words", row=row)
+        for word in text:
+            check_text(word, f"a word of the {where}", row)
+    return texts
+
+
+def check_text(text: object, where: str, row: int | None) -> None:
+    """Check that a text is one that UTF-8 can encode."""
+    if not isinstance(text, str):
+        advice = next((words for kind, words in ADVICE.items() if isinstance(text, kind)), "")
+        raise TextError(f"{where} is {type(text).__name__}, expected str{advice}", row=row)
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise TextError(
+            f"{where} has a lone surrogate U+{ord(text[error.start]):04X} at character "
+            f"{error.start}, which no UTF-8 encodes; mend it with "
+            "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')",
+            row=row,
+        ) from None
