@@ -58,7 +58,8 @@ wordpiece_model::wordpiece_model(wordpiece_vocabulary vocabulary)
 }
 
 void wordpiece_model::match(const uint8_t* word, int64_t size, pod_vector<int32_t>& ids) const {
-    if (size <= word_key::kMaxSize) {
+    // A key does not tell a zero at the end, which an uncleaned text may have, from none.
+    if (size <= word_key::kMaxSize && word[size - 1] != 0) {
         ids.reserve_more(word_cache::kMaxPieces);
         if (words_.find(padded_key(word, size), ids.end()) > 0) return ids.extend(1);
     }
