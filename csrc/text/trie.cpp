@@ -22,6 +22,7 @@ struct double_array_trie::builder {
 
     const keys& sorted;
     std::vector<unit>& units;
+    std::vector<int32_t>& values;
     std::vector<block> blocks;
 
     // Keys [first, last) share the first `depth` bytes, which lead to `node`.
@@ -37,6 +38,7 @@ struct double_array_trie::builder {
     void add_block() {
         blocks.emplace_back();
         units.resize(units.size() + 256);
+        values.resize(values.size() + 256);
     }
 
     void take(int32_t at) {
@@ -79,7 +81,10 @@ struct double_array_trie::builder {
 
     void place(const range& r, std::vector<range>& todo, std::vector<edge>& edges) {
         size_t at = r.first;
-        if (sorted[at].first.size() == r.depth) units[r.node].value = sorted[at++].second;
+        if (sorted[at].first.size() == r.depth) {
+            values[r.node] = sorted[at++].second;
+            units[r.node].base = kHasValue;
+        }
         edges.clear();
         while (at < r.last) {
             const uint8_t byte = static_cast<uint8_t>(sorted[at].first[r.depth]);
@@ -89,11 +94,11 @@ struct double_array_trie::builder {
         }
         if (edges.empty()) {
             // A leaf: any base whose 256 places never name this node as parent will do.
-            units[r.node].base = r.node & ~0xFF;
+            units[r.node].base |= r.node & ~0xFF;
             return;
         }
         const int32_t base = find_base(edges);
-        units[r.node].base = base;
+        units[r.node].base |= base;
         for (const edge& e : edges) {
             const int32_t next = base ^ e.byte;
             units[next].parent = r.node;
@@ -105,7 +110,8 @@ struct double_array_trie::builder {
 
 void double_array_trie::build(const std::vector<std::pair<std::string, int32_t>>& sorted_keys) {
     units_.clear();
-    builder build{sorted_keys, units_, {}};
+    values_.clear();
+    builder build{sorted_keys, units_, values_, {}};
     build.add_block();
     build.take(kRoot);
     if (sorted_keys.empty()) return;
@@ -117,6 +123,7 @@ void double_array_trie::build(const std::vector<std::pair<std::string, int32_t>>
         build.place(next, todo, edges);
     }
     units_.shrink_to_fit();
+    values_.shrink_to_fit();
 }
 
 int32_t double_array_trie::walk(int32_t node, const std::string& bytes) const {

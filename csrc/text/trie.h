@@ -18,23 +18,34 @@ public:
 
     // The child of `node` by one byte, or kNone.
     int32_t child(int32_t node, uint8_t byte) const {
-        const int32_t next = units_[node].base ^ byte;
+        const int32_t next = (units_[node].base & ~kHasValue) ^ byte;
         return units_[next].parent == node ? next : kNone;
     }
+    // Whether a key ends at `node`.
+    bool has_value(int32_t node) const { return (units_[node].base & kHasValue) != 0; }
     // The value of the key that ends at `node`, or kNone.
-    int32_t value(int32_t node) const { return units_[node].value; }
+    int32_t value(int32_t node) const { return has_value(node) ? values_[node] : kNone; }
     // The node that a whole string leads to, or kNone.
     int32_t walk(int32_t node, const std::string& bytes) const;
-    int64_t num_bytes() const { return static_cast<int64_t>(units_.size() * sizeof(unit)); }
+    // What other layouts of the same trie are made from.
+    int32_t num_nodes() const { return static_cast<int32_t>(units_.size()); }
+    int32_t base(int32_t node) const { return units_[node].base & ~kHasValue; }
+    int32_t parent(int32_t node) const { return units_[node].parent; }
+    int64_t num_bytes() const {
+        return static_cast<int64_t>(units_.size() * sizeof(unit) + values_.size() * sizeof(int32_t));
+    }
 
 private:
+    static constexpr int32_t kHasValue = 1 << 30;
+
+    // Walks read units only; values lie apart, for fewer cache lines.
     struct unit {
-        int32_t base = 0;     // children lie at base ^ byte, inside one block of 256
+        int32_t base = 0;     // children lie at base ^ byte, inside one block of 256; and kHasValue
         int32_t parent = -1;  // -1 where free
-        int32_t value = -1;
     };
     struct builder;
     std::vector<unit> units_;
+    std::vector<int32_t> values_;
 };
 
 }  // namespace encoder_engine

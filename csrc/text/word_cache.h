@@ -44,7 +44,7 @@ public:
     const void* place(const word_key& key) const { return &line_of(key); }
 
 private:
-    static constexpr int kLineBits = 14;
+    static constexpr int kLineBits = 15;
     // Ids take 27 bits (see char_action); the rest of the last one holds the count.
     static constexpr int kIdBits = 27;
     static constexpr uint64_t kIdMasks = ((1ull << kIdBits) - 1) * 0x100000001ull;

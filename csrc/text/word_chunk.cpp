@@ -62,6 +62,58 @@ int expand(uint32_t code, uint32_t entry, const char_classes& classes, uint16_t*
     return form.count;
 }
 
+// Where the units of a chunk's characters go.
+struct unit_writer {
+    uint16_t* units;
+    uint16_t* sources;
+    uint8_t* flags;
+    int count = 0;
+};
+
+// Turns characters [at, end) into units by the table, up to the first that needs a closer look;
+// returns its place.
+template <typename Char>
+int write_units(const Char* text, int at, int end, const uint32_t* table, unit_writer& out) {
+    uint16_t* units = out.units;
+    uint16_t* sources = out.sources;
+    uint8_t* flags = out.flags;
+    int count = out.count;
+    for (; at < end; ++at) {
+        const uint32_t code = text[at];
+        if (sizeof(Char) > 2 && code >= 0x10000) break;
+        const uint32_t entry = table[code];
+        if ((entry & char_classes::kUnusual) != 0) break;
+        units[count] = static_cast<uint16_t>(entry);
+        sources[count] = static_cast<uint16_t>(at);
+        flags[count] = static_cast<uint8_t>(entry >> char_classes::kFlagsShift);
+        count += static_cast<int>(entry >> char_classes::kCountShift);
+    }
+    out.count = count;
+    return at;
+}
+
+// Writes the units of a character that write_units() stopped at; false if it blocks.
+template <typename Char>
+bool write_unusual(const text_rest<Char>& rest, int at, const char_classes& classes,
+                   unit_writer& out) {
+    const uint32_t code = rest.text[at];
+    const uint32_t entry = code < 0x10000 ? classes.wide[code] : char_classes::kSpecial;
+    int num_units = static_cast<int>(entry >> char_classes::kCountShift);
+    uint32_t flag = entry >> char_classes::kFlagsShift & 0xFF;
+    out.units[out.count] = static_cast<uint16_t>(entry);
+    if ((entry & char_classes::kSpecial) != 0) {
+        num_units = expand(code, entry, classes, out.units + out.count);
+        flag = char_classes::kLetter;
+    } else if (classes.may_be_added(rest.text, at, rest.length)) {
+        num_units = -1;
+    }
+    for (int i = 0; i < num_units; ++i) {
+        out.flags[out.count] = static_cast<uint8_t>(flag);
+        out.sources[out.count++] = static_cast<uint16_t>(at);
+    }
+    return num_units >= 0;
+}
+
 }  // namespace
 
 template <typename Char>
@@ -100,40 +152,22 @@ template <typename Char>
 void scan_wide(const text_rest<Char>& rest, const char_classes& classes,
                const scan_functions& functions, word_chunk& chunk) {
     const int length = static_cast<int>(std::min<int64_t>(word_chunk::kCharacters, rest.length));
-    const uint32_t* table = classes.wide.data();
-    uint8_t flags[word_chunk::kUnits + 8];
-    int at = 0, count = 0;
+    uint8_t flags[word_chunk::kUnits + word_chunk::kPadding];
+    unit_writer out{chunk.units, chunk.sources, flags};
+    int at = 0;
     bool blocked = false;
-    for (; at < length && count <= word_chunk::kUnits - kMaxNormal; ++at) {
-        const uint32_t code = rest.text[at];
-        const uint32_t entry =
-            sizeof(Char) < 4 || code < 0x10000 ? table[code] : char_classes::kSpecial;
-        uint32_t flag = entry >> char_classes::kFlagsShift & 0xFF;
-        int num_units = static_cast<int>(entry >> char_classes::kCountShift);
-        chunk.units[count] = static_cast<uint16_t>(entry);
-        if ((entry & char_classes::kUnusual) != 0) {
-            if ((entry & char_classes::kSpecial) != 0) {
-                num_units = expand(code, entry, classes, chunk.units + count);
-                blocked = num_units < 0;
-                for (int i = 1; i < num_units; ++i) {
-                    flags[count + i] = char_classes::kLetter;
-                    chunk.sources[count + i] = static_cast<uint16_t>(at);
-                }
-                flag = char_classes::kLetter;
-            } else {
-                blocked = classes.may_be_added(rest.text, at, rest.length);
-            }
-            if (blocked) break;
-        }
-        flags[count] = static_cast<uint8_t>(flag);
-        chunk.sources[count] = static_cast<uint16_t>(at);
-        count += num_units;
+    while (at < length && !blocked) {
+        const int end = std::min(length, at + word_chunk::kUnits - out.count);
+        at = write_units(rest.text, at, end, classes.wide.data(), out);
+        if (at == end || out.count + kMaxNormal > word_chunk::kUnits) break;
+        blocked = !write_unusual(rest, at, classes, out);
+        if (!blocked) ++at;
     }
     unit_masks masks;
-    gather_masks(flags, count, masks);
+    gather_masks(flags, out.count, masks);
     const bool open = blocked || at < rest.length;
-    const int done = cut_words(masks, count, open, chunk.units, functions, chunk);
-    chunk.consumed = done == count ? at : chunk.sources[done];
+    const int done = cut_words(masks, out.count, open, chunk.units, functions, chunk);
+    chunk.consumed = done == out.count ? at : chunk.sources[done];
     chunk.blocked = blocked || (chunk.consumed == 0 && at > 0);
 }
 

@@ -10,16 +10,18 @@ namespace encoder_engine {
 
 // The words of the next characters of a text: bytes where all of them are ASCII, else 16-bit units.
 struct word_chunk {
-    static constexpr int kCharacters = 256;  // of the text, at most
+    static constexpr int kCharacters = 1024;  // of the text, at most
     static constexpr int kUnits = 2 * kCharacters;
     static constexpr int kPadding = 64;      // readable and writable behind the last one
+
+    static constexpr int kAhead = 8;         // readable behind the last key
 
     int consumed = 0;      // characters that the words and the gaps between them take
     bool blocked = false;  // what follows needs the character scanner
     int num_words = 0;
     uint16_t starts[kUnits + kPadding];  // per word, its first unit ...
     uint16_t sizes[kUnits + kPadding];   // ... and its units
-    word_key keys[kUnits];               // of its first 16 bytes
+    word_key keys[kUnits + kAhead] = {};  // of its first 16 bytes
 
     alignas(64) uint8_t bytes[kCharacters + kPadding];
     alignas(64) uint16_t units[kUnits + kPadding];

@@ -125,8 +125,6 @@ public:
     void emit(const word_chunk& chunk, int64_t base) {
         const int64_t room = limit_ - out_.size();
         const int num_words = static_cast<int>(std::min<int64_t>(chunk.num_words, room));
-        const auto& cache = caches_of(Unit{}).short_words;
-        for (int i = 0; i < num_words; ++i) __builtin_prefetch(cache.place(chunk.keys[i]));
         for (int i = 0; i < num_words;) {
             i = emit_known<Unit>(chunk, i, num_words, base);
             if (i == num_words) break;
@@ -154,6 +152,8 @@ private:
         int32_t* to = begin;
         int i = index;
         for (; i < num_words; ++i) {
+            // Behind the last word are keys of chunks before.
+            __builtin_prefetch(cache.place(chunk.keys[i + word_chunk::kAhead]));
             if (chunk.sizes[i] * sizeof(Unit) > word_key::kMaxSize) break;
             const int count = cache.find(chunk.keys[i], to);
             if (count == 0) break;

@@ -58,8 +58,9 @@ wordpiece_model::wordpiece_model(wordpiece_vocabulary vocabulary)
 }
 
 void wordpiece_model::match(const uint8_t* word, int64_t size, pod_vector<int32_t>& ids) const {
-    // A key does not tell a zero at the end, which an uncleaned text may have, from none.
-    if (size <= word_key::kMaxSize && word[size - 1] != 0) {
+    // Few words of other scripts are in a vocabulary as a whole. A key does not tell a zero at the
+    // end, which an uncleaned text may have, from none.
+    if (size > 0 && size <= word_key::kMaxSize && word[0] < 0x80 && word[size - 1] != 0) {
         ids.reserve_more(word_cache::kMaxPieces);
         if (words_.find(padded_key(word, size), ids.end()) > 0) return ids.extend(1);
     }
@@ -73,22 +74,22 @@ void wordpiece_model::match_pieces(const uint8_t* word, int64_t size,
     ids.reserve_more(size + 1);
     int32_t start_node = double_array_trie::kRoot;
     for (int64_t at = 0; at < size;) {
-        int32_t id = double_array_trie::kNone;
+        int32_t found = double_array_trie::kNone;
         int64_t end = at;
         int32_t node = start_node;
         for (int64_t i = at; node >= 0 && i < size; ++i) {
             node = trie_.child(node, word[i]);
-            if (node >= 0 && trie_.value(node) >= 0) {
-                id = trie_.value(node);
+            if (node >= 0 && trie_.has_value(node)) {
+                found = node;
                 end = i + 1;
             }
         }
-        if (id < 0) {
+        if (found < 0) {
             ids.truncate(first);
             ids.push(unknown_id_);
             return;
         }
-        ids.push(id);
+        ids.push(trie_.value(found));
         at = end;
         start_node = continuation_;
     }
