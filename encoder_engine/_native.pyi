@@ -1,5 +1,7 @@
 """Types of the C++ extension."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -19,6 +21,10 @@ _Int64 = npt.NDArray[np.int64]
 class IntTable:
     def __init__(self, size: int) -> None: ...
     def rows(self, ids: _Int32, cu_seqlens: _Int32) -> list[list[int]]: ...
+
+class UnigramNormalizer:
+    def __init__(self, steps: list[tuple[object, ...]]) -> None: ...
+    def normalize(self, text: str) -> str: ...
 
 class BatchEncoder:
     @staticmethod
@@ -60,5 +66,18 @@ class BatchEncoder:
 def pad_rows(
     values: _Int32, cu_seqlens: _Int32, width: int, fill: int, left: bool, with_mask: bool
 ) -> tuple[_Int64, _Int64]: ...
+def unigram_encoder(
+    *,
+    pieces: Sequence[str],
+    scores: npt.NDArray[np.float64],
+    unknown_id: int,
+    unknown_score: float,
+    byte_ids: list[int],
+    steps: list[tuple[object, ...]],
+    splitting: tuple[bool, str, int, bool],
+    added: list[tuple[str, int, bool, bool, bool, bool]],
+    single: list[tuple[int, list[int]]],
+    pair: list[tuple[int, list[int]]],
+) -> BatchEncoder: ...
 def instruction_set() -> str: ...
 def supported_instruction_sets() -> tuple[str, ...]: ...

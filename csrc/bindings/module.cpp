@@ -5,6 +5,7 @@
 
 #include "bindings/rows.h"
 #include "bindings/text.h"
+#include "bindings/unigram.h"
 #include "common/cpu_features.h"
 
 namespace py = pybind11;
@@ -24,4 +25,5 @@ PYBIND11_MODULE(_native, module) {
     });
     ee::bind_rows(module);
     ee::bind_text(module);
+    ee::bind_unigram(module);
 }

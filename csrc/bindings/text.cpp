@@ -8,11 +8,11 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bindings/arrays.h"
+#include "bindings/encoder_parts.h"
 #include "bindings/errors.h"
 #include "text/encode_batch.h"
 #include "text/normalize_text.h"
@@ -24,8 +24,6 @@ namespace encoder_engine {
 namespace {
 
 using int_array = py::array_t<int32_t>;
-using added_tuple = std::tuple<std::u32string, int32_t, bool, bool, bool, bool>;
-using piece_tuple = std::tuple<int, std::vector<int32_t>>;
 
 // Owns references to the texts, or the words of texts, while threads read them without the GIL.
 class text_list {
@@ -252,22 +250,6 @@ wordpiece_vocabulary read_vocabulary(const py::dict& tokens, int32_t unknown_id,
     vocabulary.continuation_prefix = prefix;
     vocabulary.max_word_characters = max_word_characters;
     return vocabulary;
-}
-
-row_template read_template(const std::vector<piece_tuple>& pieces) {
-    row_template out;
-    for (const auto& [kind, ids] : pieces) {
-        out.pieces.push_back({static_cast<piece_kind>(kind), ids});
-    }
-    return out;
-}
-
-std::vector<added_token> read_added(const std::vector<added_tuple>& tuples) {
-    std::vector<added_token> out;
-    for (const auto& [content, id, single_word, lstrip, rstrip, normalized] : tuples) {
-        out.push_back({{content.begin(), content.end()}, id, single_word, lstrip, rstrip, normalized});
-    }
-    return out;
 }
 
 std::unique_ptr<batch_encoder> make_wordpiece(

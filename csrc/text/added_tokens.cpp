@@ -7,6 +7,14 @@
 
 namespace encoder_engine {
 
+std::vector<added_token> added_tokens_where(const std::vector<added_token>& tokens, bool normalized) {
+    std::vector<added_token> out;
+    for (const added_token& token : tokens) {
+        if (token.normalized == normalized) out.push_back(token);
+    }
+    return out;
+}
+
 added_token_set::added_token_set(std::vector<added_token> tokens)
     : tokens_(std::move(tokens)), ends_{-1} {
     for (size_t index = 0; index < tokens_.size(); ++index) {

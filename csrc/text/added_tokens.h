@@ -17,6 +17,9 @@ struct added_token {
     bool normalized = false;   // matched in the normalized text
 };
 
+// Those that are matched in normalized text, or the others.
+std::vector<added_token> added_tokens_where(const std::vector<added_token>& tokens, bool normalized);
+
 // Finds the longest added token at a position; the caller goes from left to right, which makes the
 // whole leftmost-longest, as in the library.
 class added_token_set {

@@ -10,14 +10,6 @@
 namespace encoder_engine {
 namespace {
 
-std::vector<added_token> with_normalized(const std::vector<added_token>& added, bool normalized) {
-    std::vector<added_token> out;
-    for (const added_token& token : added) {
-        if (token.normalized == normalized) out.push_back(token);
-    }
-    return out;
-}
-
 // The ideographs that the vocabulary holds, themselves or as what they decompose to.
 std::vector<uint32_t> known_cjk(const std::vector<std::pair<std::string, int32_t>>& tokens) {
     std::vector<uint32_t> out;
@@ -68,8 +60,8 @@ status encode_width(const wordpiece_encoder& encoder, const text_view& text, int
 wordpiece_encoder::wordpiece_encoder(wordpiece_vocabulary vocabulary,
                                      const normalizer_options& options,
                                      const std::vector<added_token>& added)
-    : model_(vocabulary), raw_added_(with_normalized(added, false)),
-      normalized_added_(with_normalized(added, true)),
+    : model_(vocabulary), raw_added_(added_tokens_where(added, false)),
+      normalized_added_(added_tokens_where(added, true)),
       table_(
           options,
           [this](uint32_t code) {

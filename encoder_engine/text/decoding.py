@@ -9,6 +9,8 @@ from encoder_engine.errors import TokenIdError
 from encoder_engine.text.library import LibraryJoiner
 from encoder_engine.text.library_spec import LibraryDecoderSpec
 from encoder_engine.text.native import normalize_added
+from encoder_engine.text.unigram_joining import StepJoiner
+from encoder_engine.text.unigram_spec import DecoderSteps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -80,6 +82,8 @@ def build_joiner(spec: DecoderSpec | None) -> TokenJoiner:
     """Build what joins tokens; without a decoder, spaces stand between them."""
     if isinstance(spec, LibraryDecoderSpec):
         return LibraryJoiner(spec)
+    if isinstance(spec, DecoderSteps):
+        return StepJoiner(spec)
     return SpaceJoiner() if spec is None else WordPieceJoiner(spec)
 
 

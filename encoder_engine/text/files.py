@@ -20,6 +20,7 @@ from encoder_engine.text.library_spec import LibrarySpec
 from encoder_engine.text.native import normalize_added
 from encoder_engine.text.spec import BertNormalizerSpec, SpecialTokenNames
 from encoder_engine.text.tokenizer_json import read_tokenizer_json
+from encoder_engine.text.unigram_spec import LowercaseStep, UnigramSpec
 from encoder_engine.text.vocab_txt import read_vocab_txt, spec_from_vocab
 
 if TYPE_CHECKING:
@@ -179,12 +180,16 @@ def _check_config(spec: TokenizerSpec, config: TokenizerConfig) -> None:
     if isinstance(model, LibrarySpec):
         check_prefix_space(model, config)
         return
-    normalizer = model.normalizer
-    said = {
-        "do_lower_case": (config.do_lower_case, normalizer.lowercase),
-        "strip_accents": (config.strip_accents, normalizer.strips_accents),
-        "tokenize_chinese_chars": (config.tokenize_chinese_chars, normalizer.handle_chinese_chars),
-    }
+    if isinstance(model, UnigramSpec):
+        said = {"do_lower_case": (config.do_lower_case, LowercaseStep() in model.normalizer)}
+    else:
+        normalizer = model.normalizer
+        chinese = normalizer.handle_chinese_chars
+        said = {
+            "do_lower_case": (config.do_lower_case, normalizer.lowercase),
+            "strip_accents": (config.strip_accents, normalizer.strips_accents),
+            "tokenize_chinese_chars": (config.tokenize_chinese_chars, chinese),
+        }
     for key, (here, there) in said.items():
         if here is not None and here != there:
             raise TokenizerFileError(

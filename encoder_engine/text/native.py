@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from encoder_engine.errors import MissingExtensionError
 from encoder_engine.text.library import LibraryEncoder, LibraryNormalizer
 from encoder_engine.text.library_spec import LibrarySpec
+from encoder_engine.text.native_unigram import (
+    EncoderParts,
+    build_unigram,
+    build_unigram_normalizer,
+)
+from encoder_engine.text.unigram_spec import UnigramSpec
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -91,6 +97,8 @@ def build_normalizer(model: ModelSpec) -> TextNormalizer:
     """Build what brings text into the form in which the model sees it."""
     if isinstance(model, LibrarySpec):
         return LibraryNormalizer(model)
+    if isinstance(model, UnigramSpec):
+        return build_unigram_normalizer(extension(), model)
     normalizer: TextNormalizer = extension().Normalizer(normalizer_options(model.normalizer))
     return normalizer
 
@@ -110,6 +118,9 @@ def build_encoder(spec: TokenizerSpec) -> BatchEncoder:
     """Build the encoder of a specification."""
     if isinstance(spec.model, LibrarySpec):
         return LibraryEncoder(spec, spec.model)
+    if isinstance(spec.model, UnigramSpec):
+        parts = EncoderParts(_added(spec), _template(spec.single), _template(spec.pair))
+        return build_unigram(extension(), spec.model, parts)
     return _build_wordpiece(spec, spec.model)
 
 

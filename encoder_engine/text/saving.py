@@ -11,6 +11,8 @@ from encoder_engine.errors import OutputError
 from encoder_engine.text.library_json import library_members, trimming_member
 from encoder_engine.text.library_spec import LibrarySpec
 from encoder_engine.text.spec import WordPieceDecoderSpec, WordPieceSpec
+from encoder_engine.text.unigram_saving import unigram_members
+from encoder_engine.text.unigram_spec import UnigramSpec
 from encoder_engine.text.wordpiece_json import wordpiece_members
 
 if TYPE_CHECKING:
@@ -169,6 +171,8 @@ def _members(spec: TokenizerSpec) -> dict[str, Any]:
     """Give the members of tokenizer.json that belong to the kind of model."""
     if isinstance(spec.model, LibrarySpec):
         return library_members(spec.model, spec.decoder)
+    if isinstance(spec.model, UnigramSpec):
+        return unigram_members(spec, spec.model)
     return wordpiece_members(spec, spec.model)
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from encoder_engine.text.library_spec import LibraryDecoderSpec, LibrarySpec
+    from encoder_engine.text.unigram_spec import DecoderSteps, UnigramSpec
 
 __all__ = [
     "AddedTokenSpec",
@@ -29,8 +30,8 @@ PieceKind = Literal["special", "first", "second"]
 Strategy = Literal["longest_first", "only_first", "only_second"]
 # Each kind of model has one reader, one encoder and one writer, chosen by the type of these in
 # tokenizer_json.py, native.py, decoding.py and saving.py.
-ModelSpec: TypeAlias = "WordPieceSpec | LibrarySpec"
-DecoderSpec: TypeAlias = "WordPieceDecoderSpec | LibraryDecoderSpec"
+ModelSpec: TypeAlias = "WordPieceSpec | UnigramSpec | LibrarySpec"
+DecoderSpec: TypeAlias = "WordPieceDecoderSpec | DecoderSteps | LibraryDecoderSpec"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,11 @@ class WordPieceSpec:
     continuing_subword_prefix: str
     max_input_chars_per_word: int
     normalizer: BertNormalizerSpec
+
+    @property
+    def num_ids(self) -> int:
+        """The id that the first added token gets which the vocabulary lacks."""
+        return len(self.vocab)
 
     @property
     def description(self) -> str:

@@ -21,6 +21,7 @@ from encoder_engine.text.spec import (
     TruncationSpec,
 )
 from encoder_engine.text.template_json import check_untrimmed, read_template, read_trim
+from encoder_engine.text.unigram_json import read_unigram, read_unigram_decoder
 from encoder_engine.text.wordpiece_json import read_wordpiece, read_wordpiece_decoder
 
 if TYPE_CHECKING:
@@ -80,15 +81,18 @@ def _read_model(top: Node) -> tuple[ModelSpec, DecoderSpec | None]:
     if node.is_null:
         raise node.fail("the file has no model")
     # Very old files leave the type out; the other members tell.
-    untyped = "type" not in node.object() and "unk_token" in node.object()
-    kind = "WordPiece" if untyped else node.kind()
+    members = node.object()
+    untyped = "WordPiece" if "unk_token" in members else "Unigram" if "unk_id" in members else None
+    kind = untyped if "type" not in members and untyped else node.kind()
     if kind == "WordPiece":
         return read_wordpiece(top), read_wordpiece_decoder(top.get("decoder"))
+    if kind == "Unigram":
+        return read_unigram(top), read_unigram_decoder(top.get("decoder"))
     if kind in LIBRARY_MODELS:
         trim = read_trim(top.get("post_processor"))
         return read_library(top, trim), read_library_decoder(top.get("decoder"))
     raise node.get("type").fail(
-        f"a {kind} model is not supported; WordPiece, {' and '.join(LIBRARY_MODELS)} are"
+        f"a {kind} model is not supported; WordPiece, Unigram, {' and '.join(LIBRARY_MODELS)} are"
     )
 
 
@@ -98,7 +102,7 @@ def _read_added_tokens(node: Node, model: ModelSpec) -> tuple[AddedTokenSpec, ..
     if node.is_null:
         return ()
     flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
-    next_id = len(model.vocab)
+    next_id = model.num_ids
     seen: set[str] = set()
     for item in node.items():
         item.only_keys(("id", "content", *flags))
@@ -160,10 +164,12 @@ def _infer_special(spec: TokenizerSpec) -> SpecialTokenNames:
     def first_known(*names: str) -> str | None:
         return next((name for name in names if spec.token_to_id(name) is not None), None)
 
+    # XLNet has both behind the text: the separator, then the class token.
+    trailing = not before and len(after) == 2
     return SpecialTokenNames(
         unk=spec.model.unk_token,
-        cls=before[0] if before else None,
-        sep=after[-1] if after else None,
+        cls=before[0] if before else after[1] if trailing else None,
+        sep=after[0] if trailing else after[-1] if after else None,
         pad=first_known(*([] if pad is None else [pad]), "[PAD]", "<pad>"),
         mask=first_known("[MASK]", "<mask>"),
     )

@@ -130,11 +130,19 @@ class Peer:
             and np.array_equal(ours.ids, ids)
             and [tuple(o) for o in ours.offsets.tolist()] == [o for r in rows for o in r.offsets]
             and ours.word_ids.tolist() == [-1 if w is None else w for r in rows for w in r.word_ids]
-            and np.array_equal(ours.type_ids, [t for r in rows for t in r.type_ids])
+            and (
+                self._segments_differ(pairs, settings)
+                or np.array_equal(ours.type_ids, [t for r in rows for t in r.type_ids])
+            )
             and np.array_equal(
                 ours.special_tokens_mask, [bool(s) for r in rows for s in r.special_tokens_mask]
             )
         )
+
+    def _segments_differ(self, pairs: Sequence[str] | None, settings: Settings) -> bool:
+        """Whether segments differ by choice: theirs of overflow rows are not the template's."""
+        second = next(p for p in self.ours.spec.pair if p.kind == "second")
+        return pairs is not None and settings.overflow and second.type_id == 0
 
     def _difference(
         self, text: str, pair: str | None, settings: Settings
@@ -154,6 +162,7 @@ class Peer:
         theirs = self.encode_theirs([text], pairs, settings)
         rows = [theirs[0], *theirs[0].overflowing] if settings.overflow else theirs
         starts = ours.cu_seqlens.tolist()
+        segments = "type_ids", _cut(ours.type_ids, starts), [row.type_ids for row in rows]
         fields: list[tuple[str, object, object]] = [
             ("ids", ours.tolist(), [row.ids for row in rows]),
             ("offsets", _cut(ours.offsets, starts), [[list(o) for o in r.offsets] for r in rows]),
@@ -162,7 +171,7 @@ class Peer:
                 _cut(ours.word_ids, starts),
                 [[-1 if word is None else word for word in row.word_ids] for row in rows],
             ),
-            ("type_ids", _cut(ours.type_ids, starts), [row.type_ids for row in rows]),
+            *(() if self._segments_differ(pairs, settings) else (segments,)),
             (
                 "special_tokens_mask",
                 _cut(ours.special_tokens_mask.astype(int), starts),

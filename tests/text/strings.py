@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from encoder_engine.text import reference
+from encoder_engine.text import reference_text
 
 if TYPE_CHECKING:
     import random
@@ -18,15 +18,23 @@ CONTROLS = "\x00\x01\x08\x1b\x7f\x80\x9f\xad\u061c\u180e\u200b\u200c\u200d\u200e
 CASES = "İIıiẞßſΣσςǄǅǆΩKÅÉéÑñŒœΐЙйЁёԱաᏣꭳỲἈᾈᾳΔ𐐀𝐀\u1e9e"
 SYMBOLS = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~¡¿«»‹›„“”‘’–—…·•§¶†‡€£¥©®™°±×÷"
 EMOJI = ("👩‍👩‍👧", "🇩🇪", "👍🏽", "❤️", "☺︎", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "😀", "⌚", "5️⃣")
+# What Unigram's normalizers look at: its own space, quotes, half-width kana, clusters of letters.
+PIECES = (
+    *("▁", "▁▁", " ▁ ", "``", "''", "''' ", "ｶﾞ", "ﾊﾟ", "ｱ", "ﾞ", "ﾌ\u3099", "क्\u200dष", "क़\u0301"),
+    *("க்ஷ", "\u0600a", "\u0600ﬁ", "각", "ᄀ\u0308ᅡ", "\r\n", "\r\r\n\n", "\u3000\u0301", "①"),
+    *("e\u0323\u0302", "a\u0327\u0301", "\u212b\u0323", "\u0344", "\u0fb2\u0f71\u0f80", "½", "ﬁ"),
+    *("<s>", "</s>", "<unk>", "<pad>", "<mask>", "<0x41>", "©\u200d©\u0308", "ﷺ", "㌀", "\u0e33"),
+    *("เ\u0e33", "\U0001d15e"),
+)
 CJK_EDGES = (
     *(0x33FF, 0x3400, 0x4DBF, 0x4DC0, 0x4DFF, 0x4E00, 0x9FFF, 0xA000, 0xF8FF, 0xF900, 0xFAFF),
     *(0xFB00, 0x1FFFF, 0x20000, 0x2A6DF, 0x2A6E0, 0x2A6FF, 0x2A700, 0x2B73F, 0x2B740, 0x2B81F),
     *(0x2B820, 0x2B91F, 0x2B920, 0x2CEAF, 0x2CEB0, 0x2F7FF, 0x2F800, 0x2FA1F, 0x2FA20, 0x30000),
 )
 SCALARS = [code for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]
-MARKS = [code for code in SCALARS if reference.combining(chr(code))]
+MARKS = [code for code in SCALARS if reference_text.combining(chr(code))]
 # Marks that outlive accent stripping, and so make canonical order visible.
-SURVIVORS = [code for code in MARKS if not reference.flags(chr(code)) & reference.MARK]
+SURVIVORS = [code for code in MARKS if not reference_text.flags(chr(code)) & reference_text.MARK]
 
 
 class StringMaker:
@@ -52,6 +60,7 @@ class StringMaker:
             lambda: rng.choice(CONTROLS),
             lambda: rng.choice(CASES),
             lambda: rng.choice(EMOJI),
+            lambda: rng.choice(PIECES),
             lambda: chr(rng.randrange(0xAC00, 0xD7A4)),
         ]
 

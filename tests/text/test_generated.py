@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLES = (
     "csrc/text/unicode_properties.cpp",
     "csrc/text/unicode_decompositions.cpp",
+    "csrc/text/unicode_forms.cpp",
+    "csrc/text/unicode_graphemes.cpp",
     "encoder_engine/text/unicode_ranges.py",
 )
 
@@ -22,6 +24,7 @@ TABLES = (
 def test_the_unicode_tables_are_what_the_generator_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.syspath_prepend(ROOT / "csrc/tools")
     spec = importlib.util.spec_from_file_location(
         "make_unicode_tables", ROOT / "csrc/tools/make_unicode_tables.py"
     )

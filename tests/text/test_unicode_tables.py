@@ -9,7 +9,8 @@ import pytest
 from tokenizers import normalizers
 
 from encoder_engine import _native
-from encoder_engine.text import reference
+from encoder_engine.text.reference import ReferenceTokenizer
+from encoder_engine.text.reference_text import Char
 from tests.text.parity import Settings
 from tests.text.strings import SCALARS
 
@@ -66,7 +67,7 @@ def test_the_normalizer_agrees_with_tokenizers_on_every_code_point(
 
 
 def test_the_oracle_normalizes_every_code_point_as_the_encoder_does(minilm_peer: Peer) -> None:
-    oracle = reference.ReferenceTokenizer(minilm_peer.ours.spec)
+    oracle = ReferenceTokenizer(minilm_peer.ours.spec)
     native = _native.Normalizer(
         _native.NormalizerOptions(
             clean_text=True, handle_cjk=True, strip_accents=True, lowercase=True
@@ -74,8 +75,8 @@ def test_the_oracle_normalizes_every_code_point_as_the_encoder_does(minilm_peer:
     )
 
     def slow(text: str) -> str:
-        chars = [reference.Char(code, index) for index, code in enumerate(text)]
-        return "".join(char.code for char in oracle.normalize(chars))
+        chars = [Char(code, index) for index, code in enumerate(text)]
+        return "".join(char.code for char in oracle.model.normalize(chars))
 
     assert first_difference(native.normalize, slow, "a?b", SAMPLE) is None
 

@@ -1,0 +1,176 @@
+// Tries every step on each character that some step may know, and looks what it depends on.
+#include "text/unigram_chars.h"
+
+#include <algorithm>
+
+#include "text/added_tokens.h"
+#include "text/grapheme.h"
+#include "text/text_view.h"
+#include "text/unicode_tables.h"
+
+namespace encoder_engine {
+namespace {
+
+constexpr uint32_t kSurrogateFirst = 0xD800, kSurrogateEnd = 0xE000;
+constexpr uint32_t kJamoV = 0x1161, kJamoVEnd = 0x1176, kJamoT = 0x11A8, kJamoTEnd = 0x11C3;
+
+bool is_form(normalizer_kind kind) {
+    return kind >= normalizer_kind::nfc && kind <= normalizer_kind::nfkd;
+}
+
+bool composes_behind(uint32_t code) {
+    if ((code >= kJamoV && code < kJamoVEnd) || (code >= kJamoT && code < kJamoTEnd)) return true;
+    static const std::vector<uint32_t> seconds = [] {
+        std::vector<uint32_t> out;
+        for (int i = 0; i < unicode_compositions_count; ++i) {
+            out.push_back(unicode_compositions[i].second);
+        }
+        std::sort(out.begin(), out.end());
+        return out;
+    }();
+    return std::binary_search(seconds.begin(), seconds.end(), code);
+}
+
+bool in_pattern(const normalizer_step& step, uint32_t code) {
+    if (std::find(step.pattern.begin(), step.pattern.end(), code) != step.pattern.end()) return true;
+    if (step.kind != normalizer_kind::replace_runs) return false;
+    return step.white_space ? is_strip_space(code) : code == ' ';
+}
+
+// Whether the step could see more than the character's own text.
+bool depends(const normalizer_step& step, const sourced_text& text) {
+    switch (step.kind) {
+        case normalizer_kind::charsmap:
+            for (int64_t i = 0; i < text.size(); ++i) {
+                if (!is_separate(grapheme_class_of(text[i].code))) return true;
+            }
+            return false;
+        case normalizer_kind::replace:
+        case normalizer_kind::replace_runs:
+            for (int64_t i = 0; i < text.size(); ++i) {
+                if (in_pattern(step, text[i].code)) return true;
+            }
+            return false;
+        case normalizer_kind::nfc:
+        case normalizer_kind::nfd:
+        case normalizer_kind::nfkc:
+        case normalizer_kind::nfkd: {
+            if (text.empty()) return false;
+            uint32_t parts[kMaxCompatibility];
+            unicode_decompose_compatibility(text[0].code, parts);
+            return unicode_combining_class(parts[0]) != 0 ||
+                   ((step.kind == normalizer_kind::nfc || step.kind == normalizer_kind::nfkc) &&
+                    (composes_behind(text[0].code) || composes_behind(parts[0])));
+        }
+        default: return false;
+    }
+}
+
+bool all_space(const sourced_text& text) {
+    for (int64_t i = 0; i < text.size(); ++i) {
+        if (!is_strip_space(text[i].code)) return false;
+    }
+    return true;
+}
+
+// The code points on which some Unicode table has something to say.
+void add_listed(std::vector<uint32_t>& codes, const unigram_normalizer& normalizer) {
+    const auto add_runs = [&](const uint32_t* runs, int count, uint32_t mask) {
+        for (int i = 0; i < count; ++i) {
+            if ((runs[i] & mask) == 0) continue;
+            const uint32_t end = i + 1 < count ? runs[i + 1] >> 8 : kUnicodeEnd;
+            for (uint32_t code = runs[i] >> 8; code < end; ++code) codes.push_back(code);
+        }
+    };
+    add_runs(unicode_property_runs, unicode_property_runs_count,
+             kUnicodeWhitespace | kUnicodeAnyMark);
+    bool charsmap = false, forms = false, lower = false;
+    for (const normalizer_step& step : normalizer.steps()) {
+        codes.insert(codes.end(), step.pattern.begin(), step.pattern.end());
+        charsmap |= step.kind == normalizer_kind::charsmap;
+        forms |= is_form(step.kind);
+        lower |= step.kind == normalizer_kind::lowercase;
+        if (step.kind == normalizer_kind::charsmap) {
+            step.rules->for_each_start([&](uint32_t code) { codes.push_back(code); });
+        }
+    }
+    if (charsmap) add_runs(unicode_grapheme_runs, unicode_grapheme_runs_count, 0xFF);
+    if (lower) {
+        codes.push_back(0x130);
+        for (int i = 0; i < unicode_lowercase_runs_count; ++i) {
+            const lowercase_run& run = unicode_lowercase_runs[i];
+            for (uint32_t code = run.first; code <= run.last; code += run.step) codes.push_back(code);
+        }
+    }
+    if (!forms) return;
+    add_runs(unicode_combining_runs, unicode_combining_runs_count, 0xFF);
+    for (uint32_t code = kHangulFirst; code < kHangulEnd; ++code) codes.push_back(code);
+    for (int i = 0; i < unicode_singletons_count; ++i) {
+        codes.push_back(static_cast<uint32_t>(unicode_singletons[i] >> 24));
+    }
+    const auto add_heads = [&](const uint32_t* table, int count) {
+        for (int i = 0; i < count; i += 1 + static_cast<int>(table[i] >> 24)) {
+            codes.push_back(table[i] & 0xFFFFFF);
+        }
+    };
+    add_heads(unicode_decompositions, unicode_decompositions_count);
+    add_heads(unicode_compatibility, unicode_compatibility_count);
+    for (int i = 0; i < unicode_compositions_count; ++i) {
+        codes.push_back(unicode_compositions[i].second);
+    }
+    for (uint32_t code = kJamoV; code < kJamoTEnd; ++code) codes.push_back(code);
+}
+
+}  // namespace
+
+unigram_char_table::unigram_char_table(const unigram_normalizer& normalizer)
+    : stage_(kUnicodeEnd >> 8, 0), chars_(256), forms_{0} {
+    std::vector<uint32_t> codes{' '};
+    add_listed(codes, normalizer);
+    std::sort(codes.begin(), codes.end());
+    codes.erase(std::unique(codes.begin(), codes.end()), codes.end());
+    sourced_text text, spare;
+    for (const uint32_t code : codes) set(code, normalizer, text, spare);
+    chars_.resize(chars_.size() + 256, {unigram_char::kIrregular | unigram_char::kSurrogate});
+    for (uint32_t code = kSurrogateFirst; code < kSurrogateEnd; code += 256) {
+        stage_[code >> 8] = static_cast<uint16_t>(chars_.size() / 256 - 1);
+    }
+}
+
+void unigram_char_table::mark_added_starts(const std::vector<uint32_t>& codes) {
+    for (const uint32_t code : codes) writable(code).bits |= unigram_char::kStartsAdded;
+}
+
+unigram_char& unigram_char_table::writable(uint32_t code) {
+    uint16_t& block = stage_[code >> 8];
+    if (block == 0) {
+        block = static_cast<uint16_t>(chars_.size() / 256);
+        chars_.resize(chars_.size() + 256);
+    }
+    return chars_[static_cast<size_t>(block) << 8 | (code & 0xFF)];
+}
+
+void unigram_char_table::set(uint32_t code, const unigram_normalizer& normalizer,
+                             sourced_text& text, sourced_text& spare) {
+    if (code >= kSurrogateFirst && code < kSurrogateEnd) return;
+    uint32_t bits = 0;
+    text.clear();
+    text.append({code, 0});
+    for (const normalizer_step& step : normalizer.steps()) {
+        if (step.kind == normalizer_kind::strip && all_space(text)) bits |= unigram_char::kHollow;
+        if (depends(step, text)) bits |= unigram_char::kIrregular;
+        unigram_normalizer::apply(step, text, spare, {false, false});
+        // What vanishes under rules can move the source of the character before.
+        if (step.kind == normalizer_kind::charsmap && spare.empty()) bits |= unigram_char::kIrregular;
+        text.swap(spare);
+        if (text.empty()) bits |= unigram_char::kHollow;
+    }
+    if (text.size() != 1 || text[0].code != code) {
+        bits |= static_cast<uint32_t>(forms_.size());
+        forms_.push_back(static_cast<uint32_t>(text.size()));
+        for (int64_t i = 0; i < text.size(); ++i) forms_.push_back(text[i].code);
+    }
+    if (bits != 0) writable(code).bits = bits;
+}
+
+}  // namespace encoder_engine

@@ -1,0 +1,56 @@
+// What the normalizers make of each code point that they treat alike wherever it stands.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "text/unigram_normalizer.h"
+
+namespace encoder_engine {
+
+// One entry: flags, and where the normal form is written down.
+struct unigram_char {
+    uint32_t bits = 0;
+    // Its form does not depend on its neighbours, nor theirs on it, if they are regular themselves.
+    bool regular() const { return (bits & kIrregular) == 0; }
+    // Regular, and at every step more than white space is left of it: a segment's edges end here.
+    bool solid() const { return (bits & (kIrregular | kHollow)) == 0; }
+    bool starts_added() const { return (bits & kStartsAdded) != 0; }
+    bool surrogate() const { return (bits & kSurrogate) != 0; }
+    // Stands for itself.
+    bool identity() const { return (bits & kIndex) == 0; }
+    uint32_t index() const { return bits & kIndex; }
+    static constexpr uint32_t kIrregular = 1u << 31;
+    static constexpr uint32_t kHollow = 1u << 30;
+    static constexpr uint32_t kStartsAdded = 1u << 29;
+    static constexpr uint32_t kSurrogate = 1u << 28;
+    static constexpr uint32_t kIndex = kSurrogate - 1;
+};
+
+class unigram_char_table {
+public:
+    explicit unigram_char_table(const unigram_normalizer& normalizer);
+
+    // Marks the characters with which added tokens start.
+    void mark_added_starts(const std::vector<uint32_t>& codes);
+
+    unigram_char operator[](uint32_t code) const {
+        return chars_[static_cast<size_t>(stage_[code >> 8]) << 8 | (code & 0xFF)];
+    }
+    // The normal form of a regular character that is not itself.
+    const uint32_t* form(unigram_char c, int64_t& size) const {
+        size = forms_[c.index()];
+        return forms_.data() + c.index() + 1;
+    }
+
+private:
+    unigram_char& writable(uint32_t code);
+    void set(uint32_t code, const unigram_normalizer& normalizer, sourced_text& text,
+             sourced_text& spare);
+
+    std::vector<uint16_t> stage_;      // per 256 code points: index of their block
+    std::vector<unigram_char> chars_;  // blocks of 256; the first is of regular characters
+    std::vector<uint32_t> forms_;      // each with its length before it
+};
+
+}  // namespace encoder_engine

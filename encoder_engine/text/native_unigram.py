@@ -1,0 +1,100 @@
+"""Hands Unigram specifications to the C++ encoder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from encoder_engine.text.unigram_json import REGEXES
+from encoder_engine.text.unigram_spec import (
+    CharsmapStep,
+    LowercaseStep,
+    PrependStep,
+    ReplaceStep,
+    StripAccentsStep,
+    StripStep,
+    UnicodeFormStep,
+)
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from encoder_engine import _native
+    from encoder_engine.text.unigram_spec import NormalizerStep, UnigramSpec
+
+__all__ = ["EncoderParts", "build_unigram", "build_unigram_normalizer"]
+
+# The order of csrc/text/unigram_words.h.
+SCHEMES = {"always": 0, "first": 1, "never": 2}
+UNKNOWN_PENALTY = 10.0
+
+
+class EncoderParts(NamedTuple):
+    """What every native encoder takes besides its model."""
+
+    added: list[tuple[str, int, bool, bool, bool, bool]]
+    single: list[tuple[int, list[int]]]
+    pair: list[tuple[int, list[int]]]
+
+
+def build_unigram_normalizer(native: ModuleType, model: UnigramSpec) -> _native.UnigramNormalizer:
+    """Build the normalizers of a tokenizer.json."""
+    normalizer: _native.UnigramNormalizer = native.UnigramNormalizer(_steps(model))
+    return normalizer
+
+
+def build_unigram(
+    native: ModuleType, model: UnigramSpec, parts: EncoderParts
+) -> _native.BatchEncoder:
+    """Build the encoder of a tokenizer.json's Unigram model."""
+    metaspace = model.metaspace
+    encoder: _native.BatchEncoder = native.unigram_encoder(
+        pieces=model.pieces,
+        scores=np.asarray(model.scores, dtype=np.float64),
+        unknown_id=model.unk_id,
+        unknown_score=min(model.scores) - UNKNOWN_PENALTY,
+        byte_ids=_byte_ids(model),
+        steps=_steps(model),
+        splitting=(
+            model.whitespace_split,
+            "" if metaspace is None else metaspace.replacement,
+            0 if metaspace is None else SCHEMES[metaspace.prepend_scheme],
+            metaspace is not None and metaspace.split,
+        ),
+        added=parts.added,
+        single=parts.single,
+        pair=parts.pair,
+    )
+    return encoder
+
+
+def _byte_ids(model: UnigramSpec) -> list[int]:
+    """Give the id of each byte's piece, -1 for those that there are not."""
+    if not model.byte_fallback:
+        return []
+    return [model.vocab.get(f"<0x{byte:02X}>", -1) for byte in range(256)]
+
+
+def _steps(model: UnigramSpec) -> list[tuple[Any, ...]]:
+    return [_step(step) for step in model.normalizer]
+
+
+def _step(step: NormalizerStep) -> tuple[Any, ...]:
+    """Name a step and what it takes, as csrc/bindings/unigram.cpp reads it."""
+    if isinstance(step, CharsmapStep):
+        return "Precompiled", step.charsmap
+    if isinstance(step, ReplaceStep) and step.regex:
+        return "ReplaceRuns", *REGEXES[step.pattern], step.content
+    if isinstance(step, ReplaceStep):
+        return "Replace", step.pattern, step.content
+    if isinstance(step, UnicodeFormStep):
+        return (step.form,)
+    if isinstance(step, StripAccentsStep):
+        return ("StripAccents",)
+    if isinstance(step, LowercaseStep):
+        return ("Lowercase",)
+    if isinstance(step, StripStep):
+        return "Strip", step.left, step.right
+    assert isinstance(step, PrependStep)
+    return "Prepend", step.prefix

@@ -1,0 +1,87 @@
+"""Tokens back to text, as the decoders of Unigram tokenizers do it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from encoder_engine.text.unigram_spec import (
+    ByteFallbackStep,
+    FuseStep,
+    MetaspaceSpec,
+    ReplaceStep,
+    StripTokensStep,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from encoder_engine.text.unigram_spec import DecoderStep, DecoderSteps
+
+__all__ = ["StepJoiner"]
+
+BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+
+
+class StepJoiner:
+    """Applies the decoders of a tokenizer.json one after the other."""
+
+    def __init__(self, spec: DecoderSteps) -> None:
+        self._steps = spec.steps
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """Join the tokens of one text."""
+        parts = list(tokens)
+        for step in self._steps:
+            parts = apply_decoder(parts, step)
+        return "".join(parts)
+
+
+def apply_decoder(tokens: list[str], step: DecoderStep) -> list[str]:
+    """Apply one decoder."""
+    if isinstance(step, MetaspaceSpec):
+        mark = step.replacement
+        first = " " if step.prepend_scheme == "never" else ""
+        return [t.replace(mark, " " if i else first) for i, t in enumerate(tokens)]
+    if isinstance(step, ReplaceStep):
+        return [token.replace(step.pattern, step.content) for token in tokens]
+    if isinstance(step, ByteFallbackStep):
+        return join_bytes(tokens)
+    if isinstance(step, FuseStep):
+        return ["".join(tokens)]
+    assert isinstance(step, StripTokensStep)
+    return [strip_token(token, step) for token in tokens]
+
+
+def join_bytes(tokens: list[str]) -> list[str]:
+    """Make characters of runs of byte tokens, or U+FFFD of every byte in a run that is none."""
+    out: list[str] = []
+    pending = bytearray()
+
+    def flush() -> None:
+        if pending:
+            try:
+                out.append(pending.decode("utf-8"))
+            except UnicodeDecodeError:
+                out.extend("\ufffd" * len(pending))
+            pending.clear()
+
+    for token in tokens:
+        if BYTE_TOKEN.fullmatch(token):
+            pending.append(int(token[3:5], 16))
+        else:
+            flush()
+            out.append(token)
+    flush()
+    return out
+
+
+def strip_token(token: str, step: StripTokensStep) -> str:
+    """Take a character off the ends of a token."""
+    start = 0
+    while start < min(step.start, len(token)) and token[start] == step.content:
+        start += 1
+    stop = len(token)
+    while stop > start and len(token) - stop < step.stop and token[stop - 1] == step.content:
+        stop -= 1
+    return token[start:stop]
