@@ -21,8 +21,9 @@ FOUND = (
     "\ud800",
     "a" * 17 + "\0" * 3,
 )
-# Words around the sizes at which caches and chunks change.
+# Words and texts around the sizes at which caches and chunks change.
 EDGES = tuple("ab" * half + " " + "\u00e9" * half for half in (4, 8, 9, 16, 17, 32, 64, 128, 129))
+EDGES += tuple("low\u00e9r " * (size // 6) + "ab" * (size % 6) for size in (250, 1020, 1026, 2050))
 
 
 def seeds(texts: list[str]) -> list[bytes]:

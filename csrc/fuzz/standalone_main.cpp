@@ -25,7 +25,7 @@ extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*call
 namespace {
 
 using bytes = std::vector<uint8_t>;
-constexpr size_t kMaxSize = 2000;
+constexpr size_t kMaxSize = 8000;
 
 bytes current;
 uint64_t seed = 1;
@@ -65,7 +65,9 @@ bytes random_input(std::mt19937_64& random) {
     bytes out(3 + random() % 4);
     for (uint8_t& byte : out) byte = static_cast<uint8_t>(random());
     const bool plain = random() % 2 == 0;
-    for (uint64_t i = random() % 400; i > 0; --i) {
+    // Long enough, now and then, to fill more than a chunk of words.
+    const uint64_t most = random() % 12 == 0 ? 4000 : 300;
+    for (uint64_t i = random() % most; i > 0; --i) {
         uint32_t code = often[random() % often.size()];
         if (plain) code = random() % 6 == 0 ? ' ' : 'a' + static_cast<uint32_t>(random() % 26);
         if (random() % 24 == 0) code = static_cast<uint32_t>(random() % 0x110000);
