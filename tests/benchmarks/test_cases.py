@@ -12,7 +12,7 @@ from benchmarks.__main__ import main
 from benchmarks.case import CaseSpec, Options
 from benchmarks.measure import measure
 from benchmarks.registry import all_cases, choose_cases
-from encoder_engine import _native, ops
+from encoder_engine import ops
 from tests.conftest import ROOT
 
 CASES = all_cases()
@@ -32,10 +32,6 @@ def test_a_case_runs_and_its_gate_passes_all_that_are_installed(spec: CaseSpec) 
     reason = spec.unavailable()
     if reason is not None:
         pytest.skip(reason)
-    if spec.name.startswith(("tokenizer/xlmr", "tokenizer/xlnet")) and not hasattr(
-        _native.BatchEncoder, "unigram"
-    ):
-        pytest.skip("the engine has no Unigram")
     case = spec.make(Options(threads=1, smoke=True))
     assert case.name == spec.name
     if spec.name != ISOLATED:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from encoder_engine.errors import InputError, OutputError, TokenizerFileError
+from encoder_engine.errors import InputError, OutputError
 from encoder_engine.text import Tokenizer, TrainingOptions, train_tokenizer
 from encoder_engine.text.train_unigram import train_with_sentencepiece, train_with_tokenizers
 
@@ -46,16 +46,6 @@ def make_texts(count: int = 1500) -> list[str]:
 
 
 TEXTS = make_texts()
-
-
-def unigram_or_skip(folder: Path, options: TrainingOptions) -> None:
-    """Train a Unigram vocabulary."""
-    try:
-        train_tokenizer(TEXTS, folder, options)
-    except TokenizerFileError as error:
-        if "Unigram model is not supported" in str(error):
-            pytest.skip("the engine has no Unigram")
-        raise
 
 
 @pytest.fixture(scope="module")
@@ -126,13 +116,13 @@ def test_a_pair_must_be_frequent_enough(tmp_path: Path) -> None:
 
 
 def test_unigram_of_sentencepiece_loads_here_and_in_transformers(tmp_path: Path) -> None:
-    unigram_or_skip(tmp_path / "unigram", UNIGRAM)
+    train_tokenizer(TEXTS, tmp_path / "unigram", UNIGRAM)
     assert_same_as_transformers(tmp_path / "unigram")
 
 
 def test_unigram_spells_unknown_characters_by_bytes(tmp_path: Path) -> None:
     options = replace(UNIGRAM, vocab_size=450, byte_fallback=True)
-    unigram_or_skip(tmp_path / "bytes", options)
+    train_tokenizer(TEXTS, tmp_path / "bytes", options)
     assert_same_as_transformers(tmp_path / "bytes")
     tokenizer = Tokenizer.from_pretrained(tmp_path / "bytes")
     ids = tokenizer.encode("\U0001f600")
@@ -141,7 +131,7 @@ def test_unigram_spells_unknown_characters_by_bytes(tmp_path: Path) -> None:
 
 
 def test_unigram_of_tokenizers_loads_here_and_in_transformers(tmp_path: Path) -> None:
-    unigram_or_skip(tmp_path / "unigram", replace(UNIGRAM, trainer="tokenizers"))
+    train_tokenizer(TEXTS, tmp_path / "unigram", replace(UNIGRAM, trainer="tokenizers"))
     assert_same_as_transformers(tmp_path / "unigram")
 
 
