@@ -35,15 +35,7 @@ public:
     int_table& operator=(const int_table&) = delete;
     ~int_table() {
         for (PyObject* number : ints_) Py_XDECREF(number);
-    }
-
-    // A new reference, or nullptr with an exception set.
-    PyObject* get(int32_t id) {
-        if (id < 0 || static_cast<size_t>(id) >= ints_.size()) return PyLong_FromLong(id);
-        PyObject*& number = ints_[static_cast<size_t>(id)];
-        if (number == nullptr && (number = PyLong_FromLong(id)) == nullptr) return nullptr;
-        Py_INCREF(number);
-        return number;
+        Py_XDECREF(stranger_);
     }
 
     py::list rows(const int_array& ids, const int_array& starts) {
@@ -55,18 +47,45 @@ public:
             const py::ssize_t length = at[row + 1] - at[row];
             py::object list = py::reinterpret_steal<py::object>(PyList_New(length));
             if (!list) throw py::error_already_set();
-            for (py::ssize_t i = 0; i < length; ++i) {
-                PyObject* number = get(values[at[row] + i]);
-                if (number == nullptr) throw py::error_already_set();
-                PyList_SET_ITEM(list.ptr(), i, number);
-            }
+            fill(list.ptr(), values + at[row], length);
             PyList_SET_ITEM(out.ptr(), row, list.release().ptr());
         }
         return out;
     }
 
 private:
+    static constexpr py::ssize_t kAhead = 16;
+
+    // Sets the items of a new list.
+    void fill(PyObject* list, const int32_t* ids, py::ssize_t length) {
+        PyObject** items = reinterpret_cast<PyListObject*>(list)->ob_item;
+        for (py::ssize_t i = 0; i < length; ++i) {
+            if (i + kAhead < length) __builtin_prefetch(known(ids[i + kAhead]));
+            PyObject* number = known(ids[i]);
+            if (number == nullptr && (number = make(ids[i])) == nullptr) {
+                throw py::error_already_set();
+            }
+            Py_INCREF(number);
+            items[i] = number;
+        }
+    }
+    PyObject* known(int32_t id) const {
+        return static_cast<uint32_t>(id) < ints_.size() ? ints_[static_cast<uint32_t>(id)] : nullptr;
+    }
+    // A borrowed reference; an id that is no token's has a place in the last one.
+    PyObject* make(int32_t id) {
+        PyObject* number = PyLong_FromLong(id);
+        if (static_cast<uint32_t>(id) < ints_.size()) {
+            ints_[static_cast<uint32_t>(id)] = number;
+        } else {
+            Py_XDECREF(stranger_);
+            stranger_ = number;
+        }
+        return number;
+    }
+
     std::vector<PyObject*> ints_;
+    PyObject* stranger_ = nullptr;
 };
 
 // values [T] as an int64 matrix [B, width] with `fill` where a row has none; with_mask adds 1 and 0.

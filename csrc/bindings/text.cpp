@@ -125,9 +125,24 @@ private:
     std::unique_ptr<batch_worker> worker_;
 };
 
-py::tuple result_arrays(const batch_output& out, bool paired, const encode_options& options) {
+// From here on the only worker's ids become the array itself: so large a worker is not kept.
+constexpr int64_t kMovedTokens = int64_t{1} << 20;
+
+py::object ids_array(const batch_encoder& self, batch_output& out) {
+    if (out.workers.size() == 1 && out.num_tokens >= kMovedTokens) {
+        auto* ids = new pod_vector<int32_t>(std::move(out.workers[0]->out.ids));
+        const py::capsule owner(ids, [](void* p) { delete static_cast<pod_vector<int32_t>*>(p); });
+        return int_array(out.num_tokens, ids->data(), owner);
+    }
     int32_t* to = nullptr;
-    const py::object ids = new_int_array(out.num_tokens, to);
+    py::object ids = new_int_array(out.num_tokens, to);
+    const py::gil_scoped_release unlocked;
+    self.copy_ids(out, to);
+    return ids;
+}
+
+py::tuple result_arrays(const batch_encoder& self, batch_output& out, bool paired,
+                        const encode_options& options) {
     int_array starts = row_starts(out);
     py::object first_lengths = py::none(), spans = py::none(), words = py::none();
     py::object samples = py::none();
@@ -153,10 +168,7 @@ py::tuple result_arrays(const batch_output& out, bool paired, const encode_optio
         spans = std::move(span_array);
         words = std::move(word_array);
     }
-    {
-        const py::gil_scoped_release unlocked;
-        gather(out, 1, [](const batch_worker& w) -> auto& { return w.out.ids; }, false, to);
-    }
+    const py::object ids = ids_array(self, out);
     py::array_t<bool> truncated(out.truncated.size());
     std::copy_n(out.truncated.data(), out.truncated.size(), truncated.mutable_data());
     return py::make_tuple(ids, starts, first_lengths, spans, words, samples, truncated);
@@ -186,7 +198,7 @@ py::tuple encode_batch(const batch_encoder& self, const py::object& texts, const
         result = self.encode(input, options, lease.out);
     }
     if (!result.ok()) (result.second && paired ? *second : first).raise(result);
-    return result_arrays(lease.out, paired, options);
+    return result_arrays(self, lease.out, paired, options);
 }
 
 // Shorter texts are done before another thread could use the GIL.

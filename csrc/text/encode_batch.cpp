@@ -16,6 +16,7 @@ namespace {
 constexpr int64_t kCharactersPerThread = 1 << 15;
 constexpr int64_t kMinChunkCharacters = 1 << 12;
 constexpr int kChunksPerThread = 8;
+constexpr int64_t kTokensPerCopier = 1 << 16;
 // A worker that grew beyond this is freed rather than kept.
 constexpr int64_t kKeptBytes = 8 << 20;
 constexpr size_t kKeptWorkers = 64;
@@ -64,8 +65,10 @@ status encode_chunk(const batch_encoder& batch, const batch_input& input,
     row_encoder rows(batch, options, worker, input.paired());
     chunk.first_row = worker.row_lengths.size();
     chunk.first_token = worker.out.size();
+    std::fill(truncated + chunk.begin, truncated + chunk.end, 0);
     for (int64_t i = chunk.begin; i < chunk.end; ++i) {
-        truncated[i] = 0;
+        i += rows.encode_together(input, i, chunk.end, truncated);
+        if (i == chunk.end) break;
         const status result = rows.encode(input, i, truncated[i]);
         if (!result.ok()) return result;
     }
@@ -140,6 +143,28 @@ status batch_encoder::encode(const batch_input& input, const encode_options& opt
     }
     if (out.num_tokens > kMaxTokens) return {error_code::too_many_tokens, -1, out.num_tokens, false};
     return {};
+}
+
+void batch_encoder::copy_ids(const batch_output& out, int32_t* to) const {
+    std::vector<int64_t> starts;
+    int64_t start = 0;
+    for (const batch_chunk& chunk : out.chunks) {
+        starts.push_back(start);
+        start += chunk.num_tokens;
+    }
+    // Each thread what one worker wrote: with luck it is the same, and still has it in its cache.
+    const auto num_workers = static_cast<int>(out.workers.size());
+    std::atomic<int> next{0};
+    pool_.run(start < kTokensPerCopier ? 1 : num_workers, [&](int) {
+        for (int worker = next++; worker < num_workers; worker = next++) {
+            const int32_t* ids = out.workers[static_cast<size_t>(worker)]->out.ids.data();
+            for (size_t i = 0; i < out.chunks.size(); ++i) {
+                const batch_chunk& chunk = out.chunks[i];
+                if (chunk.worker != worker) continue;
+                std::copy_n(ids + chunk.first_token, chunk.num_tokens, to + starts[i]);
+            }
+        }
+    });
 }
 
 std::unique_ptr<batch_worker> batch_encoder::take_worker() const {

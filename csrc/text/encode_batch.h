@@ -91,6 +91,8 @@ public:
     // Fills `out`; after an error its content means nothing. Give the output back by recycle().
     status encode(const batch_input& input, const encode_options& options, batch_output& out) const;
     void recycle(batch_output& out) const;
+    // Copies the ids of all rows, in order, to num_tokens places.
+    void copy_ids(const batch_output& out, int32_t* to) const;
 
     // One text without cutting, its ids left in `worker.out`; for callers to whom every
     // microsecond counts.

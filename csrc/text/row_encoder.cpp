@@ -23,6 +23,43 @@ row_encoder::row_encoder(const batch_encoder& batch, const encode_options& optio
     const int64_t special = options.add_special_tokens ? template_.num_special() : 0;
     room_ = options.strategy == truncation_strategy::none ? kNoLimit
                                                           : options.max_length - special;
+    set_frame(paired);
+}
+
+// Rows of one text with fixed tokens before and behind it, cut on the right or not at all.
+void row_encoder::set_frame(bool paired) {
+    const auto& pieces = template_.pieces;
+    can_group_ = !paired && !options_.overflow && !options_.left && pieces.size() <= 3 &&
+                 options_.strategy != truncation_strategy::only_second;
+    frame_.room = room_;
+    bool behind = false;
+    for (const template_piece& piece : pieces) {
+        if (piece.kind != piece_kind::special) {
+            behind = true;
+        } else if (options_.add_special_tokens) {
+            const auto count = static_cast<int64_t>(piece.ids.size());
+            int64_t& known = behind ? frame_.num_after : frame_.num_before;
+            can_group_ = can_group_ && known == 0;
+            known = count;
+            (behind ? frame_.after : frame_.before) = piece.ids.data();
+        }
+    }
+}
+
+int64_t row_encoder::encode_together(const batch_input& input, int64_t index, int64_t end,
+                                     uint8_t* truncated) {
+    if (!can_group_ || input.first.starts != nullptr) return 0;
+    lengths_.clear();
+    row_results results{lengths_, truncated + index};
+    const int64_t count = encoder_.encode_rows(input.first.views + index, end - index, frame_,
+                                               *worker_.scratch, worker_.out, results);
+    for (int64_t i = 0; i < count; ++i) {
+        worker_.row_lengths.append(
+            static_cast<int32_t>(lengths_[i] + frame_.num_before + frame_.num_after));
+        worker_.first_lengths.append(lengths_[i]);
+        worker_.samples.append(static_cast<int32_t>(index + i));
+    }
+    return count;
 }
 
 status row_encoder::encode(const batch_input& input, int64_t index, uint8_t& truncated) {

@@ -10,6 +10,10 @@ public:
     row_encoder(const batch_encoder& batch, const encode_options& options, batch_worker& worker,
                 bool paired);
 
+    // Appends the rows of some texts from `index` on, below `end`, that can be encoded together;
+    // returns of how many.
+    int64_t encode_together(const batch_input& input, int64_t index, int64_t end,
+                            uint8_t* truncated);
     // Appends the rows of text `index`; `truncated` says whether tokens were lost.
     status encode(const batch_input& input, int64_t index, uint8_t& truncated);
 
@@ -21,6 +25,7 @@ private:
         bool words;
     };
 
+    void set_frame(bool paired);
     status encode_streaming(const text_pieces& text, uint8_t& truncated);
     status encode_sliced(const text_pieces& first, const text_pieces* second, uint8_t& truncated);
     status encode_texts(const text_pieces& first, const text_pieces* second);
@@ -37,6 +42,9 @@ private:
     const encode_options& options_;
     batch_worker& worker_;
     const row_template& template_;
+    bool can_group_ = false;
+    row_frame frame_{nullptr, 0, nullptr, 0, 0};
+    pod_vector<int32_t> lengths_;
     int64_t room_;  // tokens of text that a row may hold
     int32_t sample_ = 0;
 };

@@ -60,6 +60,21 @@ public:
     virtual int64_t num_bytes() const = 0;
 };
 
+// What surrounds the tokens of every text in its row, and how many tokens it may keep.
+struct row_frame {
+    const int32_t* before;
+    int64_t num_before;
+    const int32_t* after;
+    int64_t num_after;
+    int64_t room;
+};
+
+// What became of texts encoded as rows.
+struct row_results {
+    pod_vector<int32_t>& lengths;  // tokens of each text that its row kept
+    uint8_t* truncated;            // set to 1 for a text that lost some
+};
+
 // Immutable; any number of threads may encode at once, each with its own scratch.
 class sequence_encoder {
 public:
@@ -68,6 +83,12 @@ public:
     // Appends the text's tokens; stops reading soon after `limit` of them.
     virtual status encode(const text_view& text, int64_t limit, encoder_scratch& scratch,
                           token_buffer& out) const = 0;
+    // Appends whole rows of the first few texts, where they can be encoded together at less cost;
+    // returns of how many, which may be 0.
+    virtual int64_t encode_rows(const text_view*, int64_t, const row_frame&, encoder_scratch&,
+                                token_buffer&, row_results&) const {
+        return 0;
+    }
 };
 
 }  // namespace encoder_engine

@@ -114,13 +114,30 @@ bool write_unusual(const text_rest<Char>& rest, int at, const char_classes& clas
     return num_units >= 0;
 }
 
+// Classifies up to 64 characters of a text, from `at` on, into a place of a chunk; returns the bits
+// of those that are not plain.
+template <typename Char>
+uint64_t take_64(const text_rest<Char>& rest, int at, int taken, int place,
+                 const char_classes& classes, const scan_functions& functions, word_chunk& chunk,
+                 unit_masks& masks, ascii_masks& found) {
+    functions.classify(Char{})(rest.text + at, taken, classes, chunk.bytes + place, found);
+    const uint64_t used = first_bits(taken);
+    uint64_t strange = ~(found.letters | found.singles | found.spaces) & used;
+    for (uint64_t starts = found.starts & used; starts != 0; starts &= starts - 1) {
+        const int start = __builtin_ctzll(starts);
+        if (classes.may_be_added(rest.text, at + start, rest.length)) strange |= 1ull << start;
+    }
+    masks.letters[place >> 6] = found.letters & used;
+    masks.singles[place >> 6] = found.singles & used;
+    return strange;
+}
+
 }  // namespace
 
 template <typename Char>
 void scan_ascii(const text_rest<Char>& rest, const char_classes& classes,
                 const scan_functions& functions, word_chunk& chunk) {
     const int count = static_cast<int>(std::min<int64_t>(word_chunk::kCharacters, rest.length));
-    const auto classify = functions.classify(Char{});
     unit_masks masks;
     int done = 0;
     uint64_t stop = 0;
@@ -128,15 +145,7 @@ void scan_ascii(const text_rest<Char>& rest, const char_classes& classes,
     for (int at = 0; at < count && stop == 0; at += 64) {
         const int taken = std::min(64, count - at);
         ascii_masks found;
-        classify(rest.text + at, taken, classes, chunk.bytes + at, found);
-        uint64_t strange = ~(found.letters | found.singles | found.spaces) & first_bits(taken);
-        for (uint64_t starts = found.starts & first_bits(taken); starts != 0; starts &= starts - 1) {
-            const int place = __builtin_ctzll(starts);
-            if (classes.may_be_added(rest.text, at + place, rest.length)) strange |= 1ull << place;
-        }
-        masks.letters[at >> 6] = found.letters;
-        masks.singles[at >> 6] = found.singles;
-        stop = strange;
+        stop = take_64(rest, at, taken, at, classes, functions, chunk, masks, found);
         done = at + taken;
         if (stop != 0) {
             done = at + __builtin_ctzll(stop);
@@ -146,6 +155,37 @@ void scan_ascii(const text_rest<Char>& rest, const char_classes& classes,
     const bool open = done < rest.length;
     chunk.consumed = cut_words(masks, done, open, chunk.bytes, functions, chunk);
     if (chunk.consumed == 0 && done > 0) chunk.blocked = true;
+}
+
+int scan_texts(const text_view* texts, int64_t count, const char_classes& classes,
+               const scan_functions& functions, word_chunk& chunk, uint16_t* firsts) {
+    unit_masks masks;
+    int place = 0, num_texts = 0;
+    firsts[0] = 0;
+    for (; num_texts < count; ++num_texts) {
+        const text_view& text = texts[num_texts];
+        // Behind each text at least one unit stays empty, so that no word reaches into the next.
+        if (text.width != char_width::ascii || text.length >= word_chunk::kCharacters - place) break;
+        const text_rest<uint8_t> rest{static_cast<const uint8_t*>(text.data), text.length};
+        const int length = static_cast<int>(text.length);
+        uint64_t strange = 0;
+        int at = 0;
+        for (; at + 64 <= length && strange == 0; at += 64) {
+            ascii_masks found;
+            strange = take_64(rest, at, 64, place + at, classes, functions, chunk, masks, found);
+        }
+        if (at < length && strange == 0) {
+            ascii_masks found;
+            strange = take_64(rest, at, length - at, place + at, classes, functions, chunk, masks, found);
+        } else {
+            masks.letters[(place + at) >> 6] = masks.singles[(place + at) >> 6] = 0;
+        }
+        if (strange != 0) break;
+        place += at + 64;
+        firsts[num_texts + 1] = static_cast<uint16_t>(place);
+    }
+    functions.cut(uint8_t{})(masks, place, chunk.bytes, chunk);
+    return num_texts;
 }
 
 template <typename Char>

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "text/char_classes.h"
+#include "text/text_view.h"
 #include "text/word_cutter.h"
 
 namespace encoder_engine {
@@ -26,5 +27,12 @@ void scan_ascii(const text_rest<Char>& rest, const char_classes& classes,
 template <typename Char>
 void scan_wide(const text_rest<Char>& rest, const char_classes& classes,
                const scan_functions& functions, word_chunk& chunk);
+
+// Takes whole ASCII texts, as many as fit and hold nothing that blocks; returns how many. The words
+// of text i have their first units from firsts[i] on, below firsts[i + 1].
+int scan_texts(const text_view* texts, int64_t count, const char_classes& classes,
+               const scan_functions& functions, word_chunk& chunk, uint16_t* firsts);
+
+constexpr int kMaxTextsInChunk = word_chunk::kCharacters / 64;
 
 }  // namespace encoder_engine

@@ -79,10 +79,22 @@ private:
             uint8_t lowered[kBlock];
             ascii_masks masks;
             functions_.classify(Char{})(text_ + at, kBlock, classes_, lowered, masks);
-            if ((masks.letters & ~masks.starts) != ~0ull) return;
+            if ((masks.letters & ~masks.starts) != ~0ull) break;
             at += kBlock;
             sink_.lengthen(at - 1);
         }
+        const int64_t from = at;
+        constexpr int kStep = 16;
+        for (bool letters = true; letters && at + kStep <= length_; at += letters ? kStep : 0) {
+            for (int i = 0; i < kStep; ++i) letters &= is_plain_letter(text_[at + i]);
+        }
+        if (at > from) sink_.lengthen(at - 1);
+    }
+
+    bool is_plain_letter(uint32_t code) const {
+        if (sizeof(Char) > 2 && code >= 0x10000) return classes_.is_astral_letter(code);
+        constexpr uint32_t kLetterFlag = uint32_t{char_classes::kLetter} << char_classes::kFlagsShift;
+        return (classes_.wide[code] & (char_classes::kUnusual | kLetterFlag)) == kLetterFlag;
     }
 
     const char_classes& classes_;

@@ -123,17 +123,26 @@ public:
     // Takes the words of a chunk that begins at character `base` of the text.
     template <typename Unit>
     void emit(const word_chunk& chunk, int64_t base) {
+        emit<Unit>(chunk, 0, chunk.num_words, base);
+    }
+    // Takes some of the words; the chunk's first unit is character `base`.
+    template <typename Unit>
+    void emit(const word_chunk& chunk, int begin, int end, int64_t base) {
         const int64_t room = limit_ - out_.size();
-        const int num_words = static_cast<int>(std::min<int64_t>(chunk.num_words, room));
-        for (int i = 0; i < num_words;) {
-            i = emit_known<Unit>(chunk, i, num_words, base);
-            if (i == num_words) break;
+        if (end - begin > room) end = begin + static_cast<int>(room);
+        for (int i = begin; i < end; ++i) {
+            i = emit_known<Unit>(chunk, i, end, base);
+            if (i == end) break;
             const int64_t first = out_.size();
             look_up<Unit>(chunk, i);
             if (with_spans) chunk_spans<Unit>(chunk, i, first, static_cast<int32_t>(base));
             ++num_words_;
-            ++i;
         }
+    }
+    // Begins the next text, between words.
+    void restart(int64_t limit) {
+        limit_ = limit;
+        num_words_ = 0;
     }
 
 private:

@@ -1,6 +1,8 @@
 // Puts the tables together and runs the scanner for each character width.
 #include "text/wordpiece_encoder.h"
 
+#include <algorithm>
+
 #include "text/normalize_text.h"
 #include "text/scanner.h"
 #include "text/unicode_tables.h"
@@ -55,6 +57,37 @@ status encode_width(const wordpiece_encoder& encoder, const text_view& text, int
                           : encode_chars<Char, false>(encoder, text, limit, scratch, out);
 }
 
+template <bool with_spans>
+int64_t encode_short(const wordpiece_encoder& encoder, const text_view* texts, int64_t count,
+                     const row_frame& frame, wordpiece_scratch& scratch, token_buffer& out,
+                     row_results& results) {
+    uint16_t firsts[kMaxTextsInChunk + 1];
+    word_chunk& chunk = scratch.chunk;
+    const int num_texts =
+        scan_texts(texts, std::min<int64_t>(count, kMaxTextsInChunk), encoder.classes(),
+                   encoder.functions(), chunk, firsts);
+    word_sink<with_spans> words(encoder.model(), scratch, out, 0);
+    int word = 0;
+    for (int i = 0; i < num_texts; ++i) {
+        out.append_special(frame.before, frame.num_before);
+        const int64_t start = out.size();
+        const int first_word = word;
+        while (word < chunk.num_words && chunk.starts[word] < firsts[i + 1]) ++word;
+        const bool unlimited = frame.room >= chunk.kUnits;
+        words.restart(unlimited ? frame.room : start + frame.room + 1);
+        words.template emit<uint8_t>(chunk, first_word, word, -int64_t{firsts[i]});
+        int64_t num_tokens = out.size() - start;
+        if (num_tokens > frame.room) {
+            num_tokens = frame.room;
+            out.truncate(start + num_tokens);
+            results.truncated[i] = 1;
+        }
+        out.append_special(frame.after, frame.num_after);
+        results.lengths.append(static_cast<int32_t>(num_tokens));
+    }
+    return num_texts;
+}
+
 }  // namespace
 
 wordpiece_encoder::wordpiece_encoder(wordpiece_vocabulary vocabulary,
@@ -79,6 +112,15 @@ void wordpiece_encoder::mark_added_starts() {
 
 std::unique_ptr<encoder_scratch> wordpiece_encoder::make_scratch() const {
     return std::make_unique<wordpiece_scratch>();
+}
+
+int64_t wordpiece_encoder::encode_rows(const text_view* texts, int64_t count,
+                                       const row_frame& frame, encoder_scratch& scratch,
+                                       token_buffer& out, row_results& results) const {
+    if (text_table_ != nullptr || model_.max_word_characters() < word_key::kMaxSize) return 0;
+    auto& own = static_cast<wordpiece_scratch&>(scratch);
+    return out.with_spans ? encode_short<true>(*this, texts, count, frame, own, out, results)
+                          : encode_short<false>(*this, texts, count, frame, own, out, results);
 }
 
 status wordpiece_encoder::encode(const text_view& text, int64_t limit, encoder_scratch& scratch,

@@ -21,6 +21,9 @@ public:
     std::unique_ptr<encoder_scratch> make_scratch() const override;
     status encode(const text_view& text, int64_t limit, encoder_scratch& scratch,
                   token_buffer& out) const override;
+    int64_t encode_rows(const text_view* texts, int64_t count, const row_frame& frame,
+                        encoder_scratch& scratch, token_buffer& out,
+                        row_results& results) const override;
 
     const wordpiece_model& model() const { return model_; }
     const char_table& table() const { return table_; }
