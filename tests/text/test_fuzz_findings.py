@@ -29,7 +29,7 @@ def test_a_zero_at_the_end_of_an_uncleaned_word_is_a_character(tmp_path: Path, t
     }
     switches = ("handle_chinese_chars", "strip_accents", "lowercase")
     normalizer = {"type": "BertNormalizer", "clean_text": False} | dict.fromkeys(switches, True)
-    top = {
+    top: dict[str, object] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
