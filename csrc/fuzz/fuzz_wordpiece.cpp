@@ -1,21 +1,17 @@
 // WordPiece against its twins: the plain steps, the character scanner, every instruction set and
 // character width, limits, warm caches, threads.
 #include <iterator>
-#include <limits>
 #include <memory>
 
 #include "common/cpu_features.h"
-#include "fuzz/fuzz_input.h"
+#include "fuzz/fuzz_checks.h"
 #include "fuzz/slow_wordpiece.h"
-#include "text/encode_batch.h"
 #include "text/scanner.h"
 #include "text/word_sinks.h"
 #include "text/wordpiece_encoder.h"
 
 namespace encoder_engine {
 namespace {
-
-constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 struct choices {
     normalizer_options options;  // clean_text, handle_cjk, strip_accents, lowercase
@@ -101,11 +97,7 @@ std::unique_ptr<subject> make_subject(const choices& wanted) {
     if (added.empty()) {
         made->twin = std::make_unique<slow_wordpiece>(vocabulary, wanted.options);
     }
-    const row_template single{
-        {{piece_kind::special, {1}}, {piece_kind::first, {}}, {piece_kind::special, {2}}}};
-    row_template pair = single;
-    pair.pieces.push_back({piece_kind::second, {}});
-    made->batch = std::make_unique<batch_encoder>(make(), single, pair);
+    made->batch = make_batch(make());
     return made;
 }
 
@@ -114,19 +106,6 @@ const subject& find_subject(uint8_t choice) {
     const size_t index = choice % std::size(kChoices);
     if (known[index] == nullptr) known[index] = make_subject(kChoices[index]);
     return *known[index];
-}
-
-struct encoded {
-    status result;
-    token_buffer tokens;
-};
-
-encoded encode(const wordpiece_encoder& encoder, const text_view& text, int64_t limit,
-               bool with_spans, encoder_scratch& scratch) {
-    encoded out;
-    out.tokens.with_spans = with_spans;
-    out.result = encoder.encode(text, limit, scratch, out.tokens);
-    return out;
 }
 
 // The character scanner alone, without chunks of words and without their caches.
@@ -155,62 +134,6 @@ encoded scan_four(const wordpiece_encoder& encoder, const text_view& text, bool 
     return out;
 }
 
-bool same(const pod_vector<int32_t>& a, const pod_vector<int32_t>& b, int64_t count) {
-    return a.size() >= count && b.size() >= count && std::equal(a.data(), a.data() + count, b.data());
-}
-
-void check_same(const encoded& found, const encoded& expected) {
-    FUZZ_CHECK(found.result.code == expected.result.code);
-    FUZZ_CHECK(found.result.position == expected.result.position);
-    if (!expected.result.ok()) return;
-    const int64_t count = expected.tokens.size();
-    FUZZ_CHECK(found.tokens.size() == count);
-    FUZZ_CHECK(same(found.tokens.ids, expected.tokens.ids, count));
-    if (!expected.tokens.with_spans) return;
-    FUZZ_CHECK(same(found.tokens.spans, expected.tokens.spans, 2 * count));
-    FUZZ_CHECK(same(found.tokens.words, expected.tokens.words, count));
-}
-
-void check_spans(const encoded& whole, int64_t length) {
-    for (int64_t i = 0; i < whole.tokens.size(); ++i) {
-        const int32_t start = whole.tokens.spans.data()[2 * i];
-        const int32_t stop = whole.tokens.spans.data()[2 * i + 1];
-        FUZZ_CHECK(0 <= start && start < stop && stop <= length);
-    }
-}
-
-// Rows of a batch: the same on any number of threads, and cut as the whole text would be.
-void check_batch(const batch_encoder& batch, const text_view& text, const encoded& whole,
-                 uint8_t limit) {
-    const std::vector<text_view> texts(9, text);
-    encode_options options;
-    options.with_spans = whole.tokens.with_spans;
-    options.strategy = truncation_strategy::longest_first;
-    options.max_length = 2 + limit % 32;
-    options.left = (limit & 32) != 0;
-    for (const int threads : {1, 3}) {
-        options.num_threads = threads;
-        batch_output out;
-        const status result = batch.encode({{texts.data(), nullptr}, {}, 9}, options, out);
-        // What a row does not need is not read, so that errors behind it stay unseen.
-        FUZZ_CHECK(result.ok() || !whole.result.ok());
-        FUZZ_CHECK(whole.result.ok() || !result.ok() || !options.left);
-        if (whole.result.ok()) {
-            const int64_t kept = std::min<int64_t>(whole.tokens.size(), options.max_length - 2);
-            const int64_t skipped = options.left ? whole.tokens.size() - kept : 0;
-            FUZZ_CHECK(out.num_tokens == 9 * (kept + 2));
-            for (const batch_chunk& chunk : out.chunks) {
-                const int32_t* ids = out.workers[static_cast<size_t>(chunk.worker)]->out.ids.data();
-                for (int64_t row = 0; row < chunk.num_rows; ++row) {
-                    const int32_t* at = ids + chunk.first_token + row * (kept + 2) + 1;
-                    FUZZ_CHECK(std::equal(at, at + kept, whole.tokens.ids.data() + skipped));
-                }
-            }
-        }
-        batch.recycle(out);
-    }
-}
-
 void check(const uint8_t* data, size_t size) {
     fuzz_input input(data, size);
     const subject& on = find_subject(input.byte());
@@ -219,31 +142,13 @@ void check(const uint8_t* data, size_t size) {
     const fuzz_text text(input.text());
     const encoded whole = scan_four(*on.encoders[0], text.views().back(), with_spans);
     if (whole.result.ok() && on.twin != nullptr) {
-        const std::vector<int32_t> ids = on.twin->encode(text.codes());
-        FUZZ_CHECK(static_cast<int64_t>(ids.size()) == whole.tokens.size());
-        FUZZ_CHECK(std::equal(ids.begin(), ids.end(), whole.tokens.ids.data()));
+        check_ids(on.twin->encode(text.codes()), whole);
     }
     if (whole.result.ok() && with_spans) {
         check_spans(whole, static_cast<int64_t>(text.codes().size()));
     }
     for (size_t i = 0; i < on.encoders.size(); ++i) {
-        const wordpiece_encoder& encoder = *on.encoders[i];
-        encoder_scratch& warm = *on.warm[i];
-        // Caches that have seen nothing; now and then, for they are large.
-        if ((more & 30) == 2) {
-            const auto cold = encoder.make_scratch();
-            check_same(encode(encoder, text.views().front(), kNoLimit, with_spans, *cold), whole);
-            check_same(encode(encoder, text.views().front(), kNoLimit, with_spans, *cold), whole);
-        }
-        for (const text_view& view : text.views()) {
-            check_same(encode(encoder, view, kNoLimit, with_spans, warm), whole);
-            // Reading stops soon behind the limit, and what it read up to there is the same.
-            const encoded part = encode(encoder, view, limit, with_spans, warm);
-            if (!whole.result.ok() || !part.result.ok()) continue;
-            const int64_t kept = std::min<int64_t>(limit, whole.tokens.size());
-            FUZZ_CHECK(same(part.tokens.ids, whole.tokens.ids, kept));
-            if (with_spans) FUZZ_CHECK(same(part.tokens.spans, whole.tokens.spans, 2 * kept));
-        }
+        check_encoder(*on.encoders[i], text, limit, whole, *on.warm[i], (more & 30) == 2);
     }
     if ((more & 14) == 0) check_batch(*on.batch, text.views().front(), whole, limit);
 }

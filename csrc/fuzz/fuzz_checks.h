@@ -1,0 +1,121 @@
+// What every tokenizer must hold to, whatever its model: widths, limits, caches, threads.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "fuzz/fuzz_input.h"
+#include "text/encode_batch.h"
+
+namespace encoder_engine {
+
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+struct encoded {
+    status result;
+    token_buffer tokens;
+};
+
+inline encoded encode(const sequence_encoder& encoder, const text_view& text, int64_t limit,
+               bool with_spans, encoder_scratch& scratch) {
+    encoded out;
+    out.tokens.with_spans = with_spans;
+    out.result = encoder.encode(text, limit, scratch, out.tokens);
+    return out;
+}
+
+inline bool same(const pod_vector<int32_t>& a, const pod_vector<int32_t>& b, int64_t count) {
+    return a.size() >= count && b.size() >= count && std::equal(a.data(), a.data() + count, b.data());
+}
+
+inline void check_same(const encoded& found, const encoded& expected) {
+    FUZZ_CHECK(found.result.code == expected.result.code);
+    FUZZ_CHECK(found.result.position == expected.result.position);
+    if (!expected.result.ok()) return;
+    const int64_t count = expected.tokens.size();
+    FUZZ_CHECK(found.tokens.size() == count);
+    FUZZ_CHECK(same(found.tokens.ids, expected.tokens.ids, count));
+    if (!expected.tokens.with_spans) return;
+    FUZZ_CHECK(same(found.tokens.spans, expected.tokens.spans, 2 * count));
+    FUZZ_CHECK(same(found.tokens.words, expected.tokens.words, count));
+}
+
+inline void check_spans(const encoded& whole, int64_t length) {
+    for (int64_t i = 0; i < whole.tokens.size(); ++i) {
+        const int32_t start = whole.tokens.spans.data()[2 * i];
+        const int32_t stop = whole.tokens.spans.data()[2 * i + 1];
+        FUZZ_CHECK(0 <= start && start < stop && stop <= length);
+    }
+}
+
+// Rows of a batch: the same on any number of threads, and cut as the whole text would be.
+inline void check_batch(const batch_encoder& batch, const text_view& text, const encoded& whole,
+                 uint8_t limit) {
+    const std::vector<text_view> texts(9, text);
+    encode_options options;
+    options.with_spans = whole.tokens.with_spans;
+    options.strategy = truncation_strategy::longest_first;
+    options.max_length = 2 + limit % 32;
+    options.left = (limit & 32) != 0;
+    for (const int threads : {1, 3}) {
+        options.num_threads = threads;
+        batch_output out;
+        const status result = batch.encode({{texts.data(), nullptr}, {}, 9}, options, out);
+        // What a row does not need is not read, so that errors behind it stay unseen.
+        FUZZ_CHECK(result.ok() || !whole.result.ok());
+        FUZZ_CHECK(whole.result.ok() || !result.ok() || !options.left);
+        if (whole.result.ok()) {
+            const int64_t kept = std::min<int64_t>(whole.tokens.size(), options.max_length - 2);
+            const int64_t skipped = options.left ? whole.tokens.size() - kept : 0;
+            FUZZ_CHECK(out.num_tokens == 9 * (kept + 2));
+            for (const batch_chunk& chunk : out.chunks) {
+                const int32_t* ids = out.workers[static_cast<size_t>(chunk.worker)]->out.ids.data();
+                for (int64_t row = 0; row < chunk.num_rows; ++row) {
+                    const int32_t* at = ids + chunk.first_token + row * (kept + 2) + 1;
+                    FUZZ_CHECK(std::equal(at, at + kept, whole.tokens.ids.data() + skipped));
+                }
+            }
+        }
+        batch.recycle(out);
+    }
+}
+
+// An encoder against what it should give, on every width of a text and up to a limit.
+inline void check_encoder(const sequence_encoder& encoder, const fuzz_text& text, int64_t limit,
+                          const encoded& whole, encoder_scratch& warm, bool with_cold) {
+    const bool with_spans = whole.tokens.with_spans;
+    // Caches that have seen nothing; now and then, for they are large.
+    if (with_cold) {
+        const auto cold = encoder.make_scratch();
+        check_same(encode(encoder, text.views().front(), kNoLimit, with_spans, *cold), whole);
+        check_same(encode(encoder, text.views().front(), kNoLimit, with_spans, *cold), whole);
+    }
+    for (const text_view& view : text.views()) {
+        check_same(encode(encoder, view, kNoLimit, with_spans, warm), whole);
+        // Reading stops soon behind the limit, and what it read up to there is the same.
+        const encoded part = encode(encoder, view, limit, with_spans, warm);
+        if (!whole.result.ok() || !part.result.ok()) continue;
+        const int64_t kept = std::min<int64_t>(limit, whole.tokens.size());
+        FUZZ_CHECK(same(part.tokens.ids, whole.tokens.ids, kept));
+        if (with_spans) FUZZ_CHECK(same(part.tokens.spans, whole.tokens.spans, 2 * kept));
+    }
+}
+
+// A text's tokens against the ids that its twin gives.
+inline void check_ids(const std::vector<int32_t>& ids, const encoded& whole) {
+    FUZZ_CHECK(static_cast<int64_t>(ids.size()) == whole.tokens.size());
+    FUZZ_CHECK(std::equal(ids.begin(), ids.end(), whole.tokens.ids.data()));
+}
+
+// The batch encoder of a fuzz target: a token before and one behind the text.
+inline std::unique_ptr<batch_encoder> make_batch(std::unique_ptr<sequence_encoder> encoder) {
+    const row_template single{
+        {{piece_kind::special, {1}}, {piece_kind::first, {}}, {piece_kind::special, {2}}}};
+    row_template pair = single;
+    pair.pieces.push_back({piece_kind::second, {}});
+    return std::make_unique<batch_encoder>(std::move(encoder), single, pair);
+}
+
+}  // namespace encoder_engine
