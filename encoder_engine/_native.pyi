@@ -26,14 +26,19 @@ class UnigramNormalizer:
     def __init__(self, steps: list[tuple[object, ...]]) -> None: ...
     def normalize(self, text: str) -> str: ...
 
+class WordPieceModel:
+    def __init__(
+        self, *, tokens: dict[str, int], unknown_id: int, prefix: str, max_word_characters: int
+    ) -> None: ...
+    @staticmethod
+    def map(image: memoryview) -> WordPieceModel: ...
+    def image(self) -> bytes: ...
+
 class BatchEncoder:
     @staticmethod
     def wordpiece(
         *,
-        tokens: dict[str, int],
-        unknown_id: int,
-        prefix: str,
-        max_word_characters: int,
+        model: WordPieceModel,
         normalizer: NormalizerOptions,
         added: list[tuple[str, int, bool, bool, bool, bool]],
         single: list[tuple[int, list[int]]],
@@ -79,5 +84,6 @@ def unigram_encoder(
     single: list[tuple[int, list[int]]],
     pair: list[tuple[int, list[int]]],
 ) -> BatchEncoder: ...
+def checksum(bytes: memoryview | bytes) -> int: ...
 def instruction_set() -> str: ...
 def supported_instruction_sets() -> tuple[str, ...]: ...

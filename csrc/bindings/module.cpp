@@ -6,6 +6,7 @@
 #include "bindings/rows.h"
 #include "bindings/text.h"
 #include "bindings/unigram.h"
+#include "common/checksum.h"
 #include "common/cpu_features.h"
 
 namespace py = pybind11;
@@ -23,6 +24,14 @@ PYBIND11_MODULE(_native, module) {
         }
         return py::tuple(names);
     });
+    module.def(
+        "checksum",
+        [](const py::buffer& bytes) {
+            const py::buffer_info held = bytes.request();
+            return ee::checksum(static_cast<const uint8_t*>(held.ptr),
+                                static_cast<size_t>(held.size * held.itemsize));
+        },
+        py::arg("bytes"));
     ee::bind_rows(module);
     ee::bind_text(module);
     ee::bind_unigram(module);

@@ -251,8 +251,9 @@ PyMethodDef encode_definition = {
     "encode", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(encode_method)),
     METH_FASTCALL, "encode($self, text, add_special_tokens, /)\n--\n\n"};
 
-wordpiece_vocabulary read_vocabulary(const py::dict& tokens, int32_t unknown_id,
-                                     const std::string& prefix, int64_t max_word_characters) {
+std::shared_ptr<wordpiece_model> build_wordpiece_model(const py::dict& tokens, int32_t unknown_id,
+                                                       const std::string& prefix,
+                                                       int64_t max_word_characters) {
     wordpiece_vocabulary vocabulary;
     vocabulary.tokens.reserve(tokens.size());
     for (const auto& item : tokens) {
@@ -261,17 +262,26 @@ wordpiece_vocabulary read_vocabulary(const py::dict& tokens, int32_t unknown_id,
     vocabulary.unknown_id = unknown_id;
     vocabulary.continuation_prefix = prefix;
     vocabulary.max_word_characters = max_word_characters;
-    return vocabulary;
+    return std::make_shared<wordpiece_model>(vocabulary);
 }
 
-std::unique_ptr<batch_encoder> make_wordpiece(
-    const py::dict& tokens, int32_t unknown_id, const std::string& prefix,
-    int64_t max_word_characters, const normalizer_options& normalizer,
-    const std::vector<added_tuple>& added, const std::vector<piece_tuple>& single,
-    const std::vector<piece_tuple>& pair) {
-    auto encoder = std::make_unique<wordpiece_encoder>(
-        read_vocabulary(tokens, unknown_id, prefix, max_word_characters), normalizer,
-        read_added(added));
+// The model keeps a hold of the buffer for as long as it lives.
+std::shared_ptr<wordpiece_model> map_wordpiece_model(const py::buffer& image) {
+    auto held = std::make_shared<py::buffer_info>(image.request());
+    const auto size = static_cast<size_t>(held->size * held->itemsize);
+    std::shared_ptr<wordpiece_model> model(
+        new wordpiece_model(image_reader(held->ptr, size)),
+        [held](wordpiece_model* owned) { delete owned; });
+    if (!model->valid()) throw py::value_error("the image is not that of a WordPiece model");
+    return model;
+}
+
+std::unique_ptr<batch_encoder> make_wordpiece(const std::shared_ptr<wordpiece_model>& model,
+                                              const normalizer_options& normalizer,
+                                              const std::vector<added_tuple>& added,
+                                              const std::vector<piece_tuple>& single,
+                                              const std::vector<piece_tuple>& pair) {
+    auto encoder = std::make_unique<wordpiece_encoder>(model, normalizer, read_added(added));
     return std::make_unique<batch_encoder>(std::move(encoder), read_template(single),
                                            read_template(pair));
 }
@@ -306,10 +316,14 @@ void bind_text(py::module_& module) {
     py::class_<normalizer>(module, "Normalizer")
         .def(py::init<const normalizer_options&>(), py::arg("options"))
         .def("normalize", &normalizer::normalize, py::arg("text"));
+    py::class_<wordpiece_model, std::shared_ptr<wordpiece_model>>(module, "WordPieceModel")
+        .def(py::init(&build_wordpiece_model), py::kw_only(), py::arg("tokens"),
+             py::arg("unknown_id"), py::arg("prefix"), py::arg("max_word_characters"))
+        .def_static("map", &map_wordpiece_model, py::arg("image"))
+        .def("image", [](const wordpiece_model& model) { return py::bytes(model.image()); });
     py::class_<batch_encoder> encoder(module, "BatchEncoder");
     encoder
-        .def_static("wordpiece", &make_wordpiece, py::kw_only(), py::arg("tokens"),
-                    py::arg("unknown_id"), py::arg("prefix"), py::arg("max_word_characters"),
+        .def_static("wordpiece", &make_wordpiece, py::kw_only(), py::arg("model"),
                     py::arg("normalizer"), py::arg("added"), py::arg("single"), py::arg("pair"))
         .def("encode_batch", &encode_batch, py::arg("texts"), py::arg("pairs"),
              py::arg("add_special_tokens"), py::arg("strategy"), py::arg("max_length"),

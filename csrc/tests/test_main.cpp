@@ -78,7 +78,7 @@ wordpiece_encoder make_encoder(bool normalized) {
     vocabulary.tokens = {{"[UNK]", 0}, {"a", 1}, {"##b", 2}, {"low", 3}, {"##er", 4}, {"\xE4\xB8\xAD", 5}};
     std::vector<added_token> added{{{'[', 'M', ']'}, 6, false, true, true, false}};
     if (normalized) added.push_back({{'l', 'o', 'w', 'e', 'r'}, 7, true, false, false, true});
-    return wordpiece_encoder(vocabulary, normalizer_options{}, added);
+    return wordpiece_encoder(std::make_shared<wordpiece_model>(vocabulary), normalizer_options{}, added);
 }
 
 // Random code points of every width, marks and added tokens among them.

@@ -109,21 +109,24 @@ struct double_array_trie::builder {
 };
 
 void double_array_trie::build(const std::vector<std::pair<std::string, int32_t>>& sorted_keys) {
-    units_.clear();
-    values_.clear();
-    builder build{sorted_keys, units_, values_, {}};
+    std::vector<unit> units;
+    std::vector<int32_t> values;
+    builder build{sorted_keys, units, values, {}};
     build.add_block();
     build.take(kRoot);
-    if (sorted_keys.empty()) return;
-    std::vector<builder::range> todo{{0, sorted_keys.size(), 0, kRoot}};
-    std::vector<builder::edge> edges;
-    while (!todo.empty()) {
-        const builder::range next = todo.back();
-        todo.pop_back();
-        build.place(next, todo, edges);
+    if (!sorted_keys.empty()) {
+        std::vector<builder::range> todo{{0, sorted_keys.size(), 0, kRoot}};
+        std::vector<builder::edge> edges;
+        while (!todo.empty()) {
+            const builder::range next = todo.back();
+            todo.pop_back();
+            build.place(next, todo, edges);
+        }
     }
-    units_.shrink_to_fit();
-    values_.shrink_to_fit();
+    units.shrink_to_fit();
+    values.shrink_to_fit();
+    units_ = flat_array<unit>(std::move(units));
+    values_ = flat_array<int32_t>(std::move(values));
 }
 
 int32_t double_array_trie::walk(int32_t node, const std::string& bytes) const {

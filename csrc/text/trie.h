@@ -6,6 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "common/flat_array.h"
+#include "common/image.h"
+
 namespace encoder_engine {
 
 class double_array_trie {
@@ -15,6 +18,17 @@ public:
 
     // Builds from distinct non-empty keys in ascending byte order, each with its value.
     void build(const std::vector<std::pair<std::string, int32_t>>& sorted_keys);
+
+    void write(image_writer& out) const {
+        out.add(units_);
+        out.add(values_);
+    }
+    // Uses what write() wrote, in place; false if that cannot be a trie.
+    bool read(image_reader& in) {
+        units_ = in.read<unit>();
+        values_ = in.read<int32_t>();
+        return units_.size() > 0 && units_.size() % 256 == 0 && units_.size() == values_.size();
+    }
 
     // The child of `node` by one byte, or kNone.
     int32_t child(int32_t node, uint8_t byte) const {
@@ -32,7 +46,7 @@ public:
     int32_t base(int32_t node) const { return units_[node].base & ~kHasValue; }
     int32_t parent(int32_t node) const { return units_[node].parent; }
     int64_t num_bytes() const {
-        return static_cast<int64_t>(units_.size() * sizeof(unit) + values_.size() * sizeof(int32_t));
+        return units_.num_bytes() + values_.num_bytes();
     }
 
 private:
@@ -44,8 +58,8 @@ private:
         int32_t parent = -1;  // -1 where free
     };
     struct builder;
-    std::vector<unit> units_;
-    std::vector<int32_t> values_;
+    flat_array<unit> units_;
+    flat_array<int32_t> values_;
 };
 
 }  // namespace encoder_engine

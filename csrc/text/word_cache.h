@@ -10,41 +10,34 @@
 
 namespace encoder_engine {
 
-// Words of up to 16 bytes and 4 pieces: two ways in a cache line; a new word displaces the older
-// of the two. Words have no zero bytes at their end, so the key alone tells their size.
-class word_cache {
+// Two words of up to 16 bytes and 4 pieces each, in a cache line. Words have no zero bytes at their
+// end, so the key alone tells their size.
+class word_line {
 public:
     static constexpr int kMaxPieces = 4;
 
-    word_cache() : lines_(static_cast<line*>(allocate_zeros(sizeof(line) << kLineBits))) {}
-
     // Writes four values to `out`, of which the first so many are the pieces; 0 if unknown.
     int find(const word_key& key, int32_t* out) const {
-        const entry* ways = line_of(key).ways;
         // Reckoned, not tested: which of the two it is would often be mispredicted.
-        const uint64_t not_first = different(ways[0], key);
-        const uint64_t not_second = different(ways[1], key);
+        const uint64_t not_first = different(ways_[0], key);
+        const uint64_t not_second = different(ways_[1], key);
         if ((not_first & not_second) != 0) return 0;
-        const entry& found = ways[not_first];
+        const entry& found = ways_[not_first];
         const uint64_t pieces[2] = {found.pieces[0] & kIdMasks, found.pieces[1] & kIdMasks};
         std::memcpy(out, pieces, sizeof pieces);
         return static_cast<int>(found.pieces[1] >> (32 + kIdBits));
     }
-    // Remembers 1 to kMaxPieces pieces.
+    // Remembers 1 to kMaxPieces pieces, and forgets the older of the two words.
     void insert(const word_key& key, const int32_t* pieces, int count) {
-        entry* ways = line_of(key).ways;
-        ways[1] = ways[0];
-        ways[0] = {{key.parts[0], key.parts[1]}, {}};
+        ways_[1] = ways_[0];
+        ways_[0] = {{key.parts[0], key.parts[1]}, {}};
         int32_t ids[kMaxPieces] = {};
         std::memcpy(ids, pieces, static_cast<size_t>(count) * sizeof *ids);
-        std::memcpy(ways[0].pieces, ids, sizeof ids);
-        ways[0].pieces[1] |= static_cast<uint64_t>(count) << (32 + kIdBits);
+        std::memcpy(ways_[0].pieces, ids, sizeof ids);
+        ways_[0].pieces[1] |= static_cast<uint64_t>(count) << (32 + kIdBits);
     }
-    // Where the line of a key is, for the processor to fetch ahead.
-    const void* place(const word_key& key) const { return &line_of(key); }
 
 private:
-    static constexpr int kLineBits = 15;
     // Ids take 27 bits (see char_action); the rest of the last one holds the count.
     static constexpr int kIdBits = 27;
     static constexpr uint64_t kIdMasks = ((1ull << kIdBits) - 1) * 0x100000001ull;
@@ -53,16 +46,33 @@ private:
         uint64_t parts[word_key::kNumParts];
         uint64_t pieces[kMaxPieces / 2];  // ids in pairs, the count in the top bits
     };
-    struct line {
-        entry ways[2];
-    };
     static uint64_t different(const entry& e, const word_key& key) {
         const uint64_t bits = (e.parts[0] ^ key.parts[0]) | (e.parts[1] ^ key.parts[1]);
         return (bits | (0 - bits)) >> 63;
     }
-    line& line_of(const word_key& key) const { return lines_[key.hash >> (64 - kLineBits)]; }
+    entry ways_[2];
+};
 
-    std::unique_ptr<line[], free_memory> lines_;
+// Words that one thread met; a new one displaces the older of two.
+class word_cache {
+public:
+    static constexpr int kMaxPieces = word_line::kMaxPieces;
+
+    word_cache()
+        : lines_(static_cast<word_line*>(allocate_zeros(sizeof(word_line) << kLineBits))) {}
+
+    int find(const word_key& key, int32_t* out) const { return line_of(key).find(key, out); }
+    void insert(const word_key& key, const int32_t* pieces, int count) {
+        line_of(key).insert(key, pieces, count);
+    }
+    // Where the line of a key is, for the processor to fetch ahead.
+    const void* place(const word_key& key) const { return &line_of(key); }
+
+private:
+    static constexpr int kLineBits = 15;
+    word_line& line_of(const word_key& key) const { return lines_[key.hash >> (64 - kLineBits)]; }
+
+    std::unique_ptr<word_line[], free_memory> lines_;
 };
 
 // Words of longer keys or more pieces, one to a line.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "text/text_view.h"
+#include "text/unicode_tables.h"
 
 namespace encoder_engine {
 namespace {
@@ -27,42 +28,90 @@ word_key padded_key(const uint8_t* word, int64_t size) {
 
 }  // namespace
 
-wordpiece_model::wordpiece_model(wordpiece_vocabulary vocabulary)
-    : prefix_size_(static_cast<int32_t>(vocabulary.continuation_prefix.size())),
-      prefix_units_(count_units(vocabulary.continuation_prefix)),
-      unknown_id_(vocabulary.unknown_id), max_word_characters_(vocabulary.max_word_characters) {
-    auto& tokens = vocabulary.tokens;
+wordpiece_model::wordpiece_model(const wordpiece_vocabulary& vocabulary) {
+    numbers_ = {vocabulary.max_word_characters,
+                static_cast<int32_t>(vocabulary.continuation_prefix.size()),
+                count_units(vocabulary.continuation_prefix), double_array_trie::kNone,
+                vocabulary.unknown_id};
+    measure(vocabulary);
+    keep_words(vocabulary);
     // An empty token can match nothing.
-    tokens.erase(std::remove_if(tokens.begin(), tokens.end(),
-                                [](const auto& token) { return token.first.empty(); }),
-                 tokens.end());
-    for (const auto& [token, id] : tokens) {
-        const size_t place = static_cast<size_t>(id);
-        if (place >= piece_sizes_.size()) {
-            piece_sizes_.resize(place + 1);
-            piece_units_.resize(place + 1);
-        }
-        piece_sizes_[place] = static_cast<int32_t>(token.size());
-        piece_units_[place] = count_units(token);
-    }
-    // Of three that meet in a line the lower ids, as a rule the more frequent, stay.
-    for (auto token = tokens.rbegin(); token != tokens.rend(); ++token) {
-        const auto size = static_cast<int64_t>(token->first.size());
-        if (size > word_key::kMaxSize || token->first.find('\0') != std::string::npos) continue;
-        words_.insert(padded_key(reinterpret_cast<const uint8_t*>(token->first.data()), size),
-                      &token->second, 1);
+    std::vector<std::pair<std::string, int32_t>> tokens;
+    tokens.reserve(vocabulary.tokens.size());
+    for (const auto& token : vocabulary.tokens) {
+        if (!token.first.empty()) tokens.push_back(token);
     }
     std::sort(tokens.begin(), tokens.end());
     trie_.build(tokens);
-    continuation_ = trie_.walk(double_array_trie::kRoot, vocabulary.continuation_prefix);
+    numbers_.continuation = trie_.walk(double_array_trie::kRoot, vocabulary.continuation_prefix);
+}
+
+wordpiece_model::wordpiece_model(image_reader image) {
+    valid_ = trie_.read(image);
+    words_ = image.read<word_line>();
+    piece_sizes_ = image.read<int32_t>();
+    piece_units_ = image.read<int32_t>();
+    ideographs_ = image.read<uint32_t>();
+    const auto numbers_read = image.read<numbers>();
+    valid_ = valid_ && image.complete() && words_.size() == size_t{1} << kLineBits &&
+             piece_sizes_.size() == piece_units_.size() && numbers_read.size() == 1;
+    if (valid_) numbers_ = numbers_read[0];
+}
+
+std::string wordpiece_model::image() const {
+    image_writer out;
+    trie_.write(out);
+    out.add(words_);
+    out.add(piece_sizes_);
+    out.add(piece_units_);
+    out.add(ideographs_);
+    out.add(flat_array<numbers>({numbers_}));
+    return out.take();
+}
+
+void wordpiece_model::measure(const wordpiece_vocabulary& vocabulary) {
+    std::vector<int32_t> sizes, units;
+    std::vector<uint32_t> ideographs;
+    for (const auto& [token, id] : vocabulary.tokens) {
+        const size_t place = static_cast<size_t>(id);
+        if (place >= sizes.size()) {
+            sizes.resize(place + 1);
+            units.resize(place + 1);
+        }
+        sizes[place] = static_cast<int32_t>(token.size());
+        units[place] = count_units(token);
+        if (token.size() < 3 || token.size() > 4) continue;
+        const auto* at = reinterpret_cast<const uint8_t*>(token.data());
+        const uint8_t* end = at + token.size();
+        const uint32_t code = read_utf8(at);
+        if (at == end && unicode_is_cjk(code)) ideographs.push_back(code);
+    }
+    piece_sizes_ = flat_array<int32_t>(std::move(sizes));
+    piece_units_ = flat_array<int32_t>(std::move(units));
+    ideographs_ = flat_array<uint32_t>(std::move(ideographs));
+}
+
+void wordpiece_model::keep_words(const wordpiece_vocabulary& vocabulary) {
+    std::vector<word_line> lines(size_t{1} << kLineBits, word_line{});
+    // Of three that meet in a line the last, as a rule the more frequent, stay.
+    for (auto token = vocabulary.tokens.rbegin(); token != vocabulary.tokens.rend(); ++token) {
+        const auto size = static_cast<int64_t>(token->first.size());
+        if (size == 0 || size > word_key::kMaxSize) continue;
+        if (token->first.find('\0') != std::string::npos) continue;
+        const word_key key =
+            padded_key(reinterpret_cast<const uint8_t*>(token->first.data()), size);
+        lines[key.hash >> (64 - kLineBits)].insert(key, &token->second, 1);
+    }
+    words_ = flat_array<word_line>(std::move(lines));
 }
 
 void wordpiece_model::match(const uint8_t* word, int64_t size, pod_vector<int32_t>& ids) const {
     // Few words of other scripts are in a vocabulary as a whole. A key does not tell a zero at the
     // end, which an uncleaned text may have, from none.
     if (size > 0 && size <= word_key::kMaxSize && word[0] < 0x80 && word[size - 1] != 0) {
-        ids.reserve_more(word_cache::kMaxPieces);
-        if (words_.find(padded_key(word, size), ids.end()) > 0) return ids.extend(1);
+        ids.reserve_more(word_line::kMaxPieces);
+        const word_key key = padded_key(word, size);
+        if (line_of(key).find(key, ids.end()) > 0) return ids.extend(1);
     }
     match_pieces(word, size, ids);
 }
@@ -86,22 +135,22 @@ void wordpiece_model::match_pieces(const uint8_t* word, int64_t size,
         }
         if (found < 0) {
             ids.truncate(first);
-            ids.push(unknown_id_);
+            ids.push(numbers_.unknown_id);
             return;
         }
         ids.push(trie_.value(found));
         at = end;
-        start_node = continuation_;
+        start_node = numbers_.continuation;
     }
 }
 
 int32_t wordpiece_model::match_character(uint32_t code) const {
-    if (max_word_characters_ < 1) return unknown_id_;
+    if (numbers_.max_word_characters < 1) return numbers_.unknown_id;
     uint8_t bytes[4];
     const int size = write_utf8(code, bytes);
     int32_t node = double_array_trie::kRoot;
     for (int i = 0; i < size && node >= 0; ++i) node = trie_.child(node, bytes[i]);
-    if (node < 0 || trie_.value(node) < 0) return unknown_id_;
+    if (node < 0 || trie_.value(node) < 0) return numbers_.unknown_id;
     return trie_.value(node);
 }
 

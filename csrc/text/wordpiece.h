@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/flat_array.h"
+#include "common/image.h"
 #include "common/pod_vector.h"
 #include "text/trie.h"
 #include "text/word_cache.h"
@@ -21,7 +23,12 @@ struct wordpiece_vocabulary {
 
 class wordpiece_model {
 public:
-    explicit wordpiece_model(wordpiece_vocabulary vocabulary);
+    explicit wordpiece_model(const wordpiece_vocabulary& vocabulary);
+    // Uses what image() made, in place: the memory must outlive the model.
+    explicit wordpiece_model(image_reader image);
+    std::string image() const;
+    // Whether the image was one.
+    bool valid() const { return valid_; }
 
     // Appends the pieces of a word of UTF-8 bytes. A word with a part that matches nothing is one
     // unknown piece.
@@ -29,32 +36,46 @@ public:
 
     // Bytes of the word that a piece stands for, which depends on its being the first.
     int64_t piece_size(int32_t id, bool first) const {
-        return piece_sizes_[static_cast<size_t>(id)] - (first ? 0 : prefix_size_);
+        return piece_sizes_[static_cast<size_t>(id)] - (first ? 0 : numbers_.prefix_size);
     }
 
     // The same in 16-bit units.
     int64_t piece_units(int32_t id, bool first) const {
-        return piece_units_[static_cast<size_t>(id)] - (first ? 0 : prefix_units_);
+        return piece_units_[static_cast<size_t>(id)] - (first ? 0 : numbers_.prefix_units);
     }
 
     // The id of a word of one character.
     int32_t match_character(uint32_t code) const;
 
-    int32_t unknown_id() const { return unknown_id_; }
-    int64_t max_word_characters() const { return max_word_characters_; }
+    int32_t unknown_id() const { return numbers_.unknown_id; }
+    int64_t max_word_characters() const { return numbers_.max_word_characters; }
     int64_t num_bytes() const { return trie_.num_bytes(); }
+    // The ideographs that the vocabulary holds, themselves or as what they decompose to.
+    const flat_array<uint32_t>& ideographs() const { return ideographs_; }
 
 private:
+    static constexpr int kLineBits = 14;
+    struct numbers {
+        int64_t max_word_characters;
+        int32_t prefix_size, prefix_units;
+        int32_t continuation;  // the node behind the prefix, or kNone
+        int32_t unknown_id;
+    };
+
+    void measure(const wordpiece_vocabulary& vocabulary);
+    void keep_words(const wordpiece_vocabulary& vocabulary);
     void match_pieces(const uint8_t* word, int64_t size, pod_vector<int32_t>& ids) const;
+    const word_line& line_of(const word_key& key) const {
+        return words_[key.hash >> (64 - kLineBits)];
+    }
 
     double_array_trie trie_;
-    word_cache words_;  // of the vocabulary: most words are among them
-    std::vector<int32_t> piece_sizes_;  // by id, the prefix included
-    std::vector<int32_t> piece_units_;
-    int32_t prefix_size_, prefix_units_;
-    int32_t continuation_;  // the node behind the prefix, or kNone
-    int32_t unknown_id_;
-    int64_t max_word_characters_;
+    flat_array<word_line> words_;       // of the vocabulary: most words are among them
+    flat_array<int32_t> piece_sizes_;   // by id, the prefix included
+    flat_array<int32_t> piece_units_;
+    flat_array<uint32_t> ideographs_;
+    numbers numbers_{};
+    bool valid_ = true;
 };
 
 }  // namespace encoder_engine

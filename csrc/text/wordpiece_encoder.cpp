@@ -12,20 +12,6 @@
 namespace encoder_engine {
 namespace {
 
-// The ideographs that the vocabulary holds, themselves or as what they decompose to.
-std::vector<uint32_t> known_cjk(const std::vector<std::pair<std::string, int32_t>>& tokens) {
-    std::vector<uint32_t> out;
-    for (const auto& token : tokens) {
-        const std::string& text = token.first;
-        if (text.size() < 3 || text.size() > 4) continue;
-        const auto* at = reinterpret_cast<const uint8_t*>(text.data());
-        const uint8_t* end = at + text.size();
-        const uint32_t code = read_utf8(at);
-        if (at == end && unicode_is_cjk(code)) out.push_back(code);
-    }
-    return out;
-}
-
 template <typename Char, bool with_spans>
 status encode_chars(const wordpiece_encoder& encoder, const text_view& text, int64_t limit,
                     wordpiece_scratch& scratch, token_buffer& out) {
@@ -90,18 +76,19 @@ int64_t encode_short(const wordpiece_encoder& encoder, const text_view* texts, i
 
 }  // namespace
 
-wordpiece_encoder::wordpiece_encoder(wordpiece_vocabulary vocabulary,
+wordpiece_encoder::wordpiece_encoder(std::shared_ptr<const wordpiece_model> model,
                                      const normalizer_options& options,
                                      const std::vector<added_token>& added)
-    : model_(vocabulary), raw_added_(added_tokens_where(added, false)),
+    : model_(std::move(model)), raw_added_(added_tokens_where(added, false)),
       normalized_added_(added_tokens_where(added, true)),
       table_(
           options,
           [this](uint32_t code) {
-              return static_cast<uint32_t>(code == kUnicodeEnd ? model_.unknown_id()
-                                                               : model_.match_character(code));
+              return static_cast<uint32_t>(code == kUnicodeEnd ? model_->unknown_id()
+                                                               : model_->match_character(code));
           },
-          known_cjk(vocabulary.tokens)),
+          {model_->ideographs().data(),
+           model_->ideographs().data() + model_->ideographs().size()}),
       text_table_(normalized_added_.empty() ? nullptr : make_text_table(options)),
       classes_((mark_added_starts(), table_), raw_added_), functions_(choose_scan_functions()) {}
 
@@ -117,7 +104,7 @@ std::unique_ptr<encoder_scratch> wordpiece_encoder::make_scratch() const {
 int64_t wordpiece_encoder::encode_rows(const text_view* texts, int64_t count,
                                        const row_frame& frame, encoder_scratch& scratch,
                                        token_buffer& out, row_results& results) const {
-    if (text_table_ != nullptr || model_.max_word_characters() < word_key::kMaxSize) return 0;
+    if (text_table_ != nullptr || model_->max_word_characters() < word_key::kMaxSize) return 0;
     auto& own = static_cast<wordpiece_scratch&>(scratch);
     return out.with_spans ? encode_short<true>(*this, texts, count, frame, own, out, results)
                           : encode_short<false>(*this, texts, count, frame, own, out, results);

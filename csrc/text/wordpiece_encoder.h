@@ -15,8 +15,8 @@ namespace encoder_engine {
 
 class wordpiece_encoder : public sequence_encoder {
 public:
-    wordpiece_encoder(wordpiece_vocabulary vocabulary, const normalizer_options& options,
-                      const std::vector<added_token>& added);
+    wordpiece_encoder(std::shared_ptr<const wordpiece_model> model,
+                      const normalizer_options& options, const std::vector<added_token>& added);
 
     std::unique_ptr<encoder_scratch> make_scratch() const override;
     status encode(const text_view& text, int64_t limit, encoder_scratch& scratch,
@@ -25,7 +25,7 @@ public:
                         encoder_scratch& scratch, token_buffer& out,
                         row_results& results) const override;
 
-    const wordpiece_model& model() const { return model_; }
+    const wordpiece_model& model() const { return *model_; }
     const char_table& table() const { return table_; }
     // Present when some added token is matched in normalized text: payloads are code points.
     const char_table* text_table() const { return text_table_.get(); }
@@ -37,7 +37,7 @@ public:
 private:
     void mark_added_starts();
 
-    wordpiece_model model_;
+    std::shared_ptr<const wordpiece_model> model_;
     added_token_set raw_added_;
     added_token_set normalized_added_;
     char_table table_;

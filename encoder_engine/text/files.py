@@ -15,6 +15,7 @@ from encoder_engine.text.byte_bpe_files import (
     spec_from_byte_bpe,
 )
 from encoder_engine.text.companion_tokens import append_tokens
+from encoder_engine.text.compiled import SUFFIX, read_compiled
 from encoder_engine.text.config_json import BERT_LIKE, TokenizerConfig, read_config
 from encoder_engine.text.library_spec import LibrarySpec
 from encoder_engine.text.native import normalize_added
@@ -54,6 +55,9 @@ def load(path: str | PathLike[str], *, lowercase: bool | None = None) -> Tokeniz
         spec = _load_directory(place, lowercase)
     elif not place.is_file():
         raise TokenizerFileError(f"{place} does not exist")
+    elif place.suffix == SUFFIX:
+        _refuse_lowercase(lowercase, place)
+        return read_compiled(place)
     elif place.suffix == ".json":
         _refuse_lowercase(lowercase, place)
         spec = read_tokenizer_json(place)

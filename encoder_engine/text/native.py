@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from encoder_engine.errors import MissingExtensionError
 from encoder_engine.text.library import LibraryEncoder, LibraryNormalizer
 from encoder_engine.text.library_spec import LibrarySpec
+from encoder_engine.text.mapped_vocabulary import MappedVocabulary
 from encoder_engine.text.native_unigram import (
     EncoderParts,
     build_unigram,
@@ -126,16 +127,28 @@ def build_encoder(spec: TokenizerSpec) -> BatchEncoder:
 
 def _build_wordpiece(spec: TokenizerSpec, model: WordPieceSpec) -> BatchEncoder:
     encoder: BatchEncoder = extension().BatchEncoder.wordpiece(
-        tokens=dict(model.vocab),
-        unknown_id=model.vocab[model.unk_token],
-        prefix=model.continuing_subword_prefix,
-        max_word_characters=model.max_input_chars_per_word,
+        model=wordpiece_model(model),
         normalizer=normalizer_options(model.normalizer),
         added=_added(spec),
         single=_template(spec.single),
         pair=_template(spec.pair),
     )
     return encoder
+
+
+def wordpiece_model(model: WordPieceSpec) -> _native.WordPieceModel:
+    """Build the model of a vocabulary, or use a compiled one where it lies."""
+    built: _native.WordPieceModel
+    if isinstance(model.vocab, MappedVocabulary):
+        built = extension().WordPieceModel.map(model.vocab.model)
+    else:
+        built = extension().WordPieceModel(
+            tokens=dict(model.vocab),
+            unknown_id=model.vocab[model.unk_token],
+            prefix=model.continuing_subword_prefix,
+            max_word_characters=model.max_input_chars_per_word,
+        )
+    return built
 
 
 def _added(spec: TokenizerSpec) -> list[tuple[str, int, bool, bool, bool, bool]]:

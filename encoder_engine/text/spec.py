@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from encoder_engine.text.mapped_vocabulary import MappedVocabulary
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -174,5 +176,9 @@ class TokenizerSpec:
     @property
     def vocab_size(self) -> int:
         """Rows an embedding table needs: the largest id plus one."""
-        ids = [added.id for added in self.added_tokens]
-        return 1 + max((*self.model.vocab.values(), *ids), default=-1)
+        vocab = self.model.vocab
+        if isinstance(vocab, MappedVocabulary):
+            largest = vocab.largest_id
+        else:
+            largest = max(vocab.values(), default=-1)
+        return 1 + max((largest, *(added.id for added in self.added_tokens)))

@@ -219,6 +219,21 @@ class Tokenizer:
 
         save(self._spec, directory)
 
+    def save_compiled(self, path: str | PathLike[str]) -> None:
+        """Write one ``.eetok`` file, which :meth:`from_pretrained` maps into memory.
+
+        Reading it takes a fraction of the time of reading tokenizer.json, and processes that read
+        it share its memory. It is a cache of ours: another version may ask for it to be compiled
+        again, and other libraries do not read it.
+
+        Raises:
+            OutputError: the file cannot be written, or the model is not WordPiece.
+
+        """
+        from encoder_engine.text.compiled import write_compiled
+
+        write_compiled(self._spec, path)
+
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[TokenizerSpec]]:
         return Tokenizer, (self._spec,)
 

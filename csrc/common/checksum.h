@@ -1,0 +1,30 @@
+// A checksum that finds damage as fast as memory is read; no defence against intent.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace encoder_engine {
+
+// Four lanes of multiply and rotate over 32 bytes at a time, the rest as zeros; the size counts.
+inline uint64_t checksum(const uint8_t* bytes, size_t size) {
+    constexpr uint64_t kPrime = 0x9E3779B97F4A7C15ull;
+    uint64_t lanes[4] = {1, 2, 3, size};
+    for (size_t at = 0; at < size; at += 32) {
+        uint64_t words[4] = {};
+        std::memcpy(words, bytes + at, size - at < 32 ? size - at : 32);
+        for (int i = 0; i < 4; ++i) {
+            const uint64_t mixed = (lanes[i] ^ words[i]) * kPrime;
+            lanes[i] = mixed ^ mixed >> 29;
+        }
+    }
+    uint64_t out = 0;
+    for (const uint64_t lane : lanes) {
+        out = (out ^ lane) * kPrime;
+        out ^= out >> 32;
+    }
+    return out;
+}
+
+}  // namespace encoder_engine
