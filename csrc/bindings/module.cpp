@@ -31,7 +31,7 @@ PYBIND11_MODULE(_native, module) {
             return ee::checksum(static_cast<const uint8_t*>(held.ptr),
                                 static_cast<size_t>(held.size * held.itemsize));
         },
-        py::arg("bytes"));
+        py::arg("data"));
     ee::bind_rows(module);
     ee::bind_text(module);
     ee::bind_unigram(module);
