@@ -84,6 +84,23 @@ def unigram_encoder(
     single: list[tuple[int, list[int]]],
     pair: list[tuple[int, list[int]]],
 ) -> BatchEncoder: ...
+def sentencepiece_encoder(
+    *,
+    pieces: Sequence[str],
+    ids: list[int],
+    scores: npt.NDArray[np.float64],
+    unknown_score: float,
+    symbols: list[str],
+    charsmap: bytes,
+    unknown_id: int,
+    byte_ids: list[int],
+    add_dummy_prefix: bool,
+    remove_extra_whitespaces: bool,
+    escape_whitespaces: bool,
+    whitespace_as_suffix: bool,
+    single: list[tuple[int, list[int]]],
+    pair: list[tuple[int, list[int]]],
+) -> BatchEncoder: ...
 def checksum(data: memoryview | bytes) -> int: ...
 def instruction_set() -> str: ...
 def supported_instruction_sets() -> tuple[str, ...]: ...

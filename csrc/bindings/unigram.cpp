@@ -13,6 +13,7 @@
 
 #include "bindings/encoder_parts.h"
 #include "bindings/errors.h"
+#include "text/sentencepiece_encoder.h"
 #include "text/unigram_encoder.h"
 
 namespace py = pybind11;
@@ -50,7 +51,7 @@ normalizer_step read_step(const py::tuple& parts) {
     normalizer_step step;
     if (name == "Precompiled") {
         step = make_step(normalizer_kind::charsmap);
-        step.rules = std::make_shared<charsmap>(parts[1].cast<std::string>());
+        step.rules = std::make_shared<charsmap>(std::string(parts[1].cast<py::bytes>()));
     } else if (name == "Replace") {
         step = make_step(normalizer_kind::replace);
         step.pattern = code_points(parts[1]);
@@ -121,6 +122,31 @@ std::unique_ptr<batch_encoder> make_unigram(
                                            read_template(pair));
 }
 
+std::unique_ptr<batch_encoder> make_sentencepiece(
+    const std::vector<std::string>& pieces, const std::vector<int32_t>& ids,
+    const score_array& scores, double unknown_score, const std::vector<std::string>& symbols,
+    const py::bytes& charsmap, int32_t unknown_id, const std::vector<int32_t>& byte_ids,
+    bool add_dummy_prefix, bool remove_extra_whitespaces, bool escape_whitespaces,
+    bool whitespace_as_suffix, const std::vector<piece_tuple>& single,
+    const std::vector<piece_tuple>& pair) {
+    unigram_pieces model = read_pieces(pieces, scores);
+    for (size_t i = 0; i < ids.size(); ++i) model.pieces[i].id = ids[i];
+    model.unknown_score = unknown_score;
+    model.rounding = score_rounding::narrow;
+    sentencepiece_options options;
+    options.charsmap = std::string(charsmap);
+    options.symbols = symbols;
+    options.add_dummy_prefix = add_dummy_prefix;
+    options.remove_extra_whitespaces = remove_extra_whitespaces;
+    options.escape_whitespaces = escape_whitespaces;
+    options.whitespace_as_suffix = whitespace_as_suffix;
+    options.unknown_id = unknown_id;
+    options.byte_ids = byte_ids;
+    auto encoder = std::make_unique<sentencepiece_encoder>(model, std::move(options));
+    return std::make_unique<batch_encoder>(std::move(encoder), read_template(single),
+                                           read_template(pair));
+}
+
 // The normalizers alone: for added tokens, and for the tests that compare every code point.
 class step_normalizer {
 public:
@@ -148,6 +174,12 @@ void bind_unigram(py::module_& module) {
     module.def("unigram_encoder", &make_unigram, py::kw_only(), py::arg("pieces"), py::arg("scores"),
                py::arg("unknown_id"), py::arg("unknown_score"), py::arg("byte_ids"),
                py::arg("steps"), py::arg("splitting"), py::arg("added"), py::arg("single"),
+               py::arg("pair"));
+    module.def("sentencepiece_encoder", &make_sentencepiece, py::kw_only(), py::arg("pieces"),
+               py::arg("ids"), py::arg("scores"), py::arg("unknown_score"), py::arg("symbols"),
+               py::arg("charsmap"), py::arg("unknown_id"), py::arg("byte_ids"),
+               py::arg("add_dummy_prefix"), py::arg("remove_extra_whitespaces"),
+               py::arg("escape_whitespaces"), py::arg("whitespace_as_suffix"), py::arg("single"),
                py::arg("pair"));
 }
 

@@ -34,7 +34,7 @@ int64_t charsmap::base_of(int64_t place) const {
     return place ^ static_cast<int64_t>(unit >> 10) << ((unit & kFarOffset) >> 6);
 }
 
-int64_t charsmap::step(int64_t base, uint8_t byte, bool& has_value) const {
+int64_t charsmap::follow(int64_t base, uint8_t byte, bool& has_value) const {
     const int64_t place = base ^ byte;
     if (byte == 0 || place >= static_cast<int64_t>(units_.size())) return -1;
     const uint32_t unit = units_[static_cast<size_t>(place)];
@@ -43,7 +43,7 @@ int64_t charsmap::step(int64_t base, uint8_t byte, bool& has_value) const {
     return base_of(place);
 }
 
-bool charsmap::value_at(int64_t base, rule& out) const {
+bool charsmap::replacement(int64_t base, rule& out) const {
     if (base >= static_cast<int64_t>(units_.size())) return false;
     const size_t start = units_[static_cast<size_t>(base)] & ~kIsValue;
     if (start >= replacements_.size()) return false;
@@ -58,9 +58,9 @@ charsmap::rule charsmap::find(const uint8_t* text, int64_t size, bool first) con
     int64_t base = base_of(0);
     for (int64_t i = 0; i < size; ++i) {
         bool has_value = false;
-        base = step(base, text[i], has_value);
+        base = follow(base, text[i], has_value);
         if (base < 0) break;
-        if (has_value && value_at(base, found)) found.size = i + 1;
+        if (has_value && replacement(base, found)) found.size = i + 1;
         if (first && found.size > 0) break;
     }
     return found;
@@ -70,22 +70,26 @@ bool charsmap::continues(const uint8_t* text, int64_t size) const {
     if (units_.empty()) return false;
     int64_t base = base_of(0);
     bool has_value = false;
-    for (int64_t i = 0; i < size && base >= 0; ++i) base = step(base, text[i], has_value);
+    for (int64_t i = 0; i < size && base >= 0; ++i) base = follow(base, text[i], has_value);
     if (base < 0) return false;
     for (int byte = 1; byte < 256; ++byte) {
-        if (step(base, static_cast<uint8_t>(byte), has_value) >= 0) return true;
+        if (follow(base, static_cast<uint8_t>(byte), has_value) >= 0) return true;
     }
     return false;
 }
 
-void charsmap::for_each_start(const std::function<void(uint32_t code)>& callback) const {
-    if (units_.empty()) return;
+void charsmap::for_each_next(const uint8_t* text, int64_t size,
+                             const std::function<void(uint32_t code)>& callback) const {
+    int64_t start = root();
+    bool ends = false;
+    for (int64_t i = 0; i < size && start >= 0; ++i) start = follow(start, text[i], ends);
+    if (start < 0) return;
     // The bytes of one character, or of what a damaged trie has in its place.
     const std::function<void(int64_t, uint8_t*, int)> visit = [&](int64_t base, uint8_t* bytes,
                                                                  int size) {
         for (int byte = 1; byte < 256; ++byte) {
             bool has_value = false;
-            const int64_t next = step(base, static_cast<uint8_t>(byte), has_value);
+            const int64_t next = follow(base, static_cast<uint8_t>(byte), has_value);
             if (next < 0) continue;
             bytes[size] = static_cast<uint8_t>(byte);
             const int length = bytes[0] < 0x80 ? 1 : bytes[0] < 0xE0 ? 2 : bytes[0] < 0xF0 ? 3 : 4;
@@ -99,7 +103,7 @@ void charsmap::for_each_start(const std::function<void(uint32_t code)>& callback
         }
     };
     uint8_t bytes[4];
-    visit(base_of(0), bytes, 0);
+    visit(start, bytes, 0);
 }
 
 }  // namespace encoder_engine

@@ -29,15 +29,19 @@ public:
     rule longest(const uint8_t* text, int64_t size) const { return find(text, size, false); }
     // Whether some key goes on behind this text.
     bool continues(const uint8_t* text, int64_t size) const;
-    // Calls back with each character that keys begin with.
-    void for_each_start(const std::function<void(uint32_t code)>& callback) const;
+    // The base of the trie, and that which a byte leads on to, or -1; `has_value` says whether a key
+    // ends there.
+    int64_t root() const { return units_.empty() ? -1 : base_of(0); }
+    int64_t follow(int64_t base, uint8_t byte, bool& has_value) const;
+    // The replacement of the key that ends at a base; false where a damaged trie has none.
+    bool replacement(int64_t base, rule& out) const;
+    // Calls back with each character that keys begin with, or that follows these bytes in keys.
+    void for_each_next(const uint8_t* text, int64_t size,
+                       const std::function<void(uint32_t code)>& callback) const;
 
 private:
     rule find(const uint8_t* text, int64_t size, bool first) const;
-    // Follows a byte from the base of a node; gives the base of the next, or -1.
-    int64_t step(int64_t base, uint8_t byte, bool& has_value) const;
     int64_t base_of(int64_t place) const;
-    bool value_at(int64_t base, rule& out) const;
 
     std::vector<uint32_t> units_;
     std::string replacements_;  // each ended by a zero

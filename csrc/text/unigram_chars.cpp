@@ -91,7 +91,7 @@ void add_listed(std::vector<uint32_t>& codes, const unigram_normalizer& normaliz
         forms |= is_form(step.kind);
         lower |= step.kind == normalizer_kind::lowercase;
         if (step.kind == normalizer_kind::charsmap) {
-            step.rules->for_each_start([&](uint32_t code) { codes.push_back(code); });
+            step.rules->for_each_next(nullptr, 0, [&](uint32_t code) { codes.push_back(code); });
         }
     }
     if (charsmap) add_runs(unicode_grapheme_runs, unicode_grapheme_runs_count, 0xFF);

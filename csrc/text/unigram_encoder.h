@@ -21,7 +21,7 @@ struct unigram_options {
 };
 
 struct unigram_scratch : encoder_scratch {
-    unigram_word_scratch words;
+    word_path_scratch words;
     sourced_text stretch, spare;   // text under normalization
     sourced_text buffer;           // normalized text in which added tokens are searched
     pod_vector<uint32_t> codes;

@@ -7,8 +7,8 @@
 
 #include "text/added_tokens.h"
 #include "text/sequence_encoder.h"
-#include "text/text_view.h"
 #include "text/unigram_model.h"
+#include "text/word_path.h"
 
 namespace encoder_engine {
 
@@ -28,112 +28,52 @@ struct unigram_ids {
     std::vector<int32_t> bytes;  // by byte, -1 for those without a piece; empty: no byte fallback
 };
 
-// Buffers of one thread for the word under way.
-struct unigram_word_scratch {
-    pod_vector<uint8_t> word;      // UTF-8
-    pod_vector<int32_t> sources;   // with spans: per byte of it, the character it came from
-    pod_vector<uint8_t> unknown;   // bytes of unknown pieces in a row, as far as they matter
-    pod_vector<path_piece> pieces;
-    path_search search;
-
-    int64_t num_bytes() const {
-        return word.capacity() + unknown.capacity() + 4 * sources.capacity() +
-               static_cast<int64_t>(sizeof(path_piece)) * pieces.capacity() + search.num_bytes();
-    }
-};
-
-// Turns words into tokens, the long ones a part at a time.
+// Turns the pieces of words into tokens.
 template <bool with_spans>
 class unigram_tokens {
 public:
-    unigram_tokens(const unigram_model& model, const unigram_ids& ids,
-                   unigram_word_scratch& scratch, token_buffer& out, int64_t limit)
-        : model_(model), ids_(ids), scratch_(scratch), out_(out), limit_(limit) {
-        clear();
+    unigram_tokens(const unigram_model& model, const unigram_ids& ids, word_path_scratch& scratch,
+                   token_buffer& out, int64_t limit)
+        : model_(model), ids_(ids), scratch_(scratch), out_(out), limit_(limit),
+          path_(model, scratch, *this) {
+        scratch.unknown.clear();
     }
 
     bool full() const { return out_.size() >= limit_; }
-    bool between_words() const { return !open_; }
-
-    void letter(uint32_t code, int64_t source) {
-        open_ = true;
-        scratch_.word.reserve_more(4);
-        const int size = write_utf8(code, scratch_.word.end());
-        scratch_.word.extend(size);
-        if (with_spans) {
-            scratch_.sources.reserve_more(4);
-            for (int i = 0; i < size; ++i) scratch_.sources.push(static_cast<int32_t>(source));
-        }
-        if (scratch_.word.size() >= part_at_) take_part();
-    }
+    void letter(uint32_t code, int64_t source) { path_.letter(code, source); }
     void end_word() {
-        if (!open_) return;
-        if (!searching_) scratch_.search.start();
-        const int64_t size = scratch_.word.size();
-        scratch_.search.advance(model_, scratch_.word.data(), size, true);
-        emit(size);
+        if (!path_.open()) return;
+        path_.end(0);
         close_unknown();
         ++num_words_;
-        clear();
     }
     // One token that is a word of its own.
     void token(int32_t id, int64_t start, int64_t stop) {
         put(id, static_cast<int32_t>(start), static_cast<int32_t>(stop));
         ++num_words_;
     }
+    // For word_path.
+    void piece(int64_t start, int64_t stop, int32_t id) {
+        if (id == path_piece::kUnknown || id == ids_.unknown) {
+            add_unknown(start, stop);
+        } else {
+            close_unknown();
+            put(id, source(start), source(stop - 1) + 1);
+        }
+    }
 
 private:
-    static constexpr int64_t kPart = 4096;
-    // Two paths that are as good as each other over so many bytes are no longer both kept.
-    static constexpr int64_t kMaxOpen = 1 << 20;
+    // Longer runs of bytes that have pieces are not kept together.
+    static constexpr int64_t kMaxUnknown = 1 << 20;
 
-    // Writes the tokens on which later bytes have no influence, and forgets their bytes.
-    void take_part() {
-        path_search& search = scratch_.search;
-        if (!searching_) search.start();
-        searching_ = true;
-        const int64_t size = scratch_.word.size();
-        search.advance(model_, scratch_.word.data(), size, false);
-        int64_t settled = search.find_settled();
-        if (settled == 0 && size >= kMaxOpen) settled = search.best_end();
-        if (settled > 0) {
-            emit(settled);
-            search.forget(settled);
-            scratch_.word.drop_front(settled);
-            if (with_spans) scratch_.sources.drop_front(settled);
-        }
-        // Where nothing settles, the next look is the more worth the longer it waits.
-        part_at_ = scratch_.word.size() + std::max(kPart, scratch_.word.size() / 2);
-    }
-    // Writes the tokens of the best path to `stop`.
-    void emit(int64_t stop) {
-        pod_vector<path_piece>& pieces = scratch_.pieces;
-        pieces.clear();
-        scratch_.search.trace(model_, stop, pieces);
-        int64_t start = 0;
-        for (int64_t i = 0; i < pieces.size(); ++i) {
-            const path_piece piece = pieces[i];
-            if (piece.id == path_piece::kUnknown || piece.id == ids_.unknown) {
-                add_unknown(start, piece.stop);
-            } else {
-                close_unknown();
-                put(piece.id, source(start), source(piece.stop - 1) + 1);
-            }
-            start = piece.stop;
-        }
-    }
     // Unknown pieces in a row become one, which may happen to be known.
     void add_unknown(int64_t start, int64_t stop) {
         pod_vector<uint8_t>& bytes = scratch_.unknown;
+        const int64_t most = ids_.bytes.empty() ? model_.max_size() : kMaxUnknown;
+        if (bytes.size() > most && !ids_.bytes.empty()) close_unknown();
         if (bytes.empty()) unknown_start_ = source(start);
         unknown_stop_ = source(stop - 1) + 1;
-        const int64_t most = ids_.bytes.empty() ? model_.max_size() : kMaxOpen;
-        if (bytes.size() <= most) {
-            bytes.append(scratch_.word.data() + start, stop - start);
-        } else if (!ids_.bytes.empty()) {
-            close_unknown();
-            add_unknown(start, stop);
-        }
+        if (bytes.size() <= most) bytes.append(scratch_.word.data() + start, stop - start);
     }
     void close_unknown() {
         pod_vector<uint8_t>& bytes = scratch_.unknown;
@@ -163,21 +103,13 @@ private:
         out_.spans.append(stop);
         out_.words.append(num_words_);
     }
-    void clear() {
-        open_ = searching_ = false;
-        part_at_ = kPart;
-        scratch_.word.clear();
-        scratch_.sources.clear();
-        scratch_.unknown.clear();
-    }
 
     const unigram_model& model_;
     const unigram_ids& ids_;
-    unigram_word_scratch& scratch_;
+    word_path_scratch& scratch_;
     token_buffer& out_;
     int64_t limit_;
-    int64_t part_at_ = kPart;  // bytes of the word at which a part of it is taken
-    bool open_ = false, searching_ = false;
+    word_path<with_spans, unigram_tokens> path_;
     int32_t unknown_start_ = 0, unknown_stop_ = 0;
     int32_t num_words_ = 0;
 };

@@ -9,8 +9,8 @@ from encoder_engine.errors import TokenIdError
 from encoder_engine.text.library import LibraryJoiner
 from encoder_engine.text.library_spec import LibraryDecoderSpec
 from encoder_engine.text.native import normalize_added
-from encoder_engine.text.unigram_joining import StepJoiner
-from encoder_engine.text.unigram_spec import DecoderSteps
+from encoder_engine.text.unigram_joining import SentencePieceJoiner, StepJoiner
+from encoder_engine.text.unigram_spec import DecoderSteps, SentencePieceDecoderSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -84,6 +84,8 @@ def build_joiner(spec: DecoderSpec | None) -> TokenJoiner:
         return LibraryJoiner(spec)
     if isinstance(spec, DecoderSteps):
         return StepJoiner(spec)
+    if isinstance(spec, SentencePieceDecoderSpec):
+        return SentencePieceJoiner(spec)
     return SpaceJoiner() if spec is None else WordPieceJoiner(spec)
 
 

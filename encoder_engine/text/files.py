@@ -19,9 +19,17 @@ from encoder_engine.text.compiled import SUFFIX, read_compiled
 from encoder_engine.text.config_json import BERT_LIKE, TokenizerConfig, read_config
 from encoder_engine.text.library_spec import LibrarySpec
 from encoder_engine.text.native import normalize_added
+from encoder_engine.text.sentencepiece_families import (
+    MODEL_FILES,
+    check_same_pieces,
+    choose_class,
+    find_model,
+    spec_from_family,
+)
+from encoder_engine.text.sentencepiece_model import spec_from_sentencepiece
 from encoder_engine.text.spec import BertNormalizerSpec, SpecialTokenNames
 from encoder_engine.text.tokenizer_json import read_tokenizer_json
-from encoder_engine.text.unigram_spec import LowercaseStep, UnigramSpec
+from encoder_engine.text.unigram_spec import LowercaseStep, SentencePieceSpec, UnigramSpec
 from encoder_engine.text.vocab_txt import read_vocab_txt, spec_from_vocab
 
 if TYPE_CHECKING:
@@ -40,6 +48,7 @@ OWN_FILES = (
     "added_tokens.json",
     VOCAB,
     MERGES,
+    *MODEL_FILES,
 )
 PARTS = ("unk", "cls", "sep", "pad", "mask")
 DEFAULT_NAMES = SpecialTokenNames(unk="[UNK]", cls="[CLS]", sep="[SEP]", pad="[PAD]", mask="[MASK]")
@@ -63,8 +72,11 @@ def load(path: str | PathLike[str], *, lowercase: bool | None = None) -> Tokeniz
         spec = read_tokenizer_json(place)
     elif place.suffix == ".txt":
         spec = _load_vocab(place, read_config(place.parent), lowercase)
+    elif place.suffix == ".model":
+        _refuse_lowercase(lowercase, place)
+        spec = spec_from_sentencepiece(place)
     else:
-        raise TokenizerFileError(f"{place} is neither a .json nor a .txt file")
+        raise TokenizerFileError(f"{place} is not a .json, .txt or .model file")
     _check_added(spec, place)
     return spec
 
@@ -72,22 +84,38 @@ def load(path: str | PathLike[str], *, lowercase: bool | None = None) -> Tokeniz
 def _load_directory(folder: Path, lowercase: bool | None) -> TokenizerSpec:
     json_path, vocab_path = folder / "tokenizer.json", folder / "vocab.txt"
     config = read_config(folder)
+    model_path = find_model(folder)
     if not json_path.is_file():
+        if model_path is not None:
+            _refuse_lowercase(lowercase, model_path)
+            return _load_sentencepiece(model_path, config)
         if (folder / VOCAB).is_file() and (folder / MERGES).is_file():
             _refuse_lowercase(lowercase, folder / VOCAB)
             spec = spec_from_byte_bpe(folder, config)
             return _with_companions(_with_config(spec, config), config)
         if not vocab_path.is_file():
             raise TokenizerFileError(
-                f"{folder} holds no tokenizer: looked for tokenizer.json and vocab.txt"
+                f"{folder} holds no tokenizer: looked for tokenizer.json, vocab.txt and "
+                f"{', '.join(MODEL_FILES)}"
             )
         return _load_vocab(vocab_path, config, lowercase)
     _refuse_lowercase(lowercase, json_path)
     spec = read_tokenizer_json(json_path)
+    if model_path is not None:
+        check_same_pieces(spec, model_path)
     if vocab_path.is_file():
         _check_same_vocab(spec, read_vocab_txt(vocab_path), vocab_path)
     _check_config(spec, config)
     _check_decoder(spec, config)
+    return _with_companions(_with_config(spec, config), config)
+
+
+def _load_sentencepiece(path: Path, config: TokenizerConfig) -> TokenizerSpec:
+    """Read a SentencePiece model as its family does, or, where nothing names one, as it is."""
+    name = choose_class(path.parent, config)
+    if name is None:
+        return spec_from_sentencepiece(path)
+    spec = spec_from_family(path, name, config)
     return _with_companions(_with_config(spec, config), config)
 
 
@@ -184,6 +212,7 @@ def _check_config(spec: TokenizerSpec, config: TokenizerConfig) -> None:
     if isinstance(model, LibrarySpec):
         check_prefix_space(model, config)
         return
+    assert not isinstance(model, SentencePieceSpec)
     if isinstance(model, UnigramSpec):
         said = {"do_lower_case": (config.do_lower_case, LowercaseStep() in model.normalizer)}
     else:

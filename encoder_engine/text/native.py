@@ -10,10 +10,11 @@ from encoder_engine.text.library_spec import LibrarySpec
 from encoder_engine.text.mapped_vocabulary import MappedVocabulary
 from encoder_engine.text.native_unigram import (
     EncoderParts,
+    build_sentencepiece,
     build_unigram,
     build_unigram_normalizer,
 )
-from encoder_engine.text.unigram_spec import UnigramSpec
+from encoder_engine.text.unigram_spec import SentencePieceSpec, UnigramSpec
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -100,6 +101,8 @@ def build_normalizer(model: ModelSpec) -> TextNormalizer:
         return LibraryNormalizer(model)
     if isinstance(model, UnigramSpec):
         return build_unigram_normalizer(extension(), model)
+    if isinstance(model, SentencePieceSpec):
+        raise TypeError("a bare SentencePiece model has no added tokens")
     normalizer: TextNormalizer = extension().Normalizer(normalizer_options(model.normalizer))
     return normalizer
 
@@ -119,8 +122,10 @@ def build_encoder(spec: TokenizerSpec) -> BatchEncoder:
     """Build the encoder of a specification."""
     if isinstance(spec.model, LibrarySpec):
         return LibraryEncoder(spec, spec.model)
-    if isinstance(spec.model, UnigramSpec):
+    if isinstance(spec.model, UnigramSpec | SentencePieceSpec):
         parts = EncoderParts(_added(spec), _template(spec.single), _template(spec.pair))
+        if isinstance(spec.model, SentencePieceSpec):
+            return build_sentencepiece(extension(), spec.model, parts)
         return build_unigram(extension(), spec.model, parts)
     return _build_wordpiece(spec, spec.model)
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from encoder_engine import _native
-    from encoder_engine.text.unigram_spec import NormalizerStep, UnigramSpec
+    from encoder_engine.text.unigram_spec import NormalizerStep, SentencePieceSpec, UnigramSpec
 
-__all__ = ["EncoderParts", "build_unigram", "build_unigram_normalizer"]
+__all__ = ["EncoderParts", "build_sentencepiece", "build_unigram", "build_unigram_normalizer"]
 
 # The order of csrc/text/unigram_words.h.
 SCHEMES = {"always": 0, "first": 1, "never": 2}
@@ -69,7 +69,42 @@ def build_unigram(
     return encoder
 
 
-def _byte_ids(model: UnigramSpec) -> list[int]:
+def build_sentencepiece(
+    native: ModuleType, model: SentencePieceSpec, parts: EncoderParts
+) -> _native.BatchEncoder:
+    """Build the encoder of a bare SentencePiece model, which knows no added tokens."""
+    kinds = np.asarray(model.kinds)
+    scores = np.asarray(model.scores, dtype=np.float32)
+    normal = scores[kinds == "normal"]
+    least = normal.min(initial=np.finfo(np.float32).max)
+    most = normal.max(initial=np.finfo(np.float32).tiny)
+    matched = [i for i, kind in enumerate(model.kinds) if kind in ("normal", "user_defined")]
+    symbols = [i for i in matched if model.kinds[i] == "user_defined"]
+    values = scores.astype(np.float64)
+    for index in symbols:
+        # What makes SentencePiece choose them wherever it can.
+        size = np.float32(len(model.pieces[index].encode()))
+        values[index] = float(size * most) - 0.1
+    encoder: _native.BatchEncoder = native.sentencepiece_encoder(
+        pieces=[model.pieces[index] for index in matched],
+        ids=matched,
+        scores=values[matched],
+        unknown_score=float(least - np.float32(UNKNOWN_PENALTY)),
+        symbols=[model.pieces[index] for index in symbols],
+        charsmap=model.charsmap,
+        unknown_id=model.unk_id,
+        byte_ids=_byte_ids(model),
+        add_dummy_prefix=model.add_dummy_prefix,
+        remove_extra_whitespaces=model.remove_extra_whitespaces,
+        escape_whitespaces=model.escape_whitespaces,
+        whitespace_as_suffix=model.whitespace_as_suffix,
+        single=parts.single,
+        pair=parts.pair,
+    )
+    return encoder
+
+
+def _byte_ids(model: UnigramSpec | SentencePieceSpec) -> list[int]:
     """Give the id of each byte's piece, -1 for those that there are not."""
     if not model.byte_fallback:
         return []

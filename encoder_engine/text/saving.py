@@ -12,7 +12,7 @@ from encoder_engine.text.library_json import library_members, trimming_member
 from encoder_engine.text.library_spec import LibrarySpec
 from encoder_engine.text.spec import WordPieceDecoderSpec, WordPieceSpec
 from encoder_engine.text.unigram_saving import unigram_members
-from encoder_engine.text.unigram_spec import UnigramSpec
+from encoder_engine.text.unigram_spec import SentencePieceSpec, UnigramSpec
 from encoder_engine.text.wordpiece_json import wordpiece_members
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["save"]
 
+SENTENCEPIECE_FILE = "tokenizer.model"
 STRATEGIES = {
     "longest_first": "LongestFirst",
     "only_first": "OnlyFirst",
@@ -35,6 +36,7 @@ def save(spec: TokenizerSpec, directory: str | PathLike[str]) -> None:
 
     vocab.txt is WordPiece's, and left out where ids have gaps, which the format cannot say. Each
     file appears whole or not at all; tokenizer.json, by which the directory is read, comes last.
+    Of a bare SentencePiece model there is one file, tokenizer.model.
 
     Raises:
         OutputError: a file cannot be written.
@@ -43,6 +45,9 @@ def save(spec: TokenizerSpec, directory: str | PathLike[str]) -> None:
     folder = Path(directory)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if isinstance(spec.model, SentencePieceSpec):
+            files.write_atomically(folder / SENTENCEPIECE_FILE, spec.model.file)
+            return
         names = {f"{part}_token": getattr(spec.special, part) for part in PARTS}
         names = {key: name for key, name in names.items() if name is not None}
         ordered = sorted(spec.model.vocab.items(), key=lambda item: item[1])
@@ -173,6 +178,7 @@ def _members(spec: TokenizerSpec) -> dict[str, Any]:
         return library_members(spec.model, spec.decoder)
     if isinstance(spec.model, UnigramSpec):
         return unigram_members(spec, spec.model)
+    assert isinstance(spec.model, WordPieceSpec)
     return wordpiece_members(spec, spec.model)
 
 

@@ -11,7 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from encoder_engine.text.library_spec import LibraryDecoderSpec, LibrarySpec
-    from encoder_engine.text.unigram_spec import DecoderSteps, UnigramSpec
+    from encoder_engine.text.unigram_spec import (
+        DecoderSteps,
+        SentencePieceDecoderSpec,
+        SentencePieceSpec,
+        UnigramSpec,
+    )
 
 __all__ = [
     "AddedTokenSpec",
@@ -32,8 +37,10 @@ PieceKind = Literal["special", "first", "second"]
 Strategy = Literal["longest_first", "only_first", "only_second"]
 # Each kind of model has one reader, one encoder and one writer, chosen by the type of these in
 # tokenizer_json.py, native.py, decoding.py and saving.py.
-ModelSpec: TypeAlias = "WordPieceSpec | UnigramSpec | LibrarySpec"
-DecoderSpec: TypeAlias = "WordPieceDecoderSpec | DecoderSteps | LibraryDecoderSpec"
+ModelSpec: TypeAlias = "WordPieceSpec | UnigramSpec | SentencePieceSpec | LibrarySpec"
+DecoderSpec: TypeAlias = (
+    "WordPieceDecoderSpec | DecoderSteps | SentencePieceDecoderSpec | LibraryDecoderSpec"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from encoder_engine.text.wordpiece_json import read_wordpiece, read_wordpiece_de
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["read_tokenizer_json"]
+__all__ = ["read_tokenizer_json", "spec_from_json"]
 
 # What the library's own sizes hold; nobody here reckons with them.
 MAX_SIZE = 2**64 - 1
@@ -52,7 +52,11 @@ STRATEGIES = {
 
 def read_tokenizer_json(path: Path) -> TokenizerSpec:
     """Read the file as a specification."""
-    top = read_json(path)
+    return spec_from_json(read_json(path))
+
+
+def spec_from_json(top: Node) -> TokenizerSpec:
+    """Read a whole file's content as a specification."""
     top.only_keys(TOP_KEYS)
     if top.get("version").text() != "1.0":
         raise top.get("version").expected("'1.0'")

@@ -16,10 +16,15 @@ from encoder_engine.text.unigram_spec import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from encoder_engine.text.unigram_spec import DecoderStep, DecoderSteps
+    from encoder_engine.text.unigram_spec import (
+        DecoderStep,
+        DecoderSteps,
+        SentencePieceDecoderSpec,
+    )
 
-__all__ = ["StepJoiner"]
+__all__ = ["SentencePieceJoiner", "StepJoiner"]
 
+MARK = "\u2581"
 BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
@@ -85,3 +90,61 @@ def strip_token(token: str, step: StripTokensStep) -> str:
     while stop > start and len(token) - stop < step.stop and token[stop - 1] == step.content:
         stop -= 1
     return token[start:stop]
+
+
+class SentencePieceJoiner:
+    """Joins pieces as SentencePiece does: control symbols are invisible."""
+
+    def __init__(self, spec: SentencePieceDecoderSpec) -> None:
+        model = spec.model
+        self._model = model
+        self._kinds = dict(zip(model.pieces, model.kinds, strict=True))
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """Join the tokens of one text."""
+        out: list[str] = []
+        pending = bytearray()
+        opening = True  # whether a space in front is still that of the dummy prefix
+        for token in tokens:
+            kind = self._kinds[token]
+            if kind == "byte":
+                pending.append(int(token[3:5], 16))
+                continue
+            out.append(decode_bytes(pending))
+            pending.clear()
+            opening = opening and not any(out)
+            text, opening = self._surface(token, kind, opening)
+            out.append(text)
+        return "".join(out) + decode_bytes(pending)
+
+    def _surface(self, piece: str, kind: str, opening: bool) -> tuple[str, bool]:
+        """Give the text of a piece, and whether the next may still open the text."""
+        model = self._model
+        if kind == "control":
+            return "", opening
+        if kind == "unknown":
+            return model.unk_surface, opening
+        if opening and (model.add_dummy_prefix or model.remove_extra_whitespaces):
+            shorter = piece.removeprefix(MARK)
+            # With extra white space removed, all of it in front goes.
+            opening = shorter == piece or model.remove_extra_whitespaces
+            piece = shorter
+        return piece.replace(MARK, " "), opening
+
+
+def decode_bytes(data: bytes | bytearray) -> str:
+    """Decode UTF-8, with one U+FFFD for each byte that is part of no character."""
+    out: list[str] = []
+    at = 0
+    while at < len(data):
+        for size in range(1, 5):
+            try:
+                out.append(data[at : at + size].decode("utf-8"))
+            except UnicodeDecodeError:
+                continue
+            break
+        else:
+            size = 1
+            out.append("\ufffd")
+        at += size
+    return "".join(out)

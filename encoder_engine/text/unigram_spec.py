@@ -148,8 +148,12 @@ class UnigramSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class SentencePieceSpec:
-    """A Unigram model as SentencePiece itself applies it; a piece's index is its id."""
+    """A Unigram model as SentencePiece itself applies it; a piece's index is its id.
 
+    ``file`` is the whole .model, to be saved again.
+    """
+
+    file: bytes = field(repr=False)
     pieces: tuple[str, ...] = field(repr=False)
     scores: tuple[float, ...] = field(repr=False)  # float32
     kinds: tuple[PieceKind, ...] = field(repr=False)

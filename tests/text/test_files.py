@@ -141,12 +141,12 @@ def test_vocab_files_that_are_wrong(tmp_path: Path, lines: list[str], message: s
 
 
 def test_places_that_hold_no_tokenizer(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerFileError, match=r"looked for tokenizer.json and vocab.txt"):
+    with pytest.raises(TokenizerFileError, match=r"looked for tokenizer.json, vocab.txt and sentencepiece"):
         Tokenizer.from_pretrained(tmp_path)
     with pytest.raises(TokenizerFileError, match="does not exist"):
         Tokenizer.from_pretrained(tmp_path / "none")
     (tmp_path / "model.bin").write_bytes(b"")
-    with pytest.raises(TokenizerFileError, match=r"neither a .json nor a .txt"):
+    with pytest.raises(TokenizerFileError, match=r"not a .json, .txt or .model"):
         Tokenizer.from_pretrained(tmp_path / "model.bin")
 
 

@@ -1,0 +1,136 @@
+// Normalized characters into words, and their pieces into tokens, the way of SentencePiece.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "text/sentencepiece_encoder.h"
+#include "text/word_path.h"
+
+namespace encoder_engine {
+
+struct sentencepiece_scratch : encoder_scratch {
+    word_path_scratch words;
+    pod_vector<int32_t> marks;  // sources of the marks that wait for what follows
+
+    int64_t num_bytes() const override { return words.num_bytes() + 4 * marks.capacity(); }
+};
+
+// Takes the normalized text, with marks for spaces.
+template <bool with_spans>
+class sentencepiece_tokens {
+public:
+    sentencepiece_tokens(const sentencepiece_encoder& encoder, sentencepiece_scratch& scratch,
+                         token_buffer& out, int64_t limit)
+        : encoder_(encoder), options_(encoder.options()), scratch_(scratch), out_(out),
+          limit_(limit), path_(encoder.model(), scratch.words, *this) {
+        scratch.marks.clear();
+        mark_size_ = write_utf8(encoder.mark(), mark_bytes_);
+    }
+
+    bool full() const { return out_.size() >= limit_; }
+
+    void letter(uint32_t code, int64_t source) {
+        if (code != encoder_.mark()) {
+            if (!scratch_.marks.empty()) put_marks();
+            put_letter(code, source);
+        } else if (options_.remove_extra_whitespaces) {
+            // At the end of the text they go.
+            scratch_.marks.append(static_cast<int32_t>(source));
+        } else {
+            put_letter(code, source);
+        }
+    }
+    // Ends the text, all of which is `length` characters.
+    void finish(int64_t length) {
+        int64_t end = length;
+        if (!scratch_.marks.empty()) end = scratch_.marks[0];
+        scratch_.marks.clear();
+        if (options_.whitespace_as_suffix && options_.add_dummy_prefix && started_) {
+            put_letter(encoder_.mark(), end);
+        }
+        path_.end(end);
+    }
+    // Says that the text is not empty: what is added to it, is added now.
+    void start(int64_t source) {
+        started_ = true;
+        if (!options_.whitespace_as_suffix && options_.add_dummy_prefix) {
+            letter(encoder_.mark(), source);
+        }
+    }
+
+    // For word_path.
+    void piece(int64_t start, int64_t stop, int32_t id) {
+        const int32_t first = source(start), last = source(stop);
+        if (with_spans) count_words(start, stop);
+        const bool unknown = id == path_piece::kUnknown;
+        if (!unknown) {
+            put(id, first, last);
+        } else if (!options_.byte_ids.empty()) {
+            // The last byte has the characters, the others stand before them.
+            for (int64_t i = start; i < stop; ++i) {
+                put(options_.byte_ids[scratch_.words.word[i]], first,
+                    i + 1 == stop ? last : first);
+            }
+        } else if (!after_unknown_) {
+            put(options_.unknown_id, first, last);
+        } else if (with_spans) {
+            out_.spans[out_.spans.size() - 1] = last;
+        }
+        after_unknown_ = unknown;
+    }
+
+private:
+    void put_marks() {
+        for (int64_t i = 0; i < scratch_.marks.size(); ++i) {
+            put_letter(encoder_.mark(), scratch_.marks[i]);
+        }
+        scratch_.marks.clear();
+    }
+    void put_letter(uint32_t code, int64_t source) {
+        const bool mark = code == encoder_.mark();
+        if ((mark && encoder_.cuts_before()) || (after_mark_ && encoder_.cuts_behind())) {
+            path_.end(source);
+        }
+        path_.letter(code, source);
+        after_mark_ = mark;
+    }
+    // A word begins at every mark, or behind every mark.
+    void count_words(int64_t start, int64_t stop) {
+        const uint8_t* bytes = scratch_.words.word.data();
+        word_ += marks_behind_;
+        marks_behind_ = 0;
+        for (int64_t i = start; i + mark_size_ <= stop; ++i) {
+            if (!std::equal(mark_bytes_, mark_bytes_ + mark_size_, bytes + i)) continue;
+            if (i == start && !options_.whitespace_as_suffix) {
+                word_ += any_;
+            } else {
+                ++marks_behind_;
+            }
+        }
+        any_ = true;
+    }
+    int32_t source(int64_t byte) const { return with_spans ? scratch_.words.sources[byte] : 0; }
+    void put(int32_t id, int32_t start, int32_t stop) {
+        out_.ids.append(id);
+        if (!with_spans) return;
+        out_.spans.append(start);
+        out_.spans.append(stop);
+        out_.words.append(word_);
+    }
+
+    const sentencepiece_encoder& encoder_;
+    const sentencepiece_options& options_;
+    sentencepiece_scratch& scratch_;
+    token_buffer& out_;
+    int64_t limit_;
+    word_path<with_spans, sentencepiece_tokens> path_;
+    uint8_t mark_bytes_[4];
+    int mark_size_;
+    bool started_ = false, after_mark_ = false, after_unknown_ = false;
+    bool any_ = false;          // a piece has been written
+    int32_t word_ = 0;
+    int32_t marks_behind_ = 0;  // marks inside the last piece
+};
+
+}  // namespace encoder_engine

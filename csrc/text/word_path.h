@@ -1,0 +1,107 @@
+// The best path through one word while its characters arrive, however long it is.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "common/pod_vector.h"
+#include "text/text_view.h"
+#include "text/unigram_model.h"
+
+namespace encoder_engine {
+
+// Buffers of one thread for the word under way.
+struct word_path_scratch {
+    pod_vector<uint8_t> word;     // UTF-8
+    pod_vector<int32_t> sources;  // with spans: per byte of it, the character it came from
+    pod_vector<uint8_t> unknown;  // bytes of unknown pieces in a row, as far as they matter
+    pod_vector<path_piece> pieces;
+    path_search search;
+
+    int64_t num_bytes() const {
+        return word.capacity() + unknown.capacity() + 4 * sources.capacity() +
+               static_cast<int64_t>(sizeof(path_piece)) * pieces.capacity() + search.num_bytes();
+    }
+};
+
+// Calls sink.piece(start, stop, id) for each piece of the path, with places in scratch.word and
+// scratch.sources; the latter has one entry more, for what follows.
+template <bool with_spans, typename Sink>
+class word_path {
+public:
+    word_path(const unigram_model& model, word_path_scratch& scratch, Sink& sink)
+        : model_(model), scratch_(scratch), sink_(sink) {
+        clear();
+    }
+
+    bool open() const { return open_; }
+    void letter(uint32_t code, int64_t source) {
+        open_ = true;
+        scratch_.word.reserve_more(4);
+        const int size = write_utf8(code, scratch_.word.end());
+        scratch_.word.extend(size);
+        if (with_spans) {
+            scratch_.sources.reserve_more(5);
+            for (int i = 0; i < size; ++i) scratch_.sources.push(static_cast<int32_t>(source));
+        }
+        if (scratch_.word.size() >= part_at_) take_part();
+    }
+    // Ends the word, if there is one; `next` is the source of what follows.
+    void end(int64_t next) {
+        if (!open_) return;
+        if (with_spans) scratch_.sources.push(static_cast<int32_t>(next));
+        if (!searching_) scratch_.search.start();
+        const int64_t size = scratch_.word.size();
+        scratch_.search.advance(model_, scratch_.word.data(), size, true);
+        emit(size);
+        clear();
+    }
+
+private:
+    static constexpr int64_t kPart = 4096;
+    // Two paths that are as good as each other over so many bytes are no longer both kept.
+    static constexpr int64_t kMaxOpen = 1 << 20;
+
+    // Gives the pieces on which later bytes have no influence, and forgets their bytes.
+    void take_part() {
+        path_search& search = scratch_.search;
+        if (!searching_) search.start();
+        searching_ = true;
+        const int64_t size = scratch_.word.size();
+        search.advance(model_, scratch_.word.data(), size, false);
+        int64_t settled = search.find_settled();
+        if (settled == 0 && size >= kMaxOpen) settled = search.best_end();
+        if (settled > 0) {
+            emit(settled);
+            search.forget(settled);
+            scratch_.word.drop_front(settled);
+            if (with_spans) scratch_.sources.drop_front(settled);
+        }
+        // Where nothing settles, the next look is the more worth the longer it waits.
+        part_at_ = scratch_.word.size() + std::max(kPart, scratch_.word.size() / 2);
+    }
+    void emit(int64_t stop) {
+        pod_vector<path_piece>& pieces = scratch_.pieces;
+        pieces.clear();
+        scratch_.search.trace(model_, stop, pieces);
+        int64_t start = 0;
+        for (int64_t i = 0; i < pieces.size(); ++i) {
+            sink_.piece(start, pieces[i].stop, pieces[i].id);
+            start = pieces[i].stop;
+        }
+    }
+    void clear() {
+        open_ = searching_ = false;
+        part_at_ = kPart;
+        scratch_.word.clear();
+        scratch_.sources.clear();
+    }
+
+    const unigram_model& model_;
+    word_path_scratch& scratch_;
+    Sink& sink_;
+    int64_t part_at_ = kPart;  // bytes of the word at which a part of it is taken
+    bool open_ = false, searching_ = false;
+};
+
+}  // namespace encoder_engine
