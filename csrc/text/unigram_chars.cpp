@@ -37,32 +37,47 @@ bool in_pattern(const normalizer_step& step, uint32_t code) {
     return step.white_space ? is_strip_space(code) : code == ' ';
 }
 
-// Whether the step could see more than the character's own text.
-bool depends(const normalizer_step& step, const sourced_text& text) {
+// What more than the character's own text a step could see.
+struct dependence {
+    bool before = false;  // what is before it, as far as this alone
+    bool both = false;
+};
+
+dependence of_graphemes(const sourced_text& text) {
+    dependence out;
+    for (int64_t i = 0; i < text.size(); ++i) {
+        const grapheme_class kind = grapheme_class_of(text[i].code);
+        if (is_separate(kind)) continue;
+        // What joins only to the left ends the matter if it is the last.
+        const bool left = kind == grapheme_class::extend || kind == grapheme_class::spacing ||
+                          kind == grapheme_class::non_joiner;
+        (left ? out.before : out.both) = true;
+    }
+    return out;
+}
+
+dependence find_dependence(const normalizer_step& step, const sourced_text& text) {
+    dependence out;
+    if (text.empty()) return out;
     switch (step.kind) {
-        case normalizer_kind::charsmap:
-            for (int64_t i = 0; i < text.size(); ++i) {
-                if (!is_separate(grapheme_class_of(text[i].code))) return true;
-            }
-            return false;
+        case normalizer_kind::charsmap: return of_graphemes(text);
         case normalizer_kind::replace:
         case normalizer_kind::replace_runs:
-            for (int64_t i = 0; i < text.size(); ++i) {
-                if (in_pattern(step, text[i].code)) return true;
-            }
-            return false;
+            for (int64_t i = 0; i < text.size(); ++i) out.both |= in_pattern(step, text[i].code);
+            return out;
         case normalizer_kind::nfc:
         case normalizer_kind::nfd:
         case normalizer_kind::nfkc:
         case normalizer_kind::nfkd: {
-            if (text.empty()) return false;
+            const bool composes =
+                step.kind == normalizer_kind::nfc || step.kind == normalizer_kind::nfkc;
             uint32_t parts[kMaxCompatibility];
             unicode_decompose_compatibility(text[0].code, parts);
-            return unicode_combining_class(parts[0]) != 0 ||
-                   ((step.kind == normalizer_kind::nfc || step.kind == normalizer_kind::nfkc) &&
-                    (composes_behind(text[0].code) || composes_behind(parts[0])));
+            out.before = unicode_combining_class(parts[0]) != 0 ||
+                         (composes && (composes_behind(text[0].code) || composes_behind(parts[0])));
+            return out;
         }
-        default: return false;
+        default: return out;
     }
 }
 
@@ -154,17 +169,26 @@ void unigram_char_table::set(uint32_t code, const unigram_normalizer& normalizer
                              sourced_text& text, sourced_text& spare) {
     if (code >= kSurrogateFirst && code < kSurrogateEnd) return;
     uint32_t bits = 0;
+    bool before = false, both = false;
     text.clear();
     text.append({code, 0});
     for (const normalizer_step& step : normalizer.steps()) {
         if (step.kind == normalizer_kind::strip && all_space(text)) bits |= unigram_char::kHollow;
-        if (depends(step, text)) bits |= unigram_char::kIrregular;
+        const dependence found = find_dependence(step, text);
+        before |= found.before;
+        both |= found.both;
+        if (step.kind == normalizer_kind::charsmap && !text.empty() &&
+            grapheme_class_of(text[0].code) == grapheme_class::consonant) {
+            bits |= unigram_char::kGuarded;
+        }
         unigram_normalizer::apply(step, text, spare, {false, false});
         // What vanishes under rules can move the source of the character before.
-        if (step.kind == normalizer_kind::charsmap && spare.empty()) bits |= unigram_char::kIrregular;
+        before |= step.kind == normalizer_kind::charsmap && spare.empty();
         text.swap(spare);
         if (text.empty()) bits |= unigram_char::kHollow;
     }
+    if (before || both) bits |= unigram_char::kIrregular;
+    if (before && !both) bits |= unigram_char::kLeansBack;
     if (text.size() != 1 || text[0].code != code) {
         bits |= static_cast<uint32_t>(forms_.size());
         forms_.push_back(static_cast<uint32_t>(text.size()));

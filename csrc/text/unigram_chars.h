@@ -15,6 +15,10 @@ struct unigram_char {
     bool regular() const { return (bits & kIrregular) == 0; }
     // Regular, and at every step more than white space is left of it: a segment's edges end here.
     bool solid() const { return (bits & (kIrregular | kHollow)) == 0; }
+    // Irregular, but only towards what is before it.
+    bool leans_back() const { return (bits & kLeansBack) != 0; }
+    // Regular, but one that leans back may have tied it to what is before both.
+    bool guarded() const { return (bits & kGuarded) != 0; }
     bool starts_added() const { return (bits & kStartsAdded) != 0; }
     bool surrogate() const { return (bits & kSurrogate) != 0; }
     // Stands for itself.
@@ -24,12 +28,21 @@ struct unigram_char {
     static constexpr uint32_t kHollow = 1u << 30;
     static constexpr uint32_t kStartsAdded = 1u << 29;
     static constexpr uint32_t kSurrogate = 1u << 28;
-    static constexpr uint32_t kIndex = kSurrogate - 1;
+    static constexpr uint32_t kLeansBack = 1u << 27;
+    static constexpr uint32_t kGuarded = 1u << 26;
+    static constexpr uint32_t kIndex = kGuarded - 1;
 };
 
 class unigram_char_table {
 public:
     explicit unigram_char_table(const unigram_normalizer& normalizer);
+
+    // Whether what is before a place between two characters and what is behind can be normalized
+    // apart.
+    static bool separates(unigram_char before, unigram_char behind) {
+        if (!behind.regular()) return false;
+        return before.regular() || (before.leans_back() && !behind.guarded());
+    }
 
     // Marks the characters with which added tokens start.
     void mark_added_starts(const std::vector<uint32_t>& codes);

@@ -20,8 +20,7 @@ struct unigram_rules {
     bool any_lstrip;   // some added token takes in white space before it
 };
 
-// Regular characters go straight on; each irregular one is normalized together with its neighbours,
-// up to a place between two regular characters.
+// Regular characters go straight on; each irregular one is normalized together with its neighbours.
 template <typename Char, bool with_spans>
 class unigram_walk {
 public:
@@ -111,9 +110,9 @@ private:
         return {};
     }
 
-    // The first place from `at` on that lies between two regular characters, or the segment's end.
+    // The first place from `at` on where a stretch can end; the segment's end is one.
     int64_t stretch_end(int64_t at) {
-        while (inside(at) && !(entry(at - 1).regular() && entry(at).regular())) ++at;
+        while (inside(at) && !unigram_char_table::separates(entry(at - 1), entry(at))) ++at;
         return at;
     }
     // The first solid character from `at` on, or -1.

@@ -60,7 +60,7 @@ public:
 private:
     static constexpr int64_t kPart = 4096;
     // Two paths that are as good as each other over so many bytes are no longer both kept.
-    static constexpr int64_t kMaxOpen = 1 << 20;
+    static constexpr int64_t kMaxOpen = 1 << 19;
 
     // Gives the pieces on which later bytes have no influence, and forgets their bytes.
     void take_part() {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.text.parity import Peer, variants
+from tests.text.unigram_files import unpack_unigram, write_unigram_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,3 +62,26 @@ def variant_peers(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
     source = folder / "minilm.json"
     source.write_bytes((minilm / "tokenizer.json").read_bytes())
     return [Peer(path.stem, path) for path in variants(source, folder)]
+
+
+@pytest.fixture(scope="session")
+def unigram_paths(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Unpack tokenizer.json of XLM-R and XLNet."""
+    folder = tmp_path_factory.mktemp("unigram")
+    return {path.stem.partition(".")[0]: path for path in unpack_unigram(shared_data, folder)}
+
+
+@pytest.fixture(scope="session")
+def unigram_peers(unigram_paths: dict[str, Path]) -> list[Peer]:
+    """Read XLM-R and XLNet beside those of Hugging Face."""
+    return [Peer(name, path) for name, path in unigram_paths.items()]
+
+
+@pytest.fixture(scope="session")
+def unigram_variant_peers(
+    unigram_paths: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> list[Peer]:
+    """Give a small part of XLNet's vocabulary every normalizer, splitter and decoder."""
+    source = json.loads(unigram_paths["uni_xlnet32k"].read_text(encoding="utf-8"))
+    folder = tmp_path_factory.mktemp("unigram_variants")
+    return [Peer(path.stem, path) for path in write_unigram_files(source, folder)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import lzma
 from typing import TYPE_CHECKING, Any
 
 from tests.text.charsmaps import build_charsmap
@@ -30,6 +31,17 @@ ODD_RULES = {
     "中": " ",
     "\u0e33": "\u0e4d\u0e32",
 }
+
+
+def unpack_unigram(data: Path, folder: Path) -> list[Path]:
+    """Unpack tokenizer.json of XLM-R and XLNet out of the data folder."""
+    out: list[Path] = []
+    for name in ("uni_xlmr250k", "uni_xlnet32k"):
+        out.append(folder / f"{name}.tokenizer.json")
+        out[-1].write_bytes(
+            lzma.decompress((data / f"vocab/{name}.tokenizer.json.xz").read_bytes())
+        )
+    return out
 
 
 def odd_charsmap() -> str:
@@ -68,6 +80,22 @@ def replace(pattern: str, content: str, *, regex: bool = False) -> dict[str, Any
     """Make a Replace."""
     kind = "Regex" if regex else "String"
     return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
+
+
+DECODERS: list[dict[str, Any] | None] = [
+    metaspace(),
+    sequence(
+        "decoders",
+        replace("▁", " "),
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+    ),
+    metaspace("never"),
+    sequence("decoders", {"type": "ByteFallback"}, metaspace("first")),
+    {"type": "Strip", "content": "s", "start": 0, "stop": 1},
+    None,
+]
 
 
 def unigram_variants(base: dict[str, Any], charsmap: str) -> dict[str, dict[str, Any]]:
@@ -110,6 +138,7 @@ def unigram_variants(base: dict[str, Any], charsmap: str) -> dict[str, dict[str,
         config = json.loads(json.dumps(base))
         normalizer = None if not steps else sequence("normalizers", *steps)
         config |= {"normalizer": normalizer, "pre_tokenizer": splitter}
+        config["decoder"] = DECODERS[len(out) % len(DECODERS)]
         out[name] = config
     raw = [
         added("<extra>", lstrip=True, special=True),
