@@ -27,7 +27,7 @@ from encoder_engine.text.sentencepiece_families import (
     spec_from_family,
 )
 from encoder_engine.text.sentencepiece_model import spec_from_sentencepiece
-from encoder_engine.text.spec import BertNormalizerSpec, SpecialTokenNames
+from encoder_engine.text.spec import BertNormalizerSpec, SpecialTokenNames, WordPieceSpec
 from encoder_engine.text.tokenizer_json import read_tokenizer_json
 from encoder_engine.text.unigram_spec import LowercaseStep, SentencePieceSpec, UnigramSpec
 from encoder_engine.text.vocab_txt import read_vocab_txt, spec_from_vocab
@@ -261,8 +261,13 @@ def _with_companions(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerS
     fresh = [token for token in wanted if token.content not in vocab]
     fresh = [token for token in fresh if spec.token_to_id(token.content) is None]
     taken = set(vocab.values()) if fresh else set()
+    # Of BERT's tokenizer transformers adds [PAD] and [MASK] as well, and nobody says where.
+    open_ids = isinstance(spec.model, WordPieceSpec) and None in (
+        spec.special.pad,
+        spec.special.mask,
+    )
     for token in fresh:
-        if ids[token.content] in taken or None in (spec.special.pad, spec.special.mask):
+        if ids[token.content] in taken or open_ids:
             raise TokenizerFileError(
                 f"{token.where}: {token.content!r} is not in the vocabulary, and which id it gets "
                 "is open; give it a line of vocab.txt or a place in added_tokens"

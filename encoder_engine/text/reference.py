@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from encoder_engine.text.reference_sentencepiece import ReferenceSentencePiece
 from encoder_engine.text.reference_text import WORD, Char, Token, flags, is_space
 from encoder_engine.text.reference_unigram import ReferenceUnigram
 from encoder_engine.text.reference_wordpiece import ReferenceWordPiece
 from encoder_engine.text.spec import WordPieceSpec
-from encoder_engine.text.unigram_spec import UnigramSpec
+from encoder_engine.text.unigram_spec import SentencePieceSpec, UnigramSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,7 +86,11 @@ class ReferenceTokenizer:
 
     def __init__(self, spec: TokenizerSpec) -> None:
         self.spec = spec
+        if isinstance(spec.model, SentencePieceSpec):
+            self.tokenize = ReferenceSentencePiece(spec.model).tokens
+            return
         self.model = build_model(spec.model)
+        self.tokenize = self._tokenize
         self._raw = [(t.content, t) for t in spec.added_tokens if not t.normalized]
         self._normalized = [
             ("".join(c.code for c in self.model.normalize(_chars(t.content))), t)
@@ -93,7 +98,7 @@ class ReferenceTokenizer:
             if t.normalized
         ]
 
-    def tokenize(self, text: str) -> list[Token]:
+    def _tokenize(self, text: str) -> list[Token]:
         """Turn a text into tokens, without the template."""
         words: list[tuple[list[Char], AddedTokenSpec | None]] = []
         for plain, added in find_added(_chars(text), self._raw):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import TokenizerFileError
-from encoder_engine.text.companion_tokens import FLAGS
+from encoder_engine.text.companion_tokens import FLAGS, LISTS
 from encoder_engine.text.json_reading import Node, read_json
 from encoder_engine.text.sentencepiece_model import read_sentencepiece_model
 from encoder_engine.text.spec import PaddingSpec
@@ -136,7 +136,7 @@ def spec_from_family(path: Path, name: str, config: TokenizerConfig) -> Tokenize
     unk_id = _unknown_id(model, family, names, vocab, path)
     top = {
         "version": "1.0",
-        "added_tokens": _added_tokens(model, names, vocab, config, settings.num_extra(name)),
+        "added_tokens": _added_tokens(model, names, vocab, config, settings, name),
         "normalizer": _normalizer(name, model.spec.charsmap, settings),
         "pre_tokenizer": _pre_tokenizer(name, family, settings),
         "post_processor": _template(family, names, vocab, path),
@@ -171,6 +171,9 @@ class _Settings:
         if isinstance(item.value, dict):
             item = item.get("content")
         return default if item.is_null else item.text()
+
+    def lists_tokens(self) -> bool:
+        return any(bool(self.node.get(key).value) for key in LISTS)
 
     def num_extra(self, name: str) -> int:
         return self.node.get("extra_ids").count(default=100) if name == "T5Tokenizer" else 0
@@ -210,9 +213,13 @@ def _added_tokens(
     names: dict[str, str],
     vocab: list[list[Any]],
     config: TokenizerConfig,
-    num_extra: int,
+    settings: _Settings,
+    name: str,
 ) -> list[dict[str, Any]]:
-    """Give the tokens that are matched ahead of the model: named ones, symbols, sentinels."""
+    """Give the tokens that are matched ahead of the model: named ones, symbols, sentinels.
+
+    Where the companions list more tokens, the model's own and the sentinels are not added to them.
+    """
     ids = {piece: index for index, (piece, _) in enumerate(vocab)}
     plain: dict[str, Any] = dict.fromkeys(FLAGS, False)
     out: dict[str, dict[str, Any]] = {}
@@ -222,11 +229,12 @@ def _added_tokens(
         out.setdefault(named.content, dict(named.flags))
     for content in names.values():
         out.setdefault(content, plain | {"special": True})
-    for piece, kind in zip(model.spec.pieces, model.spec.kinds, strict=True):
-        if kind in ("control", "user_defined") and piece in ids:
-            out.setdefault(piece, plain | {"special": kind == "control"})
-    for index in range(num_extra):
-        out.setdefault(f"<extra_id_{index}>", plain | {"special": True})
+    if not settings.lists_tokens():
+        for piece, kind in zip(model.spec.pieces, model.spec.kinds, strict=True):
+            if kind in ("control", "user_defined") and piece in ids:
+                out.setdefault(piece, plain | {"special": kind == "control"})
+        for index in range(settings.num_extra(name)):
+            out.setdefault(f"<extra_id_{index}>", plain | {"special": True})
     # Those that the vocabulary lacks are numbered by the companions' reader.
     known = sorted((ids[content], content) for content in out if content in ids)
     return [{"id": number, "content": content} | out[content] for number, content in known]

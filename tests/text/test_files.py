@@ -141,7 +141,9 @@ def test_vocab_files_that_are_wrong(tmp_path: Path, lines: list[str], message: s
 
 
 def test_places_that_hold_no_tokenizer(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerFileError, match=r"looked for tokenizer.json, vocab.txt and sentencepiece"):
+    with pytest.raises(
+        TokenizerFileError, match=r"looked for tokenizer.json, vocab.txt and sentencepiece"
+    ):
         Tokenizer.from_pretrained(tmp_path)
     with pytest.raises(TokenizerFileError, match="does not exist"):
         Tokenizer.from_pretrained(tmp_path / "none")

@@ -1,0 +1,138 @@
+"""Trains small SentencePiece models of every kind, and compares with the library that made them."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.text import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+Row = tuple[list[int], list[tuple[int, int]]]
+# What each model has that the others lack.
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "albert": {
+        "pad_id": 0,
+        "unk_id": 1,
+        "bos_id": -1,
+        "eos_id": -1,
+        "control_symbols": ["[CLS]", "[SEP]", "[MASK]"],
+        "normalization_rule_name": "nmt_nfkc_cf",
+    },
+    "t5": {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
+    "deberta": {
+        "pad_id": 0,
+        "bos_id": 1,
+        "eos_id": 2,
+        "unk_id": 3,
+        "pad_piece": "[PAD]",
+        "bos_piece": "[CLS]",
+        "eos_piece": "[SEP]",
+        "unk_piece": "[UNK]",
+        "user_defined_symbols": ["[MASK]"],
+    },
+    "xlnet": {
+        "unk_id": 0,
+        "bos_id": 1,
+        "eos_id": 2,
+        "control_symbols": ["<cls>", "<sep>", "<pad>", "<mask>"],
+    },
+    "bytes": {"byte_fallback": True, "character_coverage": 0.99},
+    "symbols": {
+        "user_defined_symbols": ["<foo>", "ab", " is ", "▁the", "é", "==", "x"],
+        "control_symbols": ["<ctl>"],
+    },
+    "suffix": {"treat_whitespace_as_suffix": True},
+    "spaces": {
+        "remove_extra_whitespaces": False,
+        "allow_whitespace_only_pieces": True,
+        "normalization_rule_name": "identity",
+    },
+    "no_prefix": {"add_dummy_prefix": False, "normalization_rule_name": "nfkc"},
+    "no_split": {"split_by_whitespace": False},
+}
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,;!?'\"()-éüñ中文ﬁ½"
+
+
+def sentences() -> list[str]:
+    """Make text to train on: words of a small language, some of them frequent."""
+    import random
+
+    rng = random.Random(5)
+    words = [
+        "".join(rng.choices(LETTERS[:26], k=rng.randrange(1, 10))) + rng.choice(["", "", ".", ","])
+        for _ in range(1500)
+    ]
+    words += ["the", "is", "of", "and", "Ünïcode", "中文字", "naïve", *LETTERS]
+    weights = [1.0 / (1 + index % 300) for index in range(len(words))]
+    return [" ".join(rng.choices(words, weights, k=12)) for _ in range(1500)]
+
+
+def train(folder: Path, names: Sequence[str] = tuple(KINDS), **more: Any) -> dict[str, Path]:
+    """Train the models, each with its own options and with ``more``."""
+    import sentencepiece
+
+    text = sentences()
+    out: dict[str, Path] = {}
+    for name in names:
+        writer = io.BytesIO()
+        options: dict[str, Any] = {"vocab_size": 600, "model_type": "unigram"} | KINDS[name] | more
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(text),
+            model_writer=writer,
+            num_threads=1,
+            minloglevel=2,
+            hard_vocab_limit=False,
+            **options,
+        )
+        out[name] = folder / f"{name}.model"
+        out[name].write_bytes(writer.getvalue())
+    return out
+
+
+class SentencePiecePeer:
+    """Our tokenizer and theirs, read from one .model."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        import sentencepiece
+
+        self.name = name
+        self.ours = Tokenizer.from_pretrained(path)
+        self.theirs: Any = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        self.ties = 0
+
+    def compare(self, texts: Sequence[str]) -> str | None:
+        """Compare ids, offsets and decoding; equal scores of other pieces are counted as ties."""
+        encoding = self.ours.encode_batch(texts, return_offsets=True)
+        starts = encoding.cu_seqlens.tolist()
+        rows, offsets = encoding.tolist(), encoding.offsets.tolist()
+        for index, text in enumerate(texts):
+            theirs = self.theirs.encode(text, return_type="offset_mapping")
+            ours = rows[index], [tuple(o) for o in offsets[starts[index] : starts[index + 1]]]
+            if ours == (theirs["ids"], theirs["offsets"]):
+                if self.theirs.decode(ours[0]) != self.ours.decode(ours[0]):
+                    return f"{self.name}: decoding differs on {text!r}"
+            elif self._same_score(ours, (theirs["ids"], theirs["offsets"])):
+                self.ties += 1
+            else:
+                return f"{self.name}: {text!r}\n  ours   {ours}\n  theirs {theirs}"
+        return None
+
+    def _same_score(self, ours: Row, theirs: Row) -> bool:
+        """Whether two paths have the same score, but for what float32 loses over the text."""
+        if ours[0] == theirs[0]:
+            return False
+        unknown, totals = [], []
+        for ids, offsets in (ours, theirs):
+            flags = [bool(self.theirs.is_unknown(number)) for number in ids]
+            unknown.append([o for o, flag in zip(offsets, flags, strict=True) if flag])
+            known = [n for n, flag in zip(ids, flags, strict=True) if not flag]
+            totals.append([float(self.theirs.get_score(number)) for number in known])
+        # An unknown character is worth more than ten, and is the same in both.
+        size = sum(map(abs, totals[1])) + 30.0 * sum(b - a for a, b in unknown[1])
+        error = size * len(theirs[0]) * 2.0**-24
+        return unknown[0] == unknown[1] and abs(sum(totals[0]) - sum(totals[1])) <= error
