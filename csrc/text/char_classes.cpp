@@ -6,20 +6,13 @@
 namespace encoder_engine {
 namespace {
 
-uint32_t one_unit(uint32_t unit, uint8_t flags) {
-    return unit | static_cast<uint32_t>(flags) << char_classes::kFlagsShift |
-           1u << char_classes::kCountShift;
-}
-
 // Compatibility ideographs, the only ones that decompose.
 bool may_decompose(uint32_t code) { return code >= 0xF900 && code < 0xFB00; }
 
 }  // namespace
 
-char_classes::char_classes(const char_table& table, const added_token_set& added)
-    : wide(0x10000), astral_blocks(0x1000) {
-    for (uint32_t code = 0; code < 0x10000; ++code) set_wide(code, table);
-    set_astral(table);
+char_classes::char_classes(const added_token_set& added)
+    : wide(0x10000, kBlocked), astral_blocks(0x1000), astral_bits(8) {
     for (const added_token& token : added.tokens()) {
         if (token.content.size() < 2) {
             any_second = true;
@@ -27,7 +20,35 @@ char_classes::char_classes(const char_table& table, const added_token_set& added
             seconds[token.content[1] & 0xFF] = true;
         }
     }
-    set_ascii();
+}
+
+char_classes::char_classes(const char_table& table, const added_token_set& added)
+    : char_classes(added) {
+    for (uint32_t code = 0; code < 0x10000; ++code) {
+        set_wide(code, table);
+        if (table[code].starts_added()) mark_start(code);
+    }
+    set_astral(table);
+    finish();
+}
+
+uint32_t char_classes::letters(const uint32_t* codes, int64_t count) {
+    if (count < 1 || count > kMaxNormal) return kBlocked;
+    expansion units;
+    units.count = static_cast<uint8_t>(count);
+    for (int64_t i = 0; i < count; ++i) {
+        if (codes[i] >= 0x10000) return kBlocked;
+        units.units[i] = static_cast<uint16_t>(codes[i]);
+    }
+    expansions.push_back(units);
+    return kSpecial | static_cast<uint32_t>(expansions.size() - 1);
+}
+
+void char_classes::mark_start(uint32_t code) {
+    if (code >= 0x10000) return;
+    // Of what may start an added token, only plain characters are looked at closely.
+    uint32_t& entry = wide[code];
+    entry = (entry & kSpecial) == 0 ? entry | static_cast<uint32_t>(kStart) << kFlagsShift : kBlocked;
 }
 
 void char_classes::set_wide(uint32_t code, const char_table& table) {
@@ -56,28 +77,21 @@ void char_classes::set_wide(uint32_t code, const char_table& table) {
         }
         case char_kind::expanded: {
             const normal_form& form = table.expansion(action.payload());
-            expansion units;
-            bool fits = !form.cjk;
+            uint32_t codes[kMaxNormal];
+            bool plain = !form.cjk;
             for (int i = 0; i < form.count; ++i) {
-                const normal_char& c = form.chars[i];
-                fits = fits && c.code < 0x10000 && c.kind == char_kind::identity;
-                units.units[i] = static_cast<uint16_t>(c.code);
+                codes[i] = form.chars[i].code;
+                plain = plain && form.chars[i].kind == char_kind::identity;
             }
-            units.count = static_cast<uint8_t>(form.count);
-            entry = fits ? kSpecial | static_cast<uint32_t>(expansions.size()) : kBlocked;
-            if (fits) expansions.push_back(units);
+            entry = plain ? letters(codes, form.count) : kBlocked;
             break;
         }
         case char_kind::nonstarter:
         case char_kind::surrogate: entry = kBlocked; break;
     }
-    if (!action.starts_added()) return;
-    // Of what may start an added token, only plain characters are looked at here.
-    entry = (entry & kSpecial) == 0 ? entry | static_cast<uint32_t>(kStart) << kFlagsShift : kBlocked;
 }
 
 void char_classes::set_astral(const char_table& table) {
-    astral_bits.resize(8);
     for (uint32_t block = 0; block < 0x1000; ++block) {
         const char_action* actions = table.block(0x100 + block);
         if (block > 0 && actions == table.block(0xFF + block)) {
@@ -97,7 +111,7 @@ void char_classes::set_astral(const char_table& table) {
     }
 }
 
-void char_classes::set_ascii() {
+void char_classes::finish() {
     for (uint32_t code = 0; code < 256; ++code) lowered[code] = static_cast<uint8_t>(code);
     flags[255] = kBeyond;
     for (uint32_t code = 0; code < 128; ++code) {

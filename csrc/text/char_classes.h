@@ -65,13 +65,25 @@ struct char_classes {
         return any_second || (at + 1 < length && seconds[text[at + 1] & 0xFF]);
     }
 
+    // All characters blocked.
+    explicit char_classes(const added_token_set& added);
     // Classes of a BERT normalizer and pre-tokenizer.
     char_classes(const char_table& table, const added_token_set& added);
+
+    // An entry of a character that becomes one unit.
+    static uint32_t one_unit(uint32_t unit, uint8_t flags) {
+        return unit | static_cast<uint32_t>(flags) << kFlagsShift | 1u << kCountShift;
+    }
+    // An entry of a character that becomes letters; kBlocked if they are no 16-bit units.
+    uint32_t letters(const uint32_t* codes, int64_t count);
+    // Says that the character may start an added token.
+    void mark_start(uint32_t code);
+    // Takes over what `wide` says of ASCII, once all is set.
+    void finish();
 
 private:
     void set_wide(uint32_t code, const char_table& table);
     void set_astral(const char_table& table);
-    void set_ascii();
 };
 
 }  // namespace encoder_engine

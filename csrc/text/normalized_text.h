@@ -43,6 +43,19 @@ public:
         }
         put(code, source);
     }
+    // Whether a word begins here that has the mark in front: after spaces (`spaced`), or where the
+    // text begins. The word before is closed then.
+    bool begins_word(bool& spaced) {
+        spaced = num_spaces_ > 0;
+        if (!spaced && !words_.between_texts()) return false;
+        words_.close_word();
+        return true;
+    }
+    // Words were taken, up to a place within the text.
+    void words_taken() {
+        num_spaces_ = 0;
+        words_.words_taken();
+    }
     void end_segment() {
         if (num_spaces_ > 0) unfold();
         if (!added_.empty()) {

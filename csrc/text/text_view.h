@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace encoder_engine {
 
@@ -47,6 +48,16 @@ inline uint32_t read_utf8(const uint8_t*& at) {
     uint32_t code = lead & (0x3F >> more);
     for (int i = 0; i < more; ++i) code = code << 6 | (*at++ & 0x3F);
     return code;
+}
+
+// 16-bit units of UTF-8 text: one for each character, two from four bytes on.
+inline int32_t count_units(const std::string& text) {
+    int32_t count = 0;
+    for (const char c : text) {
+        const auto byte = static_cast<uint8_t>(c);
+        count += ((byte & 0xC0) != 0x80) + (byte >= 0xF0);
+    }
+    return count;
 }
 
 }  // namespace encoder_engine

@@ -30,6 +30,58 @@ unigram_rules make_rules(const unigram_normalizer& normalizer, const unigram_cha
     return rules;
 }
 
+// Whether the lane's words are the model's: each is the mark and the characters between two spaces,
+// whatever stands around them.
+bool words_are_plain(const unigram_splitting& splitting, const space_folding& folding,
+                     const unigram_rules& rules, const added_token_set& normalized) {
+    const bool folds = folding.active && folding.least <= 2 &&
+                       folding.content == std::vector<uint32_t>{' '};
+    return normalized.empty() && !rules.strips_end && !rules.needs_start && splitting.metaspace &&
+           splitting.split && splitting.scheme == prepend_scheme::always &&
+           (folds || (splitting.white_space && !folding.active));
+}
+
+// What the lane takes a character for.
+uint32_t lane_entry(uint32_t code, const unigram_char_table& table,
+                    const unigram_splitting& splitting, char_classes& classes) {
+    const unigram_char c = table[code];
+    // A zero at the end of a key stands for no character.
+    if (code == 0 || !c.regular() || c.surrogate()) return char_classes::kBlocked;
+    int64_t size = 1;
+    const uint32_t* form = c.identity() ? &code : table.form(c, size);
+    for (int64_t i = 0; i < size; ++i) {
+        const bool space = form[i] == ' ' || (splitting.white_space && is_strip_space(form[i]));
+        if (space && size == 1) return char_classes::one_unit(' ', char_classes::kSpace);
+        if (space || form[i] == splitting.mark || form[i] == 0) return char_classes::kBlocked;
+    }
+    if (size == 1 && form[0] < 0x10000) {
+        return char_classes::one_unit(form[0], char_classes::kLetter);
+    }
+    return classes.letters(form, size);
+}
+
+std::unique_ptr<unigram_lane_rules> make_lane(const unigram_pieces& pieces,
+                                              const unigram_splitting& splitting,
+                                              const unigram_char_table& table,
+                                              const added_token_set& added) {
+    char_classes classes(added);
+    for (uint32_t code = 0; code < 0x10000; ++code) {
+        classes.wide[code] = lane_entry(code, table, splitting, classes);
+        if (table[code].starts_added()) classes.mark_start(code);
+    }
+    classes.finish();
+    std::vector<int32_t> units;
+    for (const unigram_pieces::piece& piece : pieces.pieces) {
+        const auto place = static_cast<size_t>(piece.id);
+        if (place >= units.size()) units.resize(place + 1);
+        units[place] = count_units(piece.text);
+    }
+    return std::make_unique<unigram_lane_rules>(
+        unigram_lane_rules{std::move(classes), choose_scan_functions(),
+                           flat_array<int32_t>(std::move(units)), splitting.mark,
+                           !splitting.white_space});
+}
+
 template <typename Char>
 status copy_text(const text_view& text, sourced_text& out) {
     const Char* chars = static_cast<const Char*>(text.data);
@@ -52,6 +104,9 @@ unigram_encoder::unigram_encoder(const unigram_pieces& pieces, unigram_options o
       normalized_added_(added_tokens_where(added, true)),
       rules_(make_rules(normalizer_, table_, raw_added_)) {
     table_.mark_added_starts(raw_added_.first_codes());
+    if (words_are_plain(splitting_, folding_, rules_, normalized_added_)) {
+        lane_ = make_lane(pieces, splitting_, table_, raw_added_);
+    }
 }
 
 std::unique_ptr<encoder_scratch> unigram_encoder::make_scratch() const {
@@ -65,8 +120,16 @@ status unigram_encoder::encode_chars(const text_view& text, int64_t limit,
     unigram_words<with_spans> words(splitting_, tokens);
     normalized_text<with_spans> normalized(folding_, normalized_added_, scratch.buffer,
                                            scratch.codes, words);
-    return unigram_walk<Char, with_spans>(rules_, static_cast<const Char*>(text.data), text.length,
-                                          scratch.stretch, scratch.spare, normalized)
+    const Char* chars = static_cast<const Char*>(text.data);
+    if (lane_ == nullptr) {
+        return unigram_walk<Char, with_spans>(rules_, chars, text.length, scratch.stretch,
+                                              scratch.spare, normalized, nullptr)
+            .run();
+    }
+    unigram_lane<Char, with_spans> lane(*lane_, model_, ids_, scratch.lane, out, limit,
+                                        text.width == char_width::ascii, tokens);
+    return unigram_walk<Char, with_spans>(rules_, chars, text.length, scratch.stretch,
+                                          scratch.spare, normalized, &lane)
         .run();
 }
 

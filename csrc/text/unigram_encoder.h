@@ -22,6 +22,7 @@ struct unigram_options {
 
 struct unigram_scratch : encoder_scratch {
     word_path_scratch words;
+    unigram_lane_scratch lane;
     sourced_text stretch, spare;   // text under normalization
     sourced_text buffer;           // normalized text in which added tokens are searched
     pod_vector<uint32_t> codes;
@@ -58,6 +59,7 @@ private:
     added_token_set raw_added_;
     added_token_set normalized_added_;
     unigram_rules rules_;
+    std::unique_ptr<unigram_lane_rules> lane_;  // where words can be told from their characters
 };
 
 // The text as the steps make it, by itself; for added tokens, and for tests.

@@ -7,6 +7,7 @@
 #include "text/normalized_text.h"
 #include "text/status.h"
 #include "text/unigram_chars.h"
+#include "text/unigram_lane.h"
 
 namespace encoder_engine {
 
@@ -25,9 +26,10 @@ template <typename Char, bool with_spans>
 class unigram_walk {
 public:
     unigram_walk(const unigram_rules& rules, const Char* text, int64_t length, sourced_text& stretch,
-                 sourced_text& spare, normalized_text<with_spans>& sink)
+                 sourced_text& spare, normalized_text<with_spans>& sink,
+                 unigram_lane<Char, with_spans>* lane)
         : rules_(rules), finder_(rules.added, text, length), text_(text), length_(length),
-          stretch_(stretch), spare_(spare), sink_(sink) {}
+          stretch_(stretch), spare_(spare), sink_(sink), lane_(lane) {}
 
     status run() {
         while (at_ < length_ && !sink_.full()) {
@@ -50,7 +52,8 @@ public:
     }
 
 private:
-    static constexpr int64_t kAhead = 1024;
+    // The lane sees for itself whether an added token comes.
+    static constexpr int64_t kAhead = 64;
 
     unigram_char entry(int64_t at) const { return rules_.table[text_[at]]; }
 
@@ -91,6 +94,7 @@ private:
             if (!result.ok()) return result;
         }
         while (inside(at_) && !sink_.full()) {
+            if (lane_ != nullptr && take_words()) continue;
             const unigram_char c = entry(at_);
             if (rules_.strips_end && !c.solid() && solid < at_) {
                 solid = next_solid(at_);
@@ -108,6 +112,20 @@ private:
             if (!result.ok()) return result;
         }
         return {};
+    }
+
+    // Takes whole words of plain characters, where one begins.
+    bool take_words() {
+        bool spaced = false;
+        if (!sink_.begins_word(spaced)) return false;
+        const int64_t end = ends_ ? plain_end_ : length_;
+        const int64_t taken = lane_->take(text_ + at_, end - at_, at_, spaced);
+        if (taken == 0) return false;
+        sink_.words_taken();
+        at_ += taken;
+        plain_end_ = std::max(plain_end_, at_);
+        search_at_ = std::max(search_at_, at_);
+        return true;
     }
 
     // The first place from `at` on where a stretch can end; the segment's end is one.
@@ -193,6 +211,7 @@ private:
     sourced_text& stretch_;
     sourced_text& spare_;
     normalized_text<with_spans>& sink_;
+    unigram_lane<Char, with_spans>* lane_;
     added_match match_;          // the token behind the segment, if found_
     int64_t at_ = 0;             // the next character
     int64_t search_at_ = 0;      // the next place to look for an added token

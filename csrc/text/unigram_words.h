@@ -43,9 +43,20 @@ public:
     void letter(uint32_t code, int64_t source) { path_.letter(code, source); }
     void end_word() {
         if (!path_.open()) return;
+        spell_word();
+        next_word();
+    }
+    // The two halves of it, for words that may be known without a search.
+    void spell_word() {
         path_.end(0);
         close_unknown();
-        ++num_words_;
+    }
+    void next_word() { ++num_words_; }
+    // The span of a token that was appended to the output's ids.
+    void add_span(int64_t start, int64_t stop) {
+        out_.spans.append(static_cast<int32_t>(start));
+        out_.spans.append(static_cast<int32_t>(stop));
+        out_.words.append(num_words_);
     }
     // One token that is a word of its own.
     void token(int32_t id, int64_t start, int64_t stop) {
@@ -146,6 +157,12 @@ public:
         end_text();
         tokens_.token(id, start, stop);
     }
+    // Whether the next letter begins a text.
+    bool between_texts() const { return !inside_; }
+    // Whole words are taken past this object, the first of them now ...
+    void close_word() { tokens_.end_word(); }
+    // ... and the last of them is done.
+    void words_taken() { inside_ = true; }
 
 private:
     bool prepends(int64_t source) const {

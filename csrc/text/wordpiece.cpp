@@ -10,16 +10,6 @@
 namespace encoder_engine {
 namespace {
 
-// 16-bit units of UTF-8 text: one for each character, two from four bytes on.
-int32_t count_units(const std::string& text) {
-    int32_t count = 0;
-    for (const char c : text) {
-        const auto byte = static_cast<uint8_t>(c);
-        count += ((byte & 0xC0) != 0x80) + (byte >= 0xF0);
-    }
-    return count;
-}
-
 word_key padded_key(const uint8_t* word, int64_t size) {
     uint8_t bytes[word_key::kMaxSize] = {};
     std::memcpy(bytes, word, static_cast<size_t>(size));

@@ -1,0 +1,197 @@
+// Whole words of plain characters, a chunk at a time, to pieces by way of the caches.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "common/flat_array.h"
+#include "text/unigram_words.h"
+#include "text/word_cache.h"
+#include "text/word_chunk.h"
+
+namespace encoder_engine {
+
+// Words of a Unigram model, bytes or 16-bit units, are cut in many pieces wherever they are not
+// plain prose: both kinds get lines for as many pieces as units.
+struct unigram_caches {
+    direct_word_cache<word_key, 11, 15> short_words;
+    direct_word_cache<long_word_key, 23, 13> long_words;
+};
+
+struct unigram_lane_scratch {
+    word_chunk chunk;
+    std::unique_ptr<unigram_caches> caches, wide_caches;  // from the first text of their kind
+};
+
+// What the lane needs of a tokenizer; built only for those whose words can be told from their
+// characters.
+struct unigram_lane_rules {
+    char_classes classes;
+    scan_functions functions;
+    flat_array<int32_t> piece_units;  // by id, in 16-bit units
+    uint32_t mark;
+    bool mark_is_space;  // the mark in front of a word stands for the space there
+};
+
+// Takes words from a text as far as every character up to the white space behind them is plain.
+template <typename Char, bool with_spans>
+class unigram_lane {
+public:
+    unigram_lane(const unigram_lane_rules& rules, const unigram_model& model,
+                 const unigram_ids& ids, unigram_lane_scratch& scratch, token_buffer& out,
+                 int64_t limit, bool ascii, unigram_tokens<with_spans>& tokens)
+        : rules_(rules), model_(model), ids_(ids), scratch_(scratch), out_(out), limit_(limit),
+          ascii_(ascii), tokens_(tokens) {}
+
+    // Takes words of text[0, length), which begins between words, at character `base` of the whole;
+    // returns where the last one ends, 0 if there is none. `spaced` says that white space is before.
+    int64_t take(const Char* text, int64_t length, int64_t base, bool spaced) {
+        int64_t done = 0, end = 0;
+        do {
+            const text_rest<Char> rest{text + done, length - done};
+            const int run = static_cast<int>(std::min<int64_t>(64, rest.length));
+            word_chunk& chunk = scratch_.chunk;
+            if (ascii_ || is_ascii(rest.text, run)) {
+                scan_ascii(rest, rules_.classes, rules_.functions, chunk);
+                emit<uint8_t>(base + done, spaced);
+            } else {
+                scan_wide(rest, rules_.classes, rules_.functions, chunk);
+                emit<uint16_t>(base + done, spaced);
+            }
+            if (chunk.num_words > 0) {
+                end = done + last_end_;
+                spaced = true;
+            }
+            done += chunk.consumed;
+        } while (!scratch_.chunk.blocked && done < length && out_.size() < limit_);
+        return end;
+    }
+
+private:
+    static bool is_ascii(const Char* text, int count) {
+        for (int i = 0; i < count; ++i) {
+            if (text[i] >= 128) return false;
+        }
+        return true;
+    }
+
+    template <typename Unit>
+    void emit(int64_t base, bool spaced) {
+        word_chunk& chunk = scratch_.chunk;
+        unigram_caches& caches = caches_of(Unit{});
+        const int num_words = chunk.num_words;
+        for (int i = 0; i < num_words; ++i) {
+            out_.ids.reserve_more(kReserved);
+            __builtin_prefetch(caches.short_words.place(chunk.keys[i + word_chunk::kAhead]));
+            const int64_t first = out_.size();
+            const int num_bytes = chunk.sizes[i] * static_cast<int>(sizeof(Unit));
+            int known = num_bytes <= word_key::kMaxSize
+                            ? caches.short_words.find(chunk.keys[i], out_.ids.end())
+                            : 0;
+            if (known == 0) known = look_up<Unit>(caches, i, num_bytes);
+            out_.ids.extend(known);
+            // A word that does not begin the text has white space before it.
+            const bool after_space = spaced || i > 0 || source<Unit>(chunk.starts[0]) > 0;
+            const token_spans at = places<Unit>(i, base, after_space);
+            if (known == 0) {
+                spell<Unit>(caches, i, num_bytes, at);
+            } else if (with_spans) {
+                add_spans<Unit>(i, first, at);
+            }
+            tokens_.next_word();
+        }
+        if (num_words > 0) {
+            const int last = chunk.starts[num_words - 1] + chunk.sizes[num_words - 1] - 1;
+            last_end_ = (sizeof(Unit) == 1 ? last : chunk.sources[last]) + 1;
+        }
+    }
+
+    static constexpr int kReserved = 32;
+
+    // Where a word's mark and its first unit come from.
+    struct token_spans {
+        int64_t mark, base;
+    };
+    template <typename Unit>
+    token_spans places(int index, int64_t base, bool spaced) const {
+        const int64_t first = base + source<Unit>(scratch_.chunk.starts[index]);
+        return {first - (spaced && rules_.mark_is_space), base};
+    }
+    template <typename Unit>
+    int64_t source(int unit) const {
+        return sizeof(Unit) == 1 ? unit : scratch_.chunk.sources[unit];
+    }
+
+    template <typename Unit>
+    int look_up(unigram_caches& caches, int index, int num_bytes) {
+        if (num_bytes <= word_key::kMaxSize || num_bytes > long_word_key::kMaxSize) return 0;
+        return caches.long_words.find(long_key<Unit>(index, num_bytes), out_.ids.end());
+    }
+    template <typename Unit>
+    long_word_key long_key(int index, int num_bytes) const {
+        const Unit* word = units_of(Unit{}) + scratch_.chunk.starts[index];
+        return long_word_key::read(reinterpret_cast<const uint8_t*>(word), num_bytes);
+    }
+    const uint8_t* units_of(uint8_t) const { return scratch_.chunk.bytes; }
+    const uint16_t* units_of(uint16_t) const { return scratch_.chunk.units; }
+
+    // Finds the pieces of a word, and remembers them unless they would not tell their sources.
+    template <typename Unit>
+    void spell(unigram_caches& caches, int index, int num_bytes, token_spans at) {
+        const word_chunk& chunk = scratch_.chunk;
+        const int64_t first = out_.size();
+        tokens_.letter(rules_.mark, at.mark);
+        const int start = chunk.starts[index];
+        for (int i = start; i < start + chunk.sizes[index]; ++i) {
+            tokens_.letter(units_of(Unit{})[i], at.base + source<Unit>(i));
+        }
+        tokens_.spell_word();
+        const int64_t count = out_.size() - first;
+        const int32_t* ids = out_.ids.data() + first;
+        // An unknown token's length is not its piece's.
+        if (std::find(ids, ids + count, ids_.unknown) != ids + count || !ids_.bytes.empty()) return;
+        if (num_bytes <= word_key::kMaxSize) {
+            if (count <= caches.short_words.kMaxPieces) {
+                caches.short_words.insert(chunk.keys[index], ids, static_cast<int>(count));
+            }
+        } else if (num_bytes <= long_word_key::kMaxSize && count <= caches.long_words.kMaxPieces) {
+            caches.long_words.insert(long_key<Unit>(index, num_bytes), ids, static_cast<int>(count));
+        }
+    }
+
+    // Spans of cached pieces: their sizes tell, the mark being the first unit.
+    template <typename Unit>
+    void add_spans(int index, int64_t first, token_spans at) {
+        const int64_t start = scratch_.chunk.starts[index];
+        int64_t from = -1;
+        for (int64_t i = first; i < out_.size(); ++i) {
+            const int64_t to = from + rules_.piece_units[static_cast<size_t>(out_.ids[i])];
+            const int64_t begin =
+                from < 0 ? at.mark : at.base + source<Unit>(static_cast<int>(start + from));
+            const int64_t end =
+                to <= 0 ? at.mark + 1 : at.base + source<Unit>(static_cast<int>(start + to - 1)) + 1;
+            tokens_.add_span(begin, end);
+            from = to;
+        }
+    }
+
+    unigram_caches& caches_of(uint8_t) { return made(scratch_.caches); }
+    unigram_caches& caches_of(uint16_t) { return made(scratch_.wide_caches); }
+    static unigram_caches& made(std::unique_ptr<unigram_caches>& caches) {
+        if (caches == nullptr) caches = std::make_unique<unigram_caches>();
+        return *caches;
+    }
+
+    const unigram_lane_rules& rules_;
+    const unigram_model& model_;
+    const unigram_ids& ids_;
+    unigram_lane_scratch& scratch_;
+    token_buffer& out_;
+    int64_t limit_;
+    bool ascii_;
+    unigram_tokens<with_spans>& tokens_;
+    int64_t last_end_ = 0;  // in the chunk: the character behind its last word
+};
+
+}  // namespace encoder_engine
