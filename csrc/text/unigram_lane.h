@@ -12,10 +12,10 @@
 
 namespace encoder_engine {
 
-// Words of a Unigram model, bytes or 16-bit units, are cut in many pieces wherever they are not
-// plain prose: both kinds get lines for as many pieces as units.
+// Most words have few pieces; those with more, and longer ones, have caches of their own.
 struct unigram_caches {
-    direct_word_cache<word_key, 11, 15> short_words;
+    word_cache short_words;
+    direct_word_cache<word_key, 11, 12> split_words;
     direct_word_cache<long_word_key, 23, 13> long_words;
 };
 
@@ -125,7 +125,10 @@ private:
 
     template <typename Unit>
     int look_up(unigram_caches& caches, int index, int num_bytes) {
-        if (num_bytes <= word_key::kMaxSize || num_bytes > long_word_key::kMaxSize) return 0;
+        if (num_bytes <= word_key::kMaxSize) {
+            return caches.split_words.find(scratch_.chunk.keys[index], out_.ids.end());
+        }
+        if (num_bytes > long_word_key::kMaxSize) return 0;
         return caches.long_words.find(long_key<Unit>(index, num_bytes), out_.ids.end());
     }
     template <typename Unit>
@@ -151,13 +154,18 @@ private:
         const int32_t* ids = out_.ids.data() + first;
         // An unknown token's length is not its piece's.
         if (std::find(ids, ids + count, ids_.unknown) != ids + count || !ids_.bytes.empty()) return;
-        if (num_bytes <= word_key::kMaxSize) {
-            if (count <= caches.short_words.kMaxPieces) {
-                caches.short_words.insert(chunk.keys[index], ids, static_cast<int>(count));
-            }
-        } else if (num_bytes <= long_word_key::kMaxSize && count <= caches.long_words.kMaxPieces) {
-            caches.long_words.insert(long_key<Unit>(index, num_bytes), ids, static_cast<int>(count));
+        if (num_bytes > word_key::kMaxSize) {
+            if (num_bytes > long_word_key::kMaxSize) return;
+            remember(caches.long_words, long_key<Unit>(index, num_bytes), ids, count);
+        } else if (count <= word_cache::kMaxPieces) {
+            remember(caches.short_words, chunk.keys[index], ids, count);
+        } else {
+            remember(caches.split_words, chunk.keys[index], ids, count);
         }
+    }
+    template <typename Cache, typename Key>
+    static void remember(Cache& cache, const Key& key, const int32_t* ids, int64_t count) {
+        if (count <= Cache::kMaxPieces) cache.insert(key, ids, static_cast<int>(count));
     }
 
     // Spans of cached pieces: their sizes tell, the mark being the first unit.
