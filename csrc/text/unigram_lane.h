@@ -14,8 +14,8 @@ namespace encoder_engine {
 
 // Most words have few pieces; those with more, and longer ones, have caches of their own.
 struct unigram_caches {
-    word_cache short_words;
-    direct_word_cache<word_key, 11, 12> split_words;
+    paired_word_cache<16> short_words;
+    direct_word_cache<word_key, 11, 14> split_words;
     direct_word_cache<long_word_key, 23, 13> long_words;
 };
 
@@ -157,7 +157,7 @@ private:
         if (num_bytes > word_key::kMaxSize) {
             if (num_bytes > long_word_key::kMaxSize) return;
             remember(caches.long_words, long_key<Unit>(index, num_bytes), ids, count);
-        } else if (count <= word_cache::kMaxPieces) {
+        } else if (count <= word_line::kMaxPieces) {
             remember(caches.short_words, chunk.keys[index], ids, count);
         } else {
             remember(caches.split_words, chunk.keys[index], ids, count);

@@ -54,11 +54,12 @@ private:
 };
 
 // Words that one thread met; a new one displaces the older of two.
-class word_cache {
+template <int kLineBits>
+class paired_word_cache {
 public:
     static constexpr int kMaxPieces = word_line::kMaxPieces;
 
-    word_cache()
+    paired_word_cache()
         : lines_(static_cast<word_line*>(allocate_zeros(sizeof(word_line) << kLineBits))) {}
 
     int find(const word_key& key, int32_t* out) const { return line_of(key).find(key, out); }
@@ -69,11 +70,11 @@ public:
     const void* place(const word_key& key) const { return &line_of(key); }
 
 private:
-    static constexpr int kLineBits = 15;
     word_line& line_of(const word_key& key) const { return lines_[key.hash >> (64 - kLineBits)]; }
 
     std::unique_ptr<word_line[], free_memory> lines_;
 };
+using word_cache = paired_word_cache<15>;
 
 // Words of longer keys or more pieces, one to a line.
 template <typename Key, int kPieces, int kLineBits>
