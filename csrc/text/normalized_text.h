@@ -43,11 +43,11 @@ public:
         }
         put(code, source);
     }
-    // Whether a word begins here that has the mark in front: after spaces (`spaced`), or where the
-    // text begins. The word before is closed then.
-    bool begins_word(bool& spaced) {
-        spaced = num_spaces_ > 0;
-        if (!spaced && !words_.between_texts()) return false;
+    // Whether a word begins here that has the mark in front: after a space, whose source `space`
+    // then is, or where the text begins. The word before is closed then.
+    bool begins_word(int64_t& space) {
+        space = num_spaces_ > 0 ? space_source_ : -1;
+        if (num_spaces_ == 0 && !words_.between_texts()) return false;
         words_.close_word();
         return true;
     }

@@ -45,8 +45,9 @@ public:
           ascii_(ascii), tokens_(tokens) {}
 
     // Takes words of text[0, length), which begins between words, at character `base` of the whole;
-    // returns where the last one ends, 0 if there is none. `spaced` says that white space is before.
-    int64_t take(const Char* text, int64_t length, int64_t base, bool spaced) {
+    // returns where the last one ends, 0 if there is none. `space` is the source of the space before
+    // it, or -1.
+    int64_t take(const Char* text, int64_t length, int64_t base, int64_t space) {
         int64_t done = 0, end = 0;
         do {
             const text_rest<Char> rest{text + done, length - done};
@@ -54,16 +55,17 @@ public:
             word_chunk& chunk = scratch_.chunk;
             if (ascii_ || is_ascii(rest.text, run)) {
                 scan_ascii(rest, rules_.classes, rules_.functions, chunk);
-                emit<uint8_t>(base + done, spaced);
+                emit<uint8_t>(base + done, space);
             } else {
                 scan_wide(rest, rules_.classes, rules_.functions, chunk);
-                emit<uint16_t>(base + done, spaced);
+                emit<uint16_t>(base + done, space);
             }
             if (chunk.num_words > 0) {
                 end = done + last_end_;
-                spaced = true;
             }
             done += chunk.consumed;
+            // What is left of a chunk is spaces, or begins behind one.
+            if (done > end) space = base + done - 1;
         } while (!scratch_.chunk.blocked && done < length && out_.size() < limit_);
         return end;
     }
@@ -77,7 +79,7 @@ private:
     }
 
     template <typename Unit>
-    void emit(int64_t base, bool spaced) {
+    void emit(int64_t base, int64_t space) {
         word_chunk& chunk = scratch_.chunk;
         unigram_caches& caches = caches_of(Unit{});
         const int num_words = chunk.num_words;
@@ -91,9 +93,7 @@ private:
                             : 0;
             if (known == 0) known = look_up<Unit>(caches, i, num_bytes);
             out_.ids.extend(known);
-            // A word that does not begin the text has white space before it.
-            const bool after_space = spaced || i > 0 || source<Unit>(chunk.starts[0]) > 0;
-            const token_spans at = places<Unit>(i, base, after_space);
+            const token_spans at = places<Unit>(i, base, space);
             if (known == 0) {
                 spell<Unit>(caches, i, num_bytes, at);
             } else if (with_spans) {
@@ -114,9 +114,12 @@ private:
         int64_t mark, base;
     };
     template <typename Unit>
-    token_spans places(int index, int64_t base, bool spaced) const {
-        const int64_t first = base + source<Unit>(scratch_.chunk.starts[index]);
-        return {first - (spaced && rules_.mark_is_space), base};
+    token_spans places(int index, int64_t base, int64_t space) const {
+        const int64_t start = source<Unit>(scratch_.chunk.starts[index]);
+        if (!rules_.mark_is_space) return {base + start, base};
+        // Only the chunk's first word has no space before it in the chunk.
+        if (start > 0) return {base + start - 1, base};
+        return {space < 0 ? base : space, base};
     }
     template <typename Unit>
     int64_t source(int unit) const {

@@ -116,10 +116,10 @@ private:
 
     // Takes whole words of plain characters, where one begins.
     bool take_words() {
-        bool spaced = false;
-        if (!sink_.begins_word(spaced)) return false;
+        int64_t space = -1;
+        if (!sink_.begins_word(space)) return false;
         const int64_t end = ends_ ? plain_end_ : length_;
-        const int64_t taken = lane_->take(text_ + at_, end - at_, at_, spaced);
+        const int64_t taken = lane_->take(text_ + at_, end - at_, at_, space);
         if (taken == 0) return false;
         sink_.words_taken();
         at_ += taken;
