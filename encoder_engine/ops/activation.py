@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from encoder_engine.errors import ShapeError
+from encoder_engine.ops import gpu
 from encoder_engine.ops.registry import (
     Facts,
     Implementation,
@@ -24,6 +25,12 @@ _BIAS_GELU = Operation(
     "bias_gelu",
     Facts,
     (
+        Implementation(
+            name="triton",
+            module="encoder_engine.kernels.activation.operator",
+            refuse=gpu.refuse_triton,
+            unasked=gpu.on_its_own,
+        ),
         Implementation(name="aten", module="encoder_engine.ops.aten.activation"),
         Implementation(name="reference", module="encoder_engine.kernels.activation.reference"),
     ),

@@ -48,7 +48,7 @@ class Variant:
 
 def variants() -> list[Variant]:
     """List the kernels at the shapes they are tuned for, launched as a call launches them."""
-    return [*_layer_norm(), *_attention()]
+    return [*_layer_norm(), *_bias_gelu(), *_attention()]
 
 
 def _layer_norm() -> list[Variant]:
@@ -69,6 +69,28 @@ def _layer_norm() -> list[Variant]:
                     num_warps=tile.num_warps,
                 )
             )
+    return found
+
+
+def _bias_gelu() -> list[Variant]:
+    from encoder_engine.kernels.activation.forward import NUM_WARPS, block_shape
+
+    found = []
+    for width in (1536, 3072, 4096):
+        rows, columns = block_shape(width)
+        for tanh in (False, True):
+            constants = {"WIDTH": width, "BLOCK_ROWS": rows, "BLOCK_COLUMNS": columns}
+            constants |= {"HAS_BIAS": True, "TANH": tanh}
+            found += [
+                Variant(
+                    module=f"activation.{half}",
+                    kernel=f"_bias_gelu_{half}_kernel",
+                    name=f"bias_gelu {half} {width}{' tanh' if tanh else ''}",
+                    constants=constants,
+                    num_warps=NUM_WARPS,
+                )
+                for half in ("forward", "backward")
+            ]
     return found
 
 

@@ -37,6 +37,8 @@ OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
         "layer_norm",
         (draw(6, 24), draw(6, 24), draw(24), None, SEED, 1e-5, 0.5),
     ),
+    "bias_gelu": ("bias_gelu", (draw(6, 24), draw(24), False)),
+    "bias_gelu tanh": ("bias_gelu", (draw(6, 24), None, True)),
     "attention": ("attention", attention_arguments(None, 0.0)),
     "attention dropout": ("attention", attention_arguments(SEED, 0.5)),
 }
@@ -44,6 +46,7 @@ OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_opcheck_finds_nothing(name: str) -> None:
+    import encoder_engine.kernels.activation.operator
     import encoder_engine.kernels.attention.operator
     import encoder_engine.kernels.layer_norm.operator  # noqa: F401
 
@@ -55,8 +58,9 @@ def test_one_graph_forward_and_backward() -> None:
     def block(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         heads = x.view(-1, 2, 12)
         mixed = ops.attention(heads, heads, heads, LAYOUT, implementation="triton")
+        active = ops.bias_gelu(mixed.flatten(1), weight, implementation="triton")
         return ops.layer_norm(
-            mixed.flatten(1), weight, None, epsilon=1e-5, residual_TD=x, implementation="triton"
+            active, weight, None, epsilon=1e-5, residual_TD=x, implementation="triton"
         )
 
     x, weight = draw(14, 24), draw(24)

@@ -1,0 +1,28 @@
+"""GELU's two forms and their derivatives, for the kernels: all in float32."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def gelu_share(x, TANH: tl.constexpr):
+    """Give the share of x that GELU lets through: Phi(x), or the paper's approximation of it."""
+    if TANH:
+        # (1 + tanh u) / 2 is the logistic function of 2 u, which loses nothing at the low end.
+        twice = 1.5957691216057308 * (x + 0.044715 * x * x * x)
+        decay = tl.exp(-tl.abs(twice))
+        return tl.where(twice < 0.0, decay, 1.0) / (1.0 + decay)
+    return 0.5 * (1.0 + tl.erf(x * 0.7071067811865476))
+
+
+@triton.jit
+def gelu_slope(x, share, TANH: tl.constexpr):
+    """Give the derivative at x, where ``share`` is let through."""
+    if TANH:
+        bend = share * (1.0 - share)
+        steep = 1.5957691216057308 * (1.0 + 0.134145 * x * x)
+        # Far out the first factor is 0 and the other may be infinite.
+        return share + tl.where(bend == 0.0, 0.0, x * bend * steep)
+    return share + x * (0.3989422804014327 * tl.exp(-0.5 * x * x))
