@@ -1,10 +1,10 @@
 // Normalized characters into words, and their pieces into tokens, the way of SentencePiece.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "text/sentencepiece_encoder.h"
+#include "text/text_view.h"
 #include "text/word_path.h"
 
 namespace encoder_engine {
@@ -25,7 +25,6 @@ public:
         : encoder_(encoder), options_(encoder.options()), scratch_(scratch), out_(out),
           limit_(limit), path_(encoder.model(), scratch.words, *this) {
         scratch.marks.clear();
-        mark_size_ = write_utf8(encoder.mark(), mark_bytes_);
     }
 
     bool full() const { return out_.size() >= limit_; }
@@ -67,10 +66,11 @@ public:
         if (!unknown) {
             put(id, first, last);
         } else if (!options_.byte_ids.empty()) {
-            // The last byte has the characters, the others stand before them.
-            for (int64_t i = start; i < stop; ++i) {
-                put(options_.byte_ids[scratch_.words.word[i]], first,
-                    i + 1 == stop ? last : first);
+            // The last byte has the character, the others stand before it.
+            uint8_t bytes[4];
+            const int size = write_utf8(scratch_.words.word[start], bytes);
+            for (int i = 0; i < size; ++i) {
+                put(options_.byte_ids[bytes[i]], first, i + 1 == size ? last : first);
             }
         } else if (!after_unknown_) {
             put(options_.unknown_id, first, last);
@@ -97,11 +97,10 @@ private:
     }
     // A word begins at every mark, or behind every mark.
     void count_words(int64_t start, int64_t stop) {
-        const uint8_t* bytes = scratch_.words.word.data();
         word_ += marks_behind_;
         marks_behind_ = 0;
-        for (int64_t i = start; i + mark_size_ <= stop; ++i) {
-            if (!std::equal(mark_bytes_, mark_bytes_ + mark_size_, bytes + i)) continue;
+        for (int64_t i = start; i < stop; ++i) {
+            if (scratch_.words.word[i] != encoder_.mark()) continue;
             if (i == start && !options_.whitespace_as_suffix) {
                 word_ += any_;
             } else {
@@ -110,7 +109,9 @@ private:
         }
         any_ = true;
     }
-    int32_t source(int64_t byte) const { return with_spans ? scratch_.words.sources[byte] : 0; }
+    int32_t source(int64_t place) const {
+        return with_spans ? scratch_.words.sources[place] : 0;
+    }
     void put(int32_t id, int32_t start, int32_t stop) {
         out_.ids.append(id);
         if (!with_spans) return;
@@ -125,8 +126,6 @@ private:
     token_buffer& out_;
     int64_t limit_;
     word_path<with_spans, sentencepiece_tokens> path_;
-    uint8_t mark_bytes_[4];
-    int mark_size_;
     bool started_ = false, after_mark_ = false, after_unknown_ = false;
     bool any_ = false;          // a piece has been written
     int32_t word_ = 0;

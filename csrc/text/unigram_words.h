@@ -7,6 +7,7 @@
 
 #include "text/added_tokens.h"
 #include "text/sequence_encoder.h"
+#include "text/text_view.h"
 #include "text/unigram_model.h"
 #include "text/word_path.h"
 
@@ -74,39 +75,48 @@ public:
     }
 
 private:
-    // Longer runs of bytes that have pieces are not kept together.
-    static constexpr int64_t kMaxUnknown = 1 << 20;
+    // Longer runs of characters whose bytes have pieces are not kept together.
+    static constexpr int64_t kMaxUnknown = 1 << 19;
 
     // Unknown pieces in a row become one, which may happen to be known.
     void add_unknown(int64_t start, int64_t stop) {
-        pod_vector<uint8_t>& bytes = scratch_.unknown;
+        pod_vector<uint32_t>& unknown = scratch_.unknown;
         const int64_t most = ids_.bytes.empty() ? model_.max_size() : kMaxUnknown;
-        if (bytes.size() > most && !ids_.bytes.empty()) close_unknown();
-        if (bytes.empty()) unknown_start_ = source(start);
+        if (unknown.size() > most && !ids_.bytes.empty()) close_unknown();
+        if (unknown.empty()) unknown_start_ = source(start);
         unknown_stop_ = source(stop - 1) + 1;
-        if (bytes.size() <= most) bytes.append(scratch_.word.data() + start, stop - start);
+        if (unknown.size() <= most) unknown.append(scratch_.word.data() + start, stop - start);
     }
     void close_unknown() {
-        pod_vector<uint8_t>& bytes = scratch_.unknown;
-        if (bytes.empty()) return;
-        const int32_t known = model_.find(bytes.data(), bytes.size());
+        pod_vector<uint32_t>& unknown = scratch_.unknown;
+        if (unknown.empty()) return;
+        const int32_t known = model_.find(unknown.data(), unknown.size());
         if (known != path_piece::kUnknown) {
             put(known, unknown_start_, unknown_stop_);
-        } else if (!has_bytes(bytes)) {
+        } else if (!put_bytes()) {
             put(ids_.unknown, unknown_start_, unknown_stop_);
-        } else {
-            for (int64_t i = 0; i < bytes.size(); ++i) {
-                put(ids_.bytes[bytes[i]], unknown_start_, unknown_stop_);
+        }
+        unknown.clear();
+    }
+    // Writes the pieces of the unknown characters' bytes, if all of them have one.
+    bool put_bytes() {
+        if (ids_.bytes.empty()) return false;
+        const int64_t first = out_.size();
+        for (int64_t i = 0; i < scratch_.unknown.size(); ++i) {
+            uint8_t bytes[4];
+            const int size = write_utf8(scratch_.unknown[i], bytes);
+            for (int j = 0; j < size; ++j) {
+                const int32_t id = ids_.bytes[bytes[j]];
+                if (id < 0) {
+                    out_.truncate(first);
+                    return false;
+                }
+                put(id, unknown_start_, unknown_stop_);
             }
         }
-        bytes.clear();
+        return true;
     }
-    bool has_bytes(const pod_vector<uint8_t>& bytes) const {
-        if (ids_.bytes.empty()) return false;
-        return std::all_of(bytes.data(), bytes.data() + bytes.size(),
-                           [this](uint8_t byte) { return ids_.bytes[byte] >= 0; });
-    }
-    int32_t source(int64_t byte) const { return with_spans ? scratch_.sources[byte] : 0; }
+    int32_t source(int64_t place) const { return with_spans ? scratch_.sources[place] : 0; }
     void put(int32_t id, int32_t start, int32_t stop) {
         out_.ids.append(id);
         if (!with_spans) return;

@@ -5,21 +5,20 @@
 #include <cstdint>
 
 #include "common/pod_vector.h"
-#include "text/text_view.h"
 #include "text/unigram_model.h"
 
 namespace encoder_engine {
 
 // Buffers of one thread for the word under way.
 struct word_path_scratch {
-    pod_vector<uint8_t> word;     // UTF-8
-    pod_vector<int32_t> sources;  // with spans: per byte of it, the character it came from
-    pod_vector<uint8_t> unknown;  // bytes of unknown pieces in a row, as far as they matter
+    pod_vector<uint32_t> word;     // its characters
+    pod_vector<int32_t> sources;   // with spans: the characters of the text that they came from
+    pod_vector<uint32_t> unknown;  // characters of unknown pieces in a row, as far as they matter
     pod_vector<path_piece> pieces;
     path_search search;
 
     int64_t num_bytes() const {
-        return word.capacity() + unknown.capacity() + 4 * sources.capacity() +
+        return 4 * (word.capacity() + unknown.capacity() + sources.capacity()) +
                static_cast<int64_t>(sizeof(path_piece)) * pieces.capacity() + search.num_bytes();
     }
 };
@@ -37,12 +36,10 @@ public:
     bool open() const { return open_; }
     void letter(uint32_t code, int64_t source) {
         open_ = true;
-        scratch_.word.reserve_more(4);
-        const int size = write_utf8(code, scratch_.word.end());
-        scratch_.word.extend(size);
+        scratch_.word.append(code);
         if (with_spans) {
-            scratch_.sources.reserve_more(5);
-            for (int i = 0; i < size; ++i) scratch_.sources.push(static_cast<int32_t>(source));
+            scratch_.sources.reserve_more(2);
+            scratch_.sources.push(static_cast<int32_t>(source));
         }
         if (scratch_.word.size() >= part_at_) take_part();
     }
@@ -59,10 +56,10 @@ public:
 
 private:
     static constexpr int64_t kPart = 4096;
-    // Two paths that are as good as each other over so many bytes are no longer both kept.
+    // Two paths that are as good as each other over so many characters are no longer both kept.
     static constexpr int64_t kMaxOpen = 1 << 19;
 
-    // Gives the pieces on which later bytes have no influence, and forgets their bytes.
+    // Gives the pieces on which later characters have no influence, and forgets them.
     void take_part() {
         path_search& search = scratch_.search;
         if (!searching_) search.start();
@@ -70,7 +67,7 @@ private:
         const int64_t size = scratch_.word.size();
         search.advance(model_, scratch_.word.data(), size, false);
         int64_t settled = search.find_settled();
-        if (settled == 0 && size >= kMaxOpen) settled = search.best_end();
+        if (settled == 0 && size >= kMaxOpen) settled = search.done();
         if (settled > 0) {
             emit(settled);
             search.forget(settled);
@@ -100,7 +97,7 @@ private:
     const unigram_model& model_;
     word_path_scratch& scratch_;
     Sink& sink_;
-    int64_t part_at_ = kPart;  // bytes of the word at which a part of it is taken
+    int64_t part_at_ = kPart;  // characters of the word at which a part of it is taken
     bool open_ = false, searching_ = false;
 };
 

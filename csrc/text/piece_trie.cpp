@@ -1,0 +1,181 @@
+// Numbers the characters, and finds places for the nodes: those with most children first.
+#include "text/piece_trie.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace encoder_engine {
+namespace {
+
+// Of nodes with many children so many places are tried before the end is taken.
+constexpr int kMaxTries = 64;
+
+}  // namespace
+
+struct piece_trie::builder {
+    // A node without its place: children follow each other, in the order of their numbers.
+    struct loose_node {
+        uint32_t number;
+        int32_t piece;  // index in `pieces`, or -1
+        int32_t first_child = 0, num_children = 0;
+        int32_t place = 0;
+    };
+
+    const std::vector<piece>& pieces;
+    piece_trie& trie;
+    std::vector<loose_node> loose;
+    std::vector<bool> used;
+    size_t first_free = 1;
+
+    // Pieces [begin, end) share their first `depth` characters, which lead to node `parent`.
+    struct range {
+        size_t begin, end, depth;
+        size_t parent;
+    };
+
+    // Makes all nodes, each range's children behind each other.
+    void grow() {
+        loose.push_back({0, -1, 0, 0, 0});
+        std::vector<range> todo{{0, pieces.size(), 0, 0}};
+        for (size_t i = 0; i < todo.size(); ++i) {
+            const range r = todo[i];
+            size_t at = r.begin;
+            if (r.depth > 0 && pieces[at].codes.size() == r.depth) ++at;
+            const size_t first = loose.size();
+            while (at < r.end) {
+                const uint32_t code = pieces[at].codes[r.depth];
+                const size_t begin = at;
+                while (at < r.end && pieces[at].codes[r.depth] == code) ++at;
+                const bool whole = pieces[begin].codes.size() == r.depth + 1;
+                todo.push_back({begin, at, r.depth + 1, loose.size()});
+                loose.push_back({trie.number_of(code), whole ? static_cast<int32_t>(begin) : -1, 0, 0, 0});
+            }
+            loose[r.parent].first_child = static_cast<int32_t>(first);
+            loose[r.parent].num_children = static_cast<int32_t>(loose.size() - first);
+        }
+    }
+
+    bool fits(size_t base, const std::vector<uint32_t>& numbers) const {
+        return std::none_of(numbers.begin(), numbers.end(), [&](uint32_t number) {
+            return base + number < used.size() && used[base + number];
+        });
+    }
+
+    size_t find_base(const std::vector<uint32_t>& numbers) {
+        while (first_free < used.size() && used[first_free]) ++first_free;
+        size_t at = std::max<size_t>(first_free, numbers[0]);
+        for (int tries = 0; tries < kMaxTries || numbers.size() == 1; ++at) {
+            if (at >= used.size()) return at - numbers[0];
+            if (used[at]) continue;
+            ++tries;
+            if (fits(at - numbers[0], numbers)) return at - numbers[0];
+        }
+        return std::max<size_t>(used.size(), numbers[0]) - numbers[0];
+    }
+
+    void put(loose_node& n, size_t place, int32_t parent) {
+        if (place >= used.size()) {
+            used.resize(place + 1);
+            trie.nodes_.resize(place + 1);
+            trie.ids_.resize(place + 1, kNone);
+        }
+        used[place] = true;
+        n.place = static_cast<int32_t>(place);
+        trie.nodes_[place].parent = parent;
+        if (n.piece < 0) return;
+        trie.nodes_[place].score = pieces[static_cast<size_t>(n.piece)].score;
+        trie.ids_[place] = pieces[static_cast<size_t>(n.piece)].id;
+    }
+
+    // Places the children of a node; their parent, written down for now, is the node's index.
+    void place_children(size_t index, std::vector<uint32_t>& numbers) {
+        const loose_node n = loose[index];
+        numbers.clear();
+        for (int32_t i = 0; i < n.num_children; ++i) {
+            numbers.push_back(loose[static_cast<size_t>(n.first_child + i)].number);
+        }
+        std::sort(numbers.begin(), numbers.end());
+        const size_t base = find_base(numbers);
+        bases[index] = static_cast<int32_t>(base);
+        for (int32_t i = 0; i < n.num_children; ++i) {
+            loose_node& child = loose[static_cast<size_t>(n.first_child + i)];
+            put(child, base + child.number, static_cast<int32_t>(index));
+        }
+    }
+    std::vector<int32_t> bases;  // by loose node
+
+    void place_all(size_t num_characters) {
+        used.assign(num_characters + 1, true);
+        trie.nodes_.resize(num_characters + 1);
+        trie.ids_.resize(num_characters + 1, kNone);
+        const loose_node root = loose[0];
+        for (int32_t i = 0; i < root.num_children; ++i) {
+            loose_node& child = loose[static_cast<size_t>(root.first_child + i)];
+            put(child, child.number, 0);
+        }
+        bases.assign(loose.size(), 0);
+        std::vector<size_t> order(loose.size() - 1);
+        std::iota(order.begin(), order.end(), 1);
+        std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+            return loose[a].num_children > loose[b].num_children;
+        });
+        std::vector<uint32_t> numbers;
+        for (const size_t index : order) {
+            if (loose[index].num_children == 0) break;
+            place_children(index, numbers);
+        }
+        for (size_t i = 1; i < loose.size(); ++i) {
+            const auto place = static_cast<size_t>(loose[i].place);
+            node& n = trie.nodes_[place];
+            n.base = bases[i];
+            // The number 0 leads to node 0, from which nothing may lead on.
+            n.parent = n.parent == 0 ? kRoot : loose[static_cast<size_t>(n.parent)].place;
+        }
+        // A walk may look behind the last node.
+        trie.nodes_.resize(trie.nodes_.size() + num_characters + 1);
+        trie.ids_.resize(trie.nodes_.size(), kNone);
+    }
+};
+
+piece_trie::piece_trie(const std::vector<piece>& pieces) : table_(kTableEnd) {
+    number_characters(pieces);
+    builder build{pieces, *this, {}, {}, 1, {}};
+    build.grow();
+    size_t num_characters = astral_.size();
+    for (const uint32_t number : table_) num_characters += number != 0;
+    build.place_all(num_characters);
+}
+
+void piece_trie::number_characters(const std::vector<piece>& pieces) {
+    // How often each character stands behind another.
+    std::vector<uint32_t> counts(0x110000);
+    std::vector<bool> known(counts.size());
+    for (const piece& p : pieces) {
+        for (size_t i = 0; i < p.codes.size(); ++i) {
+            counts[p.codes[i]] += i > 0;
+            known[p.codes[i]] = true;
+        }
+    }
+    std::vector<uint32_t> codes;
+    for (uint32_t code = 0; code < counts.size(); ++code) {
+        if (known[code]) codes.push_back(code);
+    }
+    std::stable_sort(codes.begin(), codes.end(),
+                     [&](uint32_t a, uint32_t b) { return counts[a] > counts[b]; });
+    for (size_t i = 0; i < codes.size(); ++i) {
+        const auto number = static_cast<uint32_t>(i + 1);
+        if (codes[i] < kTableEnd) {
+            table_[codes[i]] = number;
+        } else {
+            astral_.emplace_back(codes[i], number);
+        }
+    }
+    std::sort(astral_.begin(), astral_.end());
+}
+
+uint32_t piece_trie::astral_number(uint32_t code) const {
+    const auto found = std::lower_bound(astral_.begin(), astral_.end(), std::make_pair(code, 0u));
+    return found != astral_.end() && found->first == code ? found->second : 0;
+}
+
+}  // namespace encoder_engine

@@ -1,0 +1,65 @@
+// A trie of pieces over characters, each node with the score of the piece that ends there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace encoder_engine {
+
+// Characters have small numbers, the frequent ones the smallest; a node's child by a character lies
+// at the node's base plus that number. The first nodes are the children of the root. One step per
+// character, not per byte: most words are a walk from cache miss to cache miss.
+class piece_trie {
+public:
+    struct piece {
+        std::vector<uint32_t> codes;  // not empty
+        int32_t id;
+        double score;
+    };
+    struct node {
+        int32_t base = 0;
+        int32_t parent = -1;  // -1 where free
+        double score = kNoPiece;
+    };
+    static constexpr double kNoPiece = -std::numeric_limits<double>::infinity();
+    static constexpr int32_t kNone = -1;
+
+    // From pieces in ascending order, no two alike.
+    explicit piece_trie(const std::vector<piece>& pieces);
+
+    // The number of a character, 0 for one that no piece has. It leads nowhere.
+    uint32_t number_of(uint32_t code) const {
+        return code < kTableEnd ? table_[code] : astral_number(code);
+    }
+    // The node of a character's number, from the root.
+    static int32_t first(uint32_t number) { return static_cast<int32_t>(number); }
+    // The child of a node by a character's number, or kNone.
+    int32_t child(int32_t place, uint32_t number) const {
+        const int32_t next = nodes_[static_cast<size_t>(place)].base + static_cast<int32_t>(number);
+        return nodes_[static_cast<size_t>(next)].parent == place ? next : kNone;
+    }
+    const node* nodes() const { return nodes_.data(); }
+    // The id of the piece that ends at a node, or kNone.
+    int32_t id_of(int32_t place) const { return ids_[static_cast<size_t>(place)]; }
+    int64_t num_bytes() const {
+        return static_cast<int64_t>(nodes_.size() * (sizeof(node) + 4) + 4 * table_.size());
+    }
+
+private:
+    static constexpr int32_t kRoot = -2;  // the parent of the first nodes
+    struct builder;
+    static constexpr uint32_t kTableEnd = 0x10000;
+
+    uint32_t astral_number(uint32_t code) const;
+    void number_characters(const std::vector<piece>& pieces);
+
+    std::vector<uint32_t> table_;                         // by code point below kTableEnd
+    std::vector<std::pair<uint32_t, uint32_t>> astral_;   // code point and number, ascending
+    std::vector<node> nodes_;
+    std::vector<int32_t> ids_;  // by node
+};
+
+}  // namespace encoder_engine
