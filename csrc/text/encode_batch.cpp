@@ -85,6 +85,15 @@ int64_t row_template::num_special() const {
     return count;
 }
 
+void row_template::frame() {
+    bool behind = false;
+    for (const template_piece& piece : pieces) {
+        behind = behind || piece.kind != piece_kind::special;
+        std::vector<int32_t>& ids = behind ? after : before;
+        ids.insert(ids.end(), piece.ids.begin(), piece.ids.end());
+    }
+}
+
 void batch_worker::clear() {
     out.clear();
     first.clear();

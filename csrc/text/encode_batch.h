@@ -25,6 +25,9 @@ struct template_piece {
 struct row_template {
     std::vector<template_piece> pieces;
     int64_t num_special() const;
+    // The fixed ids ahead of the only text of a row and behind it; set by frame().
+    std::vector<int32_t> before, after;
+    void frame();
 };
 
 struct encode_options {
@@ -84,7 +87,9 @@ struct batch_output {
 class batch_encoder {
 public:
     batch_encoder(std::unique_ptr<sequence_encoder> encoder, row_template single, row_template pair)
-        : encoder_(std::move(encoder)), single_(std::move(single)), pair_(std::move(pair)) {}
+        : encoder_(std::move(encoder)), single_(std::move(single)), pair_(std::move(pair)) {
+        single_.frame();
+    }
 
     ~batch_encoder() { delete spare_.load(); }
 

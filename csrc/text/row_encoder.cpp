@@ -23,27 +23,15 @@ row_encoder::row_encoder(const batch_encoder& batch, const encode_options& optio
     const int64_t special = options.add_special_tokens ? template_.num_special() : 0;
     room_ = options.strategy == truncation_strategy::none ? kNoLimit
                                                           : options.max_length - special;
-    set_frame(paired);
-}
-
-// Rows of one text with fixed tokens before and behind it, cut on the right or not at all.
-void row_encoder::set_frame(bool paired) {
-    const auto& pieces = template_.pieces;
-    can_group_ = !paired && !options_.overflow && !options_.left && pieces.size() <= 3 &&
-                 options_.strategy != truncation_strategy::only_second;
+    // Rows of one text with fixed tokens around it, cut on the right or not at all.
+    can_group_ = !paired && !options.overflow && !options.left &&
+                 options.strategy != truncation_strategy::only_second;
     frame_.room = room_;
-    bool behind = false;
-    for (const template_piece& piece : pieces) {
-        if (piece.kind != piece_kind::special) {
-            behind = true;
-        } else if (options_.add_special_tokens) {
-            const auto count = static_cast<int64_t>(piece.ids.size());
-            int64_t& known = behind ? frame_.num_after : frame_.num_before;
-            can_group_ = can_group_ && known == 0;
-            known = count;
-            (behind ? frame_.after : frame_.before) = piece.ids.data();
-        }
-    }
+    if (!options.add_special_tokens) return;
+    frame_.before = template_.before.data();
+    frame_.num_before = static_cast<int64_t>(template_.before.size());
+    frame_.after = template_.after.data();
+    frame_.num_after = static_cast<int64_t>(template_.after.size());
 }
 
 int64_t row_encoder::encode_together(const batch_input& input, int64_t index, int64_t end,

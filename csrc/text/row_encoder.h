@@ -25,7 +25,6 @@ private:
         bool words;
     };
 
-    void set_frame(bool paired);
     status encode_streaming(const text_pieces& text, uint8_t& truncated);
     status encode_sliced(const text_pieces& first, const text_pieces* second, uint8_t& truncated);
     status encode_texts(const text_pieces& first, const text_pieces* second);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "text/short_rows.h"
+
 namespace encoder_engine {
 namespace {
 
@@ -150,6 +152,35 @@ status unigram_encoder::encode(const text_view& text, int64_t limit, encoder_scr
         case char_width::four: return encode_width<uint32_t>(text, limit, own, out);
     }
     return {};
+}
+
+template <bool with_spans>
+int64_t unigram_encoder::encode_short(const text_view* texts, int64_t count,
+                                      const row_frame& frame, unigram_scratch& scratch,
+                                      token_buffer& out, row_results& results) const {
+    unigram_tokens<with_spans> tokens(model_, ids_, scratch.words, out, 0);
+    unigram_lane<uint8_t, with_spans> lane(*lane_, model_, ids_, scratch.lane, out, 0, true, tokens);
+    // A space at the end may be a token of its own.
+    const auto accepts = [this](const text_view& text) {
+        if (text.width != char_width::ascii || text.length == 0 || !lane_->mark_is_space) return true;
+        const uint8_t last = static_cast<const uint8_t*>(text.data)[text.length - 1];
+        return (lane_->classes.flags[last] & char_classes::kLetter) != 0;
+    };
+    const auto emit = [&](int first_word, int end_word, int first_unit, int64_t limit) {
+        tokens.restart();
+        lane.take_row(first_word, end_word, first_unit, limit);
+    };
+    return encode_short_rows(texts, count, frame, lane_->classes, lane_->functions,
+                             scratch.lane.chunk, out, results, accepts, emit);
+}
+
+int64_t unigram_encoder::encode_rows(const text_view* texts, int64_t count, const row_frame& frame,
+                                     encoder_scratch& scratch, token_buffer& out,
+                                     row_results& results) const {
+    if (lane_ == nullptr) return 0;
+    auto& own = static_cast<unigram_scratch&>(scratch);
+    return out.with_spans ? encode_short<true>(texts, count, frame, own, out, results)
+                          : encode_short<false>(texts, count, frame, own, out, results);
 }
 
 status normalize_unigram(const text_view& text, const unigram_normalizer& normalizer,

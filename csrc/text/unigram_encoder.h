@@ -41,8 +41,14 @@ public:
     std::unique_ptr<encoder_scratch> make_scratch() const override;
     status encode(const text_view& text, int64_t limit, encoder_scratch& scratch,
                   token_buffer& out) const override;
+    int64_t encode_rows(const text_view* texts, int64_t count, const row_frame& frame,
+                        encoder_scratch& scratch, token_buffer& out,
+                        row_results& results) const override;
 
 private:
+    template <bool with_spans>
+    int64_t encode_short(const text_view* texts, int64_t count, const row_frame& frame,
+                         unigram_scratch& scratch, token_buffer& out, row_results& results) const;
     template <typename Char, bool with_spans>
     status encode_chars(const text_view& text, int64_t limit, unigram_scratch& scratch,
                         token_buffer& out) const;

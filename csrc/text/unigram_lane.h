@@ -70,6 +70,12 @@ public:
         return end;
     }
 
+    // Takes some of the words of a chunk of bytes, those of a text that begins at `first_unit`.
+    void take_row(int first_word, int end_word, int first_unit, int64_t limit) {
+        limit_ = limit;
+        emit<uint8_t>(first_word, end_word, first_unit, -int64_t{first_unit}, -1);
+    }
+
 private:
     static bool is_ascii(const Char* text, int count) {
         for (int i = 0; i < count; ++i) {
@@ -80,10 +86,18 @@ private:
 
     template <typename Unit>
     void emit(int64_t base, int64_t space) {
+        const word_chunk& chunk = scratch_.chunk;
+        emit<Unit>(0, chunk.num_words, 0, base, space);
+        if (chunk.num_words == 0) return;
+        const int last = chunk.starts[chunk.num_words - 1] + chunk.sizes[chunk.num_words - 1] - 1;
+        last_end_ = static_cast<int64_t>(source<Unit>(last)) + 1;
+    }
+    // Words [begin, end) of the chunk, whose text or rest of a text begins at `first_unit`.
+    template <typename Unit>
+    void emit(int begin, int end, int first_unit, int64_t base, int64_t space) {
         word_chunk& chunk = scratch_.chunk;
         unigram_caches& caches = caches_of(Unit{});
-        const int num_words = chunk.num_words;
-        for (int i = 0; i < num_words; ++i) {
+        for (int i = begin; i < end && out_.size() < limit_; ++i) {
             out_.ids.reserve_more(kReserved);
             __builtin_prefetch(caches.short_words.place(chunk.keys[i + word_chunk::kAhead]));
             const int64_t first = out_.size();
@@ -93,17 +107,13 @@ private:
                             : 0;
             if (known == 0) known = look_up<Unit>(caches, i, num_bytes);
             out_.ids.extend(known);
-            const token_spans at = places<Unit>(i, base, space);
+            const token_spans at = places<Unit>(i, first_unit, base, space);
             if (known == 0) {
                 spell<Unit>(caches, i, num_bytes, at);
             } else if (with_spans) {
                 add_spans<Unit>(i, first, at);
             }
             tokens_.next_word();
-        }
-        if (num_words > 0) {
-            const int last = chunk.starts[num_words - 1] + chunk.sizes[num_words - 1] - 1;
-            last_end_ = (sizeof(Unit) == 1 ? last : chunk.sources[last]) + 1;
         }
     }
 
@@ -114,12 +124,12 @@ private:
         int64_t mark, base;
     };
     template <typename Unit>
-    token_spans places(int index, int64_t base, int64_t space) const {
+    token_spans places(int index, int first_unit, int64_t base, int64_t space) const {
         const int64_t start = source<Unit>(scratch_.chunk.starts[index]);
         if (!rules_.mark_is_space) return {base + start, base};
-        // Only the chunk's first word has no space before it in the chunk.
-        if (start > 0) return {base + start - 1, base};
-        return {space < 0 ? base : space, base};
+        // Only the first word may have no space before it in the chunk.
+        if (start > first_unit) return {base + start - 1, base};
+        return {space < 0 ? base + start : space, base};
     }
     template <typename Unit>
     int64_t source(int unit) const {

@@ -53,6 +53,8 @@ public:
         close_unknown();
     }
     void next_word() { ++num_words_; }
+    // Begins the next text.
+    void restart() { num_words_ = 0; }
     // The span of a token that was appended to the output's ids.
     void add_span(int64_t start, int64_t stop) {
         out_.spans.append(static_cast<int32_t>(start));

@@ -5,6 +5,7 @@
 
 #include "text/normalize_text.h"
 #include "text/scanner.h"
+#include "text/short_rows.h"
 #include "text/unicode_tables.h"
 #include "text/word_lane.h"
 #include "text/word_sinks.h"
@@ -47,31 +48,15 @@ template <bool with_spans>
 int64_t encode_short(const wordpiece_encoder& encoder, const text_view* texts, int64_t count,
                      const row_frame& frame, wordpiece_scratch& scratch, token_buffer& out,
                      row_results& results) {
-    uint16_t firsts[kMaxTextsInChunk + 1];
     word_chunk& chunk = scratch.chunk;
-    const int num_texts =
-        scan_texts(texts, std::min<int64_t>(count, kMaxTextsInChunk), encoder.classes(),
-                   encoder.functions(), chunk, firsts);
     word_sink<with_spans> words(encoder.model(), scratch, out, 0);
-    int word = 0;
-    for (int i = 0; i < num_texts; ++i) {
-        out.append_special(frame.before, frame.num_before);
-        const int64_t start = out.size();
-        const int first_word = word;
-        while (word < chunk.num_words && chunk.starts[word] < firsts[i + 1]) ++word;
-        const bool unlimited = frame.room >= chunk.kUnits;
-        words.restart(unlimited ? frame.room : start + frame.room + 1);
-        words.template emit<uint8_t>(chunk, first_word, word, -int64_t{firsts[i]});
-        int64_t num_tokens = out.size() - start;
-        if (num_tokens > frame.room) {
-            num_tokens = frame.room;
-            out.truncate(start + num_tokens);
-            results.truncated[i] = 1;
-        }
-        out.append_special(frame.after, frame.num_after);
-        results.lengths.append(static_cast<int32_t>(num_tokens));
-    }
-    return num_texts;
+    const auto accepts = [](const text_view&) { return true; };
+    const auto emit = [&](int first_word, int end_word, int first_unit, int64_t limit) {
+        words.restart(limit);
+        words.template emit<uint8_t>(chunk, first_word, end_word, -int64_t{first_unit});
+    };
+    return encode_short_rows(texts, count, frame, encoder.classes(), encoder.functions(), chunk, out,
+                             results, accepts, emit);
 }
 
 }  // namespace
