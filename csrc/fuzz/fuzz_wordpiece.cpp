@@ -85,9 +85,10 @@ struct subject {
 std::unique_ptr<subject> make_subject(const choices& wanted) {
     auto made = std::make_unique<subject>();
     const wordpiece_vocabulary vocabulary = make_vocabulary(wanted.max_word_characters);
+    const auto model = std::make_shared<wordpiece_model>(vocabulary);
     const auto added = make_added(wanted.raw_added, wanted.normalized_added);
     const auto make = [&] {
-        return std::make_unique<wordpiece_encoder>(vocabulary, wanted.options, added);
+        return std::make_unique<wordpiece_encoder>(model, wanted.options, added);
     };
     for (const instruction_set level : supported_instruction_sets()) {
         FUZZ_CHECK(choose_instruction_set(instruction_set_name(level)).empty());
