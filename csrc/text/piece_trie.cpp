@@ -10,6 +10,32 @@ namespace {
 // Of nodes with many children so many places are tried before the end is taken.
 constexpr int kMaxTries = 64;
 
+// Which places are taken, 64 to a word: long stretches are full.
+class place_set {
+public:
+    size_t size() const { return size_; }
+    bool has(size_t place) const {
+        return place < size_ && (words_[place >> 6] >> (place & 63) & 1) != 0;
+    }
+    void add(size_t place) {
+        size_ = std::max(size_, place + 1);
+        words_.resize(std::max(words_.size(), (place >> 6) + 1));
+        words_[place >> 6] |= uint64_t{1} << (place & 63);
+    }
+    // The first free place from `place` on; size() or more if all are taken.
+    size_t next_free(size_t place) const {
+        for (size_t word = place >> 6; word < words_.size(); ++word, place = word << 6) {
+            const uint64_t free = ~words_[word] >> (place & 63);
+            if (free != 0) return place + static_cast<size_t>(__builtin_ctzll(free));
+        }
+        return std::max(place, size_);
+    }
+
+private:
+    std::vector<uint64_t> words_;
+    size_t size_ = 0;
+};
+
 }  // namespace
 
 struct piece_trie::builder {
@@ -24,7 +50,7 @@ struct piece_trie::builder {
     const std::vector<piece>& pieces;
     piece_trie& trie;
     std::vector<loose_node> loose;
-    std::vector<bool> used;
+    place_set used;
     size_t first_free = 1;
 
     // Pieces [begin, end) share their first `depth` characters, which lead to node `parent`.
@@ -57,29 +83,25 @@ struct piece_trie::builder {
 
     bool fits(size_t base, const std::vector<uint32_t>& numbers) const {
         return std::none_of(numbers.begin(), numbers.end(), [&](uint32_t number) {
-            return base + number < used.size() && used[base + number];
+            return used.has(base + number);
         });
     }
 
     size_t find_base(const std::vector<uint32_t>& numbers) {
-        while (first_free < used.size() && used[first_free]) ++first_free;
-        size_t at = std::max<size_t>(first_free, numbers[0]);
-        for (int tries = 0; tries < kMaxTries || numbers.size() == 1; ++at) {
-            if (at >= used.size()) return at - numbers[0];
-            if (used[at]) continue;
-            ++tries;
-            if (fits(at - numbers[0], numbers)) return at - numbers[0];
+        first_free = used.next_free(first_free);
+        size_t at = used.next_free(std::max<size_t>(first_free, numbers[0]));
+        for (int tries = 0; tries < kMaxTries; ++tries, at = used.next_free(at + 1)) {
+            if (at >= used.size() || fits(at - numbers[0], numbers)) return at - numbers[0];
         }
         return std::max<size_t>(used.size(), numbers[0]) - numbers[0];
     }
 
     void put(loose_node& n, size_t place, int32_t parent) {
         if (place >= used.size()) {
-            used.resize(place + 1);
             trie.nodes_.resize(place + 1);
             trie.ids_.resize(place + 1, kNone);
         }
-        used[place] = true;
+        used.add(place);
         n.place = static_cast<int32_t>(place);
         trie.nodes_[place].parent = parent;
         if (n.piece < 0) return;
@@ -105,7 +127,7 @@ struct piece_trie::builder {
     std::vector<int32_t> bases;  // by loose node
 
     void place_all(size_t num_characters) {
-        used.assign(num_characters + 1, true);
+        for (size_t place = 0; place <= num_characters; ++place) used.add(place);
         trie.nodes_.resize(num_characters + 1);
         trie.ids_.resize(num_characters + 1, kNone);
         const loose_node root = loose[0];
