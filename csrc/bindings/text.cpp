@@ -238,9 +238,12 @@ PyObject* encode_method(PyObject* self, PyObject* const* arguments, Py_ssize_t c
     auto* instance = reinterpret_cast<py::detail::instance*>(self);
     try {
         const auto* encoder = instance->get_value_and_holder().value_ptr<batch_encoder>();
+        if (encoder == nullptr) throw py::type_error("the BatchEncoder was never initialised");
         return encode_one(*encoder, arguments[0], add_special_tokens != 0).release().ptr();
     } catch (py::error_already_set& error) {
         error.restore();
+    } catch (const py::builtin_exception& error) {
+        error.set_error();
     } catch (const std::bad_alloc&) {
         PyErr_NoMemory();
     }

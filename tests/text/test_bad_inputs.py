@@ -184,3 +184,13 @@ def test_a_tokenizer_works_on_after_errors(tokenizer: Tokenizer) -> None:
         with pytest.raises(TextError):
             tokenizer.encode_batch(["low a", "\ud800"])
         assert tokenizer.encode_batch(["low a"]).tolist() == [[2, 13, 15, 3]]
+
+
+def test_a_native_encoder_that_was_never_built() -> None:
+    from encoder_engine import _native
+
+    empty = _native.BatchEncoder.__new__(_native.BatchEncoder)
+    with pytest.raises(TypeError, match="never initialised"):
+        empty.encode("a", True)
+    with pytest.raises(TypeError, match="2 arguments"):
+        empty.encode("a")  # type: ignore[call-arg]
