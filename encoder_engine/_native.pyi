@@ -57,6 +57,7 @@ class BatchEncoder:
         with_spans: bool,
         words: bool,
         num_threads: int,
+        sampling: tuple[float, int, int] | None = None,
     ) -> tuple[
         _Int32,
         _Int32,
@@ -67,6 +68,9 @@ class BatchEncoder:
         npt.NDArray[np.bool_],
     ]: ...
     def encode(self, text: str, add_special_tokens: bool, /) -> _Int32: ...
+    def encode_nbest(
+        self, text: str, count: int, add_special_tokens: bool
+    ) -> list[tuple[_Int32, float]]: ...
 
 def pad_rows(
     values: _Int32, cu_seqlens: _Int32, width: int, fill: int, left: bool, with_mask: bool

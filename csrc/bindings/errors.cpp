@@ -62,6 +62,11 @@ void raise_status(const status& failed, py::handle text, const char* what) {
                         "the batch has " + count +
                             " tokens; cu_seqlens is 32-bit, so encode it in smaller batches",
                         -1);
+        case error_code::too_many_paths:
+            raise_error("InputError",
+                        "the " + count + " best segmentations of " + where +
+                            " take more than 1 GiB; ask for fewer, or split the text",
+                        failed.row);
         case error_code::none:
         case error_code::out_of_memory: break;
     }

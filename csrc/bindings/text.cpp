@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,6 +26,8 @@ namespace encoder_engine {
 namespace {
 
 using int_array = py::array_t<int32_t>;
+// As sampling_options has them.
+using sampling_tuple = std::tuple<double, int64_t, uint64_t>;
 
 // Owns references to the texts, or the words of texts, while threads read them without the GIL.
 class text_list {
@@ -176,7 +180,8 @@ py::tuple result_arrays(const batch_encoder& self, batch_output& out, bool paire
 
 py::tuple encode_batch(const batch_encoder& self, const py::object& texts, const py::object& pairs,
                        bool add_special_tokens, int strategy, int64_t max_length, int64_t stride,
-                       bool overflow, bool left, bool with_spans, bool words, int num_threads) {
+                       bool overflow, bool left, bool with_spans, bool words, int num_threads,
+                       const std::optional<sampling_tuple>& sampling) {
     encode_options options;
     options.add_special_tokens = add_special_tokens;
     options.strategy = static_cast<truncation_strategy>(strategy);
@@ -186,6 +191,11 @@ py::tuple encode_batch(const batch_encoder& self, const py::object& texts, const
     options.left = left;
     options.with_spans = with_spans;
     options.num_threads = num_threads;
+    sampling_options chance;
+    if (sampling) {
+        std::tie(chance.alpha, chance.nbest, chance.seed) = *sampling;
+        options.sampling = &chance;
+    }
     const bool paired = !pairs.is_none();
     const text_list first(texts, words, paired ? "first text" : "text");
     const std::unique_ptr<text_list> second =
@@ -224,6 +234,30 @@ py::object encode_one(const batch_encoder& self, PyObject* text, bool add_specia
     py::object array = new_int_array(ids.size(), to);
     if (!ids.empty()) std::memcpy(to, ids.data(), static_cast<size_t>(ids.size()) * sizeof *to);
     return array;
+}
+
+// Pairs of ids and score, the best first.
+py::list nbest_rows(const batch_encoder& self, const py::object& text, int64_t count,
+                    bool add_special_tokens) {
+    if (!PyUnicode_Check(text.ptr())) raise_not_text(text, -1, -1, "text");
+    worker_lease worker(self);
+    std::vector<int64_t> ends;
+    std::vector<double> scores;
+    status result;
+    {
+        const py::gil_scoped_release unlocked;
+        result = self.encode_nbest(view_of(text.ptr()), count, add_special_tokens, *worker, ends,
+                                   scores);
+    }
+    if (!result.ok()) raise_status(result, text, "text");
+    py::list rows;
+    int64_t start = 0;
+    for (size_t i = 0; i < ends.size(); ++i) {
+        rows.append(py::make_tuple(int_array(ends[i] - start, worker->out.ids.data() + start),
+                                   scores[i]));
+        start = ends[i];
+    }
+    return rows;
 }
 
 // encode(text, add_special_tokens) as CPython itself calls it: pybind11's way to a function costs
@@ -331,7 +365,9 @@ void bind_text(py::module_& module) {
         .def("encode_batch", &encode_batch, py::arg("texts"), py::arg("pairs"),
              py::arg("add_special_tokens"), py::arg("strategy"), py::arg("max_length"),
              py::arg("stride"), py::arg("overflow"), py::arg("left"), py::arg("with_spans"),
-             py::arg("words"), py::arg("num_threads"));
+             py::arg("words"), py::arg("num_threads"), py::arg("sampling") = py::none())
+        .def("encode_nbest", &nbest_rows, py::arg("text"), py::arg("count"),
+             py::arg("add_special_tokens"));
     auto* type = reinterpret_cast<PyTypeObject*>(encoder.ptr());
     const auto method =
         py::reinterpret_steal<py::object>(PyDescr_NewMethod(type, &encode_definition));

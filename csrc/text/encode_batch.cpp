@@ -208,6 +208,36 @@ status batch_encoder::encode_one(const text_view& text, bool add_special_tokens,
     }
 }
 
+status batch_encoder::encode_nbest(const text_view& text, int64_t count, bool add_special_tokens,
+                                   batch_worker& worker, std::vector<int64_t>& ends,
+                                   std::vector<double>& scores) const {
+    constexpr int64_t kMaxCharacters = std::numeric_limits<int32_t>::max();
+    if (text.length > kMaxCharacters) return {error_code::text_too_long, -1, text.length, false};
+    try {
+        std::vector<int64_t> stops;
+        worker.first.with_spans = worker.out.with_spans = false;
+        const status result = encoder_engine::encode_nbest(*encoder_, text, count, *worker.scratch,
+                                                           worker.first, stops, scores);
+        if (!result.ok()) return result;
+        int64_t start = 0;
+        for (const int64_t stop : stops) {
+            for (const template_piece& piece : single_.pieces) {
+                if (piece.kind == piece_kind::first) {
+                    worker.out.append(worker.first, start, stop);
+                } else if (piece.kind == piece_kind::special && add_special_tokens) {
+                    worker.out.append_special(piece.ids.data(),
+                                              static_cast<int64_t>(piece.ids.size()));
+                }
+            }
+            ends.push_back(worker.out.size());
+            start = stop;
+        }
+        return {};
+    } catch (const std::bad_alloc&) {
+        return {error_code::out_of_memory, -1, -1, false};
+    }
+}
+
 void batch_encoder::recycle(batch_output& out) const {
     for (auto& worker : out.workers) recycle(std::move(worker));
     out.workers.clear();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/thread_pool.h"
+#include "text/path_sampling.h"
 #include "text/sequence_encoder.h"
 #include "text/truncation.h"
 
@@ -39,6 +40,7 @@ struct encode_options {
     bool left = false;       // cut from the left
     bool with_spans = false;
     int num_threads = 0;     // 0: as many as the batch is worth
+    const sampling_options* sampling = nullptr;  // of segmentations; none: the best ones
 };
 
 // Texts, each in one piece or as a list of words.
@@ -102,6 +104,10 @@ public:
     // One text without cutting, its ids left in `worker.out`; for callers to whom every
     // microsecond counts.
     status encode_one(const text_view& text, bool add_special_tokens, batch_worker& worker) const;
+    // One text along each of its best paths, as rows in `worker.out` that stop at `ends`.
+    status encode_nbest(const text_view& text, int64_t count, bool add_special_tokens,
+                        batch_worker& worker, std::vector<int64_t>& ends,
+                        std::vector<double>& scores) const;
     std::unique_ptr<batch_worker> take_worker() const;
     void recycle(std::unique_ptr<batch_worker> worker) const;
 

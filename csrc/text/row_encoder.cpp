@@ -24,7 +24,7 @@ row_encoder::row_encoder(const batch_encoder& batch, const encode_options& optio
     room_ = options.strategy == truncation_strategy::none ? kNoLimit
                                                           : options.max_length - special;
     // Rows of one text with fixed tokens around it, cut on the right or not at all.
-    can_group_ = !paired && !options.overflow && !options.left &&
+    can_group_ = !paired && !options.overflow && !options.left && options.sampling == nullptr &&
                  options.strategy != truncation_strategy::only_second;
     frame_.room = room_;
     if (!options.add_special_tokens) return;
@@ -70,8 +70,11 @@ status row_encoder::encode_text(const text_pieces& text, int64_t limit, bool sec
             return {error_code::text_too_long, -1, text.first[i].length, second};
         }
     }
-    status result = text.words ? encode_words(text, limit, out)
-                               : encoder_.encode(*text.first, limit, *worker_.scratch, out);
+    // However often a text is read, and by whichever thread, its segmentations are the same.
+    const uint64_t place = 2 * static_cast<uint64_t>(sample_) + (second ? 1 : 0);
+    random_stream random(options_.sampling == nullptr ? 0 : options_.sampling->seed, place);
+    status result = text.words ? encode_words(text, limit, random, out)
+                               : encode_view(*text.first, limit, random, out);
     result.second = second;
     // Reading stops at the end of a block; what it read beyond the limit must not show.
     if (out.size() > limit) out.truncate(limit);
@@ -79,10 +82,11 @@ status row_encoder::encode_text(const text_pieces& text, int64_t limit, bool sec
 }
 
 // Each word by itself: its offsets are its own, and its tokens are one word whatever it holds.
-status row_encoder::encode_words(const text_pieces& text, int64_t limit, token_buffer& out) {
+status row_encoder::encode_words(const text_pieces& text, int64_t limit, random_stream& random,
+                                 token_buffer& out) {
     for (int64_t i = 0; i < text.count && out.size() < limit; ++i) {
         const int64_t first = out.size();
-        status result = encoder_.encode(text.first[i], limit, *worker_.scratch, out);
+        status result = encode_view(text.first[i], limit, random, out);
         result.word = i;
         if (!result.ok()) return result;
         for (int64_t token = first; out.with_spans && token < out.size(); ++token) {
@@ -90,6 +94,12 @@ status row_encoder::encode_words(const text_pieces& text, int64_t limit, token_b
         }
     }
     return {};
+}
+
+status row_encoder::encode_view(const text_view& text, int64_t limit, random_stream& random,
+                                token_buffer& out) {
+    if (options_.sampling == nullptr) return encoder_.encode(text, limit, *worker_.scratch, out);
+    return encode_sampled(encoder_, text, limit, *options_.sampling, random, *worker_.scratch, out);
 }
 
 // The common case: one text, cut on the right or not at all, straight into the output.

@@ -29,7 +29,10 @@ private:
     status encode_sliced(const text_pieces& first, const text_pieces* second, uint8_t& truncated);
     status encode_texts(const text_pieces& first, const text_pieces* second);
     status encode_text(const text_pieces& text, int64_t limit, bool second, token_buffer& out);
-    status encode_words(const text_pieces& text, int64_t limit, token_buffer& out);
+    status encode_words(const text_pieces& text, int64_t limit, random_stream& random,
+                        token_buffer& out);
+    status encode_view(const text_view& text, int64_t limit, random_stream& random,
+                       token_buffer& out);
     static text_pieces pieces(const text_batch& texts, int64_t index) {
         return {texts.begin(index), texts.count(index), texts.starts != nullptr};
     }

@@ -13,6 +13,7 @@ struct sentencepiece_scratch : encoder_scratch {
     word_path_scratch words;
     pod_vector<int32_t> marks;  // sources of the marks that wait for what follows
 
+    void choose_by(path_chooser* chooser) override { words.chooser = chooser; }
     int64_t num_bytes() const override { return words.num_bytes() + 4 * marks.capacity(); }
 };
 

@@ -52,10 +52,15 @@ struct token_buffer {
     }
 };
 
+class path_chooser;
+
 // Buffers that one thread reuses from text to text.
 class encoder_scratch {
 public:
     virtual ~encoder_scratch() = default;
+    // Until the next call, paths are not the best ones but this chooser's, if there is one; models
+    // with one path only have no use for it.
+    virtual void choose_by(path_chooser*) {}
     // Memory that grew with the texts.
     virtual int64_t num_bytes() const = 0;
 };

@@ -12,6 +12,7 @@ enum class error_code : uint8_t {
     too_many_tokens,    // 2^31 tokens or more in the batch: cu_seqlens is 32-bit
     cannot_truncate,    // only_first / only_second would have to remove the whole text
     stride_too_large,   // overflow rows of `position` tokens cannot share `stride` of them
+    too_many_paths,     // the `position` best paths of a text take too much memory
     out_of_memory,      // an allocation failed
 };
 

@@ -123,7 +123,7 @@ status unigram_encoder::encode_chars(const text_view& text, int64_t limit,
     normalized_text<with_spans> normalized(folding_, normalized_added_, scratch.buffer,
                                            scratch.codes, words);
     const Char* chars = static_cast<const Char*>(text.data);
-    if (lane_ == nullptr) {
+    if (lane_ == nullptr || scratch.words.chooser != nullptr) {
         return unigram_walk<Char, with_spans>(rules_, chars, text.length, scratch.stretch,
                                               scratch.spare, normalized, nullptr)
             .run();

@@ -27,6 +27,7 @@ struct unigram_scratch : encoder_scratch {
     sourced_text buffer;           // normalized text in which added tokens are searched
     pod_vector<uint32_t> codes;
 
+    void choose_by(path_chooser* chooser) override { words.chooser = chooser; }
     int64_t num_bytes() const override {
         return words.num_bytes() + 4 * codes.capacity() +
                8 * (stretch.capacity() + spare.capacity() + buffer.capacity());

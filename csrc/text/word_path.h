@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "common/pod_vector.h"
+#include "text/path_chooser.h"
 #include "text/unigram_model.h"
 
 namespace encoder_engine {
@@ -16,6 +17,7 @@ struct word_path_scratch {
     pod_vector<uint32_t> unknown;  // characters of unknown pieces in a row, as far as they matter
     pod_vector<path_piece> pieces;
     path_search search;
+    path_chooser* chooser = nullptr;  // of paths that need not be the best
 
     int64_t num_bytes() const {
         return 4 * (word.capacity() + unknown.capacity() + sources.capacity()) +
@@ -47,10 +49,15 @@ public:
     void end(int64_t next) {
         if (!open_) return;
         if (with_spans) scratch_.sources.push(static_cast<int32_t>(next));
-        if (!searching_) scratch_.search.start();
         const int64_t size = scratch_.word.size();
+        if (scratch_.chooser != nullptr) {
+            choose();
+            emit(size);
+            return clear();
+        }
+        if (!searching_) scratch_.search.start();
         scratch_.search.advance(model_, scratch_.word.data(), size, true);
-        emit(size);
+        trace(size);
         clear();
     }
 
@@ -61,6 +68,7 @@ private:
 
     // Gives the pieces on which later characters have no influence, and forgets them.
     void take_part() {
+        if (scratch_.chooser != nullptr) return take_chosen();
         path_search& search = scratch_.search;
         if (!searching_) search.start();
         searching_ = true;
@@ -69,23 +77,44 @@ private:
         int64_t settled = search.find_settled();
         if (settled == 0 && size >= kMaxOpen) settled = search.done();
         if (settled > 0) {
-            emit(settled);
+            trace(settled);
             search.forget(settled);
-            scratch_.word.drop_front(settled);
-            if (with_spans) scratch_.sources.drop_front(settled);
+            drop(settled);
         }
         // Where nothing settles, the next look is the more worth the longer it waits.
         part_at_ = scratch_.word.size() + std::max(kPart, scratch_.word.size() / 2);
     }
-    void emit(int64_t stop) {
-        pod_vector<path_piece>& pieces = scratch_.pieces;
-        pieces.clear();
-        scratch_.search.trace(model_, stop, pieces);
+    // Gives those chosen pieces that later characters hardly change.
+    void take_chosen() {
+        part_at_ = scratch_.chooser->max_word();
+        if (scratch_.word.size() < part_at_) return;
+        choose();
+        const int64_t stop = emit(scratch_.word.size() - model_.max_size());
+        drop(stop > 0 ? stop : emit(scratch_.word.size()));
+    }
+    void choose() {
+        scratch_.pieces.clear();
+        scratch_.chooser->choose(model_, scratch_.word.data(), scratch_.word.size(),
+                                 scratch_.pieces);
+    }
+    void trace(int64_t stop) {
+        scratch_.pieces.clear();
+        scratch_.search.trace(model_, stop, scratch_.pieces);
+        emit(stop);
+    }
+    // Gives the pieces that end at `stop` or before; returns where the last of them does.
+    int64_t emit(int64_t stop) {
+        const pod_vector<path_piece>& pieces = scratch_.pieces;
         int64_t start = 0;
-        for (int64_t i = 0; i < pieces.size(); ++i) {
+        for (int64_t i = 0; i < pieces.size() && pieces[i].stop <= stop; ++i) {
             sink_.piece(start, pieces[i].stop, pieces[i].id);
             start = pieces[i].stop;
         }
+        return start;
+    }
+    void drop(int64_t count) {
+        scratch_.word.drop_front(count);
+        if (with_spans) scratch_.sources.drop_front(count);
     }
     void clear() {
         open_ = searching_ = false;

@@ -1,8 +1,9 @@
 """Text to tokens, packed, with the results of Hugging Face tokenizers; and vocabularies for it."""
 
 from encoder_engine.text.encoding import Encoding
+from encoder_engine.text.sampling import UnigramSampling
 from encoder_engine.text.tokenizer import Tokenizer
 from encoder_engine.text.train import train_tokenizer
 from encoder_engine.text.train_options import TrainingOptions
 
-__all__ = ["Encoding", "Tokenizer", "TrainingOptions", "train_tokenizer"]
+__all__ = ["Encoding", "Tokenizer", "TrainingOptions", "UnigramSampling", "train_tokenizer"]

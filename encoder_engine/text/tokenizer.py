@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Set
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from encoder_engine.errors import InputError, TextError
 from encoder_engine.text import files
 from encoder_engine.text.decoding import Decoder
 from encoder_engine.text.encoding import Encoding, IntArray
 from encoder_engine.text.native import build_encoder, extension
+from encoder_engine.text.sampling import UnigramSampling, check_count
+from encoder_engine.text.unigram_spec import SentencePieceSpec, UnigramSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
+    from encoder_engine import _native
     from encoder_engine.text.spec import Side, TokenizerSpec
 
 __all__ = ["Tokenizer"]
@@ -72,6 +75,7 @@ class Tokenizer:
         return_overflow: bool | None = None,
         truncation_side: Side | None = None,
         is_split_into_words: bool = False,
+        sampling: UnigramSampling | None = None,
     ) -> Encoding:
         """Encode texts, or pairs of texts, into packed rows.
 
@@ -92,6 +96,7 @@ class Tokenizer:
             is_split_into_words: each text is a list or tuple of words, as taggers have them: each
                 is encoded by itself, ``word_ids`` are indices into the list, and offsets count
                 from the beginning of the word.
+            sampling: draw segmentations by chance, for training; only Unigram models have several.
 
         Raises:
             TextError: something is not a string, or holds a lone surrogate; ``.row`` names it.
@@ -123,6 +128,7 @@ class Tokenizer:
         if side not in ("left", "right"):
             raise InputError(f"truncation_side is {side!r}, expected 'left' or 'right'")
         threads = 0 if num_threads is None else _integer(num_threads, "num_threads", least=1)
+        chance = () if sampling is None else (self._sampling(sampling),)
         arrays = self._native.encode_batch(
             texts,
             pairs,
@@ -135,6 +141,7 @@ class Tokenizer:
             bool(return_offsets),
             bool(is_split_into_words),
             min(threads, 1024),
+            *chance,
         )
         ids, cu_seqlens, first_lengths, offsets, word_ids, samples, truncated = arrays
         padding = self._spec.padding
@@ -156,6 +163,43 @@ class Tokenizer:
     def encode(self, text: str, add_special_tokens: bool = True) -> IntArray:
         """Encode one text; returns its ids, int32 ``[n]``."""
         return self._native.encode(text, add_special_tokens)
+
+    def encode_nbest(
+        self, text: str, n: int, add_special_tokens: bool = True
+    ) -> list[tuple[IntArray, float]]:
+        """Encode one text along each of its ``n`` best segmentations, the best first.
+
+        Returns:
+            Pairs of ids, int32, and score: the sum of the log probabilities of the text's pieces.
+            There are fewer where the text has fewer segmentations.
+
+        Raises:
+            TextError: the text is not a string, or holds a lone surrogate.
+            InputError: the model is not Unigram and has one segmentation only; ``n`` is not from 1
+                to 1024; or the segmentations of so long a text take too much memory.
+
+        """
+        return self._unigram("encode_nbest").encode_nbest(
+            text, check_count(n, "n"), bool(add_special_tokens)
+        )
+
+    def _sampling(self, sampling: object) -> tuple[float, int, int]:
+        """Give the choices of a sampling as the extension takes them."""
+        if not isinstance(sampling, UnigramSampling):
+            kind = type(sampling).__name__
+            raise InputError(f"sampling is {kind} {sampling!r}, expected UnigramSampling or None")
+        self._unigram("sampling")
+        return float(sampling.alpha), sampling.nbest or 0, operator.index(sampling.seed)
+
+    def _unigram(self, feature: str) -> _native.BatchEncoder:
+        """Give the encoder of a model that knows several segmentations of a text."""
+        model = self._spec.model
+        if not isinstance(model, UnigramSpec | SentencePieceSpec):
+            raise InputError(
+                f"{feature} needs a Unigram model; {model.description} gives a text one "
+                "segmentation only"
+            )
+        return cast("_native.BatchEncoder", self._native)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         """Turn ids back into text.

@@ -1,0 +1,64 @@
+"""Which segmentations of a text are drawn, where not the best one is wanted."""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+
+from encoder_engine.errors import InputError
+
+__all__ = ["MOST_PATHS", "UnigramSampling", "check_count"]
+
+MOST_PATHS = 1024
+# Scores are some tens a word: beyond this only the best segmentation has a chance.
+MOST_ALPHA = 1e6
+
+
+@dataclass(frozen=True)
+class UnigramSampling:
+    """Subword regularization (Kudo, 2018): segmentations drawn by chance, for training.
+
+    A segmentation has a probability in proportion to ``exp(alpha * score)``, its score being the
+    sum of its pieces' log probabilities. What is drawn depends on the seed and on a text's place
+    in its batch, and not on threads or truncation: use another seed for every batch.
+    """
+
+    alpha: float
+    """0 makes all segmentations alike; the greater, the more often the best is drawn."""
+
+    nbest: int | None = None
+    """Draw among the best so many segmentations of a text; ``None`` draws among all of them, which
+    reads no more of a text than its row needs."""
+
+    seed: int = 0
+    """From 0 to 2^64 - 1."""
+
+    def __post_init__(self) -> None:
+        alpha: object = self.alpha
+        if isinstance(alpha, bool) or not isinstance(alpha, int | float):
+            raise InputError(f"alpha is {type(alpha).__name__} {alpha!r}, expected a number")
+        if not (math.isfinite(alpha) and 0 <= alpha <= MOST_ALPHA):
+            raise InputError(f"alpha is {alpha}, expected at least 0 and at most {MOST_ALPHA:g}")
+        if self.nbest is not None:
+            check_count(self.nbest, "nbest")
+        if not 0 <= _integer(self.seed, "seed") < 2**64:
+            raise InputError(f"seed is {self.seed}, expected at least 0 and less than 2^64")
+
+
+def check_count(value: object, name: str) -> int:
+    """Check a number of segmentations."""
+    number = _integer(value, name)
+    if not 1 <= number <= MOST_PATHS:
+        raise InputError(f"{name} is {number}, expected at least 1 and at most {MOST_PATHS}")
+    return number
+
+
+def _integer(value: object, name: str) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        kind = type(value).__name__
+        raise InputError(f"{name} is {kind} {value!r}, expected an integer") from None
