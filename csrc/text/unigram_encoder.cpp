@@ -32,13 +32,28 @@ unigram_rules make_rules(const unigram_normalizer& normalizer, const unigram_cha
     return rules;
 }
 
+// Whether a rule makes something else of white space and a mark on it: then a space need not end a
+// word.
+bool spaces_join(const unigram_normalizer& normalizer) {
+    for (const normalizer_step& step : normalizer.steps()) {
+        if (step.kind != normalizer_kind::charsmap) continue;
+        for (uint32_t code = 0; code < 0x10000; ++code) {
+            uint8_t bytes[4];
+            if (is_strip_space(code) && step.rules->continues(bytes, write_utf8(code, bytes))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 // Whether the lane's words are the model's: each is the mark and the characters between two spaces,
 // whatever stands around them.
 bool words_are_plain(const unigram_splitting& splitting, const space_folding& folding,
                      const unigram_rules& rules, const added_token_set& normalized) {
     const bool folds = folding.active && folding.least <= 2 &&
                        folding.content == std::vector<uint32_t>{' '};
-    return normalized.empty() && !rules.strips_end && !rules.needs_start && splitting.metaspace &&
+    return normalized.empty() && !spaces_join(rules.normalizer) && !rules.strips_end && !rules.needs_start && splitting.metaspace &&
            splitting.split && splitting.scheme == prepend_scheme::always &&
            (folds || (splitting.white_space && !folding.active));
 }

@@ -1,6 +1,6 @@
-"""Compares with Hugging Face tokenizers at length: corpora, and strings drawn from a seed.
+"""Compares with tokenizers and sentencepiece at length: corpora, and strings drawn from a seed.
 
-python tests/text/parity_long.py --strings 200000 --seed 1 --data ../shared/data
+python tests/text/parity_long.py --model unigram --strings 200000 --seed 1 --data ../shared/data
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.text.parity import Peer, Settings, draw_settings, variants  # noqa: E402
+from tests.text.sentencepiece_models import SentencePiecePeer, train  # noqa: E402
 from tests.text.strings import StringMaker  # noqa: E402
+from tests.text.unigram_files import unpack_unigram, write_unigram_files  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +39,30 @@ def unpack(data: Path, folder: Path) -> list[Path]:
         path.write_bytes(lzma.decompress(packed.read_bytes()))
         out.append(path)
     return out
+
+
+def wordpiece_peers(data: Path, folder: Path, *, more: bool) -> list[Peer]:
+    """Read the three BERT tokenizers here and there, and variants of two of them."""
+    paths = unpack(data, folder)
+    extra = [p for path in paths[:2] for p in variants(path, folder)] if more else []
+    return [Peer(path.stem, path) for path in [*paths, *extra]]
+
+
+def unigram_peers(data: Path, folder: Path, *, more: bool) -> list[Peer]:
+    """Read XLM-R and XLNet here and there, and files with every step that there is."""
+    paths = unpack_unigram(data, folder)
+    source = json.loads(paths[1].read_text(encoding="utf-8"))
+    extra = write_unigram_files(source, folder) if more else []
+    return [Peer(path.stem, path) for path in [*paths, *extra]]
+
+
+def sentencepiece_peers(data: Path, folder: Path, *, more: bool) -> list[SentencePiecePeer]:
+    """Read the models of XLM-R and XLNet here and there, and trained ones of every kind."""
+    path = folder / "xlmr.model"
+    path.write_bytes(lzma.decompress((data / "vocab/xlmr_rebuilt.model.xz").read_bytes()))
+    paths = {"xlmr": path, "xlnet": data / "vocab/xlnet_spiece.model"}
+    paths |= train(folder) if more else {}
+    return [SentencePiecePeer(name, path) for name, path in paths.items()]
 
 
 def read_lines(path: Path) -> list[str]:
@@ -97,11 +123,32 @@ def run_strings(peers: list[Peer], count: int, rng: random.Random) -> int:
         for peer, maker in zip(peers, makers, strict=True):
             texts = [maker.text() for _ in range(size)]
             pairs = [maker.text() for _ in range(size)] if rng.random() < 0.4 else None
-            check(
-                peer, texts, pairs, draw_settings(rng, peer, paired=pairs is not None, short=True)
-            )
+            # A text is many tokens where bytes are.
+            short = "bytes" not in peer.name
+            settings = draw_settings(rng, peer, paired=pairs is not None, short=short)
+            check(peer, texts, pairs, settings)
         done += size
     return done * len(peers)
+
+
+def run_sentencepiece(
+    peers: list[SentencePiecePeer], data: Path | None, count: int, rng: random.Random
+) -> int:
+    """Compare generated strings and, with a data folder, every line of every file."""
+    total = 0
+    for peer in peers:
+        maker = StringMaker(rng, sorted(peer.ours.spec.model.vocab))
+        texts = [maker.text() for _ in range(count)]
+        if data is not None:
+            texts += [line for path in corpus_files(data) for line in read_lines(path)]
+        for batch in batches(texts, BATCH):
+            mismatch = peer.compare(batch)
+            if mismatch is not None:
+                print(mismatch)
+                sys.exit(1)
+        total += len(texts)
+        print(f"{peer.name}: {len(texts)} texts, {peer.ties} ties", flush=True)
+    return total
 
 
 def check(peer: Peer, texts: list[str], pairs: list[str] | None, settings: Settings) -> None:
@@ -115,6 +162,8 @@ def check(peer: Peer, texts: list[str], pairs: list[str] | None, settings: Setti
 def main() -> None:
     """Run what the arguments ask for."""
     parser = argparse.ArgumentParser(description=__doc__)
+    kinds = ("wordpiece", "unigram", "sentencepiece")
+    parser.add_argument("--model", choices=kinds, default="wordpiece", help="what is compared")
     parser.add_argument("--strings", type=int, default=200_000, help="strings per tokenizer")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
@@ -125,16 +174,21 @@ def main() -> None:
     print(f"seed {seed}", flush=True)
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
-        paths = unpack(options.data, Path(name))
-        peers = [Peer(path.stem, path) for path in paths]
-        extra = [p for path in paths[:2] for p in variants(path, Path(name))]
-        more = [Peer(path.stem, path) for path in extra] if options.variants else []
         start = time.perf_counter()
+        if options.model == "sentencepiece":
+            models = sentencepiece_peers(options.data, Path(name), more=options.variants)
+            data = options.data if options.corpora else None
+            total = run_sentencepiece(models, data, options.strings, rng)
+            print(f"{total} texts: 0 mismatches, {time.perf_counter() - start:.0f} s", flush=True)
+            return
+        make = unigram_peers if options.model == "unigram" else wordpiece_peers
+        peers = make(options.data, Path(name), more=options.variants)
         if options.strings:
-            total = run_strings([*peers, *more], options.strings, rng)
+            total = run_strings(peers, options.strings, rng)
             print(f"{total} strings: 0 mismatches, {time.perf_counter() - start:.0f} s", flush=True)
         if options.corpora:
-            total = run_corpora(peers, options.data, rng)
+            published = peers[: 2 if options.model == "unigram" else len(NAMES)]
+            total = run_corpora(published, options.data, rng)
             print(f"{total} lines: 0 mismatches, {time.perf_counter() - start:.0f} s", flush=True)
 
 

@@ -6,6 +6,7 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.text import Tokenizer
+from tests.text.parity import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,6 +108,15 @@ class SentencePiecePeer:
 
     def compare(self, texts: Sequence[str]) -> str | None:
         """Compare ids, offsets and decoding; equal scores of other pieces are counted as ties."""
+        found = self._first_difference(texts)
+        if found is None:
+            return None
+        text = shorten(found[0], lambda text: self._first_difference([text]) is not None)
+        shortest = self._first_difference([text])
+        return f"{self.name}: {text!r}\n  {found[1] if shortest is None else shortest[1]}"
+
+    def _first_difference(self, texts: Sequence[str]) -> tuple[str, str] | None:
+        """Give the first text on which results differ, and how."""
         encoding = self.ours.encode_batch(texts, return_offsets=True)
         starts = encoding.cu_seqlens.tolist()
         rows, offsets = encoding.tolist(), encoding.offsets.tolist()
@@ -115,11 +125,11 @@ class SentencePiecePeer:
             ours = rows[index], [tuple(o) for o in offsets[starts[index] : starts[index + 1]]]
             if ours == (theirs["ids"], theirs["offsets"]):
                 if self.theirs.decode(ours[0]) != self.ours.decode(ours[0]):
-                    return f"{self.name}: decoding differs on {text!r}"
+                    return text, "decoding differs"
             elif self._same_score(ours, (theirs["ids"], theirs["offsets"])):
                 self.ties += 1
             else:
-                return f"{self.name}: {text!r}\n  ours   {ours}\n  theirs {theirs}"
+                return text, f"ours   {ours}\n  theirs {theirs}"
         return None
 
     def _same_score(self, ours: Row, theirs: Row) -> bool:
