@@ -75,12 +75,26 @@ class BatchEncoder:
 def pad_rows(
     values: _Int32, cu_seqlens: _Int32, width: int, fill: int, left: bool, with_mask: bool
 ) -> tuple[_Int64, _Int64]: ...
+
+class UnigramModel:
+    def __init__(
+        self,
+        *,
+        pieces: Sequence[str],
+        ids: _Int32,
+        scores: npt.NDArray[np.float64],
+        unknown_score: float,
+        narrow: bool,
+        mark: str,
+    ) -> None: ...
+    @staticmethod
+    def map(image: memoryview) -> UnigramModel: ...
+    def image(self) -> bytes: ...
+
 def unigram_encoder(
     *,
-    pieces: Sequence[str],
-    scores: npt.NDArray[np.float64],
+    model: UnigramModel,
     unknown_id: int,
-    unknown_score: float,
     byte_ids: list[int],
     steps: list[tuple[object, ...]],
     splitting: tuple[bool, str, int, bool],
@@ -90,10 +104,7 @@ def unigram_encoder(
 ) -> BatchEncoder: ...
 def sentencepiece_encoder(
     *,
-    pieces: Sequence[str],
-    ids: list[int],
-    scores: npt.NDArray[np.float64],
-    unknown_score: float,
+    model: UnigramModel,
     symbols: list[str],
     charsmap: bytes,
     unknown_id: int,

@@ -16,6 +16,7 @@
 #include "bindings/arrays.h"
 #include "bindings/encoder_parts.h"
 #include "bindings/errors.h"
+#include "bindings/mapped_model.h"
 #include "text/encode_batch.h"
 #include "text/normalize_text.h"
 #include "text/wordpiece_encoder.h"
@@ -302,17 +303,6 @@ std::shared_ptr<wordpiece_model> build_wordpiece_model(const py::dict& tokens, i
     return std::make_shared<wordpiece_model>(vocabulary);
 }
 
-// The model keeps a hold of the buffer for as long as it lives.
-std::shared_ptr<wordpiece_model> map_wordpiece_model(const py::buffer& image) {
-    auto held = std::make_shared<py::buffer_info>(image.request());
-    const auto size = static_cast<size_t>(held->size * held->itemsize);
-    std::shared_ptr<wordpiece_model> model(
-        new wordpiece_model(image_reader(held->ptr, size)),
-        [held](wordpiece_model* owned) { delete owned; });
-    if (!model->valid()) throw py::value_error("the image is not that of a WordPiece model");
-    return model;
-}
-
 std::unique_ptr<batch_encoder> make_wordpiece(const std::shared_ptr<wordpiece_model>& model,
                                               const normalizer_options& normalizer,
                                               const std::vector<added_tuple>& added,
@@ -356,7 +346,7 @@ void bind_text(py::module_& module) {
     py::class_<wordpiece_model, std::shared_ptr<wordpiece_model>>(module, "WordPieceModel")
         .def(py::init(&build_wordpiece_model), py::kw_only(), py::arg("tokens"),
              py::arg("unknown_id"), py::arg("prefix"), py::arg("max_word_characters"))
-        .def_static("map", &map_wordpiece_model, py::arg("image"))
+        .def_static("map", &map_model<wordpiece_model>, py::arg("image"))
         .def("image", [](const wordpiece_model& model) { return py::bytes(model.image()); });
     py::class_<batch_encoder> encoder(module, "BatchEncoder");
     encoder

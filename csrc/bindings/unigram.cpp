@@ -13,6 +13,7 @@
 
 #include "bindings/encoder_parts.h"
 #include "bindings/errors.h"
+#include "bindings/mapped_model.h"
 #include "text/sentencepiece_encoder.h"
 #include "text/unigram_encoder.h"
 
@@ -21,6 +22,7 @@ namespace py = pybind11;
 namespace encoder_engine {
 namespace {
 
+using id_array = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
 using score_array = py::array_t<double, py::array::c_style | py::array::forcecast>;
 
 std::vector<uint32_t> code_points(const py::handle& text) {
@@ -81,14 +83,22 @@ std::vector<normalizer_step> read_steps(const std::vector<py::tuple>& steps) {
     return out;
 }
 
-unigram_pieces read_pieces(const std::vector<std::string>& texts, const score_array& scores) {
-    unigram_pieces out;
-    out.pieces.reserve(texts.size());
-    const double* values = scores.data();
-    for (size_t i = 0; i < texts.size(); ++i) {
-        out.pieces.push_back({texts[i], static_cast<int32_t>(i), values[i]});
+std::shared_ptr<unigram_model> build_model(const py::sequence& texts, const id_array& ids,
+                                           const score_array& scores, double unknown_score,
+                                           bool narrow, char32_t mark) {
+    const size_t count = texts.size();
+    if (static_cast<size_t>(ids.size()) != count || static_cast<size_t>(scores.size()) != count) {
+        throw py::value_error("pieces, ids and scores are not as many as each other");
     }
-    return out;
+    unigram_pieces pieces;
+    pieces.pieces.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+        pieces.pieces.push_back({texts[i].cast<std::string>(), ids.data()[i], scores.data()[i]});
+    }
+    pieces.unknown_score = unknown_score;
+    pieces.rounding = narrow ? score_rounding::narrow : score_rounding::wide;
+    pieces.mark = mark;
+    return std::make_shared<unigram_model>(pieces);
 }
 
 // White space, mark (or none), scheme and split.
@@ -106,12 +116,10 @@ unigram_splitting read_splitting(const splitting_tuple& parts) {
 }
 
 std::unique_ptr<batch_encoder> make_unigram(
-    const std::vector<std::string>& pieces, const score_array& scores, int32_t unknown_id,
-    double unknown_score, const std::vector<int32_t>& byte_ids, const std::vector<py::tuple>& steps,
+    const std::shared_ptr<unigram_model>& model, int32_t unknown_id,
+    const std::vector<int32_t>& byte_ids, const std::vector<py::tuple>& steps,
     const splitting_tuple& splitting, const std::vector<added_tuple>& added,
     const std::vector<piece_tuple>& single, const std::vector<piece_tuple>& pair) {
-    unigram_pieces model = read_pieces(pieces, scores);
-    model.unknown_score = unknown_score;
     unigram_options options;
     options.steps = read_steps(steps);
     options.splitting = read_splitting(splitting);
@@ -123,16 +131,11 @@ std::unique_ptr<batch_encoder> make_unigram(
 }
 
 std::unique_ptr<batch_encoder> make_sentencepiece(
-    const std::vector<std::string>& pieces, const std::vector<int32_t>& ids,
-    const score_array& scores, double unknown_score, const std::vector<std::string>& symbols,
+    const std::shared_ptr<unigram_model>& model, const std::vector<std::string>& symbols,
     const py::bytes& charsmap, int32_t unknown_id, const std::vector<int32_t>& byte_ids,
     bool add_dummy_prefix, bool remove_extra_whitespaces, bool escape_whitespaces,
     bool whitespace_as_suffix, const std::vector<piece_tuple>& single,
     const std::vector<piece_tuple>& pair) {
-    unigram_pieces model = read_pieces(pieces, scores);
-    for (size_t i = 0; i < ids.size(); ++i) model.pieces[i].id = ids[i];
-    model.unknown_score = unknown_score;
-    model.rounding = score_rounding::narrow;
     sentencepiece_options options;
     options.charsmap = std::string(charsmap);
     options.symbols = symbols;
@@ -171,13 +174,16 @@ void bind_unigram(py::module_& module) {
     py::class_<step_normalizer>(module, "UnigramNormalizer")
         .def(py::init<const std::vector<py::tuple>&>(), py::arg("steps"))
         .def("normalize", &step_normalizer::normalize, py::arg("text"));
-    module.def("unigram_encoder", &make_unigram, py::kw_only(), py::arg("pieces"), py::arg("scores"),
-               py::arg("unknown_id"), py::arg("unknown_score"), py::arg("byte_ids"),
-               py::arg("steps"), py::arg("splitting"), py::arg("added"), py::arg("single"),
-               py::arg("pair"));
-    module.def("sentencepiece_encoder", &make_sentencepiece, py::kw_only(), py::arg("pieces"),
-               py::arg("ids"), py::arg("scores"), py::arg("unknown_score"), py::arg("symbols"),
-               py::arg("charsmap"), py::arg("unknown_id"), py::arg("byte_ids"),
+    py::class_<unigram_model, std::shared_ptr<unigram_model>>(module, "UnigramModel")
+        .def(py::init(&build_model), py::kw_only(), py::arg("pieces"), py::arg("ids"),
+             py::arg("scores"), py::arg("unknown_score"), py::arg("narrow"), py::arg("mark"))
+        .def_static("map", &map_model<unigram_model>, py::arg("image"))
+        .def("image", [](const unigram_model& model) { return py::bytes(model.image()); });
+    module.def("unigram_encoder", &make_unigram, py::kw_only(), py::arg("model"),
+               py::arg("unknown_id"), py::arg("byte_ids"), py::arg("steps"), py::arg("splitting"),
+               py::arg("added"), py::arg("single"), py::arg("pair"));
+    module.def("sentencepiece_encoder", &make_sentencepiece, py::kw_only(), py::arg("model"),
+               py::arg("symbols"), py::arg("charsmap"), py::arg("unknown_id"), py::arg("byte_ids"),
                py::arg("add_dummy_prefix"), py::arg("remove_extra_whitespaces"),
                py::arg("escape_whitespaces"), py::arg("whitespace_as_suffix"), py::arg("single"),
                py::arg("pair"));

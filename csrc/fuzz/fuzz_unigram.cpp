@@ -122,7 +122,8 @@ std::unique_ptr<subject> make_subject(size_t choice) {
     const unigram_pieces pieces = make_pieces();
     const unigram_options options = make_options(choice, pieces);
     const auto added = make_added(choice);
-    const auto make = [&] { return std::make_unique<unigram_encoder>(pieces, options, added); };
+    const auto model = std::make_shared<unigram_model>(pieces);
+    const auto make = [&] { return std::make_unique<unigram_encoder>(model, options, added); };
     for (const instruction_set level : supported_instruction_sets()) {
         FUZZ_CHECK(choose_instruction_set(instruction_set_name(level)).empty());
         made->encoders.push_back(make());

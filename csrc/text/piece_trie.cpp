@@ -48,7 +48,9 @@ struct piece_trie::builder {
     };
 
     const std::vector<piece>& pieces;
-    piece_trie& trie;
+    const piece_trie& trie;  // whose characters are numbered
+    std::vector<node> nodes;
+    std::vector<int32_t> ids;
     std::vector<loose_node> loose;
     place_set used;
     size_t first_free = 1;
@@ -98,15 +100,15 @@ struct piece_trie::builder {
 
     void put(loose_node& n, size_t place, int32_t parent) {
         if (place >= used.size()) {
-            trie.nodes_.resize(place + 1);
-            trie.ids_.resize(place + 1, kNone);
+            nodes.resize(place + 1);
+            ids.resize(place + 1, kNone);
         }
         used.add(place);
         n.place = static_cast<int32_t>(place);
-        trie.nodes_[place].parent = parent;
+        nodes[place].parent = parent;
         if (n.piece < 0) return;
-        trie.nodes_[place].score = pieces[static_cast<size_t>(n.piece)].score;
-        trie.ids_[place] = pieces[static_cast<size_t>(n.piece)].id;
+        nodes[place].score = pieces[static_cast<size_t>(n.piece)].score;
+        ids[place] = pieces[static_cast<size_t>(n.piece)].id;
     }
 
     // Places the children of a node; their parent, written down for now, is the node's index.
@@ -128,8 +130,8 @@ struct piece_trie::builder {
 
     void place_all(size_t num_characters) {
         for (size_t place = 0; place <= num_characters; ++place) used.add(place);
-        trie.nodes_.resize(num_characters + 1);
-        trie.ids_.resize(num_characters + 1, kNone);
+        nodes.resize(num_characters + 1);
+        ids.resize(num_characters + 1, kNone);
         const loose_node root = loose[0];
         for (int32_t i = 0; i < root.num_children; ++i) {
             loose_node& child = loose[static_cast<size_t>(root.first_child + i)];
@@ -148,27 +150,27 @@ struct piece_trie::builder {
         }
         for (size_t i = 1; i < loose.size(); ++i) {
             const auto place = static_cast<size_t>(loose[i].place);
-            node& n = trie.nodes_[place];
+            node& n = nodes[place];
             n.base = bases[i];
             // The number 0 leads to node 0, from which nothing may lead on.
             n.parent = n.parent == 0 ? kRoot : loose[static_cast<size_t>(n.parent)].place;
         }
         // A walk may look behind the last node.
-        trie.nodes_.resize(trie.nodes_.size() + num_characters + 1);
-        trie.ids_.resize(trie.nodes_.size(), kNone);
+        nodes.resize(nodes.size() + num_characters + 1);
+        ids.resize(nodes.size(), kNone);
     }
 };
 
-piece_trie::piece_trie(const std::vector<piece>& pieces) : table_(kTableEnd) {
-    number_characters(pieces);
-    builder build{pieces, *this, {}, {}, 1, {}};
+piece_trie::piece_trie(const std::vector<piece>& pieces) {
+    const size_t num_characters = number_characters(pieces);
+    builder build{pieces, *this, {}, {}, {}, {}, 1, {}};
     build.grow();
-    size_t num_characters = astral_.size();
-    for (const uint32_t number : table_) num_characters += number != 0;
     build.place_all(num_characters);
+    nodes_ = flat_array<node>(std::move(build.nodes));
+    ids_ = flat_array<int32_t>(std::move(build.ids));
 }
 
-void piece_trie::number_characters(const std::vector<piece>& pieces) {
+size_t piece_trie::number_characters(const std::vector<piece>& pieces) {
     // How often each character stands behind another.
     std::vector<uint32_t> counts(0x110000);
     std::vector<bool> known(counts.size());
@@ -184,20 +186,57 @@ void piece_trie::number_characters(const std::vector<piece>& pieces) {
     }
     std::stable_sort(codes.begin(), codes.end(),
                      [&](uint32_t a, uint32_t b) { return counts[a] > counts[b]; });
+    std::vector<uint32_t> table(kTableEnd);
+    std::vector<numbered> astral;
     for (size_t i = 0; i < codes.size(); ++i) {
         const auto number = static_cast<uint32_t>(i + 1);
         if (codes[i] < kTableEnd) {
-            table_[codes[i]] = number;
+            table[codes[i]] = number;
         } else {
-            astral_.emplace_back(codes[i], number);
+            astral.push_back({codes[i], number});
         }
     }
-    std::sort(astral_.begin(), astral_.end());
+    std::sort(astral.begin(), astral.end(),
+              [](const numbered& a, const numbered& b) { return a.code < b.code; });
+    table_ = flat_array<uint32_t>(std::move(table));
+    astral_ = flat_array<numbered>(std::move(astral));
+    return codes.size();
+}
+
+uint32_t piece_trie::largest_number() const {
+    uint32_t largest = 0;
+    for (size_t i = 0; i < table_.size(); ++i) largest = std::max(largest, table_[i]);
+    for (size_t i = 0; i < astral_.size(); ++i) largest = std::max(largest, astral_[i].number);
+    return largest;
+}
+
+bool piece_trie::read(image_reader& in, size_t num_ids) {
+    table_ = in.read<uint32_t>();
+    astral_ = in.read<numbered>();
+    nodes_ = in.read<node>();
+    ids_ = in.read<int32_t>();
+    const size_t largest = largest_number();
+    if (table_.size() != kTableEnd || nodes_.size() != ids_.size() || largest >= nodes_.size()) {
+        return false;
+    }
+    // Every child that a walk may look at is a node, and every piece has a score and an id.
+    const size_t bases_end = std::min<size_t>(nodes_.size() - largest, INT32_MAX);
+    bool valid = true;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+        valid &= static_cast<uint32_t>(nodes_[i].base) < bases_end;
+        valid &= nodes_[i].score < std::numeric_limits<double>::infinity();
+        valid &= (ids_[i] == kNone) == (nodes_[i].score == kNoPiece);
+        valid &= ids_[i] == kNone || static_cast<uint32_t>(ids_[i]) < num_ids;
+    }
+    return valid;
 }
 
 uint32_t piece_trie::astral_number(uint32_t code) const {
-    const auto found = std::lower_bound(astral_.begin(), astral_.end(), std::make_pair(code, 0u));
-    return found != astral_.end() && found->first == code ? found->second : 0;
+    const numbered* end = astral_.data() + astral_.size();
+    const numbered* found =
+        std::lower_bound(astral_.data(), end, code,
+                         [](const numbered& entry, uint32_t wanted) { return entry.code < wanted; });
+    return found != end && found->code == code ? found->number : 0;
 }
 
 }  // namespace encoder_engine

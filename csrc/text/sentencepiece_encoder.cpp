@@ -98,21 +98,11 @@ status encode_width(const sentencepiece_encoder& encoder, const text_view& text,
 
 }  // namespace
 
-sentencepiece_encoder::sentencepiece_encoder(const unigram_pieces& pieces,
+sentencepiece_encoder::sentencepiece_encoder(std::shared_ptr<const unigram_model> model,
                                              sentencepiece_options options)
-    : model_(pieces), options_(std::move(options)),
+    : model_(std::move(model)), options_(std::move(options)),
       rules_(options_.charsmap, options_.symbols),
-      mark_(options_.escape_whitespaces ? kMark : ' ') {
-    uint8_t bytes[4];
-    const std::string mark(reinterpret_cast<char*>(bytes),
-                           static_cast<size_t>(write_utf8(mark_, bytes)));
-    for (const unigram_pieces::piece& piece : pieces.pieces) {
-        const size_t last = piece.text.rfind(mark);
-        if (last == std::string::npos) continue;
-        cuts_before_ &= last == 0;
-        cuts_behind_ &= piece.text.find(mark) + mark.size() == piece.text.size();
-    }
-}
+      mark_(options_.escape_whitespaces ? kMark : ' ') {}
 
 std::unique_ptr<encoder_scratch> sentencepiece_encoder::make_scratch() const {
     return std::make_unique<sentencepiece_scratch>();

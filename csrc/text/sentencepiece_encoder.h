@@ -25,28 +25,25 @@ struct sentencepiece_options {
 
 class sentencepiece_encoder : public sequence_encoder {
 public:
-    sentencepiece_encoder(const unigram_pieces& pieces, sentencepiece_options options);
+    // The model's mark is that of the options.
+    sentencepiece_encoder(std::shared_ptr<const unigram_model> model,
+                          sentencepiece_options options);
 
     std::unique_ptr<encoder_scratch> make_scratch() const override;
     status encode(const text_view& text, int64_t limit, encoder_scratch& scratch,
                   token_buffer& out) const override;
 
-    const unigram_model& model() const { return model_; }
+    const unigram_model& model() const { return *model_; }
     const sentencepiece_rules& rules() const { return rules_; }
     const sentencepiece_options& options() const { return options_; }
     // The character that stands for a space.
     uint32_t mark() const { return mark_; }
-    // Whether no piece reaches across a mark that it begins with, or ends with: then a word can be
-    // matched by itself.
-    bool cuts_before() const { return cuts_before_; }
-    bool cuts_behind() const { return cuts_behind_; }
 
 private:
-    unigram_model model_;
+    std::shared_ptr<const unigram_model> model_;
     sentencepiece_options options_;
     sentencepiece_rules rules_;
     uint32_t mark_;
-    bool cuts_before_ = true, cuts_behind_ = true;
 };
 
 }  // namespace encoder_engine

@@ -90,7 +90,8 @@ private:
     }
     void put_letter(uint32_t code, int64_t source) {
         const bool mark = code == encoder_.mark();
-        if ((mark && encoder_.cuts_before()) || (after_mark_ && encoder_.cuts_behind())) {
+        const unigram_model& model = encoder_.model();
+        if ((mark && model.cuts_before()) || (after_mark_ && model.cuts_behind())) {
             path_.end(source);
         }
         path_.letter(code, source);

@@ -77,8 +77,7 @@ uint32_t lane_entry(uint32_t code, const unigram_char_table& table,
     return classes.letters(form, size);
 }
 
-std::unique_ptr<unigram_lane_rules> make_lane(const unigram_pieces& pieces,
-                                              const unigram_splitting& splitting,
+std::unique_ptr<unigram_lane_rules> make_lane(const unigram_splitting& splitting,
                                               const unigram_char_table& table,
                                               const added_token_set& added) {
     char_classes classes(added);
@@ -87,15 +86,8 @@ std::unique_ptr<unigram_lane_rules> make_lane(const unigram_pieces& pieces,
         if (table[code].starts_added()) classes.mark_start(code);
     }
     classes.finish();
-    std::vector<int32_t> units;
-    for (const unigram_pieces::piece& piece : pieces.pieces) {
-        const auto place = static_cast<size_t>(piece.id);
-        if (place >= units.size()) units.resize(place + 1);
-        units[place] = count_units(piece.text);
-    }
     return std::make_unique<unigram_lane_rules>(
-        unigram_lane_rules{std::move(classes), choose_scan_functions(),
-                           flat_array<int32_t>(std::move(units)), splitting.mark,
+        unigram_lane_rules{std::move(classes), choose_scan_functions(), splitting.mark,
                            !splitting.white_space});
 }
 
@@ -113,16 +105,16 @@ status copy_text(const text_view& text, sourced_text& out) {
 
 }  // namespace
 
-unigram_encoder::unigram_encoder(const unigram_pieces& pieces, unigram_options options,
-                                 const std::vector<added_token>& added)
-    : model_(pieces), splitting_(options.splitting), ids_(std::move(options.ids)),
+unigram_encoder::unigram_encoder(std::shared_ptr<const unigram_model> model,
+                                 unigram_options options, const std::vector<added_token>& added)
+    : model_(std::move(model)), splitting_(options.splitting), ids_(std::move(options.ids)),
       folding_(take_folding(options.steps)), normalizer_(std::move(options.steps)),
       table_(normalizer_), raw_added_(added_tokens_where(added, false)),
       normalized_added_(added_tokens_where(added, true)),
       rules_(make_rules(normalizer_, table_, raw_added_)) {
     table_.mark_added_starts(raw_added_.first_codes());
     if (words_are_plain(splitting_, folding_, rules_, normalized_added_)) {
-        lane_ = make_lane(pieces, splitting_, table_, raw_added_);
+        lane_ = make_lane(splitting_, table_, raw_added_);
     }
 }
 
@@ -133,7 +125,7 @@ std::unique_ptr<encoder_scratch> unigram_encoder::make_scratch() const {
 template <typename Char, bool with_spans>
 status unigram_encoder::encode_chars(const text_view& text, int64_t limit,
                                      unigram_scratch& scratch, token_buffer& out) const {
-    unigram_tokens<with_spans> tokens(model_, ids_, scratch.words, out, limit);
+    unigram_tokens<with_spans> tokens(*model_, ids_, scratch.words, out, limit);
     unigram_words<with_spans> words(splitting_, tokens);
     normalized_text<with_spans> normalized(folding_, normalized_added_, scratch.buffer,
                                            scratch.codes, words);
@@ -143,7 +135,7 @@ status unigram_encoder::encode_chars(const text_view& text, int64_t limit,
                                               scratch.spare, normalized, nullptr)
             .run();
     }
-    unigram_lane<Char, with_spans> lane(*lane_, model_, ids_, scratch.lane, out, limit,
+    unigram_lane<Char, with_spans> lane(*lane_, *model_, ids_, scratch.lane, out, limit,
                                         text.width == char_width::ascii, tokens);
     return unigram_walk<Char, with_spans>(rules_, chars, text.length, scratch.stretch,
                                           scratch.spare, normalized, &lane)
@@ -173,8 +165,8 @@ template <bool with_spans>
 int64_t unigram_encoder::encode_short(const text_view* texts, int64_t count,
                                       const row_frame& frame, unigram_scratch& scratch,
                                       token_buffer& out, row_results& results) const {
-    unigram_tokens<with_spans> tokens(model_, ids_, scratch.words, out, 0);
-    unigram_lane<uint8_t, with_spans> lane(*lane_, model_, ids_, scratch.lane, out, 0, true, tokens);
+    unigram_tokens<with_spans> tokens(*model_, ids_, scratch.words, out, 0);
+    unigram_lane<uint8_t, with_spans> lane(*lane_, *model_, ids_, scratch.lane, out, 0, true, tokens);
     // A space at the end may be a token of its own.
     const auto accepts = [this](const text_view& text) {
         if (text.width != char_width::ascii || text.length == 0 || !lane_->mark_is_space) return true;

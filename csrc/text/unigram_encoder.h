@@ -36,7 +36,7 @@ struct unigram_scratch : encoder_scratch {
 
 class unigram_encoder : public sequence_encoder {
 public:
-    unigram_encoder(const unigram_pieces& pieces, unigram_options options,
+    unigram_encoder(std::shared_ptr<const unigram_model> model, unigram_options options,
                     const std::vector<added_token>& added);
 
     std::unique_ptr<encoder_scratch> make_scratch() const override;
@@ -57,7 +57,7 @@ private:
     status encode_width(const text_view& text, int64_t limit, unigram_scratch& scratch,
                         token_buffer& out) const;
 
-    unigram_model model_;
+    std::shared_ptr<const unigram_model> model_;
     unigram_splitting splitting_;
     unigram_ids ids_;
     space_folding folding_;

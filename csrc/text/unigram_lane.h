@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "common/flat_array.h"
 #include "text/unigram_words.h"
 #include "text/word_cache.h"
 #include "text/word_chunk.h"
@@ -29,7 +28,6 @@ struct unigram_lane_scratch {
 struct unigram_lane_rules {
     char_classes classes;
     scan_functions functions;
-    flat_array<int32_t> piece_units;  // by id, in 16-bit units
     uint32_t mark;
     bool mark_is_space;  // the mark in front of a word stands for the space there
 };
@@ -187,7 +185,9 @@ private:
         const int64_t start = scratch_.chunk.starts[index];
         int64_t from = -1;
         for (int64_t i = first; i < out_.size(); ++i) {
-            const int64_t to = from + rules_.piece_units[static_cast<size_t>(out_.ids[i])];
+            // A damaged image of the model may lie about a piece.
+            const int64_t to =
+                std::min<int64_t>(from + model_.piece_units(out_.ids[i]), scratch_.chunk.sizes[index]);
             const int64_t begin =
                 from < 0 ? at.mark : at.base + source<Unit>(static_cast<int>(start + from));
             const int64_t end =

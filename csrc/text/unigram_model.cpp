@@ -2,6 +2,8 @@
 #include "text/unigram_model.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include "text/text_view.h"
@@ -46,14 +48,48 @@ double add_unknown(double unknown, double here) {
 
 }  // namespace
 
-unigram_model::unigram_model(const unigram_pieces& pieces)
-    : trie_(sorted_pieces(pieces)), unknown_score_(pieces.unknown_score),
-      rounding_(pieces.rounding) {
+unigram_model::unigram_model(const unigram_pieces& pieces) : trie_(sorted_pieces(pieces)) {
+    numbers_ = {pieces.unknown_score, 1, pieces.rounding == score_rounding::narrow, 1, 1, {}};
+    measure(pieces);
+}
+
+unigram_model::unigram_model(image_reader image) {
+    piece_units_ = image.read<uint8_t>();
+    valid_ = trie_.read(image, piece_units_.size());
+    const auto numbers_read = image.read<numbers>();
+    valid_ = valid_ && image.complete() && numbers_read.size() == 1;
+    if (!valid_) return;
+    numbers_ = numbers_read[0];
+    valid_ = std::isfinite(numbers_.unknown_score) && numbers_.max_size > 0 &&
+             numbers_.max_size <= std::numeric_limits<int32_t>::max();
+}
+
+std::string unigram_model::image() const {
+    image_writer out;
+    out.add(piece_units_);
+    trie_.write(out);
+    out.add(flat_array<numbers>({numbers_}));
+    return out.take();
+}
+
+void unigram_model::measure(const unigram_pieces& pieces) {
+    uint8_t bytes[4];
+    const std::string mark(reinterpret_cast<char*>(bytes),
+                           static_cast<size_t>(write_utf8(pieces.mark, bytes)));
+    std::vector<uint8_t> units;
     for (const unigram_pieces::piece& piece : pieces.pieces) {
+        const auto place = static_cast<size_t>(piece.id);
+        if (place >= units.size()) units.resize(place + 1);
+        units[place] = static_cast<uint8_t>(std::min<int64_t>(count_units(piece.text), kMaxUnits));
         const int64_t size = std::count_if(piece.text.begin(), piece.text.end(),
                                            [](char c) { return (c & 0xC0) != 0x80; });
-        max_size_ = std::max(max_size_, size);
+        numbers_.max_size = std::max(numbers_.max_size, size);
+        const size_t last = piece.text.rfind(mark);
+        if (last == std::string::npos) continue;
+        numbers_.cuts_before &= last == 0;
+        numbers_.cuts_behind &= piece.text.find(mark) + mark.size() == piece.text.size();
     }
+    piece_units_ = flat_array<uint8_t>(std::move(units));
 }
 
 int32_t unigram_model::find(const uint32_t* text, int64_t size) const {

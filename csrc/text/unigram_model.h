@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "common/flat_array.h"
+#include "common/image.h"
 #include "common/pod_vector.h"
 #include "text/piece_trie.h"
 
@@ -23,6 +25,7 @@ struct unigram_pieces {
     std::vector<piece> pieces;
     double unknown_score = 0.0;
     score_rounding rounding = score_rounding::wide;
+    uint32_t mark = 0x2581;  // what stands for a space in pieces
 };
 
 // A piece of a path: the characters up to `stop`, from where the one before stops.
@@ -35,21 +38,43 @@ struct path_piece {
 class unigram_model {
 public:
     explicit unigram_model(const unigram_pieces& pieces);
+    // Uses what image() made, in place: the memory must outlive the model.
+    explicit unigram_model(image_reader image);
+    std::string image() const;
+    // Whether the image was one in which no search can get lost.
+    bool valid() const { return valid_; }
 
     // The id of the piece that is exactly this text, or kUnknown.
     int32_t find(const uint32_t* text, int64_t size) const;
     // Characters of the longest piece.
-    int64_t max_size() const { return max_size_; }
-    double unknown_score() const { return unknown_score_; }
-    score_rounding rounding() const { return rounding_; }
+    int64_t max_size() const { return numbers_.max_size; }
+    double unknown_score() const { return numbers_.unknown_score; }
+    score_rounding rounding() const {
+        return numbers_.narrow != 0 ? score_rounding::narrow : score_rounding::wide;
+    }
+    // Whether no piece reaches across a mark that it begins with, or ends with: then a word can be
+    // matched by itself.
+    bool cuts_before() const { return numbers_.cuts_before != 0; }
+    bool cuts_behind() const { return numbers_.cuts_behind != 0; }
+    // The size of a piece in 16-bit units, where it is at most kMaxUnits.
+    int64_t piece_units(int32_t id) const { return piece_units_[static_cast<size_t>(id)]; }
+    static constexpr int64_t kMaxUnits = 255;
     const piece_trie& trie() const { return trie_; }
-    int64_t num_bytes() const { return trie_.num_bytes(); }
+    int64_t num_bytes() const { return trie_.num_bytes() + piece_units_.num_bytes(); }
 
 private:
-    int64_t max_size_ = 1;
+    struct numbers {
+        double unknown_score;
+        int64_t max_size;
+        uint8_t narrow, cuts_before, cuts_behind, unused[5];
+    };
+
+    void measure(const unigram_pieces& pieces);
+
     piece_trie trie_;
-    double unknown_score_;
-    score_rounding rounding_;
+    flat_array<uint8_t> piece_units_;  // by id
+    numbers numbers_{};
+    bool valid_ = true;
 };
 
 // Finds the best path through a text that may grow while the search goes on.

@@ -28,6 +28,7 @@ __all__ = ["EncoderParts", "build_sentencepiece", "build_unigram", "build_unigra
 # The order of csrc/text/unigram_words.h.
 SCHEMES = {"always": 0, "first": 1, "never": 2}
 UNKNOWN_PENALTY = 10.0
+MARK = "\u2581"
 
 
 class EncoderParts(NamedTuple):
@@ -44,16 +45,27 @@ def build_unigram_normalizer(native: ModuleType, model: UnigramSpec) -> _native.
     return normalizer
 
 
+def unigram_model(native: ModuleType, model: UnigramSpec) -> _native.UnigramModel:
+    """Build the trie of a tokenizer.json's pieces."""
+    built: _native.UnigramModel = native.UnigramModel(
+        pieces=model.pieces,
+        ids=np.arange(len(model.pieces), dtype=np.int32),
+        scores=np.asarray(model.scores, dtype=np.float64),
+        unknown_score=min(model.scores) - UNKNOWN_PENALTY,
+        narrow=False,
+        mark=MARK,
+    )
+    return built
+
+
 def build_unigram(
     native: ModuleType, model: UnigramSpec, parts: EncoderParts
 ) -> _native.BatchEncoder:
     """Build the encoder of a tokenizer.json's Unigram model."""
     metaspace = model.metaspace
     encoder: _native.BatchEncoder = native.unigram_encoder(
-        pieces=model.pieces,
-        scores=np.asarray(model.scores, dtype=np.float64),
+        model=unigram_model(native, model),
         unknown_id=model.unk_id,
-        unknown_score=min(model.scores) - UNKNOWN_PENALTY,
         byte_ids=_byte_ids(model),
         steps=_steps(model),
         splitting=(
@@ -69,28 +81,37 @@ def build_unigram(
     return encoder
 
 
-def build_sentencepiece(
-    native: ModuleType, model: SentencePieceSpec, parts: EncoderParts
-) -> _native.BatchEncoder:
-    """Build the encoder of a bare SentencePiece model, which knows no added tokens."""
+def sentencepiece_model(native: ModuleType, model: SentencePieceSpec) -> _native.UnigramModel:
+    """Build the trie of the pieces that SentencePiece matches, with the scores it gives them."""
     kinds = np.asarray(model.kinds)
     scores = np.asarray(model.scores, dtype=np.float32)
     normal = scores[kinds == "normal"]
     least = normal.min(initial=np.finfo(np.float32).max)
     most = normal.max(initial=np.finfo(np.float32).tiny)
-    matched = [i for i, kind in enumerate(model.kinds) if kind in ("normal", "user_defined")]
-    symbols = [i for i in matched if model.kinds[i] == "user_defined"]
+    matched = np.flatnonzero((kinds == "normal") | (kinds == "user_defined"))
     values = scores.astype(np.float64)
-    for index in symbols:
+    for index in np.flatnonzero(kinds == "user_defined"):
         # What makes SentencePiece choose them wherever it can.
         size = np.float32(len(model.pieces[index].encode()))
         values[index] = float(size * most) - 0.1
-    encoder: _native.BatchEncoder = native.sentencepiece_encoder(
+    built: _native.UnigramModel = native.UnigramModel(
         pieces=[model.pieces[index] for index in matched],
-        ids=matched,
+        ids=matched.astype(np.int32),
         scores=values[matched],
         unknown_score=float(least - np.float32(UNKNOWN_PENALTY)),
-        symbols=[model.pieces[index] for index in symbols],
+        narrow=True,
+        mark=MARK if model.escape_whitespaces else " ",
+    )
+    return built
+
+
+def build_sentencepiece(
+    native: ModuleType, model: SentencePieceSpec, parts: EncoderParts
+) -> _native.BatchEncoder:
+    """Build the encoder of a bare SentencePiece model, which knows no added tokens."""
+    encoder: _native.BatchEncoder = native.sentencepiece_encoder(
+        model=sentencepiece_model(native, model),
+        symbols=model.symbols,
         charsmap=model.charsmap,
         unknown_id=model.unk_id,
         byte_ids=_byte_ids(model),

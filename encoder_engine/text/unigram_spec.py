@@ -186,6 +186,12 @@ class SentencePieceSpec:
         return self.pieces[self.unk_id]
 
     @property
+    def symbols(self) -> list[str]:
+        """The user-defined pieces: no rule changes them, and they are matched where they can be."""
+        marked = (i for i, kind in enumerate(self.kinds) if kind == "user_defined")
+        return [self.pieces[index] for index in marked]
+
+    @property
     def description(self) -> str:
         """What this is, in a few words."""
         return "SentencePiece Unigram"
