@@ -10,13 +10,24 @@ from encoder_engine.ops.attention import attention, attention_probabilities
 from encoder_engine.ops.embedding import embedding
 from encoder_engine.ops.layer_norm import layer_norm
 from encoder_engine.ops.linear import linear
+from encoder_engine.ops.masked_projection import (
+    MaskedTokenLoss,
+    ProjectionMode,
+    Reduction,
+    Transform,
+    masked_cross_entropy,
+)
 from encoder_engine.ops.pooling import POOLING_MODES, PoolingMode, pooling
 from encoder_engine.ops.registry import explain, find_operation, operations, use
 
 __all__ = [
     "POOLING_MODES",
     "Approximation",
+    "MaskedTokenLoss",
     "PoolingMode",
+    "ProjectionMode",
+    "Reduction",
+    "Transform",
     "attention",
     "attention_probabilities",
     "bias_gelu",
@@ -25,6 +36,7 @@ __all__ = [
     "find_operation",
     "layer_norm",
     "linear",
+    "masked_cross_entropy",
     "operations",
     "pooling",
     "use",

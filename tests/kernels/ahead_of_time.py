@@ -26,11 +26,16 @@ POINTERS = {
     "slopes_pointer": "*fp32",
     "grad_weight_pointer": "*fp32",
     "grad_bias_pointer": "*fp32",
+    "label_logit_pointer": "*fp32",
+    "logit_sum_pointer": "*fp32",
+    "best_pointer": "*fp32",
     "seed_pointer": "*i64",
+    "labels_pointer": "*i64",
+    "predictions_pointer": "*i64",
     "cu_seqlens_pointer": "*i32",
     "tiles_pointer": "*i32",
 }
-FLOATS = ("epsilon", "dropout", "scale")
+FLOATS = ("epsilon", "dropout", "scale", "label_smoothing", "z_loss")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +53,7 @@ class Variant:
 
 def variants() -> list[Variant]:
     """List the kernels at the shapes they are tuned for, launched as a call launches them."""
-    return [*_layer_norm(), *_bias_gelu(), *_attention()]
+    return [*_layer_norm(), *_bias_gelu(), *_attention(), *_masked_projection()]
 
 
 def _layer_norm() -> list[Variant]:
@@ -129,6 +134,46 @@ def _attention() -> list[Variant]:
                         num_stages=launch.num_stages,
                     )
                 )
+    return found
+
+
+def _masked_projection() -> list[Variant]:
+    from encoder_engine.kernels.masked_projection import config
+
+    asked: dict[str, Any] = {"HAS_BIAS": True, "SMOOTHED": False, "PREDICT": True}
+    found = [
+        Variant(
+            module="masked_projection.forward",
+            kernel="_stored_logits_kernel",
+            name="masked_projection stored",
+            constants={"BLOCK": config.BLOCK_LOGITS, "KEEP": True, **asked},
+            num_warps=config.LOGITS_WARPS,
+        )
+    ]
+    kernels: tuple[tuple[str, str, config.Launch, dict[str, Any]], ...] = (
+        ("forward", "_tiled_statistics_kernel", config.statistics_launch(itemsize=2), asked),
+        ("backward", "_tiled_gradient_kernel", config.gradient_launch(itemsize=2), {}),
+    )
+    for half, kernel, launch, more in kernels:
+        for width in (384, 768, 1024):
+            constants = {
+                "WIDTH": width,
+                "BLOCK_ROWS": launch.block_rows,
+                "BLOCK_COLUMNS": launch.block_columns,
+                "BLOCK_WIDTH": launch.block_width,
+                "HAS_BIAS": True,
+                "PRECISION": "ieee",
+            }
+            found.append(
+                Variant(
+                    module=f"masked_projection.{half}",
+                    kernel=kernel,
+                    name=f"masked_projection tiled {half} {width}",
+                    constants=constants | more,
+                    num_warps=launch.num_warps,
+                    num_stages=launch.num_stages,
+                )
+            )
     return found
 
 

@@ -30,6 +30,12 @@ def attention_arguments(seed: torch.Tensor | None, dropout: float) -> tuple[Any,
     return (*qkv, LAYOUT.cu_seqlens, *tiles, seed, 0.25, dropout)
 
 
+def masked_arguments(*, tiled: bool) -> tuple[Any, ...]:
+    labels = torch.tensor([3, -100, 0, 39], device=DEVICE)
+    options = (0.1, 0.01, -100, tiled, True, True)
+    return (draw(4, 24), draw(40, 24), draw(40), labels, None, *options)
+
+
 SEED = torch.tensor([7], device=DEVICE)
 OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "layer_norm": ("layer_norm", (draw(6, 24), None, draw(24), draw(24), None, 1e-5, 0.0)),
@@ -39,6 +45,10 @@ OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
     ),
     "bias_gelu": ("bias_gelu", (draw(6, 24), draw(24), False)),
     "bias_gelu tanh": ("bias_gelu", (draw(6, 24), None, True)),
+    "masked projection": ("masked_cross_entropy", masked_arguments(tiled=False)),
+    "masked projection tiled": ("masked_cross_entropy", masked_arguments(tiled=True)),
+    "masked projection aten": ("masked_cross_entropy_aten", masked_arguments(tiled=False)),
+    "masked projection aten tiled": ("masked_cross_entropy_aten", masked_arguments(tiled=True)),
     "attention": ("attention", attention_arguments(None, 0.0)),
     "attention dropout": ("attention", attention_arguments(SEED, 0.5)),
 }
@@ -48,7 +58,10 @@ OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
 def test_opcheck_finds_nothing(name: str) -> None:
     import encoder_engine.kernels.activation.operator
     import encoder_engine.kernels.attention.operator
-    import encoder_engine.kernels.layer_norm.operator  # noqa: F401
+    import encoder_engine.kernels.layer_norm.operator
+    import encoder_engine.kernels.masked_projection.operator
+
+    import encoder_engine.ops.aten.masked_projection  # noqa: F401
 
     operator, arguments = OPERATORS[name]
     torch.library.opcheck(getattr(torch.ops.encoder_engine, operator).default, arguments)
@@ -121,3 +134,17 @@ def test_backward_is_the_same_on_every_run() -> None:
         output = ops.attention(query, key, value, LAYOUT, implementation="triton")
         runs.append(torch.autograd.grad(output.square().sum(), (query, key, value)))
     assert all(torch.equal(a, b) for run in runs[1:] for a, b in zip(run, runs[0], strict=True))
+
+
+@pytest.mark.parametrize("tiled", [False, True])
+def test_a_label_that_is_no_token_makes_the_loss_nan_where_values_are_not_looked_at(
+    tiled: bool,
+) -> None:
+    from encoder_engine.kernels.masked_projection.operator import masked_cross_entropy
+
+    labels = torch.tensor([3, 40, -100, -1, 2**40], device=DEVICE)
+    loss, _, _ = masked_cross_entropy(
+        draw(5, 24), draw(40, 24), None, labels, label_smoothing=0.0, z_loss=0.0, tiled=tiled,
+        ignore_index=-100, predict=False, weight_gradient_VE=None,
+    )  # fmt: skip
+    assert loss.isnan().tolist() == [False, True, False, True, True]

@@ -1,0 +1,1 @@
+"""Vocabulary projection and cross-entropy of masked tokens only."""

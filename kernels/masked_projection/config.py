@@ -1,0 +1,66 @@
+"""Launch shapes of the masked projection's kernels.
+
+Chosen so that nothing spills on sm_90 (tests/golden/kernel_resources.json); not yet timed.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import triton
+
+# Multiprocessors of the largest chip.
+NUM_PROCESSORS = 132
+MOST_SPLITS = 128
+# Columns of the vocabulary whose logits the tiled backward holds at a time.
+PART_COLUMNS = 8192
+# Columns a program takes at a time from a row of stored logits.
+BLOCK_LOGITS = 4096
+LOGITS_WARPS = 4
+# Rows of stored logits begin at multiples of so many elements: whole vectors, whole tiles.
+ROW_MULTIPLE = 64
+
+
+class Launch(NamedTuple):
+    """Rows, vocabulary columns and features of a block, warps, and pipeline stages."""
+
+    block_rows: int
+    block_columns: int
+    block_width: int
+    num_warps: int
+    num_stages: int
+
+
+def statistics_launch(itemsize: int) -> Launch:
+    """Choose the launch shape of the tiled forward kernel: twice the columns would spill."""
+    return Launch(64, 64, 32, 4, 2) if itemsize == 4 else Launch(128, 128, 64, 8, 3)
+
+
+def gradient_launch(itemsize: int) -> Launch:
+    """Choose the launch shape of the tiled backward kernel."""
+    return Launch(64, 64, 32, 4, 2) if itemsize == 4 else Launch(128, 256, 64, 8, 3)
+
+
+@cache
+def tiles_of_a_split(row_blocks: int, num_tiles: int) -> int:
+    """Choose how many vocabulary tiles one program walks over.
+
+    The time is that of the waves of programs: number of waves times tiles of a program, and about
+    half a tile to begin and to end one.
+    """
+
+    def cost(splits: int) -> float:
+        tiles: int = triton.cdiv(num_tiles, splits)
+        programs = row_blocks * triton.cdiv(num_tiles, tiles)
+        waves: int = triton.cdiv(programs, NUM_PROCESSORS)
+        return waves * (tiles + 0.5)
+
+    best = min(range(1, min(num_tiles, MOST_SPLITS) + 1), key=cost)
+    tiles: int = triton.cdiv(num_tiles, best)
+    return tiles
+
+
+def padded(vocab_size: int) -> int:
+    """Give the columns that a row of stored logits has in memory."""
+    return -(-vocab_size // ROW_MULTIPLE) * ROW_MULTIPLE

@@ -1,0 +1,238 @@
+"""The forward kernels: statistics of logits that were stored, and of logits that never are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+import triton.language as tl
+
+from .config import BLOCK_LOGITS, LOGITS_WARPS, padded, statistics_launch, tiles_of_a_split
+from .terms import Found, Statistics
+from .tile import logits_gradient, logits_tile
+
+if TYPE_CHECKING:
+    from .terms import Given, Terms
+
+
+@triton.jit
+def _stored_logits_kernel(
+    logits_pointer,  # [M, row_stride]; where KEEP, their gradient takes their place, then zeros
+    bias_pointer,  # [V] or null
+    labels_pointer,  # int64 [M]
+    lse_pointer,  # float32 [M]
+    label_logit_pointer,  # float32 [M]
+    logit_sum_pointer,  # float32 [M] or null
+    predictions_pointer,  # int64 [M] or null
+    row_stride,
+    vocab_size,
+    label_smoothing,
+    z_loss,
+    BLOCK: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    SMOOTHED: tl.constexpr,
+    PREDICT: tl.constexpr,
+    KEEP: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    logits_pointer += row * row_stride
+    label = tl.load(labels_pointer + row)
+    # Read before the first reduction, which no warp passes alone: later ones overwrite the logits.
+    # A label that is no token makes the loss NaN.
+    known = (label >= 0) & (label < vocab_size)
+    label_logit = tl.load(logits_pointer + label, mask=known, other=float("nan")).to(tl.float32)
+    if HAS_BIAS:
+        label_logit += tl.load(bias_pointer + label, mask=known, other=0.0).to(tl.float32)
+    highest = -float("inf")
+    total = 0.0
+    logit_sum = 0.0
+    place = tl.full([], 0, dtype=tl.int32)
+    for start in tl.range(0, vocab_size, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        inside = columns < vocab_size
+        x = tl.load(logits_pointer + columns, mask=inside, other=-float("inf")).to(tl.float32)
+        if HAS_BIAS:
+            x += tl.load(bias_pointer + columns, mask=inside, other=0.0).to(tl.float32)
+        if SMOOTHED:
+            logit_sum += tl.sum(tl.where(inside, x, 0.0), axis=0)
+        largest = tl.max(x, axis=0)
+        if PREDICT:
+            first = tl.min(tl.where(x == largest, columns, vocab_size), axis=0)
+            place = tl.where(largest > highest, first, place)
+        raised = tl.maximum(highest, largest)
+        # Rows may begin with columns that a bias of -inf rules out.
+        level = tl.where(raised == -float("inf"), 0.0, raised)
+        total = total * tl.exp(highest - level) + tl.sum(tl.exp(x - level), axis=0)
+        highest = raised
+    lse = highest + tl.log(total)
+    tl.store(lse_pointer + row, lse)
+    tl.store(label_logit_pointer + row, label_logit)
+    if SMOOTHED:
+        tl.store(logit_sum_pointer + row, logit_sum)
+    if PREDICT:
+        tl.store(predictions_pointer + row, place.to(tl.int64))
+    if KEEP:
+        for start in tl.range(0, row_stride, BLOCK):
+            columns = start + tl.arange(0, BLOCK)
+            inside = columns < vocab_size
+            x = tl.load(logits_pointer + columns, mask=inside, other=-float("inf")).to(tl.float32)
+            if HAS_BIAS:
+                x += tl.load(bias_pointer + columns, mask=inside, other=0.0).to(tl.float32)
+            hits = columns == label
+            grad = logits_gradient(x, lse, hits, vocab_size, label_smoothing, z_loss)
+            grad = tl.where(inside, grad, 0.0).to(logits_pointer.dtype.element_ty)
+            tl.store(logits_pointer + columns, grad, mask=columns < row_stride)
+
+
+@triton.jit
+def _tiled_statistics_kernel(
+    hidden_pointer,  # [M, E]
+    weight_pointer,  # [V, E]
+    bias_pointer,  # [V] or null
+    labels_pointer,  # int64 [M]
+    lse_pointer,  # float32 [splits, M]
+    label_logit_pointer,  # float32 [M], written by the split that holds the label
+    logit_sum_pointer,  # float32 [splits, M] or null
+    best_pointer,  # float32 [splits, M] or null
+    predictions_pointer,  # int64 [splits, M] or null
+    num_rows,
+    vocab_size,
+    tiles_of_a_split,
+    WIDTH: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    SMOOTHED: tl.constexpr,
+    PREDICT: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    rows = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    in_batch = rows < num_rows
+    labels = tl.load(labels_pointer + rows, mask=in_batch, other=-1)
+    highest = tl.full([BLOCK_ROWS], -float("inf"), dtype=tl.float32)
+    total = tl.zeros([BLOCK_ROWS], dtype=tl.float32)
+    logit_sum = tl.zeros([BLOCK_ROWS], dtype=tl.float32)
+    label_logit = tl.zeros([BLOCK_ROWS], dtype=tl.float32)
+    place = tl.zeros([BLOCK_ROWS], dtype=tl.int32)
+    first = tl.program_id(1) * tiles_of_a_split * BLOCK_COLUMNS
+    last = tl.minimum(first + tiles_of_a_split * BLOCK_COLUMNS, vocab_size)
+    for start in tl.range(first, last, BLOCK_COLUMNS):
+        columns = start + tl.arange(0, BLOCK_COLUMNS)
+        x = logits_tile(
+            hidden_pointer, weight_pointer, bias_pointer, rows, columns, num_rows, vocab_size,
+            WIDTH, BLOCK_ROWS, BLOCK_COLUMNS, BLOCK_WIDTH, HAS_BIAS, PRECISION,
+        )  # fmt: skip
+        if SMOOTHED:
+            logit_sum += tl.sum(tl.where((columns < vocab_size)[None, :], x, 0.0), axis=1)
+        label_logit += tl.sum(tl.where(columns[None, :] == labels[:, None], x, 0.0), axis=1)
+        largest = tl.max(x, axis=1)
+        if PREDICT:
+            # Cheaper in registers than tl.argmax: of equal ones the first.
+            best = tl.where(x == largest[:, None], columns[None, :], vocab_size)
+            place = tl.where(largest > highest, tl.min(best, axis=1), place)
+        raised = tl.maximum(highest, largest)
+        level = tl.where(raised == -float("inf"), 0.0, raised)
+        total = total * tl.exp(highest - level) + tl.sum(tl.exp(x - level[:, None]), axis=1)
+        highest = raised
+    places = tl.program_id(1).to(tl.int64) * num_rows + rows
+    tl.store(lse_pointer + places, highest + tl.log(total), mask=in_batch)
+    here = (labels >= first) & (labels < last)
+    tl.store(label_logit_pointer + rows, label_logit, mask=in_batch & here)
+    if SMOOTHED:
+        tl.store(logit_sum_pointer + places, logit_sum, mask=in_batch)
+    if PREDICT:
+        tl.store(best_pointer + places, highest, mask=in_batch)
+        tl.store(predictions_pointer + places, place.to(tl.int64), mask=in_batch)
+
+
+def stored_statistics(
+    given: Given,
+    terms: Terms,
+    *,
+    predict: bool,
+    keep: bool,
+) -> Found:
+    """Multiply by the vendor's library and launch the kernel on the logits."""
+    hidden_ME, weight_VE, bias_V, labels_M = given
+    num_rows, vocab_size = len(hidden_ME), len(weight_VE)
+    logits = hidden_ME.new_empty(num_rows, padded(vocab_size))
+    smoothed = terms.label_smoothing > 0.0
+    lse = torch.empty(num_rows, dtype=torch.float32, device=hidden_ME.device)
+    label_logit, logit_sum = torch.empty_like(lse), torch.empty_like(lse)
+    predictions = labels_M.new_empty(num_rows if predict else 0)
+    if num_rows > 0:
+        torch.mm(hidden_ME, weight_VE.T, out=logits[:, :vocab_size])
+        _stored_logits_kernel[(num_rows,)](
+            logits,
+            bias_V,
+            labels_M,
+            lse,
+            label_logit,
+            logit_sum if smoothed else None,
+            predictions if predict else None,
+            logits.stride(0),
+            vocab_size,
+            terms.label_smoothing,
+            terms.z_loss,
+            BLOCK=min(BLOCK_LOGITS, triton.next_power_of_2(vocab_size)),
+            HAS_BIAS=bias_V is not None,
+            SMOOTHED=smoothed,
+            PREDICT=predict,
+            KEEP=keep,
+            num_warps=LOGITS_WARPS,
+        )
+    kept = logits if keep else logits.new_empty(0, 0)
+    return Found(Statistics(lse, label_logit, logit_sum, predictions), kept)
+
+
+def tiled_statistics(
+    given: Given,
+    terms: Terms,
+    *,
+    predict: bool,
+) -> Statistics:
+    """Launch the kernel that multiplies and reduces at once, and join what the splits found."""
+    hidden_ME, weight_VE, bias_V, labels_M = given
+    (num_rows, width), vocab_size = hidden_ME.shape, len(weight_VE)
+    launch = statistics_launch(hidden_ME.element_size())
+    row_blocks = triton.cdiv(num_rows, launch.block_rows)
+    num_tiles = triton.cdiv(vocab_size, launch.block_columns)
+    tiles = tiles_of_a_split(row_blocks, num_tiles)
+    splits = triton.cdiv(num_tiles, tiles)
+    smoothed = terms.label_smoothing > 0.0
+    lse = torch.empty(splits, num_rows, dtype=torch.float32, device=hidden_ME.device)
+    label_logit = torch.full_like(lse[0], torch.nan)
+    logit_sum, best = torch.empty_like(lse), torch.empty_like(lse)
+    predictions = labels_M.new_empty(splits, num_rows if predict else 0)
+    if num_rows > 0:
+        _tiled_statistics_kernel[(row_blocks, splits)](
+            hidden_ME,
+            weight_VE,
+            bias_V,
+            labels_M,
+            lse,
+            label_logit,
+            logit_sum if smoothed else None,
+            best if predict else None,
+            predictions if predict else None,
+            num_rows,
+            vocab_size,
+            tiles,
+            WIDTH=width,
+            BLOCK_ROWS=launch.block_rows,
+            BLOCK_COLUMNS=launch.block_columns,
+            BLOCK_WIDTH=launch.block_width,
+            HAS_BIAS=bias_V is not None,
+            SMOOTHED=smoothed,
+            PREDICT=predict,
+            PRECISION="ieee",
+            num_warps=launch.num_warps,
+            num_stages=launch.num_stages,
+        )
+    if predict:
+        predictions = predictions.gather(0, best.argmax(dim=0, keepdim=True))
+    return Statistics(
+        torch.logsumexp(lse, dim=0), label_logit, logit_sum.sum(dim=0), predictions.flatten()
+    )

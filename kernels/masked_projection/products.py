@@ -1,0 +1,79 @@
+"""Gradients of rows, weight and bias from the gradient of the logits, part by part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from .terms import wide_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .terms import Given, Wanted
+
+
+def gradients(
+    parts: Iterable[tuple[int, Tensor]],
+    scale_M: Tensor,
+    given: Given,
+    weight_gradient_VE: Tensor | None,
+    wanted: Wanted,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Multiply the logits' gradient [M, V], given as (first column, [M, C]) parts, by its factors.
+
+    ``scale_M`` is the gradient of each row's loss, which the parts do not contain. Sums run in
+    float32 or wider. Returns the gradients of ``hidden`` and ``weight`` in their dtypes and of the
+    bias in the wide one, empty where not wanted; the weight's is added to ``weight_gradient_VE``
+    instead where that is given.
+    """
+    hidden_ME, weight_VE = given.hidden_ME, given.weight_VE
+    dtype, wide = hidden_ME.dtype, wide_dtype(hidden_ME.dtype)
+    grad_hidden = hidden_ME.new_zeros(hidden_ME.shape if wanted.hidden else 0, dtype=wide)
+    returned = wanted.weight and weight_gradient_VE is None
+    grad_weight = weight_VE.new_empty(weight_VE.shape if returned else 0)
+    grad_bias = hidden_ME.new_empty(len(weight_VE) if wanted.bias else 0, dtype=wide)
+    scaled_ME = (hidden_ME * scale_M[:, None]).to(dtype) if wanted.weight else hidden_ME
+    for start, grad_MC in parts:
+        columns = slice(start, start + grad_MC.shape[1])
+        if wanted.hidden:
+            grad_hidden += _wide_product(grad_MC, weight_VE[columns])
+        if wanted.weight and weight_gradient_VE is not None:
+            _add_products(weight_gradient_VE[columns], grad_MC, scaled_ME)
+        elif wanted.weight:
+            torch.mm(grad_MC.T, scaled_ME, out=grad_weight[columns])
+        if wanted.bias:
+            grad_bias[columns] = _column_sums(grad_MC, scale_M)
+    if wanted.hidden:
+        grad_hidden *= scale_M[:, None]
+    return grad_hidden.to(dtype), grad_weight, grad_bias
+
+
+# Rows of the weight's gradient that are added to a buffer at a time: bounds the temporary.
+BUFFER_ROWS = 8192
+
+
+def _add_products(buffer_CE: Tensor, grad_MC: Tensor, scaled_ME: Tensor) -> None:
+    for start in range(0, len(buffer_CE), BUFFER_ROWS):
+        rows = slice(start, start + BUFFER_ROWS)
+        buffer_CE[rows] += _wide_product(grad_MC[:, rows].T, scaled_ME)
+
+
+def _wide_product(a: Tensor, b: Tensor) -> Tensor:
+    """Multiply with a result in float32 or wider."""
+    if a.dtype == wide_dtype(a.dtype):
+        return a @ b
+    if a.is_cuda:
+        return torch.mm(a, b, out_dtype=torch.float32)
+    return (a @ b).float()
+
+
+def _column_sums(grad_MC: Tensor, scale_M: Tensor) -> Tensor:
+    """Sum the columns, weighted by ``scale``; half precision gets its weights as two halves."""
+    if grad_MC.dtype == scale_M.dtype:
+        return scale_M @ grad_MC
+    high = scale_M.to(grad_MC.dtype)
+    low = (scale_M - high).to(grad_MC.dtype)
+    return _wide_product(torch.stack((high, low)), grad_MC).sum(dim=0)
