@@ -1,0 +1,100 @@
+"""The masked-token head (``ops.masked_cross_entropy``), both ways, beside PyTorch's own."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from benchmarks.op_case import SEED, Rival, Shape, Work, op_specs
+from encoder_engine import ops
+
+if TYPE_CHECKING:
+    from benchmarks.case import CaseSpec
+
+VOCAB_SIZE, MASKED_SHARE = 30_522, 0.15
+IGNORED = -100
+
+
+def case_specs() -> list[CaseSpec]:
+    """Forward, and forward with backward, with the logits stored and with none."""
+    name = "masked_cross_entropy"
+    return [
+        *op_specs(name, partial(make_work, "stored")),
+        *op_specs(name, partial(make_work, "tiled"), prefix=f"{name}_tiled"),
+    ]
+
+
+def make_work(mode: ops.ProjectionMode, shape: Shape) -> Work:
+    """Score 15% of the rows against BERT's vocabulary; the dense head scores them all."""
+    generator = torch.Generator().manual_seed(SEED)
+    num_tokens, width = shape.num_tokens, shape.width
+    num_rows = round(MASKED_SHARE * num_tokens)
+    rows = torch.randperm(num_tokens, generator=generator)[:num_rows].sort().values
+    labels = torch.randint(0, VOCAB_SIZE, (num_rows,), generator=generator)
+    rows, labels = rows.to(shape.device), labels.to(shape.device)
+    all_labels = torch.full((num_tokens,), IGNORED, device=shape.device)
+    all_labels[rows] = labels
+    return Work(
+        inputs={
+            "hidden": shape.draw(num_tokens, width, seed=0),
+            "weight": shape.draw(VOCAB_SIZE, width, seed=1) * width**-0.5,
+            "bias": shape.draw(VOCAB_SIZE, seed=2),
+        },
+        ours=partial(_ours, mode, rows, labels),
+        eager=partial(_eager, rows, labels),
+        rivals=(
+            Rival(name="torch dense head", function=partial(_eager, None, all_labels)),
+            Rival(
+                name="torch linear_cross_entropy",
+                function=partial(_chunked, rows, labels),
+                unavailable=_why_not_chunked(),
+            ),
+        ),
+        terms=width + VOCAB_SIZE + num_rows,
+    )
+
+
+# A loss of logits in half precision is as exact as they are: all return it in the inputs' dtype.
+
+
+def _ours(
+    mode: ops.ProjectionMode,
+    rows: Tensor,
+    labels: Tensor,
+    by: str,
+    *,
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+) -> Tensor:
+    loss = ops.masked_cross_entropy(
+        hidden, rows, labels, weight, bias, mode=mode, implementation=by
+    )
+    return loss.to(hidden.dtype)
+
+
+def _eager(
+    rows: Tensor | None, labels: Tensor, *, hidden: Tensor, weight: Tensor, bias: Tensor
+) -> Tensor:
+    logits = F.linear(hidden if rows is None else hidden[rows], weight, bias)
+    return F.cross_entropy(logits.float(), labels, ignore_index=IGNORED).to(hidden.dtype)
+
+
+def _chunked(
+    rows: Tensor, labels: Tensor, *, hidden: Tensor, weight: Tensor, bias: Tensor
+) -> Tensor:
+    options = torch.nn.LinearCrossEntropyOptions()
+    loss: Tensor = F.linear_cross_entropy(
+        hidden[rows], weight, labels, linear_bias=bias, options=options
+    )
+    return loss.to(hidden.dtype)
+
+
+def _why_not_chunked() -> str | None:
+    if hasattr(F, "linear_cross_entropy"):
+        return None
+    return f"torch {torch.__version__} has no linear_cross_entropy"
