@@ -32,9 +32,10 @@ char_classes::char_classes(const char_table& table, const added_token_set& added
     finish();
 }
 
-uint32_t char_classes::letters(const uint32_t* codes, int64_t count) {
+uint32_t char_classes::letters(const uint32_t* codes, int64_t count, uint32_t ties) {
     if (count < 1 || count > kMaxNormal) return kBlocked;
     expansion units;
+    units.ties = ties;
     units.count = static_cast<uint8_t>(count);
     for (int64_t i = 0; i < count; ++i) {
         if (codes[i] >= 0x10000) return kBlocked;
@@ -103,12 +104,16 @@ void char_classes::set_astral(const char_table& table) {
             const bool plain = actions[i].kind() == char_kind::identity && !actions[i].starts_added();
             bits[i >> 6] |= static_cast<uint64_t>(plain) << (i & 63);
         }
-        const uint64_t all = bits[0] & bits[1] & bits[2] & bits[3];
-        const uint64_t any = bits[0] | bits[1] | bits[2] | bits[3];
-        const size_t place = all == ~0ull ? 1 : any == 0 ? 0 : astral_bits.size() / 4;
-        astral_blocks[block] = static_cast<uint16_t>(place);
-        if (place > 1) astral_bits.insert(astral_bits.end(), bits, bits + 4);
+        set_astral(block, bits);
     }
+}
+
+void char_classes::set_astral(uint32_t block, const uint64_t (&bits)[4]) {
+    const uint64_t all = bits[0] & bits[1] & bits[2] & bits[3];
+    const uint64_t any = bits[0] | bits[1] | bits[2] | bits[3];
+    const size_t place = all == ~0ull ? 1 : any == 0 ? 0 : astral_bits.size() / 4;
+    astral_blocks[block] = static_cast<uint16_t>(place);
+    if (place > 1) astral_bits.insert(astral_bits.end(), bits, bits + 4);
 }
 
 void char_classes::finish() {
@@ -117,7 +122,7 @@ void char_classes::finish() {
     for (uint32_t code = 0; code < 128; ++code) {
         const uint32_t entry = wide[code];
         const uint32_t unit = entry & 0xFFFF;
-        if ((entry & kSpecial) != 0 || (entry >> kCountShift) != 1) continue;
+        if ((entry & kSpecial) != 0 || (entry & kOne) == 0) continue;
         const bool upper = unit == code + 0x20;
         if (!upper && unit != code && (entry >> kFlagsShift & kSpace) == 0) continue;
         flags[code] = static_cast<uint8_t>(entry >> kFlagsShift | (upper ? kUpper : 0));

@@ -28,10 +28,19 @@ struct char_classes {
     // two byte shuffles, a test for any set of ASCII characters.
     alignas(16) uint8_t nibbles[5][16] = {};
 
-    // Characters below 0x10000: the unit it becomes, its flags, and how many units (0 or 1); or
-    // what to do about it.
+    // Characters below 0x10000: the unit it becomes, its flags, how many units (0 or 1), and behind
+    // what it blocks; or what to do about it.
     static constexpr uint32_t kFlagsShift = 16;
-    static constexpr uint32_t kCountShift = 24;
+    static constexpr uint32_t kOne = 1u << 24;
+    // Blocks behind a character that binds its like ...
+    static constexpr uint32_t kTiedWide = 1u << 25;
+    static constexpr uint32_t kTiedNarrow = 1u << 26;
+    static constexpr uint32_t kTied = kTiedWide | kTiedNarrow;
+    // ... as these do, and a chunk's start.
+    static constexpr int kBindsShift = 2;
+    static constexpr uint32_t kBindsWide = kTiedWide << kBindsShift;
+    static constexpr uint32_t kBindsNarrow = kTiedNarrow << kBindsShift;
+    static constexpr uint32_t kBinds = kBindsWide | kBindsNarrow;
     static constexpr uint32_t kSpecial = 1u << 31;
     static constexpr uint32_t kBlocked = kSpecial | 1u << 30;
     static constexpr uint32_t kHangul = kSpecial | 1u << 29;
@@ -40,6 +49,7 @@ struct char_classes {
     std::vector<uint32_t> wide;
     // The letters that one character becomes.
     struct expansion {
+        uint32_t ties = 0;  // of kTied and kBinds
         uint8_t count = 0;
         uint16_t units[kMaxNormal];
     };
@@ -72,10 +82,12 @@ struct char_classes {
 
     // An entry of a character that becomes one unit.
     static uint32_t one_unit(uint32_t unit, uint8_t flags) {
-        return unit | static_cast<uint32_t>(flags) << kFlagsShift | 1u << kCountShift;
+        return unit | static_cast<uint32_t>(flags) << kFlagsShift | kOne;
     }
     // An entry of a character that becomes letters; kBlocked if they are no 16-bit units.
-    uint32_t letters(const uint32_t* codes, int64_t count);
+    uint32_t letters(const uint32_t* codes, int64_t count, uint32_t ties = 0);
+    // Sets which of the 256 characters from 0x10000 + 256 * block on are letters, by their bits.
+    void set_astral(uint32_t block, const uint64_t (&bits)[4]);
     // Says that the character may start an added token.
     void mark_start(uint32_t code);
     // Takes over what `wide` says of ASCII, once all is set.

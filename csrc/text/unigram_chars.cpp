@@ -56,6 +56,25 @@ dependence of_graphemes(const sourced_text& text) {
     return out;
 }
 
+// What rules on clusters make of a character that reaches them as `text`: see unigram_char.
+uint32_t binding(const charsmap& rules, uint32_t code, const sourced_text& text) {
+    constexpr uint32_t both = unigram_char::kBindsWide | unigram_char::kBindsNarrow;
+    if (text.size() != 1 || text[0].code != code) return both;
+    uint8_t bytes[4];
+    const int size = write_utf8(code, bytes);
+    if (rules.shortest(bytes, size).size == 0 && !rules.continues(bytes, size)) return 0;
+    return code < kWideFirst ? both : unigram_char::kBindsNarrow;
+}
+
+// Whether a character can belong to the cluster before it, but with no other to what is behind it,
+// unless that belongs to the cluster as well.
+bool only_joins(uint32_t code) {
+    const grapheme_class kind = grapheme_class_of(code);
+    return kind == grapheme_class::extend || kind == grapheme_class::spacing ||
+           kind == grapheme_class::non_joiner || kind == grapheme_class::linker ||
+           kind == grapheme_class::joiner;
+}
+
 dependence find_dependence(const normalizer_step& step, const sourced_text& text) {
     dependence out;
     if (text.empty()) return out;
@@ -169,7 +188,7 @@ void unigram_char_table::set(uint32_t code, const unigram_normalizer& normalizer
                              sourced_text& text, sourced_text& spare) {
     if (code >= kSurrogateFirst && code < kSurrogateEnd) return;
     uint32_t bits = 0;
-    bool before = false, both = false;
+    bool before = false, both = false, tied = only_joins(code);
     text.clear();
     text.append({code, 0});
     for (const normalizer_step& step : normalizer.steps()) {
@@ -177,18 +196,26 @@ void unigram_char_table::set(uint32_t code, const unigram_normalizer& normalizer
         const dependence found = find_dependence(step, text);
         before |= found.before;
         both |= found.both;
-        if (step.kind == normalizer_kind::charsmap && !text.empty() &&
-            grapheme_class_of(text[0].code) == grapheme_class::consonant) {
-            bits |= unigram_char::kGuarded;
+        if (step.kind == normalizer_kind::charsmap) {
+            if (!text.empty() && grapheme_class_of(text[0].code) == grapheme_class::consonant) {
+                bits |= unigram_char::kGuarded;
+            }
+            bits |= binding(*step.rules, code, text);
+            tied = tied && text.size() == 1 && text[0].code == code;
+        } else {
+            tied = tied && !found.before && !found.both;
         }
         unigram_normalizer::apply(step, text, spare, {false, false});
         // What vanishes under rules can move the source of the character before.
-        before |= step.kind == normalizer_kind::charsmap && spare.empty();
+        const bool vanishes = step.kind == normalizer_kind::charsmap && spare.empty();
+        before |= vanishes;
+        tied = tied && !vanishes;
         text.swap(spare);
         if (text.empty()) bits |= unigram_char::kHollow;
     }
     if (before || both) bits |= unigram_char::kIrregular;
     if (before && !both) bits |= unigram_char::kLeansBack;
+    if ((before || both) && tied) bits |= unigram_char::kTied;
     if (text.size() != 1 || text[0].code != code) {
         bits |= static_cast<uint32_t>(forms_.size());
         forms_.push_back(static_cast<uint32_t>(text.size()));

@@ -19,6 +19,13 @@ struct unigram_char {
     bool leans_back() const { return (bits & kLeansBack) != 0; }
     // Regular, but one that leans back may have tied it to what is before both.
     bool guarded() const { return (bits & kGuarded) != 0; }
+    // Irregular, but only as part of a grapheme cluster: it has its form wherever those do not bind
+    // that stand before it.
+    bool tied() const { return (bits & kTied) != 0; }
+    // A cluster of it and a character behind it, of at least three bytes or of fewer, may have a rule
+    // of its own.
+    bool binds_wide() const { return (bits & kBindsWide) != 0; }
+    bool binds_narrow() const { return (bits & kBindsNarrow) != 0; }
     bool starts_added() const { return (bits & kStartsAdded) != 0; }
     bool surrogate() const { return (bits & kSurrogate) != 0; }
     // Stands for itself.
@@ -30,8 +37,14 @@ struct unigram_char {
     static constexpr uint32_t kSurrogate = 1u << 28;
     static constexpr uint32_t kLeansBack = 1u << 27;
     static constexpr uint32_t kGuarded = 1u << 26;
-    static constexpr uint32_t kIndex = kGuarded - 1;
+    static constexpr uint32_t kTied = 1u << 25;
+    static constexpr uint32_t kBindsWide = 1u << 24;
+    static constexpr uint32_t kBindsNarrow = 1u << 23;
+    static constexpr uint32_t kIndex = kBindsNarrow - 1;
 };
+
+// Characters from here on have three bytes or more, so that no cluster of two has less than six.
+constexpr uint32_t kWideFirst = 0x800;
 
 class unigram_char_table {
 public:
@@ -50,6 +63,8 @@ public:
     unigram_char operator[](uint32_t code) const {
         return chars_[static_cast<size_t>(stage_[code >> 8]) << 8 | (code & 0xFF)];
     }
+    // Whether nothing is to be said of any of the 256 characters from 256 * block on.
+    bool is_plain(uint32_t block) const { return stage_[block] == 0; }
     // The normal form of a regular character that is not itself.
     const uint32_t* form(unigram_char c, int64_t& size) const {
         size = forms_[c.index()];

@@ -63,18 +63,35 @@ uint32_t lane_entry(uint32_t code, const unigram_char_table& table,
                     const unigram_splitting& splitting, char_classes& classes) {
     const unigram_char c = table[code];
     // A zero at the end of a key stands for no character.
-    if (code == 0 || !c.regular() || c.surrogate()) return char_classes::kBlocked;
+    if (code == 0 || !(c.regular() || c.tied()) || c.surrogate()) return char_classes::kBlocked;
+    uint32_t ties = (c.binds_wide() ? char_classes::kBindsWide : 0) |
+                    (c.binds_narrow() ? char_classes::kBindsNarrow : 0);
+    if (c.tied()) ties |= code < kWideFirst ? char_classes::kTiedNarrow : char_classes::kTiedWide;
     int64_t size = 1;
     const uint32_t* form = c.identity() ? &code : table.form(c, size);
     for (int64_t i = 0; i < size; ++i) {
         const bool space = form[i] == ' ' || (splitting.white_space && is_strip_space(form[i]));
-        if (space && size == 1) return char_classes::one_unit(' ', char_classes::kSpace);
+        if (space && size == 1) return char_classes::one_unit(' ', char_classes::kSpace) | ties;
         if (space || form[i] == splitting.mark || form[i] == 0) return char_classes::kBlocked;
     }
     if (size == 1 && form[0] < 0x10000) {
-        return char_classes::one_unit(form[0], char_classes::kLetter);
+        return char_classes::one_unit(form[0], char_classes::kLetter) | ties;
     }
-    return classes.letters(form, size);
+    return classes.letters(form, size, ties);
+}
+
+// The letters above 0xFFFF: those that stand for themselves.
+void set_astral(const unigram_char_table& table, char_classes& classes) {
+    for (uint32_t block = 0; block < 0x1000; ++block) {
+        uint64_t bits[4] = {~0ull, ~0ull, ~0ull, ~0ull};
+        for (uint32_t i = 0; i < 256 && !table.is_plain(0x100 + block); ++i) {
+            const unigram_char c = table[0x10000 + 256 * block + i];
+            if (!c.regular() || !c.identity() || c.starts_added()) {
+                bits[i >> 6] &= ~(1ull << (i & 63));
+            }
+        }
+        classes.set_astral(block, bits);
+    }
 }
 
 std::unique_ptr<unigram_lane_rules> make_lane(const unigram_splitting& splitting,
@@ -85,6 +102,7 @@ std::unique_ptr<unigram_lane_rules> make_lane(const unigram_splitting& splitting
         classes.wide[code] = lane_entry(code, table, splitting, classes);
         if (table[code].starts_added()) classes.mark_start(code);
     }
+    set_astral(table, classes);
     classes.finish();
     return std::make_unique<unigram_lane_rules>(
         unigram_lane_rules{std::move(classes), choose_scan_functions(), splitting.mark,

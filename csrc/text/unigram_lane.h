@@ -158,7 +158,12 @@ private:
         tokens_.letter(rules_.mark, at.mark);
         const int start = chunk.starts[index];
         for (int i = start; i < start + chunk.sizes[index]; ++i) {
-            tokens_.letter(units_of(Unit{})[i], at.base + source<Unit>(i));
+            uint32_t code = units_of(Unit{})[i];
+            // A character above 0xFFFF is two units.
+            if ((code & 0xFC00) == 0xD800) {
+                code = 0x10000 + ((code & 0x3FF) << 10 | (units_of(Unit{})[++i] & 0x3FFu));
+            }
+            tokens_.letter(code, at.base + source<Unit>(i));
         }
         tokens_.spell_word();
         const int64_t count = out_.size() - first;

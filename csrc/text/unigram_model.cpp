@@ -135,34 +135,73 @@ void path_search::advance(const unigram_model& model, const uint32_t* text, int6
 
 template <score_rounding rounding>
 void path_search::advance_as(const unigram_model& model, int64_t size, bool ends) {
-    const piece_trie& trie = model.trie();
-    const piece_trie::node* nodes = trie.nodes();
-    const uint32_t* numbers = numbers_.data();
-    point* points = points_.data();
     // Pieces from later characters could reach beyond what is there.
     const int64_t end = ends ? size : size - model.max_size() + 1;
-    int64_t at = done_;
-    for (; at < end; ++at) {
-        const double here = points[at].score;
-        const auto reach = [&](int64_t stop, double sum, double kept, int32_t piece) {
-            if (sum > points[stop].score) points[stop] = {kept, static_cast<int32_t>(at), piece};
+    while (done_ < end) {
+        const int count = static_cast<int>(std::min<int64_t>(kBlock, end - done_));
+        follow(model.trie(), numbers_.data() + done_, count, size - done_);
+        relax<rounding>(model, done_, count);
+        done_ += count;
+    }
+}
+
+// Each step of a walk waits for memory, but walks from different starts wait at the same time.
+void path_search::follow(const piece_trie& trie, const uint32_t* numbers, int count, int64_t left) {
+    const piece_trie::node* nodes = trie.nodes();
+    places_.clear();
+    places_.reserve_more(kBlock);
+    int32_t* places = places_.data();
+    int32_t starts[kBlock];  // that go on
+    for (int i = 0; i < count; ++i) {
+        places[i] = piece_trie::first(numbers[i]);
+        lengths_[i] = 1;
+        starts[i] = i;
+    }
+    for (int length = 1, open = count; open > 0; ++length) {
+        while (open > 0 && starts[open - 1] + length >= left) --open;
+        places_.extend(kBlock);
+        places_.reserve_more(kBlock);
+        places = places_.end();
+        const int32_t* before = places - kBlock;
+        int going_on = 0;
+        for (int k = 0; k < open; ++k) {
+            const int32_t start = starts[k];
+            const int32_t next = nodes[before[start]].base + static_cast<int32_t>(numbers[start + length]);
+            const int32_t found = nodes[next].parent == before[start];
+            places[start] = next;
+            lengths_[start] += found;
+            starts[going_on] = start;
+            going_on += found;
+        }
+        open = going_on;
+    }
+}
+
+template <score_rounding rounding>
+void path_search::relax(const unigram_model& model, int64_t first, int count) {
+    const piece_trie::node* nodes = model.trie().nodes();
+    point* points = points_.data() + first;
+    for (int start = 0; start < count; ++start) {
+        const double here = points[start].score;
+        const auto reach = [&](int stop, double sum, double kept, int32_t piece) {
+            if (sum > points[stop].score) {
+                points[stop] = {kept, static_cast<int32_t>(first + start), piece};
+            }
         };
-        int32_t place = piece_trie::first(numbers[at]);
-        const double single = nodes[place].score;
+        const int32_t* place = places_.data() + start;
+        const double single = nodes[*place].score;
         if (single != piece_trie::kNoPiece) {
-            reach(at + 1, single + here, keep<rounding>(single + here), place);
+            reach(start + 1, single + here, keep<rounding>(single + here), *place);
         } else {
             const double sum = add_unknown<rounding>(model.unknown_score(), here);
-            reach(at + 1, sum, sum, path_piece::kUnknown);
+            reach(start + 1, sum, sum, path_piece::kUnknown);
         }
-        for (int64_t i = at + 1; i < size;) {
-            place = trie.child(place, numbers[i]);
-            if (place < 0) break;
-            const double sum = nodes[place].score + here;
-            reach(++i, sum, keep<rounding>(sum), place);
+        for (int length = 2; length <= lengths_[start]; ++length) {
+            place += kBlock;
+            const double sum = nodes[*place].score + here;
+            reach(start + length, sum, keep<rounding>(sum), *place);
         }
     }
-    done_ = std::max(done_, at);
 }
 
 int64_t path_search::find_settled() {

@@ -94,7 +94,8 @@ public:
     // Forgets the first characters, which a path must reach; the text begins behind them from now on.
     void forget(int64_t count);
     int64_t num_bytes() const {
-        return points_.capacity() * static_cast<int64_t>(sizeof(point)) + 4 * numbers_.capacity();
+        return points_.capacity() * static_cast<int64_t>(sizeof(point)) +
+               4 * (numbers_.capacity() + places_.capacity());
     }
 
 private:
@@ -104,10 +105,17 @@ private:
         int32_t from;
         int32_t piece;  // node of the trie, or kUnknown
     };
+    // Starts whose pieces are followed side by side.
+    static constexpr int kBlock = 64;
     template <score_rounding rounding>
     void advance_as(const unigram_model& model, int64_t size, bool ends);
+    void follow(const piece_trie& trie, const uint32_t* numbers, int count, int64_t left);
+    template <score_rounding rounding>
+    void relax(const unigram_model& model, int64_t first, int count);
 
     pod_vector<point> points_;
+    pod_vector<int32_t> places_;    // the node of each length and start of a block
+    int32_t lengths_[kBlock];       // of its starts: up to which length there are nodes
     pod_vector<uint32_t> numbers_;  // of the characters, as the trie has them
     int64_t done_ = 0;              // pieces from all characters before have been tried
 };

@@ -41,9 +41,11 @@ void gather_masks(uint8_t* flags, int count, unit_masks& masks) {
     }
 }
 
-// The units, all of them letters, of a character that does not become one or none by the table;
-// returns how many, or -1 if it blocks.
-int expand(uint32_t code, uint32_t entry, const char_classes& classes, uint16_t* units) {
+// The units, all of them letters, of a character that does not become one or none by the table, and
+// its ties; returns how many, or -1 if it blocks.
+int expand(uint32_t code, uint32_t entry, const char_classes& classes, uint16_t* units,
+           uint32_t& ties) {
+    ties = 0;
     if (code >= 0x10000) {
         if (!classes.is_astral_letter(code)) return -1;
         units[0] = static_cast<uint16_t>(0xD800 | (code - 0x10000) >> 10);
@@ -59,6 +61,7 @@ int expand(uint32_t code, uint32_t entry, const char_classes& classes, uint16_t*
     }
     const char_classes::expansion& form = classes.expansions[entry & ~char_classes::kSpecial];
     std::copy_n(form.units, form.count, units);
+    ties = form.ties;
     return form.count;
 }
 
@@ -68,6 +71,7 @@ struct unit_writer {
     uint16_t* sources;
     uint8_t* flags;
     int count = 0;
+    uint32_t binds = char_classes::kBinds;  // what the character before does to those that it ties
 };
 
 // Turns characters [at, end) into units by the table, up to the first that needs a closer look;
@@ -78,17 +82,21 @@ int write_units(const Char* text, int at, int end, const uint32_t* table, unit_w
     uint16_t* sources = out.sources;
     uint8_t* flags = out.flags;
     int count = out.count;
+    uint32_t binds = out.binds;
     for (; at < end; ++at) {
         const uint32_t code = text[at];
         if (sizeof(Char) > 2 && code >= 0x10000) break;
         const uint32_t entry = table[code];
-        if ((entry & char_classes::kUnusual) != 0) break;
+        const uint32_t tied = binds >> char_classes::kBindsShift & char_classes::kTied;
+        if ((entry & (char_classes::kUnusual | tied)) != 0) break;
+        binds = entry;
         units[count] = static_cast<uint16_t>(entry);
         sources[count] = static_cast<uint16_t>(at);
         flags[count] = static_cast<uint8_t>(entry >> char_classes::kFlagsShift);
-        count += static_cast<int>(entry >> char_classes::kCountShift);
+        count += (entry & char_classes::kOne) != 0;
     }
     out.count = count;
+    out.binds = binds;
     return at;
 }
 
@@ -98,15 +106,19 @@ bool write_unusual(const text_rest<Char>& rest, int at, const char_classes& clas
                    unit_writer& out) {
     const uint32_t code = rest.text[at];
     const uint32_t entry = code < 0x10000 ? classes.wide[code] : char_classes::kSpecial;
-    int num_units = static_cast<int>(entry >> char_classes::kCountShift);
+    uint32_t ties = entry;
+    int num_units = (entry & char_classes::kOne) != 0;
     uint32_t flag = entry >> char_classes::kFlagsShift & 0xFF;
     out.units[out.count] = static_cast<uint16_t>(entry);
     if ((entry & char_classes::kSpecial) != 0) {
-        num_units = expand(code, entry, classes, out.units + out.count);
+        num_units = expand(code, entry, classes, out.units + out.count, ties);
         flag = char_classes::kLetter;
-    } else if (classes.may_be_added(rest.text, at, rest.length)) {
+    } else if ((entry & char_classes::kStart << char_classes::kFlagsShift) != 0 &&
+               classes.may_be_added(rest.text, at, rest.length)) {
         num_units = -1;
     }
+    if ((ties & (out.binds >> char_classes::kBindsShift) & char_classes::kTied) != 0) return false;
+    out.binds = ties;
     for (int i = 0; i < num_units; ++i) {
         out.flags[out.count] = static_cast<uint8_t>(flag);
         out.sources[out.count++] = static_cast<uint16_t>(at);
