@@ -45,6 +45,13 @@ uint32_t char_classes::letters(const uint32_t* codes, int64_t count, uint32_t ti
     return kSpecial | static_cast<uint32_t>(expansions.size() - 1);
 }
 
+uint32_t char_classes::tied_space(uint32_t ties) {
+    const uint32_t space = ' ';
+    const uint32_t entry = letters(&space, 1, ties);
+    expansions.back().flag = kSpace;
+    return entry;
+}
+
 void char_classes::mark_start(uint32_t code) {
     if (code >= 0x10000) return;
     // Of what may start an added token, only plain characters are looked at closely.

@@ -47,9 +47,10 @@ struct char_classes {
     // else kSpecial and the index of an expansion
     static constexpr uint32_t kUnusual = kSpecial | static_cast<uint32_t>(kStart) << kFlagsShift;
     std::vector<uint32_t> wide;
-    // The letters that one character becomes.
+    // The letters that one character becomes, or a space that nothing tied may stand behind.
     struct expansion {
         uint32_t ties = 0;  // of kTied and kBinds
+        uint8_t flag = kLetter;
         uint8_t count = 0;
         uint16_t units[kMaxNormal];
     };
@@ -86,6 +87,8 @@ struct char_classes {
     }
     // An entry of a character that becomes letters; kBlocked if they are no 16-bit units.
     uint32_t letters(const uint32_t* codes, int64_t count, uint32_t ties = 0);
+    // An entry of a tied character that becomes a space.
+    uint32_t tied_space(uint32_t ties);
     // Sets which of the 256 characters from 0x10000 + 256 * block on are letters, by their bits.
     void set_astral(uint32_t block, const uint64_t (&bits)[4]);
     // Says that the character may start an added token.

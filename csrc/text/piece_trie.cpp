@@ -7,15 +7,16 @@
 namespace encoder_engine {
 namespace {
 
-// Of nodes with many children so many places are tried before the end is taken.
-constexpr int kMaxTries = 64;
-
 // Which places are taken, 64 to a word: long stretches are full.
 class place_set {
 public:
     size_t size() const { return size_; }
-    bool has(size_t place) const {
-        return place < size_ && (words_[place >> 6] >> (place & 63) & 1) != 0;
+    // Places [place, place + 64), a bit each.
+    uint64_t window(size_t place) const {
+        const size_t word = place >> 6, shift = place & 63;
+        const uint64_t low = word < words_.size() ? words_[word] >> shift : 0;
+        if (shift == 0 || word + 1 >= words_.size()) return low;
+        return low | words_[word + 1] << (64 - shift);
     }
     void add(size_t place) {
         size_ = std::max(size_, place + 1);
@@ -83,19 +84,19 @@ struct piece_trie::builder {
         }
     }
 
-    bool fits(size_t base, const std::vector<uint32_t>& numbers) const {
-        return std::none_of(numbers.begin(), numbers.end(), [&](uint32_t number) {
-            return used.has(base + number);
-        });
-    }
-
+    // The first base from which children of all these numbers, in ascending order, find their places
+    // free: 64 bases are tried at a time.
     size_t find_base(const std::vector<uint32_t>& numbers) {
         first_free = used.next_free(first_free);
-        size_t at = used.next_free(std::max<size_t>(first_free, numbers[0]));
-        for (int tries = 0; tries < kMaxTries; ++tries, at = used.next_free(at + 1)) {
-            if (at >= used.size() || fits(at - numbers[0], numbers)) return at - numbers[0];
+        size_t base = std::max<size_t>(first_free, numbers[0]) - numbers[0];
+        for (; base + numbers[0] < used.size(); base += 64) {
+            uint64_t taken = 0;
+            for (size_t i = 0; i < numbers.size() && ~taken != 0; ++i) {
+                taken |= used.window(base + numbers[i]);
+            }
+            if (~taken != 0) return base + static_cast<size_t>(__builtin_ctzll(~taken));
         }
-        return std::max<size_t>(used.size(), numbers[0]) - numbers[0];
+        return base;
     }
 
     void put(loose_node& n, size_t place, int32_t parent) {
@@ -171,21 +172,15 @@ piece_trie::piece_trie(const std::vector<piece>& pieces) {
 }
 
 size_t piece_trie::number_characters(const std::vector<piece>& pieces) {
-    // How often each character stands behind another.
-    std::vector<uint32_t> counts(0x110000);
-    std::vector<bool> known(counts.size());
+    std::vector<bool> known(0x110000);
     for (const piece& p : pieces) {
-        for (size_t i = 0; i < p.codes.size(); ++i) {
-            counts[p.codes[i]] += i > 0;
-            known[p.codes[i]] = true;
-        }
+        for (const uint32_t code : p.codes) known[code] = true;
     }
+    // In the order of their codes: a node's children are mostly of one script, and lie close together.
     std::vector<uint32_t> codes;
-    for (uint32_t code = 0; code < counts.size(); ++code) {
+    for (uint32_t code = 0; code < known.size(); ++code) {
         if (known[code]) codes.push_back(code);
     }
-    std::stable_sort(codes.begin(), codes.end(),
-                     [&](uint32_t a, uint32_t b) { return counts[a] > counts[b]; });
     std::vector<uint32_t> table(kTableEnd);
     std::vector<numbered> astral;
     for (size_t i = 0; i < codes.size(); ++i) {
@@ -196,8 +191,6 @@ size_t piece_trie::number_characters(const std::vector<piece>& pieces) {
             astral.push_back({codes[i], number});
         }
     }
-    std::sort(astral.begin(), astral.end(),
-              [](const numbered& a, const numbered& b) { return a.code < b.code; });
     table_ = flat_array<uint32_t>(std::move(table));
     astral_ = flat_array<numbered>(std::move(astral));
     return codes.size();

@@ -11,8 +11,8 @@
 
 namespace encoder_engine {
 
-// Characters have small numbers, the frequent ones the smallest; a node's child by a character lies
-// at the node's base plus that number. The first nodes are the children of the root. One step per
+// Characters have small numbers, in the order of their codes; a node's child by a character lies at
+// the node's base plus that number. The first nodes are the children of the root. One step per
 // character, not per byte: most words are a walk from cache miss to cache miss.
 class piece_trie {
 public:

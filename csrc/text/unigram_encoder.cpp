@@ -71,6 +71,7 @@ uint32_t lane_entry(uint32_t code, const unigram_char_table& table,
     const uint32_t* form = c.identity() ? &code : table.form(c, size);
     for (int64_t i = 0; i < size; ++i) {
         const bool space = form[i] == ' ' || (splitting.white_space && is_strip_space(form[i]));
+        if (space && size == 1 && c.tied()) return classes.tied_space(ties);
         if (space && size == 1) return char_classes::one_unit(' ', char_classes::kSpace) | ties;
         if (space || form[i] == splitting.mark || form[i] == 0) return char_classes::kBlocked;
     }
@@ -95,6 +96,7 @@ void set_astral(const unigram_char_table& table, char_classes& classes) {
 }
 
 std::unique_ptr<unigram_lane_rules> make_lane(const unigram_splitting& splitting,
+                                              const unigram_ids& ids,
                                               const unigram_char_table& table,
                                               const added_token_set& added) {
     char_classes classes(added);
@@ -104,9 +106,15 @@ std::unique_ptr<unigram_lane_rules> make_lane(const unigram_splitting& splitting
     }
     set_astral(table, classes);
     classes.finish();
+    int32_t first_byte = 1, last_byte = 0;
+    if (!ids.bytes.empty()) {
+        const auto ends = std::minmax_element(ids.bytes.begin(), ids.bytes.end());
+        first_byte = *ends.first;
+        last_byte = *ends.second;
+    }
     return std::make_unique<unigram_lane_rules>(
         unigram_lane_rules{std::move(classes), choose_scan_functions(), splitting.mark,
-                           !splitting.white_space});
+                           !splitting.white_space, first_byte, last_byte});
 }
 
 template <typename Char>
@@ -132,7 +140,7 @@ unigram_encoder::unigram_encoder(std::shared_ptr<const unigram_model> model,
       rules_(make_rules(normalizer_, table_, raw_added_)) {
     table_.mark_added_starts(raw_added_.first_codes());
     if (words_are_plain(splitting_, folding_, rules_, normalized_added_)) {
-        lane_ = make_lane(splitting_, table_, raw_added_);
+        lane_ = make_lane(splitting_, ids_, table_, raw_added_);
     }
 }
 

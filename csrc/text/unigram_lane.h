@@ -15,7 +15,9 @@ namespace encoder_engine {
 struct unigram_caches {
     paired_word_cache<16> short_words;
     direct_word_cache<word_key, 11, 14> split_words;
-    direct_word_cache<long_word_key, 23, 13> long_words;
+    direct_word_cache<long_word_key, 7, 14> long_words;
+    direct_word_cache<long_word_key, 23, 12> long_split_words;
+    direct_word_cache<huge_word_key, 31, 12> huge_words;
 };
 
 struct unigram_lane_scratch {
@@ -30,6 +32,7 @@ struct unigram_lane_rules {
     scan_functions functions;
     uint32_t mark;
     bool mark_is_space;  // the mark in front of a word stands for the space there
+    int32_t first_byte, last_byte;  // the ids of bytes lie there, if there are any
 };
 
 // Takes words from a text as far as every character up to the white space behind them is plain.
@@ -108,8 +111,9 @@ private:
             const token_spans at = places<Unit>(i, first_unit, base, space);
             if (known == 0) {
                 spell<Unit>(caches, i, num_bytes, at);
-            } else if (with_spans) {
-                add_spans<Unit>(i, first, at);
+            } else if (with_spans && !add_spans<Unit>(i, first, at)) {
+                out_.ids.truncate(first);
+                spell<Unit>(caches, i, num_bytes, at);
             }
             tokens_.next_word();
         }
@@ -139,18 +143,24 @@ private:
         if (num_bytes <= word_key::kMaxSize) {
             return caches.split_words.find(scratch_.chunk.keys[index], out_.ids.end());
         }
-        if (num_bytes > long_word_key::kMaxSize) return 0;
-        return caches.long_words.find(long_key<Unit>(index, num_bytes), out_.ids.end());
+        if (num_bytes <= long_word_key::kMaxSize) {
+            const auto key = read_key<long_word_key, Unit>(index, num_bytes);
+            const int known = caches.long_words.find(key, out_.ids.end());
+            return known > 0 ? known : caches.long_split_words.find(key, out_.ids.end());
+        }
+        if (num_bytes > huge_word_key::kMaxSize) return 0;
+        return caches.huge_words.find(read_key<huge_word_key, Unit>(index, num_bytes),
+                                      out_.ids.end());
     }
-    template <typename Unit>
-    long_word_key long_key(int index, int num_bytes) const {
+    template <typename Key, typename Unit>
+    Key read_key(int index, int num_bytes) const {
         const Unit* word = units_of(Unit{}) + scratch_.chunk.starts[index];
-        return long_word_key::read(reinterpret_cast<const uint8_t*>(word), num_bytes);
+        return Key::read(reinterpret_cast<const uint8_t*>(word), num_bytes);
     }
     const uint8_t* units_of(uint8_t) const { return scratch_.chunk.bytes; }
     const uint16_t* units_of(uint16_t) const { return scratch_.chunk.units; }
 
-    // Finds the pieces of a word, and remembers them unless they would not tell their sources.
+    // Finds the pieces of a word, and remembers them.
     template <typename Unit>
     void spell(unigram_caches& caches, int index, int num_bytes, token_spans at) {
         const word_chunk& chunk = scratch_.chunk;
@@ -166,27 +176,38 @@ private:
             tokens_.letter(code, at.base + source<Unit>(i));
         }
         tokens_.spell_word();
-        const int64_t count = out_.size() - first;
-        const int32_t* ids = out_.ids.data() + first;
-        // An unknown token's length is not its piece's.
-        if (std::find(ids, ids + count, ids_.unknown) != ids + count || !ids_.bytes.empty()) return;
-        if (num_bytes > word_key::kMaxSize) {
-            if (num_bytes > long_word_key::kMaxSize) return;
-            remember(caches.long_words, long_key<Unit>(index, num_bytes), ids, count);
-        } else if (count <= word_line::kMaxPieces) {
-            remember(caches.short_words, chunk.keys[index], ids, count);
-        } else {
-            remember(caches.split_words, chunk.keys[index], ids, count);
+        keep<Unit>(caches, index, num_bytes, out_.ids.data() + first, out_.size() - first);
+    }
+    template <typename Unit>
+    void keep(unigram_caches& caches, int index, int num_bytes, const int32_t* ids, int64_t count) {
+        if (num_bytes <= word_key::kMaxSize) {
+            const word_key& key = scratch_.chunk.keys[index];
+            if (!remember(caches.short_words, key, ids, count)) {
+                remember(caches.split_words, key, ids, count);
+            }
+        } else if (num_bytes <= long_word_key::kMaxSize) {
+            const auto key = read_key<long_word_key, Unit>(index, num_bytes);
+            if (!remember(caches.long_words, key, ids, count)) {
+                remember(caches.long_split_words, key, ids, count);
+            }
+        } else if (num_bytes <= huge_word_key::kMaxSize) {
+            remember(caches.huge_words, read_key<huge_word_key, Unit>(index, num_bytes), ids, count);
         }
     }
     template <typename Cache, typename Key>
-    static void remember(Cache& cache, const Key& key, const int32_t* ids, int64_t count) {
-        if (count <= Cache::kMaxPieces) cache.insert(key, ids, static_cast<int>(count));
+    static bool remember(Cache& cache, const Key& key, const int32_t* ids, int64_t count) {
+        if (count > Cache::kMaxPieces) return false;
+        cache.insert(key, ids, static_cast<int>(count));
+        return true;
     }
 
-    // Spans of cached pieces: their sizes tell, the mark being the first unit.
+    // Spans of cached pieces: their sizes tell, the mark being the first unit. Those of tokens that
+    // stand for any characters do not: false then.
     template <typename Unit>
-    void add_spans(int index, int64_t first, token_spans at) {
+    bool add_spans(int index, int64_t first, token_spans at) {
+        for (int64_t i = first; i < out_.size(); ++i) {
+            if (stands_for_any(out_.ids[i])) return false;
+        }
         const int64_t start = scratch_.chunk.starts[index];
         int64_t from = -1;
         for (int64_t i = first; i < out_.size(); ++i) {
@@ -200,6 +221,11 @@ private:
             tokens_.add_span(begin, end);
             from = to;
         }
+        return true;
+    }
+
+    bool stands_for_any(int32_t id) const {
+        return id == ids_.unknown || (id >= rules_.first_byte && id <= rules_.last_byte);
     }
 
     unigram_caches& caches_of(uint8_t) { return made(scratch_.caches); }

@@ -41,28 +41,31 @@ void gather_masks(uint8_t* flags, int count, unit_masks& masks) {
     }
 }
 
-// The units, all of them letters, of a character that does not become one or none by the table, and
-// its ties; returns how many, or -1 if it blocks.
-int expand(uint32_t code, uint32_t entry, const char_classes& classes, uint16_t* units,
-           uint32_t& ties) {
-    ties = 0;
+// What a character becomes that does not become one unit or none by the table; -1 units if it
+// blocks.
+struct expanded_char {
+    int num_units;
+    uint8_t flag;
+    uint32_t ties;
+};
+
+expanded_char expand(uint32_t code, uint32_t entry, const char_classes& classes, uint16_t* units) {
     if (code >= 0x10000) {
-        if (!classes.is_astral_letter(code)) return -1;
+        if (!classes.is_astral_letter(code)) return {-1, 0, 0};
         units[0] = static_cast<uint16_t>(0xD800 | (code - 0x10000) >> 10);
         units[1] = static_cast<uint16_t>(0xDC00 | (code & 0x3FF));
-        return 2;
+        return {2, char_classes::kLetter, 0};
     }
-    if (entry == char_classes::kBlocked) return -1;
+    if (entry == char_classes::kBlocked) return {-1, 0, 0};
     if (entry == char_classes::kHangul) {
         uint32_t parts[kMaxDecomposition];
         const int count = unicode_decompose(code, parts);
         for (int i = 0; i < count; ++i) units[i] = static_cast<uint16_t>(parts[i]);
-        return count;
+        return {count, char_classes::kLetter, 0};
     }
     const char_classes::expansion& form = classes.expansions[entry & ~char_classes::kSpecial];
     std::copy_n(form.units, form.count, units);
-    ties = form.ties;
-    return form.count;
+    return {form.count, form.flag, form.ties};
 }
 
 // Where the units of a chunk's characters go.
@@ -100,30 +103,38 @@ int write_units(const Char* text, int at, int end, const uint32_t* table, unit_w
     return at;
 }
 
+// Whether the character at a place may belong to a cluster with the one before it.
+template <typename Char>
+bool may_join(const text_rest<Char>& rest, int at, const char_classes& classes) {
+    if (at >= rest.length) return false;
+    const uint32_t code = rest.text[at];
+    return code >= 0x10000 || (classes.wide[code] & (char_classes::kSpecial | char_classes::kTied)) != 0;
+}
+
 // Writes the units of a character that write_units() stopped at; false if it blocks.
 template <typename Char>
 bool write_unusual(const text_rest<Char>& rest, int at, const char_classes& classes,
                    unit_writer& out) {
     const uint32_t code = rest.text[at];
     const uint32_t entry = code < 0x10000 ? classes.wide[code] : char_classes::kSpecial;
-    uint32_t ties = entry;
-    int num_units = (entry & char_classes::kOne) != 0;
-    uint32_t flag = entry >> char_classes::kFlagsShift & 0xFF;
+    expanded_char found{(entry & char_classes::kOne) != 0,
+                        static_cast<uint8_t>(entry >> char_classes::kFlagsShift), entry};
     out.units[out.count] = static_cast<uint16_t>(entry);
     if ((entry & char_classes::kSpecial) != 0) {
-        num_units = expand(code, entry, classes, out.units + out.count, ties);
-        flag = char_classes::kLetter;
-    } else if ((entry & char_classes::kStart << char_classes::kFlagsShift) != 0 &&
+        found = expand(code, entry, classes, out.units + out.count);
+        const bool space = found.flag == char_classes::kSpace;
+        if (found.num_units < 0 || (space && may_join(rest, at + 1, classes))) return false;
+    } else if ((found.flag & char_classes::kStart) != 0 &&
                classes.may_be_added(rest.text, at, rest.length)) {
-        num_units = -1;
+        return false;
     }
-    if ((ties & (out.binds >> char_classes::kBindsShift) & char_classes::kTied) != 0) return false;
-    out.binds = ties;
-    for (int i = 0; i < num_units; ++i) {
-        out.flags[out.count] = static_cast<uint8_t>(flag);
+    if ((found.ties & out.binds >> char_classes::kBindsShift & char_classes::kTied) != 0) return false;
+    out.binds = found.ties;
+    for (int i = 0; i < found.num_units; ++i) {
+        out.flags[out.count] = found.flag;
         out.sources[out.count++] = static_cast<uint16_t>(at);
     }
-    return num_units >= 0;
+    return true;
 }
 
 // Classifies up to 64 characters of a text, from `at` on, into a place of a chunk; returns the bits

@@ -36,20 +36,29 @@ private:
     static const mask kMasks[kMaxSize + 1];
 };
 
-// A word of 17 to 32 bytes.
-struct long_word_key {
-    static constexpr int kNumParts = 4;
-    static constexpr int kMaxSize = 32;
+// A word of more bytes than half of its key has, up to so many.
+template <int kBytes>
+struct wide_word_key {
+    static constexpr int kNumParts = kBytes / 8;
+    static constexpr int kMaxSize = kBytes;
     uint64_t parts[kNumParts];
     uint64_t hash;
 
-    // 32 bytes must be readable.
-    static long_word_key read(const uint8_t* bytes, int64_t size) {
-        const word_key low = word_key::read(bytes, word_key::kMaxSize);
-        const word_key high = word_key::read(bytes + word_key::kMaxSize, size - word_key::kMaxSize);
-        return {{low.parts[0], low.parts[1], high.parts[0], high.parts[1]},
-                low.hash + 0xD6E8FEB86659FD93ull * (high.hash >> 7)};
+    // kBytes bytes must be readable.
+    static wide_word_key read(const uint8_t* bytes, int64_t size) {
+        wide_word_key out{{}, 0};
+        for (int i = 0; i < kBytes; i += word_key::kMaxSize) {
+            const int64_t left = size - i;
+            const word_key part =
+                word_key::read(bytes + i, left < 0 ? 0 : left < 16 ? left : word_key::kMaxSize);
+            out.parts[i / 8] = part.parts[0];
+            out.parts[i / 8 + 1] = part.parts[1];
+            out.hash = part.hash + 0xD6E8FEB86659FD93ull * (out.hash >> 7 ^ out.hash << 21);
+        }
+        return out;
     }
 };
+using long_word_key = wide_word_key<32>;
+using huge_word_key = wide_word_key<64>;
 
 }  // namespace encoder_engine
