@@ -48,13 +48,16 @@ struct piece_trie::builder {
         int32_t place = 0;
     };
 
+    builder(const std::vector<piece>& all_pieces, const piece_trie& numbered)
+        : pieces(all_pieces), trie(numbered) {}
+
     const std::vector<piece>& pieces;
     const piece_trie& trie;  // whose characters are numbered
     std::vector<node> nodes;
     std::vector<int32_t> ids;
     std::vector<loose_node> loose;
     place_set used;
-    size_t first_free = 1;
+    size_t first_free = 1, search_from = 1, num_searched = 0;
 
     // Pieces [begin, end) share their first `depth` characters, which lead to node `parent`.
     struct range {
@@ -84,18 +87,22 @@ struct piece_trie::builder {
         }
     }
 
-    // The first base from which children of all these numbers, in ascending order, find their places
-    // free: 64 bases are tried at a time.
+    // A base from which children of all these numbers, in ascending order, find their places free;
+    // 64 of them are tried at a time. Before `search_from` are hardly any for as many children.
     size_t find_base(const std::vector<uint32_t>& numbers) {
-        first_free = used.next_free(first_free);
-        size_t base = std::max<size_t>(first_free, numbers[0]) - numbers[0];
+        if (numbers.size() != num_searched) search_from = first_free = used.next_free(first_free);
+        num_searched = numbers.size();
+        size_t base = std::max<size_t>(search_from, numbers[0]) - numbers[0];
         for (; base + numbers[0] < used.size(); base += 64) {
             uint64_t taken = 0;
             for (size_t i = 0; i < numbers.size() && ~taken != 0; ++i) {
                 taken |= used.window(base + numbers[i]);
             }
-            if (~taken != 0) return base + static_cast<size_t>(__builtin_ctzll(~taken));
+            if (~taken == 0) continue;
+            base += static_cast<size_t>(__builtin_ctzll(~taken));
+            break;
         }
+        search_from = used.next_free(std::max(search_from, (base + numbers[0]) & ~size_t{63}));
         return base;
     }
 
@@ -164,7 +171,7 @@ struct piece_trie::builder {
 
 piece_trie::piece_trie(const std::vector<piece>& pieces) {
     const size_t num_characters = number_characters(pieces);
-    builder build{pieces, *this, {}, {}, {}, {}, 1, {}};
+    builder build(pieces, *this);
     build.grow();
     build.place_all(num_characters);
     nodes_ = flat_array<node>(std::move(build.nodes));

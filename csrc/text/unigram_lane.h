@@ -14,10 +14,10 @@ namespace encoder_engine {
 // Most words have few pieces; those with more, and longer ones, have caches of their own.
 struct unigram_caches {
     paired_word_cache<16> short_words;
-    direct_word_cache<word_key, 11, 14> split_words;
-    direct_word_cache<long_word_key, 7, 14> long_words;
-    direct_word_cache<long_word_key, 23, 12> long_split_words;
-    direct_word_cache<huge_word_key, 31, 12> huge_words;
+    long_word_cache<word_key, 11, 13> split_words;
+    long_word_cache<long_word_key, 7, 14> long_words;
+    long_word_cache<long_word_key, 23, 12> long_split_words;
+    long_word_cache<huge_word_key, 31, 11> huge_words;
 };
 
 struct unigram_lane_scratch {

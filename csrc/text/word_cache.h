@@ -76,44 +76,50 @@ private:
 };
 using word_cache = paired_word_cache<15>;
 
-// Words of longer keys or more pieces, one to a line.
-template <typename Key, int kPieces, int kLineBits>
-class direct_word_cache {
+// Words of longer keys or more pieces; a new one displaces the older of two.
+template <typename Key, int kPieces, int kPairBits>
+class long_word_cache {
 public:
     static constexpr int kMaxPieces = kPieces;
 
-    direct_word_cache()
-        : lines_(static_cast<line*>(allocate_zeros(sizeof(line) << kLineBits))) {}
+    long_word_cache()
+        : pairs_(static_cast<pair*>(allocate_zeros(sizeof(pair) << kPairBits))) {}
 
     // Writes kMaxPieces values to `out`, of which the first so many are the pieces; 0 if unknown.
     int find(const Key& key, int32_t* out) const {
-        const line& l = line_of(key);
-        uint64_t different = 0;
-        for (int i = 0; i < Key::kNumParts; ++i) different |= l.parts[i] ^ key.parts[i];
-        if (different != 0) return 0;
-        std::memcpy(out, l.ids, sizeof l.ids);
-        return l.count;
+        for (const entry& e : pair_of(key).ways) {
+            uint64_t different = 0;
+            for (int i = 0; i < Key::kNumParts; ++i) different |= e.parts[i] ^ key.parts[i];
+            if (different != 0) continue;
+            std::memcpy(out, e.ids, sizeof e.ids);
+            return e.count;
+        }
+        return 0;
     }
     // Remembers 1 to kMaxPieces pieces.
     void insert(const Key& key, const int32_t* pieces, int count) {
-        line& l = line_of(key);
-        std::memcpy(l.parts, key.parts, sizeof l.parts);
-        std::memcpy(l.ids, pieces, static_cast<size_t>(count) * sizeof *pieces);
-        l.count = count;
+        entry* ways = pair_of(key).ways;
+        ways[1] = ways[0];
+        std::memcpy(ways->parts, key.parts, sizeof key.parts);
+        std::memcpy(ways->ids, pieces, static_cast<size_t>(count) * sizeof *pieces);
+        ways->count = count;
     }
     // Where the line of a key is, for the processor to fetch ahead.
-    const void* place(const Key& key) const { return &line_of(key); }
+    const void* place(const Key& key) const { return &pair_of(key); }
 
 private:
-    struct line {
+    struct entry {
         uint64_t parts[Key::kNumParts];
         int32_t ids[kMaxPieces];
         int32_t count;
     };
-    static_assert(sizeof(line) % 64 == 0, "whole cache lines");
-    line& line_of(const Key& key) const { return lines_[key.hash >> (64 - kLineBits)]; }
+    static_assert(sizeof(entry) % 64 == 0, "whole cache lines");
+    struct pair {
+        entry ways[2];
+    };
+    pair& pair_of(const Key& key) const { return pairs_[key.hash >> (64 - kPairBits)]; }
 
-    std::unique_ptr<line[], free_memory> lines_;
+    std::unique_ptr<pair[], free_memory> pairs_;
 };
 
 // The caches of words whose units are of one size. Outside ASCII a vocabulary often has little more
@@ -123,12 +129,12 @@ struct word_caches;
 template <>
 struct word_caches<uint8_t> {
     word_cache short_words;
-    direct_word_cache<long_word_key, 7, 12> long_words;
+    long_word_cache<long_word_key, 7, 11> long_words;
 };
 template <>
 struct word_caches<uint16_t> {
-    direct_word_cache<word_key, 11, 15> short_words;
-    direct_word_cache<long_word_key, 23, 13> long_words;
+    long_word_cache<word_key, 11, 14> short_words;
+    long_word_cache<long_word_key, 23, 12> long_words;
 };
 
 }  // namespace encoder_engine
