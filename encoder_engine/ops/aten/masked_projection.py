@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine.kernels.masked_projection.differentiable import define_operator
 from encoder_engine.kernels.masked_projection.products import gradients
@@ -23,90 +22,97 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-# Stored logits are worked on in blocks of rows that stay in a cache, tiled ones in parts of the
-# vocabulary: both bound what is held in float32.
-BLOCK_ELEMENTS = 2**20
+# Columns of the vocabulary whose logits are worked on at a time: few enough to stay in a cache.
 PART_COLUMNS = 2048
 
 
-def _forward(given: Given, terms: Terms, *, tiled: bool, predict: bool, keep: bool) -> Found:
-    hidden_ME, weight_VE, bias_V, labels_M = given
-    safe_M = labels_M.masked_fill(labels_M == terms.ignore_index, 0)
-    if tiled:
-        statistics = _tiled_statistics(given._replace(labels_M=safe_M), terms, predict=predict)
-        return Found(statistics, hidden_ME.new_empty(0, 0))
-    logits_MV = F.linear(hidden_ME, weight_VE, bias_V)
-    wide = wide_dtype(logits_MV.dtype)
-    lse, label_logit, logit_sum = (logits_MV.new_empty(len(labels_M), dtype=wide) for _ in range(3))
-    predictions = torch.empty_like(labels_M) if predict else labels_M.new_empty(0)
-    block_rows = max(1, BLOCK_ELEMENTS // len(weight_VE))
-    for start in range(0, len(labels_M), block_rows):
-        rows = slice(start, start + block_rows)
-        block, labels = logits_MV[rows], safe_M[rows, None]
-        label_logit[rows] = block.gather(1, labels)[:, 0]
-        logit_sum[rows] = block.sum(dim=1, dtype=wide) if terms.label_smoothing > 0.0 else 0.0
-        if predict:
-            predictions[rows] = block.argmax(dim=1)
-        log_p = torch.log_softmax(block, dim=1, dtype=wide)
-        lse[rows] = label_logit[rows] - log_p.gather(1, labels)[:, 0]
-        if keep:
-            # Half precision rounds once, when all is done.
-            p = torch.exp(log_p, out=block if block.dtype == wide else log_p)
-            _finish(p, safe_M[rows], lse[rows], terms, len(weight_VE), 0)
-            if p is not block:
-                block.copy_(p)
-    kept = logits_MV if keep else logits_MV.new_empty(0, 0)
-    return Found(Statistics(lse, label_logit, logit_sum, predictions), kept)
+def _forward(
+    given: Given,
+    terms: Terms,
+    *,
+    tiled: bool,  # noqa: ARG001 - where nothing is kept both ways are one
+    predict: bool,
+    keep: bool,
+) -> Found:
+    hidden_ME, labels_M = given.hidden_ME, given.labels_M
+    given = given._replace(labels_M=labels_M.masked_fill(labels_M == terms.ignore_index, 0))
+    kept_MV = hidden_ME.new_empty((len(hidden_ME), len(given.weight_VE)) if keep else (0, 0))
+    statistics = _statistics(given, terms, kept_MV if keep else None, predict=predict)
+    if keep:
+        for start, logits_MC in _parts(kept_MV):
+            grad_MC = _gradient(logits_MC, given, statistics.lse_M, terms, start)
+            if grad_MC is not logits_MC:
+                logits_MC.copy_(grad_MC)
+    return Found(statistics, kept_MV)
 
 
-def _tiled_statistics(given: Given, terms: Terms, *, predict: bool) -> Statistics:
-    hidden_ME, safe_M = given.hidden_ME, given.labels_M
-    zeros = hidden_ME.new_zeros(len(hidden_ME), dtype=wide_dtype(hidden_ME.dtype))
+def _statistics(given: Given, terms: Terms, kept_MV: Tensor | None, *, predict: bool) -> Statistics:
+    hidden_ME, _, _, labels_M = given
+    wide = wide_dtype(hidden_ME.dtype)
+    zeros = hidden_ME.new_zeros(len(hidden_ME), dtype=wide)
     lse, best = torch.full_like(zeros, -torch.inf), torch.full_like(zeros, -torch.inf)
     label_logit, logit_sum = zeros, zeros.clone()
-    predictions = torch.zeros_like(safe_M) if predict else safe_M.new_empty(0)
-    for start, logits_MC in _tiled_logits(given):
-        here, places_M1 = _places(safe_M, start, logits_MC.shape[1])
+    predictions = torch.zeros_like(labels_M) if predict else labels_M.new_empty(0)
+    for start, logits_MC in _logits(given, kept_MV):
+        here, places_M1 = _places(labels_M, start, logits_MC.shape[1])
         label_logit = torch.where(here, logits_MC.gather(1, places_M1)[:, 0], label_logit)
         if terms.label_smoothing > 0.0:
-            logit_sum += logits_MC.sum(dim=1)
+            logit_sum += logits_MC.sum(dim=1, dtype=wide)
         if predict:
             highest, place = logits_MC.max(dim=1)
             predictions = torch.where(highest > best, place + start, predictions)
             best = torch.maximum(best, highest)
-        lse = torch.logaddexp(lse, torch.logsumexp(logits_MC, dim=1))
+        lse = torch.logaddexp(lse, torch.logsumexp(logits_MC.to(wide), dim=1))
     return Statistics(lse, label_logit, logit_sum, predictions)
 
 
-def _tiled_logits(given: Given) -> Iterator[tuple[int, Tensor]]:
-    """Yield the logits part by part: (first column, [M, C] in the wide type)."""
+def _logits(given: Given, kept_MV: Tensor | None) -> Iterator[tuple[int, Tensor]]:
+    """Compute the logits part by part, (first column, [M, C]), in ``kept_MV`` where it is given."""
     hidden_ME, weight_VE, bias_V, _ = given
-    wide = wide_dtype(hidden_ME.dtype)
-    for start in range(0, len(weight_VE), PART_COLUMNS):
+    num_rows, vocab_size = len(hidden_ME), len(weight_VE)
+    if kept_MV is None:
+        whole = hidden_ME.new_empty(num_rows * min(PART_COLUMNS, vocab_size))
+    for start in range(0, vocab_size, PART_COLUMNS):
         columns = slice(start, start + PART_COLUMNS)
-        bias_C = None if bias_V is None else bias_V[columns]
-        yield start, F.linear(hidden_ME, weight_VE[columns], bias_C).to(wide)
+        weight_EC = weight_VE[columns].T
+        if kept_MV is None:
+            width = weight_EC.shape[1]
+            logits_MC = whole[: num_rows * width].view(num_rows, width)
+        else:
+            logits_MC = _part(kept_MV, start)
+        if bias_V is None:
+            torch.mm(hidden_ME, weight_EC, out=logits_MC)
+        else:
+            torch.addmm(bias_V[columns], hidden_ME, weight_EC, out=logits_MC)
+        yield start, logits_MC
 
 
-def _finish(
-    probabilities_MC: Tensor,
-    labels_M: Tensor,
-    lse_M: Tensor,
-    terms: Terms,
-    vocab_size: int,
-    start: int,
-) -> None:
-    """Turn probabilities, in place, into the gradient of the row's loss by its logits.
+def _part(kept_MV: Tensor, start: int) -> Tensor:
+    """View one part, [M, C], of what is stored: part after part, each of them contiguous."""
+    num_rows, vocab_size = kept_MV.shape
+    width = min(PART_COLUMNS, vocab_size - start)
+    return kept_MV.view(-1).narrow(0, num_rows * start, num_rows * width).view(num_rows, width)
+
+
+def _parts(kept_MV: Tensor) -> Iterator[tuple[int, Tensor]]:
+    for start in range(0, kept_MV.shape[1], PART_COLUMNS):
+        yield start, _part(kept_MV, start)
+
+
+def _gradient(logits_MC: Tensor, given: Given, lse_M: Tensor, terms: Terms, start: int) -> Tensor:
+    """Return the gradient of the row losses by a part of the logits: in their place if wide.
 
     Ignored rows hold any label: backward scales them by 0.
     """
+    wide = logits_MC.to(wide_dtype(logits_MC.dtype))
+    p = wide.sub_(lse_M[:, None]).exp_()
     if terms.z_loss > 0.0:
-        probabilities_MC *= (1.0 + 2.0 * terms.z_loss * lse_M)[:, None]
+        p *= (1.0 + 2.0 * terms.z_loss * lse_M)[:, None]
     if terms.label_smoothing > 0.0:
-        probabilities_MC -= terms.label_smoothing / vocab_size
-    here, places_M1 = _places(labels_M, start, probabilities_MC.shape[1])
-    hit = here.to(probabilities_MC.dtype) * (terms.label_smoothing - 1.0)
-    probabilities_MC.scatter_add_(1, places_M1, hit[:, None])
+        p -= terms.label_smoothing / len(given.weight_VE)
+    here, places_M1 = _places(given.labels_M, start, p.shape[1])
+    hit = here.to(p.dtype) * (terms.label_smoothing - 1.0)
+    return p.scatter_add_(1, places_M1, hit[:, None])
 
 
 def _places(labels_M: Tensor, start: int, width: int) -> tuple[Tensor, Tensor]:
@@ -126,14 +132,12 @@ def _backward(
     *,
     tiled: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    def recomputed() -> Iterator[tuple[int, Tensor]]:
-        for start, logits_MC in _tiled_logits(given):
-            probabilities_MC = logits_MC.sub_(lse_M[:, None]).exp_()
-            vocab_size = len(given.weight_VE)
-            _finish(probabilities_MC, given.labels_M, lse_M, terms, vocab_size, start)
-            yield start, probabilities_MC.to(given.hidden_ME.dtype)
+    def computed_again() -> Iterator[tuple[int, Tensor]]:
+        for start, logits_MC in _logits(given, None):
+            grad_MC = _gradient(logits_MC, given, lse_M, terms, start)
+            yield start, grad_MC.to(logits_MC.dtype)
 
-    parts = recomputed() if tiled else [(0, grad_logits_MV)]
+    parts = computed_again() if tiled else _parts(grad_logits_MV)
     found: tuple[Tensor, Tensor, Tensor]
     found = gradients(parts, scale_M, given, weight_gradient_VE, wanted)
     return found
