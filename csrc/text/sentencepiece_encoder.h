@@ -7,10 +7,13 @@
 
 #include "text/sentencepiece_rules.h"
 #include "text/sequence_encoder.h"
+#include "text/unigram_lane.h"
 #include "text/unigram_model.h"
 #include "text/word_path.h"
 
 namespace encoder_engine {
+
+struct sentencepiece_scratch;
 
 struct sentencepiece_options {
     std::string charsmap;
@@ -32,18 +35,29 @@ public:
     std::unique_ptr<encoder_scratch> make_scratch() const override;
     status encode(const text_view& text, int64_t limit, encoder_scratch& scratch,
                   token_buffer& out) const override;
+    int64_t encode_rows(const text_view* texts, int64_t count, const row_frame& frame,
+                        encoder_scratch& scratch, token_buffer& out,
+                        row_results& results) const override;
 
     const unigram_model& model() const { return *model_; }
     const sentencepiece_rules& rules() const { return rules_; }
     const sentencepiece_options& options() const { return options_; }
     // The character that stands for a space.
     uint32_t mark() const { return mark_; }
+    // Null where words cannot be told from their characters.
+    const unigram_lane_rules* lane() const { return lane_.get(); }
 
 private:
+    template <bool with_spans>
+    int64_t encode_short(const text_view* texts, int64_t count, const row_frame& frame,
+                         sentencepiece_scratch& scratch, token_buffer& out,
+                         row_results& results) const;
+
     std::shared_ptr<const unigram_model> model_;
     sentencepiece_options options_;
     sentencepiece_rules rules_;
     uint32_t mark_;
+    std::unique_ptr<unigram_lane_rules> lane_;
 };
 
 }  // namespace encoder_engine

@@ -39,7 +39,7 @@ void sentencepiece_rules::mark_starts(const std::vector<std::string>& symbols) {
         const uint32_t code = read_utf8(at);
         if (at < end) {
             writable(code) |= kContinues;
-            writable(read_utf8(at)) |= kFollows;
+            writable(read_utf8(at)) |= kInSymbol;
         } else {
             writable(code) &= ~kIndex;  // no rule is tried on it
         }

@@ -26,14 +26,23 @@ public:
     step next(const Char* text, int64_t at, int64_t length) const {
         const uint32_t entry = entry_of(text[at]);
         const bool alone = (entry & kContinues) == 0 || at + 1 >= length ||
-                           (entry_of(text[at + 1]) & kFollows) == 0;
+                           (entry_of(text[at + 1]) & (kFollows | kInSymbol)) == 0;
         return alone ? character(entry) : longest(text, at, length);
     }
 
+    // What a character becomes where no longer key fits; taken by itself.
+    step alone(uint32_t code) const { return character(entry_of(code)); }
+    // Whether longer keys begin with it, and whether it is the second character of some rule's.
+    bool continues(uint32_t code) const { return (entry_of(code) & kContinues) != 0; }
+    bool follows(uint32_t code) const { return (entry_of(code) & kFollows) != 0; }
+    // Whether nothing is to be said of any of the 256 characters from 256 * block on.
+    bool is_plain(uint32_t block) const { return stage_[block] == 0; }
+
 private:
     static constexpr uint32_t kContinues = 1u << 31;  // begins longer keys
-    static constexpr uint32_t kFollows = 1u << 30;    // is the second character of some key
-    static constexpr uint32_t kIndex = kFollows - 1;
+    static constexpr uint32_t kFollows = 1u << 30;    // is the second character of some rule's key
+    static constexpr uint32_t kInSymbol = 1u << 29;   // ... of some symbol
+    static constexpr uint32_t kIndex = kInSymbol - 1;
 
     uint32_t entry_of(uint32_t code) const {
         return entries_[static_cast<size_t>(stage_[code >> 8]) << 8 | (code & 0xFF)];

@@ -5,12 +5,14 @@
 
 #include "text/sentencepiece_encoder.h"
 #include "text/text_view.h"
+#include "text/unigram_lane.h"
 #include "text/word_path.h"
 
 namespace encoder_engine {
 
 struct sentencepiece_scratch : encoder_scratch {
     word_path_scratch words;
+    unigram_lane_scratch lane;
     pod_vector<int32_t> marks;  // sources of the marks that wait for what follows
 
     void choose_by(path_chooser* chooser) override { words.chooser = chooser; }
@@ -21,6 +23,9 @@ struct sentencepiece_scratch : encoder_scratch {
 template <bool with_spans>
 class sentencepiece_tokens {
 public:
+    // For unigram_lane.
+    static constexpr bool kWithSpans = with_spans, kWordsReach = true;
+
     sentencepiece_tokens(const sentencepiece_encoder& encoder, sentencepiece_scratch& scratch,
                          token_buffer& out, int64_t limit)
         : encoder_(encoder), options_(encoder.options()), scratch_(scratch), out_(out),
@@ -57,6 +62,40 @@ public:
         if (!options_.whitespace_as_suffix && options_.add_dummy_prefix) {
             letter(encoder_.mark(), source);
         }
+    }
+
+    // Whether a word begins here, in the lane's sense; its mark came from `space`. The word before is
+    // closed then. Of several marks the first ones are words by themselves.
+    bool begins_word(int64_t& space) {
+        if (scratch_.marks.size() != 1) return false;
+        space = scratch_.marks[0];
+        path_.end(space);
+        return true;
+    }
+    // Words were taken, up to a place within the text.
+    void words_taken() {
+        scratch_.marks.clear();
+        after_mark_ = false;
+    }
+    // For unigram_lane: the characters of a word, its end, and what it means for the next if its pieces
+    // were known.
+    void word_letter(uint32_t code, int64_t source) { path_.letter(code, source); }
+    void spell_word(int64_t next) { path_.end(next); }
+    void known_word() {
+        after_unknown_ = false;
+        word_ += any_;
+        any_ = true;
+    }
+    void next_word() {}
+    void add_span(int64_t start, int64_t stop) {
+        out_.spans.append(static_cast<int32_t>(start));
+        out_.spans.append(static_cast<int32_t>(stop));
+        out_.words.append(word_);
+    }
+    // Begins the next text.
+    void restart() {
+        after_unknown_ = any_ = false;
+        word_ = 0;
     }
 
     // For word_path.

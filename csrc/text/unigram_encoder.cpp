@@ -106,15 +106,8 @@ std::unique_ptr<unigram_lane_rules> make_lane(const unigram_splitting& splitting
     }
     set_astral(table, classes);
     classes.finish();
-    int32_t first_byte = 1, last_byte = 0;
-    if (!ids.bytes.empty()) {
-        const auto ends = std::minmax_element(ids.bytes.begin(), ids.bytes.end());
-        first_byte = *ends.first;
-        last_byte = *ends.second;
-    }
-    return std::make_unique<unigram_lane_rules>(
-        unigram_lane_rules{std::move(classes), choose_scan_functions(), splitting.mark,
-                           !splitting.white_space, first_byte, last_byte});
+    return make_lane_rules(std::move(classes), splitting.mark, !splitting.white_space, false,
+                           ids.unknown, ids.bytes);
 }
 
 template <typename Char>
@@ -161,8 +154,8 @@ status unigram_encoder::encode_chars(const text_view& text, int64_t limit,
                                               scratch.spare, normalized, nullptr)
             .run();
     }
-    unigram_lane<Char, with_spans> lane(*lane_, *model_, ids_, scratch.lane, out, limit,
-                                        text.width == char_width::ascii, tokens);
+    unigram_lane<Char, unigram_tokens<with_spans>> lane(
+        *lane_, *model_, scratch.lane, out, limit, text.width == char_width::ascii, tokens);
     return unigram_walk<Char, with_spans>(rules_, chars, text.length, scratch.stretch,
                                           scratch.spare, normalized, &lane)
         .run();
@@ -192,7 +185,8 @@ int64_t unigram_encoder::encode_short(const text_view* texts, int64_t count,
                                       const row_frame& frame, unigram_scratch& scratch,
                                       token_buffer& out, row_results& results) const {
     unigram_tokens<with_spans> tokens(*model_, ids_, scratch.words, out, 0);
-    unigram_lane<uint8_t, with_spans> lane(*lane_, *model_, ids_, scratch.lane, out, 0, true, tokens);
+    unigram_lane<uint8_t, unigram_tokens<with_spans>> lane(*lane_, *model_, scratch.lane, out, 0, true,
+                                                           tokens);
     // A space at the end may be a token of its own.
     const auto accepts = [this](const text_view& text) {
         if (text.width != char_width::ascii || text.length == 0 || !lane_->mark_is_space) return true;
@@ -210,8 +204,8 @@ int64_t unigram_encoder::encode_short(const text_view* texts, int64_t count,
 int64_t unigram_encoder::encode_rows(const text_view* texts, int64_t count, const row_frame& frame,
                                      encoder_scratch& scratch, token_buffer& out,
                                      row_results& results) const {
-    if (lane_ == nullptr) return 0;
     auto& own = static_cast<unigram_scratch&>(scratch);
+    if (lane_ == nullptr || own.words.chooser != nullptr) return 0;
     return out.with_spans ? encode_short<true>(texts, count, frame, own, out, results)
                           : encode_short<false>(texts, count, frame, own, out, results);
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "text/unigram_words.h"
 #include "text/word_cache.h"
@@ -32,18 +34,46 @@ struct unigram_lane_rules {
     scan_functions functions;
     uint32_t mark;
     bool mark_is_space;  // the mark in front of a word stands for the space there
+    bool unknown_joins;  // a word may begin with an unknown token, which one before it then takes in
+    int32_t unknown;
     int32_t first_byte, last_byte;  // the ids of bytes lie there, if there are any
+
+    // Whether a token may stand for any characters.
+    bool stands_for_any(int32_t id) const {
+        return id == unknown || (id >= first_byte && id <= last_byte);
+    }
 };
 
+// Rules for these characters; `bytes` are the ids by byte, if there are any.
+inline std::unique_ptr<unigram_lane_rules> make_lane_rules(char_classes classes, uint32_t mark,
+                                                           bool mark_is_space, bool unknown_joins,
+                                                           int32_t unknown,
+                                                           const std::vector<int32_t>& bytes) {
+    int32_t first = 1, last = 0;
+    if (!bytes.empty()) {
+        first = *std::min_element(bytes.begin(), bytes.end());
+        last = *std::max_element(bytes.begin(), bytes.end());
+    }
+    return std::make_unique<unigram_lane_rules>(unigram_lane_rules{
+        std::move(classes), choose_scan_functions(), mark, mark_is_space, unknown_joins, unknown, first,
+        last});
+}
+
 // Takes words from a text as far as every character up to the white space behind them is plain.
-template <typename Char, bool with_spans>
+// `Tokens` takes what there is to say of a word: unigram_tokens or sentencepiece_tokens.
+template <typename Char, typename Tokens>
 class unigram_lane {
+    static constexpr bool with_spans = Tokens::kWithSpans;
+    // A word reaches to the next one's mark, which stands for the first space between them; else a
+    // mark stands for the last.
+    static constexpr bool kReaches = Tokens::kWordsReach;
+
 public:
     unigram_lane(const unigram_lane_rules& rules, const unigram_model& model,
-                 const unigram_ids& ids, unigram_lane_scratch& scratch, token_buffer& out,
-                 int64_t limit, bool ascii, unigram_tokens<with_spans>& tokens)
-        : rules_(rules), model_(model), ids_(ids), scratch_(scratch), out_(out), limit_(limit),
-          ascii_(ascii), tokens_(tokens) {}
+                 unigram_lane_scratch& scratch, token_buffer& out, int64_t limit, bool ascii,
+                 Tokens& tokens)
+        : rules_(rules), model_(model), scratch_(scratch), out_(out), limit_(limit), ascii_(ascii),
+          tokens_(tokens) {}
 
     // Takes words of text[0, length), which begins between words, at character `base` of the whole;
     // returns where the last one ends, 0 if there is none. `space` is the source of the space before
@@ -66,7 +96,7 @@ public:
             }
             done += chunk.consumed;
             // What is left of a chunk is spaces, or begins behind one.
-            if (done > end) space = base + done - 1;
+            if (kReaches ? end > 0 : done > end) space = base + (kReaches ? end : done - 1);
         } while (!scratch_.chunk.blocked && done < length && out_.size() < limit_);
         return end;
     }
@@ -99,6 +129,7 @@ private:
         word_chunk& chunk = scratch_.chunk;
         unigram_caches& caches = caches_of(Unit{});
         for (int i = begin; i < end && out_.size() < limit_; ++i) {
+            if (kReaches && i > begin) space = base + behind<Unit>(i - 1);
             out_.ids.reserve_more(kReserved);
             __builtin_prefetch(caches.short_words.place(chunk.keys[i + word_chunk::kAhead]));
             const int64_t first = out_.size();
@@ -111,9 +142,12 @@ private:
             const token_spans at = places<Unit>(i, first_unit, base, space);
             if (known == 0) {
                 spell<Unit>(caches, i, num_bytes, at);
-            } else if (with_spans && !add_spans<Unit>(i, first, at)) {
+            } else if (with_spans && stand_for_any(first)) {
                 out_.ids.truncate(first);
                 spell<Unit>(caches, i, num_bytes, at);
+            } else {
+                tokens_.known_word();
+                if (with_spans) add_spans<Unit>(i, first, at);
             }
             tokens_.next_word();
         }
@@ -128,10 +162,16 @@ private:
     template <typename Unit>
     token_spans places(int index, int first_unit, int64_t base, int64_t space) const {
         const int64_t start = source<Unit>(scratch_.chunk.starts[index]);
+        if (kReaches) return {space < 0 ? base + start : space, base};
         if (!rules_.mark_is_space) return {base + start, base};
         // Only the first word may have no space before it in the chunk.
         if (start > first_unit) return {base + start - 1, base};
         return {space < 0 ? base + start : space, base};
+    }
+    // The character behind a word.
+    template <typename Unit>
+    int64_t behind(int index) const {
+        return source<Unit>(scratch_.chunk.starts[index] + scratch_.chunk.sizes[index]);
     }
     template <typename Unit>
     int64_t source(int unit) const {
@@ -165,7 +205,7 @@ private:
     void spell(unigram_caches& caches, int index, int num_bytes, token_spans at) {
         const word_chunk& chunk = scratch_.chunk;
         const int64_t first = out_.size();
-        tokens_.letter(rules_.mark, at.mark);
+        tokens_.word_letter(rules_.mark, at.mark);
         const int start = chunk.starts[index];
         for (int i = start; i < start + chunk.sizes[index]; ++i) {
             uint32_t code = units_of(Unit{})[i];
@@ -173,9 +213,12 @@ private:
             if ((code & 0xFC00) == 0xD800) {
                 code = 0x10000 + ((code & 0x3FF) << 10 | (units_of(Unit{})[++i] & 0x3FFu));
             }
-            tokens_.letter(code, at.base + source<Unit>(i));
+            tokens_.word_letter(code, at.base + source<Unit>(i));
         }
-        tokens_.spell_word();
+        tokens_.spell_word(at.base + behind<Unit>(index));
+        const auto unknown = [this](int32_t id) { return id == rules_.unknown; };
+        const int32_t* ids = out_.ids.data() + first;
+        if (rules_.unknown_joins && std::any_of(ids, ids + out_.size() - first, unknown)) return;
         keep<Unit>(caches, index, num_bytes, out_.ids.data() + first, out_.size() - first);
     }
     template <typename Unit>
@@ -201,13 +244,15 @@ private:
         return true;
     }
 
-    // Spans of cached pieces: their sizes tell, the mark being the first unit. Those of tokens that
-    // stand for any characters do not: false then.
+    // Whether some token from `first` on does: its size is not that of its characters.
+    bool stand_for_any(int64_t first) const {
+        return std::any_of(out_.ids.data() + first, out_.ids.data() + out_.size(),
+                           [this](int32_t id) { return rules_.stands_for_any(id); });
+    }
+
+    // Spans of cached pieces: their sizes tell, the mark being the first unit.
     template <typename Unit>
-    bool add_spans(int index, int64_t first, token_spans at) {
-        for (int64_t i = first; i < out_.size(); ++i) {
-            if (stands_for_any(out_.ids[i])) return false;
-        }
+    void add_spans(int index, int64_t first, token_spans at) {
         const int64_t start = scratch_.chunk.starts[index];
         int64_t from = -1;
         for (int64_t i = first; i < out_.size(); ++i) {
@@ -216,16 +261,14 @@ private:
                 std::min<int64_t>(from + model_.piece_units(out_.ids[i]), scratch_.chunk.sizes[index]);
             const int64_t begin =
                 from < 0 ? at.mark : at.base + source<Unit>(static_cast<int>(start + from));
-            const int64_t end =
-                to <= 0 ? at.mark + 1 : at.base + source<Unit>(static_cast<int>(start + to - 1)) + 1;
-            tokens_.add_span(begin, end);
+            tokens_.add_span(begin, span_end<Unit>(start, to, at));
             from = to;
         }
-        return true;
     }
-
-    bool stands_for_any(int32_t id) const {
-        return id == ids_.unknown || (id >= rules_.first_byte && id <= rules_.last_byte);
+    template <typename Unit>
+    int64_t span_end(int64_t start, int64_t to, token_spans at) const {
+        if (kReaches) return at.base + source<Unit>(static_cast<int>(start + std::max<int64_t>(to, 0)));
+        return to <= 0 ? at.mark + 1 : at.base + source<Unit>(static_cast<int>(start + to - 1)) + 1;
     }
 
     unigram_caches& caches_of(uint8_t) { return made(scratch_.caches); }
@@ -237,12 +280,11 @@ private:
 
     const unigram_lane_rules& rules_;
     const unigram_model& model_;
-    const unigram_ids& ids_;
     unigram_lane_scratch& scratch_;
     token_buffer& out_;
     int64_t limit_;
     bool ascii_;
-    unigram_tokens<with_spans>& tokens_;
+    Tokens& tokens_;
     int64_t last_end_ = 0;  // in the chunk: the character behind its last word
 };
 

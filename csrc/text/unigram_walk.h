@@ -27,7 +27,7 @@ class unigram_walk {
 public:
     unigram_walk(const unigram_rules& rules, const Char* text, int64_t length, sourced_text& stretch,
                  sourced_text& spare, normalized_text<with_spans>& sink,
-                 unigram_lane<Char, with_spans>* lane)
+                 unigram_lane<Char, unigram_tokens<with_spans>>* lane)
         : rules_(rules), finder_(rules.added, text, length), text_(text), length_(length),
           stretch_(stretch), spare_(spare), sink_(sink), lane_(lane) {}
 
@@ -211,7 +211,7 @@ private:
     sourced_text& stretch_;
     sourced_text& spare_;
     normalized_text<with_spans>& sink_;
-    unigram_lane<Char, with_spans>* lane_;
+    unigram_lane<Char, unigram_tokens<with_spans>>* lane_;
     added_match match_;          // the token behind the segment, if found_
     int64_t at_ = 0;             // the next character
     int64_t search_at_ = 0;      // the next place to look for an added token

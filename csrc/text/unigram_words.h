@@ -33,6 +33,9 @@ struct unigram_ids {
 template <bool with_spans>
 class unigram_tokens {
 public:
+    // For unigram_lane.
+    static constexpr bool kWithSpans = with_spans, kWordsReach = false;
+
     unigram_tokens(const unigram_model& model, const unigram_ids& ids, word_path_scratch& scratch,
                    token_buffer& out, int64_t limit)
         : model_(model), ids_(ids), scratch_(scratch), out_(out), limit_(limit),
@@ -44,15 +47,18 @@ public:
     void letter(uint32_t code, int64_t source) { path_.letter(code, source); }
     void end_word() {
         if (!path_.open()) return;
-        spell_word();
+        spell_word(0);
         next_word();
     }
-    // The two halves of it, for words that may be known without a search.
-    void spell_word() {
+    // The parts of it, for words that may be known without a search ...
+    void word_letter(uint32_t code, int64_t source) { path_.letter(code, source); }
+    void spell_word(int64_t /*next*/) {
         path_.end(0);
         close_unknown();
     }
     void next_word() { ++num_words_; }
+    // ... and what is to be done before the spans of one that is known.
+    void known_word() {}
     // Begins the next text.
     void restart() { num_words_ = 0; }
     // The span of a token that was appended to the output's ids.

@@ -226,6 +226,7 @@ void scan_wide(const text_rest<Char>& rest, const char_classes& classes,
         blocked = !write_unusual(rest, at, classes, out);
         if (!blocked) ++at;
     }
+    out.sources[out.count] = static_cast<uint16_t>(at);
     unit_masks masks;
     gather_masks(flags, out.count, masks);
     const bool open = blocked || at < rest.length;

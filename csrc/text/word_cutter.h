@@ -25,7 +25,8 @@ struct word_chunk {
 
     alignas(64) uint8_t bytes[kCharacters + kPadding];
     alignas(64) uint16_t units[kUnits + kPadding];
-    // Per unit the character it came from; of ASCII, it is the same one.
+    // Per unit the character it came from, and behind the last one where the text goes on; of ASCII,
+    // it is the same one.
     uint16_t sources[kUnits + kPadding];
 };
 
