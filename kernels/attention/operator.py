@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..common.dropout_seed import draw_seed
+from ..common.layout import rows_apart
 from .backward import attention_backward
 from .config import Launch, forward_launch, key_launch, query_launch
 from .forward import attention_forward
@@ -16,13 +17,6 @@ if TYPE_CHECKING:
     from ..common.layout import Layout
 
     Context = Any
-
-
-def _rows_apart(x: Tensor) -> Tensor:
-    """Return a tensor whose heads lie side by side; only the stride between tokens is free."""
-    head_dim = x.shape[2]
-    side_by_side = x.stride(2) == 1 and (x.stride(1) == head_dim or x.shape[1] == 1)
-    return x if side_by_side else x.contiguous()
 
 
 def _launches(query_THD: Tensor, dropout: float) -> tuple[Launch, Launch, Launch]:
@@ -49,9 +43,9 @@ def _forward(
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
     return attention_forward(
-        _rows_apart(query_THD),
-        _rows_apart(key_TKD),
-        _rows_apart(value_TKD),
+        rows_apart(query_THD),
+        rows_apart(key_TKD),
+        rows_apart(value_TKD),
         cu_seqlens,
         tiles,
         None,
@@ -100,9 +94,9 @@ def _backward(
     _, queries, keys = _launches(query_THD, dropout)
     return attention_backward(
         grad_output_THD,
-        _rows_apart(query_THD),
-        _rows_apart(key_TKD),
-        _rows_apart(value_TKD),
+        rows_apart(query_THD),
+        rows_apart(key_TKD),
+        rows_apart(value_TKD),
         output_THD,
         lse_HT,
         cu_seqlens,

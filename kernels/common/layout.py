@@ -1,4 +1,4 @@
-"""What a kernel needs to know of a packed batch."""
+"""What a kernel needs to know of a packed batch, and of how its tensors lie."""
 
 from __future__ import annotations
 
@@ -29,3 +29,10 @@ class Layout(Protocol):
         """Blocks of rows, int32 [n, 2]: (sequence, block)."""
 
     def __len__(self) -> int: ...
+
+
+def rows_apart(x: Tensor) -> Tensor:
+    """Return [T, H, D] with heads side by side; only the stride between tokens is free."""
+    head_dim = x.shape[2]
+    side_by_side = x.stride(2) == 1 and (x.stride(1) == head_dim or x.shape[1] == 1)
+    return x if side_by_side else x.contiguous()
