@@ -19,6 +19,7 @@ from encoder_engine.ops.masked_projection import (
 )
 from encoder_engine.ops.pooling import POOLING_MODES, PoolingMode, pooling
 from encoder_engine.ops.registry import explain, find_operation, operations, use
+from encoder_engine.ops.rotary import rotary, rotary_table
 
 __all__ = [
     "POOLING_MODES",
@@ -39,5 +40,7 @@ __all__ = [
     "masked_cross_entropy",
     "operations",
     "pooling",
+    "rotary",
+    "rotary_table",
     "use",
 ]

@@ -34,6 +34,8 @@ POINTERS = {
     "predictions_pointer": "*i64",
     "cu_seqlens_pointer": "*i32",
     "tiles_pointer": "*i32",
+    "table_pointer": "*fp32",
+    "positions_pointer": "*i64",
 }
 FLOATS = ("epsilon", "dropout", "scale", "label_smoothing", "z_loss")
 
@@ -53,7 +55,7 @@ class Variant:
 
 def variants() -> list[Variant]:
     """List the kernels at the shapes they are tuned for, launched as a call launches them."""
-    return [*_layer_norm(), *_bias_gelu(), *_attention(), *_masked_projection()]
+    return [*_layer_norm(), *_bias_gelu(), *_attention(), *_masked_projection(), *_rotary()]
 
 
 def _layer_norm() -> list[Variant]:
@@ -174,6 +176,26 @@ def _masked_projection() -> list[Variant]:
                     num_stages=launch.num_stages,
                 )
             )
+    return found
+
+
+def _rotary() -> list[Variant]:
+    from encoder_engine.kernels.rotary.forward import NUM_WARPS, block_shape
+
+    found = []
+    for head_dim in (32, 64, 128):
+        rows, half = block_shape(head_dim // 2)
+        constants = {"NUM_HEADS": 12, "NUM_KEY_HEADS": 12, "HALF": head_dim // 2}
+        constants |= {"BLOCK_HALF": half, "BLOCK_ROWS": rows, "INVERSE": True}
+        found.append(
+            Variant(
+                module="rotary.forward",
+                kernel="_rotary_kernel",
+                name=f"rotary d{head_dim}",
+                constants=constants,
+                num_warps=NUM_WARPS,
+            )
+        )
     return found
 
 

@@ -45,6 +45,10 @@ OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
     ),
     "bias_gelu": ("bias_gelu", (draw(6, 24), draw(24), False)),
     "bias_gelu tanh": ("bias_gelu", (draw(6, 24), None, True)),
+    "rotary": (
+        "rotary",
+        (draw(5, 2, 6), draw(5, 1, 6), draw(9, 6, grad=False), torch.arange(5).to(DEVICE), False),
+    ),
     "masked projection": ("masked_cross_entropy", masked_arguments(tiled=False)),
     "masked projection tiled": ("masked_cross_entropy", masked_arguments(tiled=True)),
     "masked projection aten": ("masked_cross_entropy_aten", masked_arguments(tiled=False)),
@@ -60,6 +64,7 @@ def test_opcheck_finds_nothing(name: str) -> None:
     import encoder_engine.kernels.attention.operator
     import encoder_engine.kernels.layer_norm.operator
     import encoder_engine.kernels.masked_projection.operator
+    import encoder_engine.kernels.rotary.operator
 
     import encoder_engine.ops.aten.masked_projection  # noqa: F401
 

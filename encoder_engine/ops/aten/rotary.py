@@ -1,0 +1,24 @@
+"""Rotary position embeddings by PyTorch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def rotary(
+    query_THD: Tensor, key_TKD: Tensor, table_PD: Tensor, position_ids_T: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Fulfil ``ops.rotary``."""
+    cosine, sine = table_PD[position_ids_T][:, None, :].chunk(2, dim=2)
+
+    def turned(x: Tensor) -> Tensor:
+        first, second = x.to(table_PD.dtype).chunk(2, dim=2)
+        halves = (first * cosine - second * sine, second * cosine + first * sine)
+        return torch.cat(halves, dim=2).to(x.dtype)
+
+    return turned(query_THD), turned(key_TKD)

@@ -1,0 +1,1 @@
+"""Rotary position embeddings of query and key."""
