@@ -13,7 +13,8 @@ import triton
 # Multiprocessors of the largest chip.
 NUM_PROCESSORS = 132
 MOST_SPLITS = 128
-# Columns of the vocabulary whose logits the tiled backward holds at a time.
+# Columns of the vocabulary whose logits the tiled backward holds at a time: whole blocks of its
+# kernel, which would write into the next row otherwise.
 PART_COLUMNS = 8192
 # Columns a program takes at a time from a row of stored logits.
 BLOCK_LOGITS = 4096

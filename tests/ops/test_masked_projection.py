@@ -36,9 +36,12 @@ def skip_if_not_here(by: str, dtype: torch.dtype, device: str) -> None:
     [(by, first) for by in implementations(OPERATION) for first in range(0, NUM_CASES[by], GROUP)],
 )
 def test_drawn_cases_are_within_budget(
-    by: str, first: int, mode: ops.ProjectionMode, device: str
+    by: str, first: int, mode: ops.ProjectionMode, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     skip_if_not_here(by, torch.float32, device)
+    if first % (2 * GROUP):
+        # As for a large vocabulary: several parts, the last of them short.
+        monkeypatch.setattr("encoder_engine.ops.aten.masked_projection.PART_COLUMNS", 64)
     interpreted = by == "triton" and device == "cpu"
     dtypes = [torch.float32, torch.float16] if interpreted else DTYPES
     if by == "triton" and not interpreted:
@@ -77,6 +80,42 @@ def test_awkward_sizes_are_within_budget(
         device=device,
     )
     hold_to_budget(case, by, mode)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=dtype_id)
+def test_the_kernels_go_through_a_vocabulary_of_several_parts(
+    dtype: torch.dtype, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_if_not_here("triton", dtype, device)
+    monkeypatch.setattr("encoder_engine.kernels.masked_projection.backward.PART_COLUMNS", 256)
+    case = MaskedCase(
+        num_tokens=9,
+        num_rows=5,
+        width=20,
+        vocab_size=700,
+        dtype=dtype,
+        device=device,
+        label_smoothing=0.1,
+    )
+    hold_to_budget(case, "triton", "tiled")
+
+
+@pytest.mark.parametrize("rows_in_blocks", [1, 2, 40, 79, 132, 150, 1000])
+@pytest.mark.parametrize("num_tiles", [1, 7, 239, 1954])
+def test_splits_of_the_vocabulary_are_bounded_and_cover_it(
+    rows_in_blocks: int, num_tiles: int
+) -> None:
+    pytest.importorskip("triton")
+    from encoder_engine.kernels.masked_projection.config import MOST_SPLITS, tiles_of_a_split
+
+    tiles = tiles_of_a_split(rows_in_blocks, num_tiles)
+    splits = -(-num_tiles // tiles)
+    assert 1 <= splits <= MOST_SPLITS
+    # No worse than leaving the vocabulary whole.
+    assert -(-rows_in_blocks * splits // 132) * (tiles + 0.5) <= -(-rows_in_blocks // 132) * (
+        num_tiles + 0.5
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)
