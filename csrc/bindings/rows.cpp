@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
+#include <cstdlib>
+#include <memory>
+#include <new>
 
 #include "bindings/errors.h"
+#include "common/zeroed_memory.h"
 
 namespace py = pybind11;
 
@@ -30,11 +33,15 @@ const int32_t* checked_starts(const int_array& ids, const int_array& starts) {
 // pointer and a reference count for each. Guarded by the GIL.
 class int_table {
 public:
-    explicit int_table(int64_t size) : ints_(static_cast<size_t>(std::max<int64_t>(size, 0))) {}
+    explicit int_table(int64_t size)
+        : size_(static_cast<size_t>(std::max<int64_t>(size, 0))),
+          ints_(static_cast<PyObject**>(std::calloc(size_ + 1, sizeof(PyObject*)))) {
+        if (ints_ == nullptr) throw std::bad_alloc();
+    }
     int_table(const int_table&) = delete;
     int_table& operator=(const int_table&) = delete;
     ~int_table() {
-        for (PyObject* number : ints_) Py_XDECREF(number);
+        for (size_t i = 0; i < size_; ++i) Py_XDECREF(ints_[i]);
         Py_XDECREF(stranger_);
     }
 
@@ -70,12 +77,12 @@ private:
         }
     }
     PyObject* known(int32_t id) const {
-        return static_cast<uint32_t>(id) < ints_.size() ? ints_[static_cast<uint32_t>(id)] : nullptr;
+        return static_cast<uint32_t>(id) < size_ ? ints_[static_cast<uint32_t>(id)] : nullptr;
     }
     // A borrowed reference; an id that is no token's has a place in the last one.
     PyObject* make(int32_t id) {
         PyObject* number = PyLong_FromLong(id);
-        if (static_cast<uint32_t>(id) < ints_.size()) {
+        if (static_cast<uint32_t>(id) < size_) {
             ints_[static_cast<uint32_t>(id)] = number;
         } else {
             Py_XDECREF(stranger_);
@@ -84,7 +91,8 @@ private:
         return number;
     }
 
-    std::vector<PyObject*> ints_;
+    size_t size_;
+    std::unique_ptr<PyObject*[], free_memory> ints_;  // whose pages come with the first ids
     PyObject* stranger_ = nullptr;
 };
 

@@ -12,12 +12,15 @@ namespace encoder_engine {
 
 void* allocate_zeros(size_t num_bytes) {
     constexpr size_t kHugePage = size_t{2} << 20;
-    const size_t alignment = num_bytes >= kHugePage ? kHugePage : 64;
+    constexpr size_t kPage = size_t{64} << 10;  // the largest there is
+    const size_t alignment = num_bytes >= kHugePage ? kHugePage : num_bytes >= kPage ? kPage : 64;
     const size_t rounded = (num_bytes + alignment - 1) / alignment * alignment;
     void* memory = std::aligned_alloc(alignment, rounded);
     if (memory == nullptr) throw std::bad_alloc();
 #if defined(__linux__)
     if (alignment == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);
+    // Pages that are given back come again as zeros, each when it is first written.
+    if (alignment >= kPage && madvise(memory, rounded, MADV_DONTNEED) == 0) return memory;
 #endif
     std::memset(memory, 0, num_bytes);
     return memory;

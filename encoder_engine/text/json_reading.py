@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["MAX_ID", "Node", "read_json", "read_text"]
+__all__ = ["MAX_COUNT", "MAX_ID", "Node", "has_surrogates", "read_json", "read_text"]
 
 # The C++ encoder keeps an id in 27 bits, and a table by id: gaps should not be absurd.
 MAX_ID = 2**24 - 1
@@ -30,6 +30,15 @@ def read_json(path: Path) -> Node:
     node = Node(files.read_json(path, TokenizerFileError), path.name)
     node.object()
     return node
+
+
+def has_surrogates(text: str) -> bool:
+    """Whether a text holds a lone surrogate: UTF-8 has none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ class Node:
         """Read a string, without lone surrogates: no text could be compared with them."""
         if not isinstance(self.value, str):
             raise self.expected("a string")
-        if any("\ud800" <= code <= "\udfff" for code in self.value):
+        if has_surrogates(self.value):
             raise self.expected("a string without lone surrogates")
         return self.value
 

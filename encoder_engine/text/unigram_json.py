@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 from encoder_engine.text.charsmap import check_charsmap
-from encoder_engine.text.json_reading import MAX_ID, Node
+from encoder_engine.text.json_reading import MAX_ID, Node, has_surrogates
 from encoder_engine.text.unigram_spec import (
     ByteFallbackStep,
     CharsmapStep,
@@ -28,7 +28,7 @@ from encoder_engine.text.unigram_spec import (
 if TYPE_CHECKING:
     from encoder_engine.text.unigram_spec import DecoderStep, NormalizerStep
 
-__all__ = ["REGEXES", "read_unigram", "read_unigram_decoder"]
+__all__ = ["REGEXES", "check_unigram", "read_unigram", "read_unigram_decoder"]
 
 # The regular expressions that published files have in a Replace, as runs: of white space or of the
 # space alone, of at least so many characters, or one of the last.
@@ -67,6 +67,13 @@ def read_unigram(top: Node) -> UnigramSpec:
     )
 
 
+def check_unigram(top: Node) -> None:
+    """Refuse a normalizer, pre-tokenizer or decoder that no file can have."""
+    _read_normalizer(top.get("normalizer"))
+    _read_pre_tokenizer(top.get("pre_tokenizer"))
+    read_unigram_decoder(top.get("decoder"))
+
+
 def _read_pieces(node: Node) -> tuple[tuple[str, ...], tuple[float, ...]]:
     items = node.value
     if not isinstance(items, list) or not items:
@@ -86,7 +93,7 @@ def _read_pieces(node: Node) -> tuple[tuple[str, ...], tuple[float, ...]]:
     if not all(map(math.isfinite, scores)):
         index = next(i for i, score in enumerate(scores) if not math.isfinite(score))
         raise Node(scores[index], f"{node.where}[{index}]").expected("a finite score")
-    if not "".join(pieces).isascii():
+    if has_surrogates("".join(pieces)):
         for piece in pieces:
             Node(piece, node.where).text()
     return pieces, scores
