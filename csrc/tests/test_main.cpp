@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "common/cpu_features.h"
+#include "tests/checks.h"
 #include "text/encode_batch.h"
 #include "text/normalize_text.h"
 #include "text/trie.h"
@@ -15,16 +16,6 @@
 
 namespace encoder_engine {
 namespace {
-
-int failures = 0;
-
-#define CHECK(condition)                                                       \
-    do {                                                                       \
-        if (!(condition)) {                                                    \
-            std::printf("%s:%d: %s\n", __FILE__, __LINE__, #condition);        \
-            ++failures;                                                        \
-        }                                                                      \
-    } while (false)
 
 void test_trie_holds_exactly_its_keys() {
     std::mt19937 random(1);
@@ -79,18 +70,6 @@ wordpiece_encoder make_encoder(bool normalized) {
     std::vector<added_token> added{{{'[', 'M', ']'}, 6, false, true, true, false}};
     if (normalized) added.push_back({{'l', 'o', 'w', 'e', 'r'}, 7, true, false, false, true});
     return wordpiece_encoder(std::make_shared<wordpiece_model>(vocabulary), normalizer_options{}, added);
-}
-
-// Random code points of every width, marks and added tokens among them.
-std::u32string random_text(std::mt19937& random) {
-    const std::u32string often = U"ab low er [M] \x302e\x301\x1d165\x4e2d\xe9\xd55c";
-    std::u32string text(random() % 60, U' ');
-    for (char32_t& c : text) {
-        c = random() % 4 == 0 ? static_cast<char32_t>(random() % 0x110000)
-                              : often[random() % often.size()];
-        if (c >= 0xD800 && c < 0xE000 && random() % 50 != 0) c = U'a';
-    }
-    return text;
 }
 
 void test_random_batches_encode_the_same_on_any_number_of_threads() {
@@ -163,6 +142,7 @@ int main() {
     encoder_engine::test_unicode_lookups();
     encoder_engine::test_random_batches_encode_the_same_on_any_number_of_threads();
     encoder_engine::test_callers_may_share_an_encoder();
+    encoder_engine::test_damaged_images_are_refused_or_harmless();
     std::printf(encoder_engine::failures == 0 ? "ok\n" : "%d failures\n", encoder_engine::failures);
     return encoder_engine::failures == 0 ? 0 : 1;
 }

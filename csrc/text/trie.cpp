@@ -129,6 +129,21 @@ void double_array_trie::build(const std::vector<std::pair<std::string, int32_t>>
     values_ = flat_array<int32_t>(std::move(values));
 }
 
+bool double_array_trie::read(image_reader& in, size_t num_values) {
+    units_ = in.read<unit>();
+    values_ = in.read<int32_t>();
+    if (units_.size() == 0 || units_.size() % 256 != 0 || units_.size() != values_.size()) {
+        return false;
+    }
+    bool valid = true;
+    for (size_t i = 0; i < units_.size(); ++i) {
+        const int32_t node = static_cast<int32_t>(i);
+        valid &= static_cast<uint32_t>(base(node)) < units_.size();
+        valid &= !has_value(node) || static_cast<uint32_t>(values_[i]) < num_values;
+    }
+    return valid;
+}
+
 int32_t double_array_trie::walk(int32_t node, const std::string& bytes) const {
     for (const char byte : bytes) {
         if (node < 0) return kNone;

@@ -23,12 +23,9 @@ public:
         out.add(units_);
         out.add(values_);
     }
-    // Uses what write() wrote, in place; false if that cannot be a trie.
-    bool read(image_reader& in) {
-        units_ = in.read<unit>();
-        values_ = in.read<int32_t>();
-        return units_.size() > 0 && units_.size() % 256 == 0 && units_.size() == values_.size();
-    }
+    // Uses what write() wrote, in place; false if a walk could leave it, or if values are not below
+    // `num_values`.
+    bool read(image_reader& in, size_t num_values);
 
     // The child of `node` by one byte, or kNone.
     int32_t child(int32_t node, uint8_t byte) const {

@@ -278,12 +278,16 @@ private:
         int64_t from = 0;
         for (int64_t i = first; i < out_.size(); ++i) {
             const bool last = i + 1 == out_.size();
-            const int64_t to = last ? size : from + size_of(out_.ids[i], i == first);
+            int64_t to = size;
+            if (!last) {
+                // A damaged image of the model may lie about a piece.
+                to = std::min(std::max(from + size_of(out_.ids[i], i == first), from + 1), size);
+            }
             const token_span span = span_of(from, to);
             out_.spans.push(span.start);
             out_.spans.push(span.stop);
             out_.words.push(num_words_);
-            from = to;
+            from = std::min(to, size - 1);
         }
     }
     void clear_word() {

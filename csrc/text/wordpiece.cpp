@@ -37,23 +37,29 @@ wordpiece_model::wordpiece_model(const wordpiece_vocabulary& vocabulary) {
 }
 
 wordpiece_model::wordpiece_model(image_reader image) {
-    valid_ = trie_.read(image);
-    words_ = image.read<word_line>();
     piece_sizes_ = image.read<int32_t>();
     piece_units_ = image.read<int32_t>();
+    const size_t num_ids = piece_sizes_.size();
+    valid_ = trie_.read(image, num_ids);
+    words_ = image.read<word_line>();
     ideographs_ = image.read<uint32_t>();
     const auto numbers_read = image.read<numbers>();
     valid_ = valid_ && image.complete() && words_.size() == size_t{1} << kLineBits &&
-             piece_sizes_.size() == piece_units_.size() && numbers_read.size() == 1;
-    if (valid_) numbers_ = numbers_read[0];
+             piece_units_.size() == num_ids && numbers_read.size() == 1;
+    if (!valid_) return;
+    numbers_ = numbers_read[0];
+    valid_ = static_cast<uint32_t>(numbers_.unknown_id) < num_ids &&
+             numbers_.continuation >= double_array_trie::kNone &&
+             numbers_.continuation < trie_.num_nodes();
+    for (size_t i = 0; i < words_.size(); ++i) valid_ &= words_[i].ids_below(num_ids);
 }
 
 std::string wordpiece_model::image() const {
     image_writer out;
-    trie_.write(out);
-    out.add(words_);
     out.add(piece_sizes_);
     out.add(piece_units_);
+    trie_.write(out);
+    out.add(words_);
     out.add(ideographs_);
     out.add(flat_array<numbers>({numbers_}));
     return out.take();

@@ -27,7 +27,7 @@ public:
     // Uses what image() made, in place: the memory must outlive the model.
     explicit wordpiece_model(image_reader image);
     std::string image() const;
-    // Whether the image was one.
+    // Whether the image was one in which no search can get lost.
     bool valid() const { return valid_; }
 
     // Appends the pieces of a word of UTF-8 bytes. A word with a part that matches nothing is one

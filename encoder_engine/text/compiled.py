@@ -11,30 +11,48 @@ import json
 import mmap
 import struct
 import sys
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from encoder_engine.errors import OutputError, TokenizerFileError
 from encoder_engine.files import write_atomically
-from encoder_engine.text import spec as spec_module
+from encoder_engine.text.compiled_checks import check_spec
+from encoder_engine.text.library_spec import LibrarySpec
+from encoder_engine.text.mapped_pieces import (
+    MappedBytes,
+    MappedKinds,
+    MappedPieces,
+    MappedScores,
+    kind_section,
+    score_section,
+)
 from encoder_engine.text.mapped_vocabulary import MappedVocabulary, vocabulary_sections
-from encoder_engine.text.native import extension, wordpiece_model
-from encoder_engine.text.spec import TokenizerSpec, WordPieceSpec
+from encoder_engine.text.native import extension, native_model
+from encoder_engine.text.spec import WordPieceSpec
+from encoder_engine.text.spec_json import spec_from_value, spec_to_value
+from encoder_engine.text.unigram_spec import (
+    SentencePieceDecoderSpec,
+    SentencePieceSpec,
+    UnigramSpec,
+)
 
 if TYPE_CHECKING:
     from os import PathLike
+
+    from encoder_engine.text.spec import TokenizerSpec
 
 __all__ = ["SUFFIX", "read_compiled", "write_compiled"]
 
 SUFFIX = ".eetok"
 MAGIC = b"EETOK\r\n\x1a"
 # Raised whenever a section's layout changes.
-VERSION = 1
+VERSION = 2
 HEADER = struct.Struct("<8sIIQ")
 ENTRY = struct.Struct("<16sQQ")
 ALIGNMENT = 64
-VOCABULARY = ("tokens", "ends", "ids", "order", "model")
+
+CompiledModel: TypeAlias = "WordPieceSpec | UnigramSpec | SentencePieceSpec"
 
 
 def write_compiled(spec: TokenizerSpec, path: str | PathLike[str]) -> None:
@@ -47,15 +65,16 @@ def write_compiled(spec: TokenizerSpec, path: str | PathLike[str]) -> None:
     place = Path(path)
     if place.suffix != SUFFIX:
         raise OutputError(f"{place}: a compiled tokenizer's name ends in {SUFFIX}")
-    if not isinstance(spec.model, WordPieceSpec):
+    if isinstance(spec.model, LibrarySpec):
         raise OutputError(
-            f"{place}: a {spec.model.description} tokenizer cannot be compiled, only WordPiece "
-            "can; save it as a directory"
+            f"{place}: a {spec.model.description} tokenizer cannot be compiled, only WordPiece and "
+            "Unigram can; save it as a directory"
         )
-    sections = vocabulary_sections(spec.model.vocab)
-    sections["model"] = wordpiece_model(spec.model).image()
-    bare = replace(spec, model=replace(spec.model, vocab={}))
-    sections["spec"] = json.dumps(_encode(bare), ensure_ascii=False).encode()
+    bare, sections = _take_arrays(spec.model)
+    decoder = None if isinstance(spec.decoder, SentencePieceDecoderSpec) else spec.decoder
+    content = spec_to_value(replace(spec, model=bare, decoder=decoder))
+    sections["model"] = native_model(spec.model).image()
+    sections["spec"] = json.dumps(content, ensure_ascii=False).encode()
     try:
         write_atomically(place, _pack(sections))
     except OSError as error:
@@ -63,42 +82,112 @@ def write_compiled(spec: TokenizerSpec, path: str | PathLike[str]) -> None:
 
 
 def read_compiled(path: Path) -> TokenizerSpec:
-    """Map a compiled file; its vocabulary stays there."""
+    """Map a compiled file; vocabulary and model stay there.
+
+    Raises:
+        TokenizerFileError: the file is damaged, of another version, or not a compiled tokenizer.
+
+    """
     if sys.byteorder != "little":
         raise TokenizerFileError(
             f"{path}: compiled tokenizers are little-endian, this machine is not"
         )
-    sections = _map(path)
-    missing = {"spec", *VOCABULARY} - sections.keys()
-    if missing:
-        raise TokenizerFileError(f"{path} has no section {', '.join(sorted(missing))}")
-    spec: TokenizerSpec = _decode(json.loads(bytes(sections["spec"])))
-    vocab = MappedVocabulary(**{name: sections[name] for name in VOCABULARY})
-    if not isinstance(spec.model, WordPieceSpec):
-        raise TokenizerFileError(f"{path} holds a model of another kind than WordPiece")
-    return replace(spec, model=replace(spec.model, vocab=vocab))
+    mapping = _map(path)
+    try:
+        spec = _read_sections(_sections(mapping))
+    except TokenizerFileError as error:
+        raise TokenizerFileError(f"{path}: {error}; compile it again") from error
+    # All pages were read once, to be checked. Those that are wanted again come back from the page
+    # cache; the others need not count as this process's memory.
+    if hasattr(mapping, "madvise"):
+        mapping.madvise(mmap.MADV_DONTNEED)
+    return spec
+
+
+def _take_arrays(model: CompiledModel) -> tuple[CompiledModel, dict[str, bytes]]:
+    """Give a model without its vocabulary, and the vocabulary's arrays."""
+    if isinstance(model, WordPieceSpec):
+        ordered = sorted(model.vocab.items(), key=lambda item: item[1])
+        tokens, ids = [token for token, _ in ordered], [number for _, number in ordered]
+        return replace(model, vocab={}), vocabulary_sections(tokens, ids)
+    sections = vocabulary_sections(model.pieces, range(len(model.pieces)))
+    sections["scores"] = score_section(model.scores)
+    if isinstance(model, UnigramSpec):
+        return replace(model, pieces=(), scores=()), sections
+    sections["kinds"] = kind_section(model.kinds)
+    sections["file"] = bytes(model.file)
+    return replace(model, file=b"", pieces=(), scores=(), kinds=()), sections
+
+
+def _read_sections(sections: dict[str, memoryview]) -> TokenizerSpec:
+    try:
+        content = json.loads(bytes(_section(sections, "spec")))
+    except (ValueError, RecursionError) as error:
+        raise TokenizerFileError(f"the specification is damaged: {error}") from error
+    spec = spec_from_value(content)
+    if isinstance(spec.model, LibrarySpec):
+        raise TokenizerFileError(f"it holds a {spec.model.description} model")
+    model = _with_arrays(spec.model, sections)
+    spec = replace(spec, model=model)
+    if isinstance(model, SentencePieceSpec):
+        spec = replace(spec, decoder=SentencePieceDecoderSpec(model=model))
+    check_spec(spec)
+    return spec
+
+
+def _with_arrays(model: CompiledModel, sections: dict[str, memoryview]) -> CompiledModel:
+    """Give back what :func:`_take_arrays` took, where it lies."""
+    names = ("tokens", "ends", "ids", "order")
+    vocab = MappedVocabulary(**{name: _section(sections, name) for name in names})
+    kind = "WordPieceModel" if isinstance(model, WordPieceSpec) else "UnigramModel"
+    try:
+        vocab.model = getattr(extension(), kind).map(_section(sections, "model"))
+    except ValueError as error:
+        raise TokenizerFileError(f"the model is damaged: {error}") from error
+    if isinstance(model, WordPieceSpec):
+        return replace(model, vocab=vocab)
+    scores = MappedScores(_section(sections, "scores"))
+    if isinstance(model, UnigramSpec):
+        return replace(model, pieces=MappedPieces(vocab, scores), scores=scores)
+    kinds = MappedKinds(_section(sections, "kinds"))
+    return replace(
+        model,
+        file=MappedBytes(_section(sections, "file")),
+        pieces=MappedPieces(vocab, scores, kinds),
+        scores=scores,
+        kinds=kinds,
+    )
+
+
+def _section(sections: dict[str, memoryview], name: str) -> memoryview:
+    if name not in sections:
+        raise TokenizerFileError(f"it has no section {name}")
+    return sections[name]
 
 
 def _pack(sections: dict[str, bytes]) -> bytes:
     offset = _aligned(HEADER.size + len(sections) * ENTRY.size)
-    table, body = b"", b""
+    table, body = b"", []
     for name, content in sections.items():
-        table += ENTRY.pack(name.encode(), offset + len(body), len(content))
-        body += content + bytes(_aligned(len(content)) - len(content))
-    table += bytes(offset - HEADER.size - len(table))
-    checksum = extension().checksum(table + body)
-    return HEADER.pack(MAGIC, VERSION, len(sections), checksum) + table + body
+        table += ENTRY.pack(name.encode(), offset, len(content))
+        body.append(content.ljust(_aligned(len(content)), b"\0"))
+        offset += len(body[-1])
+    table = table.ljust(_aligned(HEADER.size + len(table)) - HEADER.size, b"\0")
+    whole = table + b"".join(body)
+    return HEADER.pack(MAGIC, VERSION, len(sections), extension().checksum(whole)) + whole
 
 
-def _map(path: Path) -> dict[str, memoryview]:
+def _map(path: Path) -> mmap.mmap:
+    """Map a file of this version whose checksum is right."""
     with path.open("rb") as file:
         try:
-            view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        except ValueError:  # an empty file cannot be mapped
-            view = memoryview(b"")
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError as error:  # an empty file cannot be mapped
+            raise TokenizerFileError(f"{path} is not a compiled tokenizer") from error
+    view = memoryview(mapping)
     if len(view) < HEADER.size or bytes(view[: len(MAGIC)]) != MAGIC:
         raise TokenizerFileError(f"{path} is not a compiled tokenizer")
-    _, version, count, checksum = HEADER.unpack_from(view)
+    _, version, _, checksum = HEADER.unpack_from(view)
     if version != VERSION:
         raise TokenizerFileError(
             f"{path} was compiled by another version of encoder-engine (layout {version}, this one "
@@ -106,31 +195,22 @@ def _map(path: Path) -> dict[str, memoryview]:
         )
     if extension().checksum(view[HEADER.size :]) != checksum:
         raise TokenizerFileError(f"{path} is damaged: its checksum differs; compile it again")
+    return mapping
+
+
+def _sections(mapping: mmap.mmap) -> dict[str, memoryview]:
+    view = memoryview(mapping)
+    count = HEADER.unpack_from(view)[2]
+    if count > (len(view) - HEADER.size) // ENTRY.size:
+        raise TokenizerFileError(f"a table of {count} sections is longer than the file")
     sections: dict[str, memoryview] = {}
     for index in range(count):
         name, offset, size = ENTRY.unpack_from(view, HEADER.size + index * ENTRY.size)
-        sections[name.rstrip(b"\0").decode()] = view[offset : offset + size]
+        if offset % ALIGNMENT or offset + size > len(view):
+            raise TokenizerFileError(f"section {index} does not lie in the file")
+        sections[name.rstrip(b"\0").decode("ascii", "replace")] = view[offset : offset + size]
     return sections
 
 
 def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def _encode(value: Any) -> Any:
-    """Turn specifications into JSON's types; of a dataclass, its name comes along."""
-    if is_dataclass(value) and not isinstance(value, type):
-        members = {field.name: _encode(getattr(value, field.name)) for field in fields(value)}
-        return {"": type(value).__name__} | members
-    if isinstance(value, tuple):
-        return [_encode(item) for item in value]
-    return value
-
-
-def _decode(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_decode(item) for item in value)
-    if isinstance(value, dict) and "" in value:
-        members = {name: _decode(member) for name, member in value.items() if name}
-        return getattr(spec_module, value[""])(**members)
-    return value

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from encoder_engine.errors import TokenIdError
 from encoder_engine.text.library import LibraryJoiner
 from encoder_engine.text.library_spec import LibraryDecoderSpec
+from encoder_engine.text.mapped_vocabulary import MappedVocabulary
 from encoder_engine.text.native import normalize_added
 from encoder_engine.text.unigram_joining import SentencePieceJoiner, StepJoiner
 from encoder_engine.text.unigram_spec import DecoderSteps, SentencePieceDecoderSpec
@@ -54,12 +55,24 @@ class Decoder:
     def token(self, token_id: int) -> str | None:
         """Give the token of an id, or ``None``."""
         if self._tokens is None:
-            tokens = {number: token for token, number in self._spec.model.vocab.items()}
-            # An added token that is matched in normalized text decodes to its normal form.
-            forms = normalize_added(self._spec)
-            tokens.update((added.id, forms[added.content]) for added in self._spec.added_tokens)
-            self._tokens = tokens
-        return self._tokens.get(token_id)
+            self._tokens = self._known_tokens()
+        token = self._tokens.get(token_id)
+        vocab = self._spec.model.vocab
+        if token is None and isinstance(vocab, MappedVocabulary):
+            token = vocab.token_of(token_id)
+            if token is not None:
+                self._tokens[token_id] = token
+        return token
+
+    def _known_tokens(self) -> dict[int, str]:
+        """Give all tokens; of a vocabulary in a file, those that it does not hold itself."""
+        vocab = self._spec.model.vocab
+        mapped = isinstance(vocab, MappedVocabulary)
+        tokens = {} if mapped else {number: token for token, number in vocab.items()}
+        # An added token that is matched in normalized text decodes to its normal form.
+        forms = normalize_added(self._spec)
+        tokens.update((added.id, forms[added.content]) for added in self._spec.added_tokens)
+        return tokens
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool) -> str:
         """Join the tokens of ``ids``."""

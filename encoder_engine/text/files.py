@@ -66,7 +66,7 @@ def load(path: str | PathLike[str], *, lowercase: bool | None = None) -> Tokeniz
         raise TokenizerFileError(f"{place} does not exist")
     elif place.suffix == SUFFIX:
         _refuse_lowercase(lowercase, place)
-        return read_compiled(place)
+        spec = read_compiled(place)
     elif place.suffix == ".json":
         _refuse_lowercase(lowercase, place)
         spec = read_tokenizer_json(place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from encoder_engine.errors import MissingExtensionError
 from encoder_engine.text.library import LibraryEncoder, LibraryNormalizer
@@ -13,6 +13,8 @@ from encoder_engine.text.native_unigram import (
     build_sentencepiece,
     build_unigram,
     build_unigram_normalizer,
+    sentencepiece_model,
+    unigram_model,
 )
 from encoder_engine.text.unigram_spec import SentencePieceSpec, UnigramSpec
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
         WordPieceSpec,
     )
 
-__all__ = ["BatchEncoder", "build_encoder", "normalize_added", "normalizer_options"]
+__all__ = ["BatchEncoder", "build_encoder", "native_model", "normalize_added", "normalizer_options"]
 
 # Ids, row starts, tokens of the first texts, offsets, word ids, the text of each row, what was cut.
 BatchArrays: TypeAlias = (
@@ -143,17 +145,26 @@ def _build_wordpiece(spec: TokenizerSpec, model: WordPieceSpec) -> BatchEncoder:
 
 def wordpiece_model(model: WordPieceSpec) -> _native.WordPieceModel:
     """Build the model of a vocabulary, or use a compiled one where it lies."""
-    built: _native.WordPieceModel
     if isinstance(model.vocab, MappedVocabulary):
-        built = extension().WordPieceModel.map(model.vocab.model)
-    else:
-        built = extension().WordPieceModel(
-            tokens=dict(model.vocab),
-            unknown_id=model.vocab[model.unk_token],
-            prefix=model.continuing_subword_prefix,
-            max_word_characters=model.max_input_chars_per_word,
-        )
+        return cast("_native.WordPieceModel", model.vocab.model)
+    built: _native.WordPieceModel = extension().WordPieceModel(
+        tokens=dict(model.vocab),
+        unknown_id=model.vocab[model.unk_token],
+        prefix=model.continuing_subword_prefix,
+        max_word_characters=model.max_input_chars_per_word,
+    )
     return built
+
+
+def native_model(
+    model: WordPieceSpec | UnigramSpec | SentencePieceSpec,
+) -> _native.WordPieceModel | _native.UnigramModel:
+    """Build the part of an encoder that depends on the vocabulary alone."""
+    if isinstance(model, UnigramSpec):
+        return unigram_model(extension(), model)
+    if isinstance(model, SentencePieceSpec):
+        return sentencepiece_model(extension(), model)
+    return wordpiece_model(model)
 
 
 def _added(spec: TokenizerSpec) -> list[tuple[str, int, bool, bool, bool, bool]]:

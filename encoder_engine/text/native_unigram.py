@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
+from encoder_engine.text.mapped_pieces import MappedPieces
 from encoder_engine.text.unigram_json import REGEXES
 from encoder_engine.text.unigram_spec import (
     CharsmapStep,
@@ -23,7 +24,14 @@ if TYPE_CHECKING:
     from encoder_engine import _native
     from encoder_engine.text.unigram_spec import NormalizerStep, SentencePieceSpec, UnigramSpec
 
-__all__ = ["EncoderParts", "build_sentencepiece", "build_unigram", "build_unigram_normalizer"]
+__all__ = [
+    "EncoderParts",
+    "build_sentencepiece",
+    "build_unigram",
+    "build_unigram_normalizer",
+    "sentencepiece_model",
+    "unigram_model",
+]
 
 # The order of csrc/text/unigram_words.h.
 SCHEMES = {"always": 0, "first": 1, "never": 2}
@@ -46,7 +54,10 @@ def build_unigram_normalizer(native: ModuleType, model: UnigramSpec) -> _native.
 
 
 def unigram_model(native: ModuleType, model: UnigramSpec) -> _native.UnigramModel:
-    """Build the trie of a tokenizer.json's pieces."""
+    """Build the trie of a tokenizer.json's pieces, or use a compiled one where it lies."""
+    compiled = _compiled_model(model)
+    if compiled is not None:
+        return compiled
     built: _native.UnigramModel = native.UnigramModel(
         pieces=model.pieces,
         ids=np.arange(len(model.pieces), dtype=np.int32),
@@ -56,6 +67,14 @@ def unigram_model(native: ModuleType, model: UnigramSpec) -> _native.UnigramMode
         mark=MARK,
     )
     return built
+
+
+def _compiled_model(model: UnigramSpec | SentencePieceSpec) -> _native.UnigramModel | None:
+    """Give the model that was compiled from just these pieces and scores, if there is one."""
+    pieces = model.pieces
+    if isinstance(pieces, MappedPieces) and model.scores is pieces.scores:
+        return cast("_native.UnigramModel | None", pieces.vocab.model)
+    return None
 
 
 def build_unigram(
@@ -82,7 +101,13 @@ def build_unigram(
 
 
 def sentencepiece_model(native: ModuleType, model: SentencePieceSpec) -> _native.UnigramModel:
-    """Build the trie of the pieces that SentencePiece matches, with the scores it gives them."""
+    """Build the trie of the pieces that SentencePiece matches, with the scores it gives them.
+
+    A compiled one is used where it lies.
+    """
+    compiled = _compiled_model(model)
+    if compiled is not None and model.kinds is cast("MappedPieces", model.pieces).kinds:
+        return compiled
     kinds = np.asarray(model.kinds)
     scores = np.asarray(model.scores, dtype=np.float32)
     normal = scores[kinds == "normal"]
@@ -90,12 +115,12 @@ def sentencepiece_model(native: ModuleType, model: SentencePieceSpec) -> _native
     most = normal.max(initial=np.finfo(np.float32).tiny)
     matched = np.flatnonzero((kinds == "normal") | (kinds == "user_defined"))
     values = scores.astype(np.float64)
-    for index in np.flatnonzero(kinds == "user_defined"):
+    for index in np.flatnonzero(kinds == "user_defined").tolist():
         # What makes SentencePiece choose them wherever it can.
         size = np.float32(len(model.pieces[index].encode()))
         values[index] = float(size * most) - 0.1
     built: _native.UnigramModel = native.UnigramModel(
-        pieces=[model.pieces[index] for index in matched],
+        pieces=[model.pieces[index] for index in matched.tolist()],
         ids=matched.astype(np.int32),
         scores=values[matched],
         unknown_score=float(least - np.float32(UNKNOWN_PENALTY)),

@@ -46,7 +46,7 @@ def save(spec: TokenizerSpec, directory: str | PathLike[str]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if isinstance(spec.model, SentencePieceSpec):
-            files.write_atomically(folder / SENTENCEPIECE_FILE, spec.model.file)
+            files.write_atomically(folder / SENTENCEPIECE_FILE, bytes(spec.model.file))
             return
         names = {f"{part}_token": getattr(spec.special, part) for part in PARTS}
         names = {key: name for key, name in names.items() if name is not None}

@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from encoder_engine.text.library_spec import LibraryDecoderSpec, LibrarySpec
 from encoder_engine.text.mapped_vocabulary import MappedVocabulary
+from encoder_engine.text.unigram_spec import (
+    DecoderSteps,
+    SentencePieceDecoderSpec,
+    SentencePieceSpec,
+    UnigramSpec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from encoder_engine.text.library_spec import LibraryDecoderSpec, LibrarySpec
-    from encoder_engine.text.unigram_spec import (
-        DecoderSteps,
-        SentencePieceDecoderSpec,
-        SentencePieceSpec,
-        UnigramSpec,
-    )
 
 __all__ = [
     "AddedTokenSpec",
@@ -35,12 +34,6 @@ __all__ = [
 Side = Literal["left", "right"]
 PieceKind = Literal["special", "first", "second"]
 Strategy = Literal["longest_first", "only_first", "only_second"]
-# Each kind of model has one reader, one encoder and one writer, chosen by the type of these in
-# tokenizer_json.py, native.py, decoding.py and saving.py.
-ModelSpec: TypeAlias = "WordPieceSpec | UnigramSpec | SentencePieceSpec | LibrarySpec"
-DecoderSpec: TypeAlias = (
-    "WordPieceDecoderSpec | DecoderSteps | SentencePieceDecoderSpec | LibraryDecoderSpec"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +110,14 @@ class WordPieceDecoderSpec:
 
     prefix: str
     cleanup: bool
+
+
+# Each kind of model has one reader, one encoder and one writer, chosen by the type of these in
+# tokenizer_json.py, native.py, decoding.py and saving.py.
+ModelSpec: TypeAlias = WordPieceSpec | UnigramSpec | SentencePieceSpec | LibrarySpec
+DecoderSpec: TypeAlias = (
+    WordPieceDecoderSpec | DecoderSteps | SentencePieceDecoderSpec | LibraryDecoderSpec
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,6 +48,8 @@ class Tokenizer:
     ) -> Tokenizer:
         """Read a tokenizer.json, a vocab.txt, or a directory that holds either or both.
 
+        A .model of SentencePiece and a compiled .eetok are read as well.
+
         Args:
             path: the file or directory.
             lowercase: for a vocab.txt with no tokenizer_config.json beside it, whether to
@@ -271,7 +273,7 @@ class Tokenizer:
         again, and other libraries do not read it.
 
         Raises:
-            OutputError: the file cannot be written, or the model is not WordPiece.
+            OutputError: the file cannot be written, or the model is not WordPiece or Unigram.
 
         """
         from encoder_engine.text.compiled import write_compiled

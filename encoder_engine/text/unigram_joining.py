@@ -96,17 +96,16 @@ class SentencePieceJoiner:
     """Joins pieces as SentencePiece does: control symbols are invisible."""
 
     def __init__(self, spec: SentencePieceDecoderSpec) -> None:
-        model = spec.model
-        self._model = model
-        self._kinds = dict(zip(model.pieces, model.kinds, strict=True))
+        self._model = spec.model
 
     def join(self, tokens: Sequence[str]) -> str:
         """Join the tokens of one text."""
+        model = self._model
         out: list[str] = []
         pending = bytearray()
         opening = True  # whether a space in front is still that of the dummy prefix
         for token in tokens:
-            kind = self._kinds[token]
+            kind = model.kinds[model.vocab[token]]
             if kind == "byte":
                 pending.append(int(token[3:5], 16))
                 continue

@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from encoder_engine.errors import TokenizerFileError
+from encoder_engine.text.mapped_pieces import MappedBytes, MappedKinds, MappedPieces
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "ByteFallbackStep",
@@ -111,8 +112,8 @@ class UnigramSpec:
     Of a piece that occurs twice the last id counts.
     """
 
-    pieces: tuple[str, ...] = field(repr=False)
-    scores: tuple[float, ...] = field(repr=False)
+    pieces: Sequence[str] = field(repr=False)
+    scores: Sequence[float] = field(repr=False)
     unk_id: int | None
     byte_fallback: bool
     normalizer: tuple[NormalizerStep, ...]
@@ -122,7 +123,7 @@ class UnigramSpec:
     @cached_property
     def vocab(self) -> Mapping[str, int]:
         """Each piece and its id."""
-        return {piece: number for number, piece in enumerate(self.pieces)}
+        return _vocabulary(self.pieces)
 
     @property
     def num_ids(self) -> int:
@@ -146,6 +147,12 @@ class UnigramSpec:
         return replace(self, normalizer=(LowercaseStep(), *self.normalizer))
 
 
+def _vocabulary(pieces: Sequence[str]) -> Mapping[str, int]:
+    if isinstance(pieces, MappedPieces):
+        return pieces.vocab
+    return {piece: number for number, piece in enumerate(pieces)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class SentencePieceSpec:
     """A Unigram model as SentencePiece itself applies it; a piece's index is its id.
@@ -153,10 +160,10 @@ class SentencePieceSpec:
     ``file`` is the whole .model, to be saved again.
     """
 
-    file: bytes = field(repr=False)
-    pieces: tuple[str, ...] = field(repr=False)
-    scores: tuple[float, ...] = field(repr=False)  # float32
-    kinds: tuple[PieceKind, ...] = field(repr=False)
+    file: bytes | MappedBytes = field(repr=False)
+    pieces: Sequence[str] = field(repr=False)
+    scores: Sequence[float] = field(repr=False)  # float32
+    kinds: Sequence[PieceKind] = field(repr=False)
     charsmap: bytes = field(repr=False)
     byte_fallback: bool
     add_dummy_prefix: bool
@@ -168,7 +175,7 @@ class SentencePieceSpec:
     @cached_property
     def vocab(self) -> Mapping[str, int]:
         """Each piece and its id."""
-        return {piece: number for number, piece in enumerate(self.pieces)}
+        return _vocabulary(self.pieces)
 
     @property
     def num_ids(self) -> int:
@@ -188,8 +195,12 @@ class SentencePieceSpec:
     @property
     def symbols(self) -> list[str]:
         """The user-defined pieces: no rule changes them, and they are matched where they can be."""
-        marked = (i for i, kind in enumerate(self.kinds) if kind == "user_defined")
-        return [self.pieces[index] for index in marked]
+        kinds = self.kinds
+        if isinstance(kinds, MappedKinds):
+            places = kinds.places("user_defined")
+        else:
+            places = [index for index, kind in enumerate(kinds) if kind == "user_defined"]
+        return [self.pieces[index] for index in places]
 
     @property
     def description(self) -> str:

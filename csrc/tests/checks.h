@@ -1,0 +1,35 @@
+// What the unit tests of the core share.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <random>
+#include <string>
+
+namespace encoder_engine {
+
+inline int failures = 0;
+
+#define CHECK(condition)                                                       \
+    do {                                                                       \
+        if (!(condition)) {                                                    \
+            std::printf("%s:%d: %s\n", __FILE__, __LINE__, #condition);        \
+            ++failures;                                                        \
+        }                                                                      \
+    } while (false)
+
+// Random code points of every width, marks and added tokens among them.
+inline std::u32string random_text(std::mt19937& random) {
+    const std::u32string often = U"ab low er [M] \x302e\x301\x1d165\x4e2d\xe9\xd55c";
+    std::u32string text(random() % 60, U' ');
+    for (char32_t& c : text) {
+        c = random() % 4 == 0 ? static_cast<char32_t>(random() % 0x110000)
+                              : often[random() % often.size()];
+        if (c >= 0xD800 && c < 0xE000 && random() % 50 != 0) c = U'a';
+    }
+    return text;
+}
+
+void test_damaged_images_are_refused_or_harmless();
+
+}  // namespace encoder_engine
