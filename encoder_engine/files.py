@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import csv
+import gc
 import glob
 import hashlib
 import json
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from encoder_engine.errors import ChecksumError, OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from encoder_engine.errors import EncoderEngineError
 
@@ -56,13 +57,26 @@ def read_json(path: Path, error: type[EncoderEngineError]) -> Any:
     """Parse a JSON file; raise ``error`` for what is not JSON, or names a key twice."""
     text = read_text(path, error)
     try:
-        return json.loads(text, object_pairs_hook=_distinct)
+        with _no_collection():
+            return json.loads(text, object_pairs_hook=_distinct)
     except json.JSONDecodeError as failure:
         raise error(
             f"{path}, line {failure.lineno}: not valid JSON ({failure.msg}); copy it again"
         ) from failure
     except (ValueError, RecursionError) as failure:
         raise error(f"{path} is not usable JSON: {failure}") from failure
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Pause the garbage collector, which would look at a large file's values again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

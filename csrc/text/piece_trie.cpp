@@ -72,13 +72,13 @@ struct piece_trie::builder {
         for (size_t i = 0; i < todo.size(); ++i) {
             const range r = todo[i];
             size_t at = r.begin;
-            if (r.depth > 0 && pieces[at].codes.size() == r.depth) ++at;
+            if (r.depth > 0 && pieces[at].size == r.depth) ++at;
             const size_t first = loose.size();
             while (at < r.end) {
                 const uint32_t code = pieces[at].codes[r.depth];
                 const size_t begin = at;
                 while (at < r.end && pieces[at].codes[r.depth] == code) ++at;
-                const bool whole = pieces[begin].codes.size() == r.depth + 1;
+                const bool whole = pieces[begin].size == r.depth + 1;
                 todo.push_back({begin, at, r.depth + 1, loose.size()});
                 loose.push_back({trie.number_of(code), whole ? static_cast<int32_t>(begin) : -1, 0, 0, 0});
             }
@@ -181,7 +181,7 @@ piece_trie::piece_trie(const std::vector<piece>& pieces) {
 size_t piece_trie::number_characters(const std::vector<piece>& pieces) {
     std::vector<bool> known(0x110000);
     for (const piece& p : pieces) {
-        for (const uint32_t code : p.codes) known[code] = true;
+        for (size_t i = 0; i < p.size; ++i) known[p.codes[i]] = true;
     }
     // In the order of their codes: a node's children are mostly of one script, and lie close together.
     std::vector<uint32_t> codes;

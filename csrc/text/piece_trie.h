@@ -17,7 +17,8 @@ namespace encoder_engine {
 class piece_trie {
 public:
     struct piece {
-        std::vector<uint32_t> codes;  // not empty
+        const uint32_t* codes;
+        size_t size;  // not 0
         int32_t id;
         double score;
     };

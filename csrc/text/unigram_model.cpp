@@ -12,27 +12,50 @@ namespace encoder_engine {
 namespace {
 
 // The pieces that can match, sorted; of equal texts the last stays.
-std::vector<piece_trie::piece> sorted_pieces(const unigram_pieces& pieces) {
-    std::vector<piece_trie::piece> out;
-    out.reserve(pieces.pieces.size());
-    for (const unigram_pieces::piece& piece : pieces.pieces) {
-        if (piece.text.empty()) continue;
-        out.push_back({{}, piece.id, piece.score});
-        const auto* at = reinterpret_cast<const uint8_t*>(piece.text.data());
-        const uint8_t* end = at + piece.text.size();
-        while (at < end) out.back().codes.push_back(read_utf8(at));
+struct sorted_pieces {
+    std::vector<uint32_t> codes;  // of all of them, one after the other
+    std::vector<piece_trie::piece> pieces;
+
+    explicit sorted_pieces(const std::vector<unigram_pieces::piece>& from) {
+        // The order of UTF-8 is that of its characters; most texts differ in their first bytes.
+        struct key {
+            uint64_t head;
+            size_t index;
+        };
+        std::vector<key> keys;
+        size_t num_bytes = 0;
+        for (size_t i = 0; i < from.size(); ++i) {
+            if (from[i].text.empty()) continue;
+            keys.push_back({head_of(from[i].text), i});
+            num_bytes += from[i].text.size();
+        }
+        std::sort(keys.begin(), keys.end(), [&from](const key& a, const key& b) {
+            if (a.head != b.head) return a.head < b.head;
+            const int order = from[a.index].text.compare(from[b.index].text);
+            return order != 0 ? order < 0 : a.index < b.index;
+        });
+        codes.reserve(num_bytes);  // and so never moved
+        pieces.reserve(keys.size());
+        for (size_t i = 0; i < keys.size(); ++i) {
+            const unigram_pieces::piece& piece = from[keys[i].index];
+            if (i + 1 < keys.size() && from[keys[i + 1].index].text == piece.text) continue;
+            const size_t first = codes.size();
+            const auto* at = reinterpret_cast<const uint8_t*>(piece.text.data());
+            const uint8_t* end = at + piece.text.size();
+            while (at < end) codes.push_back(read_utf8(at));
+            pieces.push_back({codes.data() + first, codes.size() - first, piece.id, piece.score});
+        }
     }
-    std::stable_sort(out.begin(), out.end(),
-                     [](const auto& a, const auto& b) { return a.codes < b.codes; });
-    size_t size = 0;
-    for (size_t i = 0; i < out.size(); ++i) {
-        if (i + 1 < out.size() && out[i].codes == out[i + 1].codes) continue;
-        if (size != i) out[size] = std::move(out[i]);
-        ++size;
+
+private:
+    static uint64_t head_of(const std::string& text) {
+        uint64_t head = 0;
+        for (size_t i = 0; i < 8; ++i) {
+            head = head << 8 | (i < text.size() ? static_cast<uint8_t>(text[i]) : 0u);
+        }
+        return head;
     }
-    out.resize(size);
-    return out;
-}
+};
 
 // A sum as it is kept.
 template <score_rounding rounding>
@@ -48,7 +71,8 @@ double add_unknown(double unknown, double here) {
 
 }  // namespace
 
-unigram_model::unigram_model(const unigram_pieces& pieces) : trie_(sorted_pieces(pieces)) {
+unigram_model::unigram_model(const unigram_pieces& pieces)
+    : trie_(sorted_pieces(pieces.pieces).pieces) {
     numbers_ = {pieces.unknown_score, 1, pieces.rounding == score_rounding::narrow, 1, 1, {}};
     measure(pieces);
 }
