@@ -13,18 +13,11 @@
 
 namespace encoder_engine {
 
-// Most words have few pieces; those with more, and longer ones, have caches of their own.
-struct unigram_caches {
-    paired_word_cache<16> short_words;
-    long_word_cache<word_key, 11, 13> split_words;
-    long_word_cache<long_word_key, 7, 14> long_words;
-    long_word_cache<long_word_key, 23, 12> long_split_words;
-    long_word_cache<huge_word_key, 31, 11> huge_words;
-};
+using unigram_memory = word_memory<16, 13, 14, 12, 11>;
 
 struct unigram_lane_scratch {
     word_chunk chunk;
-    std::unique_ptr<unigram_caches> caches, wide_caches;  // from the first text of their kind
+    std::unique_ptr<unigram_memory> memory, wide_memory;  // from the first text of their kind
 };
 
 // What the lane needs of a tokenizer; built only for those whose words can be told from their
@@ -127,24 +120,24 @@ private:
     template <typename Unit>
     void emit(int begin, int end, int first_unit, int64_t base, int64_t space) {
         word_chunk& chunk = scratch_.chunk;
-        unigram_caches& caches = caches_of(Unit{});
+        unigram_memory& memory = memory_of(Unit{});
         for (int i = begin; i < end && out_.size() < limit_; ++i) {
             if (kReaches && i > begin) space = base + behind<Unit>(i - 1);
             out_.ids.reserve_more(kReserved);
-            __builtin_prefetch(caches.short_words.place(chunk.keys[i + word_chunk::kAhead]));
+            __builtin_prefetch(memory.short_words.place(chunk.keys[i + word_chunk::kAhead]));
             const int64_t first = out_.size();
             const int num_bytes = chunk.sizes[i] * static_cast<int>(sizeof(Unit));
             int known = num_bytes <= word_key::kMaxSize
-                            ? caches.short_words.find(chunk.keys[i], out_.ids.end())
+                            ? memory.short_words.find(chunk.keys[i], out_.ids.end())
                             : 0;
-            if (known == 0) known = look_up<Unit>(caches, i, num_bytes);
+            if (known == 0) known = look_up<Unit>(memory, i, num_bytes);
             out_.ids.extend(known);
             const token_spans at = places<Unit>(i, first_unit, base, space);
             if (known == 0) {
-                spell<Unit>(caches, i, num_bytes, at);
+                spell<Unit>(memory, i, num_bytes, at);
             } else if (with_spans && stand_for_any(first)) {
                 out_.ids.truncate(first);
-                spell<Unit>(caches, i, num_bytes, at);
+                spell<Unit>(memory, i, num_bytes, at);
             } else {
                 tokens_.known_word();
                 if (with_spans) add_spans<Unit>(i, first, at);
@@ -179,30 +172,20 @@ private:
     }
 
     template <typename Unit>
-    int look_up(unigram_caches& caches, int index, int num_bytes) {
-        if (num_bytes <= word_key::kMaxSize) {
-            return caches.split_words.find(scratch_.chunk.keys[index], out_.ids.end());
-        }
-        if (num_bytes <= long_word_key::kMaxSize) {
-            const auto key = read_key<long_word_key, Unit>(index, num_bytes);
-            const int known = caches.long_words.find(key, out_.ids.end());
-            return known > 0 ? known : caches.long_split_words.find(key, out_.ids.end());
-        }
-        if (num_bytes > huge_word_key::kMaxSize) return 0;
-        return caches.huge_words.find(read_key<huge_word_key, Unit>(index, num_bytes),
-                                      out_.ids.end());
+    int look_up(const unigram_memory& memory, int index, int num_bytes) const {
+        return memory.find(scratch_.chunk.keys[index], bytes_of<Unit>(index), num_bytes,
+                           out_.ids.end());
     }
-    template <typename Key, typename Unit>
-    Key read_key(int index, int num_bytes) const {
-        const Unit* word = units_of(Unit{}) + scratch_.chunk.starts[index];
-        return Key::read(reinterpret_cast<const uint8_t*>(word), num_bytes);
+    template <typename Unit>
+    const uint8_t* bytes_of(int index) const {
+        return reinterpret_cast<const uint8_t*>(units_of(Unit{}) + scratch_.chunk.starts[index]);
     }
     const uint8_t* units_of(uint8_t) const { return scratch_.chunk.bytes; }
     const uint16_t* units_of(uint16_t) const { return scratch_.chunk.units; }
 
     // Finds the pieces of a word, and remembers them.
     template <typename Unit>
-    void spell(unigram_caches& caches, int index, int num_bytes, token_spans at) {
+    void spell(unigram_memory& memory, int index, int num_bytes, token_spans at) {
         const word_chunk& chunk = scratch_.chunk;
         const int64_t first = out_.size();
         tokens_.word_letter(rules_.mark, at.mark);
@@ -219,29 +202,7 @@ private:
         const auto unknown = [this](int32_t id) { return id == rules_.unknown; };
         const int32_t* ids = out_.ids.data() + first;
         if (rules_.unknown_joins && std::any_of(ids, ids + out_.size() - first, unknown)) return;
-        keep<Unit>(caches, index, num_bytes, out_.ids.data() + first, out_.size() - first);
-    }
-    template <typename Unit>
-    void keep(unigram_caches& caches, int index, int num_bytes, const int32_t* ids, int64_t count) {
-        if (num_bytes <= word_key::kMaxSize) {
-            const word_key& key = scratch_.chunk.keys[index];
-            if (!remember(caches.short_words, key, ids, count)) {
-                remember(caches.split_words, key, ids, count);
-            }
-        } else if (num_bytes <= long_word_key::kMaxSize) {
-            const auto key = read_key<long_word_key, Unit>(index, num_bytes);
-            if (!remember(caches.long_words, key, ids, count)) {
-                remember(caches.long_split_words, key, ids, count);
-            }
-        } else if (num_bytes <= huge_word_key::kMaxSize) {
-            remember(caches.huge_words, read_key<huge_word_key, Unit>(index, num_bytes), ids, count);
-        }
-    }
-    template <typename Cache, typename Key>
-    static bool remember(Cache& cache, const Key& key, const int32_t* ids, int64_t count) {
-        if (count > Cache::kMaxPieces) return false;
-        cache.insert(key, ids, static_cast<int>(count));
-        return true;
+        memory.keep(chunk.keys[index], bytes_of<Unit>(index), num_bytes, ids, out_.size() - first);
     }
 
     // Whether some token from `first` on does: its size is not that of its characters.
@@ -271,11 +232,11 @@ private:
         return to <= 0 ? at.mark + 1 : at.base + source<Unit>(static_cast<int>(start + to - 1)) + 1;
     }
 
-    unigram_caches& caches_of(uint8_t) { return made(scratch_.caches); }
-    unigram_caches& caches_of(uint16_t) { return made(scratch_.wide_caches); }
-    static unigram_caches& made(std::unique_ptr<unigram_caches>& caches) {
-        if (caches == nullptr) caches = std::make_unique<unigram_caches>();
-        return *caches;
+    unigram_memory& memory_of(uint8_t) { return made(scratch_.memory); }
+    unigram_memory& memory_of(uint16_t) { return made(scratch_.wide_memory); }
+    static unigram_memory& made(std::unique_ptr<unigram_memory>& memory) {
+        if (memory == nullptr) memory = std::make_unique<unigram_memory>();
+        return *memory;
     }
 
     const unigram_lane_rules& rules_;

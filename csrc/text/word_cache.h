@@ -85,7 +85,6 @@ private:
 
     std::unique_ptr<word_line[], free_memory> lines_;
 };
-using word_cache = paired_word_cache<15>;
 
 // Words of longer keys or more pieces; a new one displaces the older of two.
 template <typename Key, int kPieces, int kPairBits>
@@ -133,19 +132,55 @@ private:
     std::unique_ptr<pair[], free_memory> pairs_;
 };
 
-// The caches of words whose units are of one size. Outside ASCII a vocabulary often has little more
-// than characters: there a word may have as many pieces as units.
-template <typename Unit>
-struct word_caches;
-template <>
-struct word_caches<uint8_t> {
-    word_cache short_words;
-    long_word_cache<long_word_key, 7, 11> long_words;
-};
-template <>
-struct word_caches<uint16_t> {
-    long_word_cache<word_key, 11, 14> short_words;
-    long_word_cache<long_word_key, 23, 12> long_words;
+// All the words that one thread met whose units are of one size, as bytes: short ones of few pieces by
+// the cache of their own, which is asked first, and all others up to 64 bytes. The numbers are the
+// caches' line bits.
+template <int kShort, int kSplit, int kLong, int kLongSplit, int kHuge>
+class word_memory {
+public:
+    // At most so many pieces are found.
+    static constexpr int kMaxPieces = 31;
+
+    paired_word_cache<kShort> short_words;
+
+    // Writes up to kMaxPieces values to `out`, of which the first so many are the pieces of a word that
+    // short_words does not have; 0 if unknown. `key` is that of its first 16 bytes; 64 must be readable.
+    int find(const word_key& key, const uint8_t* bytes, int num_bytes, int32_t* out) const {
+        if (num_bytes <= word_key::kMaxSize) return split_words_.find(key, out);
+        if (num_bytes > huge_word_key::kMaxSize) return 0;
+        if (num_bytes > long_word_key::kMaxSize) {
+            return huge_words_.find(huge_word_key::read(bytes, num_bytes), out);
+        }
+        const long_word_key long_key = long_word_key::read(bytes, num_bytes);
+        const int known = long_words_.find(long_key, out);
+        return known > 0 ? known : long_split_words_.find(long_key, out);
+    }
+    // Remembers the pieces of any word, if they are not too many.
+    void keep(const word_key& key, const uint8_t* bytes, int num_bytes, const int32_t* pieces,
+              int64_t count) {
+        if (num_bytes <= word_key::kMaxSize) {
+            insert(short_words, key, pieces, count) || insert(split_words_, key, pieces, count);
+        } else if (num_bytes <= long_word_key::kMaxSize) {
+            const long_word_key long_key = long_word_key::read(bytes, num_bytes);
+            insert(long_words_, long_key, pieces, count) ||
+                insert(long_split_words_, long_key, pieces, count);
+        } else if (num_bytes <= huge_word_key::kMaxSize) {
+            insert(huge_words_, huge_word_key::read(bytes, num_bytes), pieces, count);
+        }
+    }
+
+private:
+    template <typename Cache, typename Key>
+    static bool insert(Cache& cache, const Key& key, const int32_t* pieces, int64_t count) {
+        if (count > Cache::kMaxPieces) return false;
+        cache.insert(key, pieces, static_cast<int>(count));
+        return true;
+    }
+
+    long_word_cache<word_key, 11, kSplit> split_words_;
+    long_word_cache<long_word_key, 7, kLong> long_words_;
+    long_word_cache<long_word_key, 23, kLongSplit> long_split_words_;
+    long_word_cache<huge_word_key, kMaxPieces, kHuge> huge_words_;
 };
 
 }  // namespace encoder_engine

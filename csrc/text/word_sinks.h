@@ -15,10 +15,14 @@
 
 namespace encoder_engine {
 
+using wordpiece_memory = word_memory<15, 9, 11, 9, 7>;
+// Outside ASCII more words differ, and have more pieces.
+using wide_wordpiece_memory = word_memory<15, 13, 13, 11, 9>;
+
 struct wordpiece_scratch : encoder_scratch {
     word_chunk chunk;
-    word_caches<uint8_t> caches;
-    std::unique_ptr<word_caches<uint16_t>> wide_caches;  // from the first text that is not ASCII
+    wordpiece_memory memory;
+    std::unique_ptr<wide_wordpiece_memory> wide_memory;  // from the first text that is not ASCII
     pod_vector<uint8_t> word;     // the current word, normalized, in UTF-8
     pod_vector<int32_t> sources;  // with spans: per byte of it, the character it came from
     pod_vector<uint32_t> codes;   // normalized text of one segment ...
@@ -154,7 +158,7 @@ private:
     // that it does not have.
     template <typename Unit>
     int emit_known(const word_chunk& chunk, int index, int num_words, int64_t base) {
-        const auto& cache = caches_of(Unit{}).short_words;
+        const auto& cache = memory_of(Unit{}).short_words;
         // A lookup writes all values that a line has.
         out_.ids.reserve_more(int64_t{cache.kMaxPieces} * (num_words - index));
         int32_t* const begin = out_.ids.end();
@@ -183,38 +187,27 @@ private:
     // Appends the pieces of a word that the cache of short words does not have.
     template <typename Unit>
     void look_up(const word_chunk& chunk, int index) {
-        auto& caches = caches_of(Unit{});
+        auto& memory = memory_of(Unit{});
         const int size = chunk.sizes[index];
-        const int64_t num_bytes = size * static_cast<int64_t>(sizeof(Unit));
+        const int num_bytes = size * static_cast<int>(sizeof(Unit));
         const Unit* word = units_of(chunk, Unit{}) + chunk.starts[index];
-        if (num_bytes <= word_key::kMaxSize) {
-            match_new(caches.short_words, chunk.keys[index], word, size);
-        } else if (num_bytes <= long_word_key::kMaxSize) {
-            const auto key =
-                long_word_key::read(reinterpret_cast<const uint8_t*>(word), num_bytes);
-            out_.ids.reserve_more(caches.long_words.kMaxPieces);
-            const int known = caches.long_words.find(key, out_.ids.end());
-            out_.ids.extend(known);
-            if (known == 0) match_new(caches.long_words, key, word, size);
-        } else {
-            match(word, size);
-        }
-    }
-    template <typename Cache, typename Key, typename Unit>
-    void match_new(Cache& cache, const Key& key, const Unit* word, int64_t size) {
+        const auto* bytes = reinterpret_cast<const uint8_t*>(word);
+        out_.ids.reserve_more(memory.kMaxPieces);
+        const int known = memory.find(chunk.keys[index], bytes, num_bytes, out_.ids.end());
+        out_.ids.extend(known);
+        if (known > 0) return;
         const int64_t first = out_.size();
         match(word, size);
-        const int64_t count = out_.size() - first;
-        if (count > Cache::kMaxPieces) return;
-        cache.insert(key, out_.ids.data() + first, static_cast<int>(count));
+        memory.keep(chunk.keys[index], bytes, num_bytes, out_.ids.data() + first,
+                    out_.size() - first);
     }
 
-    word_caches<uint8_t>& caches_of(uint8_t) { return scratch_.caches; }
-    word_caches<uint16_t>& caches_of(uint16_t) {
-        if (scratch_.wide_caches == nullptr) {
-            scratch_.wide_caches = std::make_unique<word_caches<uint16_t>>();
+    wordpiece_memory& memory_of(uint8_t) { return scratch_.memory; }
+    wide_wordpiece_memory& memory_of(uint16_t) {
+        if (scratch_.wide_memory == nullptr) {
+            scratch_.wide_memory = std::make_unique<wide_wordpiece_memory>();
         }
-        return *scratch_.wide_caches;
+        return *scratch_.wide_memory;
     }
     static const uint8_t* units_of(const word_chunk& chunk, uint8_t) { return chunk.bytes; }
     static const uint16_t* units_of(const word_chunk& chunk, uint16_t) { return chunk.units; }
