@@ -5,7 +5,7 @@ float64, obviously right). The best that can take a call is chosen by its facts;
 says which and why, :func:`use` names one.
 """
 
-from encoder_engine.ops.activation import Approximation, bias_gelu
+from encoder_engine.ops.activation import Approximation, bias_gelu, geglu, swiglu
 from encoder_engine.ops.attention import attention, attention_probabilities
 from encoder_engine.ops.embedding import embedding
 from encoder_engine.ops.layer_norm import layer_norm
@@ -35,6 +35,7 @@ __all__ = [
     "embedding",
     "explain",
     "find_operation",
+    "geglu",
     "layer_norm",
     "linear",
     "masked_cross_entropy",
@@ -42,5 +43,6 @@ __all__ = [
     "pooling",
     "rotary",
     "rotary_table",
+    "swiglu",
     "use",
 ]

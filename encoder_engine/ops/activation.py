@@ -1,4 +1,4 @@
-"""The activation of a feed-forward layer, with its bias: the contract."""
+"""The activations of a feed-forward layer, with its bias: the contracts."""
 
 from __future__ import annotations
 
@@ -17,24 +17,31 @@ from encoder_engine.ops.registry import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Approximation", "bias_gelu"]
+__all__ = ["Approximation", "bias_gelu", "geglu", "swiglu"]
 
 Approximation = Literal["none", "tanh"]
 
-_BIAS_GELU = Operation(
-    "bias_gelu",
-    Facts,
-    (
-        Implementation(
-            name="triton",
-            module="encoder_engine.kernels.activation.operator",
-            refuse=gpu.refuse_triton,
-            unasked=gpu.on_its_own,
+
+def _activation(name: str, operator: str) -> Operation:
+    return Operation(
+        name,
+        Facts,
+        (
+            Implementation(
+                name="triton",
+                module=f"encoder_engine.kernels.activation.{operator}",
+                refuse=gpu.refuse_triton,
+                unasked=gpu.on_its_own,
+            ),
+            Implementation(name="aten", module="encoder_engine.ops.aten.activation"),
+            Implementation(name="reference", module="encoder_engine.kernels.activation.reference"),
         ),
-        Implementation(name="aten", module="encoder_engine.ops.aten.activation"),
-        Implementation(name="reference", module="encoder_engine.kernels.activation.reference"),
-    ),
-)
+    )
+
+
+_BIAS_GELU = _activation("bias_gelu", "operator")
+_GEGLU = _activation("geglu", "gated_operator")
+_SWIGLU = _activation("swiglu", "gated_operator")
 
 
 def bias_gelu(
@@ -54,9 +61,60 @@ def bias_gelu(
         raise ShapeError(
             f"input must be [T, F] and bias [F], got {list(input_TF.shape)} and {bias_shape}"
         )
-    if approximate not in ("none", "tanh"):
-        raise ShapeError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
+    _check_approximation(approximate)
     check_alike(input_TF, bias=bias_F)
     function = _BIAS_GELU.find(Facts(**tensor_facts(input_TF, bias_F)), implementation)
     result: Tensor = function(input_TF, bias_F, approximate=approximate)
     return result
+
+
+def geglu(
+    input_TG: Tensor,
+    bias_G: Tensor | None = None,
+    *,
+    approximate: Approximation = "none",
+    implementation: str | None = None,
+) -> Tensor:
+    """Add the bias, apply GELU to the first half and multiply by the second (Shazeer 2020).
+
+    ``x, gate = (input + bias).chunk(2, dim=1); F.gelu(x) * gate``
+
+    ``input_TG``: [T, G], G = 2 F; ``bias_G``: [G] or None. ``approximate``: ``"none"`` (erf) or
+    ``"tanh"``. Returns [T, F] in the input's dtype. Raises :class:`ShapeError`.
+    """
+    _check_halves(input_TG, bias_G)
+    _check_approximation(approximate)
+    function = _GEGLU.find(Facts(**tensor_facts(input_TG, bias_G)), implementation)
+    result: Tensor = function(input_TG, bias_G, approximate=approximate)
+    return result
+
+
+def swiglu(
+    input_TG: Tensor, bias_G: Tensor | None = None, *, implementation: str | None = None
+) -> Tensor:
+    """Add the bias, apply SiLU to the first half and multiply by the second (Shazeer 2020).
+
+    ``x, gate = (input + bias).chunk(2, dim=1); F.silu(x) * gate``
+
+    ``input_TG``: [T, G], G = 2 F; ``bias_G``: [G] or None. Returns [T, F] in the input's dtype.
+    Raises :class:`ShapeError`.
+    """
+    _check_halves(input_TG, bias_G)
+    function = _SWIGLU.find(Facts(**tensor_facts(input_TG, bias_G)), implementation)
+    result: Tensor = function(input_TG, bias_G)
+    return result
+
+
+def _check_approximation(approximate: str) -> None:
+    if approximate not in ("none", "tanh"):
+        raise ShapeError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
+
+
+def _check_halves(input_TG: Tensor, bias_G: Tensor | None) -> None:
+    if input_TG.dim() != 2 or input_TG.shape[1] % 2:
+        raise ShapeError(
+            f"input must be [T, 2 F], two halves of equal width, got {list(input_TG.shape)}"
+        )
+    if bias_G is not None and bias_G.shape != input_TG.shape[1:]:
+        raise ShapeError(f"bias is {list(bias_G.shape)}, the input is {input_TG.shape[1]} wide")
+    check_alike(input_TG, bias=bias_G)

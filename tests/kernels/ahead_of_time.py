@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,14 @@ class Variant:
 
 def variants() -> list[Variant]:
     """List the kernels at the shapes they are tuned for, launched as a call launches them."""
-    return [*_layer_norm(), *_bias_gelu(), *_attention(), *_masked_projection(), *_rotary()]
+    return [
+        *_layer_norm(),
+        *_bias_gelu(),
+        *_gated_activation(),
+        *_attention(),
+        *_masked_projection(),
+        *_rotary(),
+    ]
 
 
 def _layer_norm() -> list[Variant]:
@@ -98,6 +106,29 @@ def _bias_gelu() -> list[Variant]:
                 )
                 for half in ("forward", "backward")
             ]
+    return found
+
+
+def _gated_activation() -> list[Variant]:
+    from encoder_engine.kernels.activation.forward import NUM_WARPS, block_shape
+    from encoder_engine.kernels.activation.gated_backward import backward_block_shape
+
+    found = []
+    shapes = {"forward": block_shape, "backward": backward_block_shape}
+    for width, activation in product((768, 1152, 2624), ("gelu", "gelu_tanh", "silu")):
+        for half, shape in shapes.items():
+            rows, columns = shape(width)
+            constants = {"WIDTH": width, "BLOCK_ROWS": rows, "BLOCK_COLUMNS": columns}
+            constants |= {"HAS_BIAS": True, "ACTIVATION": activation}
+            found.append(
+                Variant(
+                    module=f"activation.gated_{half}",
+                    kernel=f"_gated_{half}_kernel",
+                    name=f"gated_activation {half} {width} {activation}",
+                    constants=constants,
+                    num_warps=NUM_WARPS,
+                )
+            )
     return found
 
 

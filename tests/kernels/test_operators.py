@@ -45,6 +45,9 @@ OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
     ),
     "bias_gelu": ("bias_gelu", (draw(6, 24), draw(24), False)),
     "bias_gelu tanh": ("bias_gelu", (draw(6, 24), None, True)),
+    "geglu": ("gated_activation", (draw(6, 24), draw(24), "gelu")),
+    "geglu tanh": ("gated_activation", (draw(6, 24), None, "gelu_tanh")),
+    "swiglu": ("gated_activation", (draw(6, 24), draw(24), "silu")),
     "rotary": (
         "rotary",
         (draw(5, 2, 6), draw(5, 1, 6), draw(9, 6, grad=False), torch.arange(5).to(DEVICE), False),
@@ -60,6 +63,7 @@ OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_opcheck_finds_nothing(name: str) -> None:
+    import encoder_engine.kernels.activation.gated_operator
     import encoder_engine.kernels.activation.operator
     import encoder_engine.kernels.attention.operator
     import encoder_engine.kernels.layer_norm.operator
@@ -77,6 +81,8 @@ def test_one_graph_forward_and_backward() -> None:
         heads = x.view(-1, 2, 12)
         mixed = ops.attention(heads, heads, heads, LAYOUT, implementation="triton")
         active = ops.bias_gelu(mixed.flatten(1), weight, implementation="triton")
+        active = ops.geglu(active.repeat(1, 2), implementation="triton")
+        active = ops.swiglu(active.repeat(1, 2), implementation="triton")
         return ops.layer_norm(
             active, weight, None, epsilon=1e-5, residual_TD=x, implementation="triton"
         )

@@ -1,4 +1,4 @@
-"""Bias and GELU by PyTorch."""
+"""Bias and activation by PyTorch."""
 
 from __future__ import annotations
 
@@ -13,3 +13,15 @@ if TYPE_CHECKING:
 def bias_gelu(input_TF: Tensor, bias_F: Tensor | None, *, approximate: str) -> Tensor:
     """Fulfil ``ops.bias_gelu``."""
     return F.gelu(input_TF if bias_F is None else input_TF + bias_F, approximate=approximate)
+
+
+def geglu(input_TG: Tensor, bias_G: Tensor | None, *, approximate: str) -> Tensor:
+    """Fulfil ``ops.geglu``."""
+    x, gate = (input_TG if bias_G is None else input_TG + bias_G).chunk(2, dim=1)
+    return F.gelu(x, approximate=approximate) * gate
+
+
+def swiglu(input_TG: Tensor, bias_G: Tensor | None) -> Tensor:
+    """Fulfil ``ops.swiglu``."""
+    x, gate = (input_TG if bias_G is None else input_TG + bias_G).chunk(2, dim=1)
+    return F.silu(x) * gate

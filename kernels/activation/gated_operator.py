@@ -1,0 +1,68 @@
+"""GeGLU and SwiGLU as one PyTorch operator: traceable, differentiable, the kernels behind it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .gated_backward import gated_backward
+from .gated_forward import gated_forward
+
+if TYPE_CHECKING:
+    Context = Any
+
+
+@torch.library.custom_op("encoder_engine::gated_activation", mutates_args=())
+def _forward(input_TG: Tensor, bias_G: Tensor | None, activation: str) -> Tensor:
+    return gated_forward(input_TG.contiguous(), bias_G, activation)
+
+
+@_forward.register_fake
+def _(input_TG: Tensor, bias_G: Tensor | None, activation: str) -> Tensor:
+    return input_TG.new_empty(input_TG.shape[0], input_TG.shape[1] // 2)
+
+
+@torch.library.custom_op("encoder_engine::gated_activation_backward", mutates_args=())
+def _backward(
+    grad_output_TF: Tensor, input_TG: Tensor, bias_G: Tensor | None, activation: str
+) -> tuple[Tensor, Tensor]:
+    return gated_backward(grad_output_TF.contiguous(), input_TG.contiguous(), bias_G, activation)
+
+
+@_backward.register_fake
+def _(
+    grad_output_TF: Tensor, input_TG: Tensor, bias_G: Tensor | None, activation: str
+) -> tuple[Tensor, Tensor]:
+    grad = torch.empty_like(input_TG, memory_format=torch.contiguous_format)
+    width = 0 if bias_G is None else input_TG.shape[1]
+    return grad, grad.new_empty(width, dtype=torch.float32)
+
+
+def _setup_context(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+    input_TG, bias_G, activation = inputs
+    ctx.save_for_backward(input_TG, bias_G)
+    ctx.activation = activation
+
+
+def _differentiate(ctx: Context, grad_output: Tensor) -> tuple[Any, ...]:
+    input_TG, bias_G = ctx.saved_tensors
+    grad_input, grad_bias = _backward(grad_output, input_TG, bias_G, ctx.activation)
+    return grad_input, None if bias_G is None else grad_bias.to(bias_G.dtype), None
+
+
+_forward.register_autograd(_differentiate, setup_context=_setup_context)
+
+
+def geglu(input_TG: Tensor, bias_G: Tensor | None, *, approximate: str) -> Tensor:
+    """Fulfil ``ops.geglu``."""
+    activation = "gelu_tanh" if approximate == "tanh" else "gelu"
+    output: Tensor = _forward(input_TG, bias_G, activation)
+    return output
+
+
+def swiglu(input_TG: Tensor, bias_G: Tensor | None) -> Tensor:
+    """Fulfil ``ops.swiglu``."""
+    output: Tensor = _forward(input_TG, bias_G, "silu")
+    return output
