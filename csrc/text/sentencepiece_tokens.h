@@ -87,6 +87,7 @@ public:
         any_ = true;
     }
     void next_word() {}
+    bool after_unknown() const { return after_unknown_; }
     void add_span(int64_t start, int64_t stop) {
         out_.spans.append(static_cast<int32_t>(start));
         out_.spans.append(static_cast<int32_t>(stop));

@@ -188,6 +188,8 @@ private:
     void spell(unigram_memory& memory, int index, int num_bytes, token_spans at) {
         const word_chunk& chunk = scratch_.chunk;
         const int64_t first = out_.size();
+        // The unknown token before may take in the word's start, of which no token would tell.
+        const bool joins = rules_.unknown_joins && tokens_.after_unknown();
         tokens_.word_letter(rules_.mark, at.mark);
         const int start = chunk.starts[index];
         for (int i = start; i < start + chunk.sizes[index]; ++i) {
@@ -201,6 +203,7 @@ private:
         tokens_.spell_word(at.base + behind<Unit>(index));
         const auto unknown = [this](int32_t id) { return id == rules_.unknown; };
         const int32_t* ids = out_.ids.data() + first;
+        if (joins) return;
         if (rules_.unknown_joins && std::any_of(ids, ids + out_.size() - first, unknown)) return;
         memory.keep(chunk.keys[index], bytes_of<Unit>(index), num_bytes, ids, out_.size() - first);
     }

@@ -59,6 +59,8 @@ public:
     void next_word() { ++num_words_; }
     // ... and what is to be done before the spans of one that is known.
     void known_word() {}
+    // Whether an unknown token before would take in one with which the next word begins.
+    bool after_unknown() const { return false; }
     // Begins the next text.
     void restart() { num_words_ = 0; }
     // The span of a token that was appended to the output's ids.

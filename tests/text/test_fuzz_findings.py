@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.text.parity import Peer, Settings
+from tests.text.sentencepiece_models import SentencePiecePeer, train
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,3 +46,22 @@ def test_a_zero_at_the_end_of_an_uncleaned_word_is_a_character(tmp_path: Path, t
     peer = Peer("uncleaned", path)
     for texts in ([text], [text, text.rstrip("\0"), text]):
         assert (found := peer.compare(texts, None, Settings())) is None, str(found)
+
+
+def test_a_word_whose_mark_an_unknown_token_took_in_is_not_remembered(tmp_path: Path) -> None:
+    """Where no piece is the mark alone, "~ é" is an unknown token, mark and all, and "é".
+
+    That was remembered as all there is to the word, and so given behind a known token as well.
+    """
+    pytest.importorskip(
+        "sentencepiece", reason="sentencepiece trains the model and reads it as well"
+    )
+    path = train(tmp_path, ["plain"])["plain"]
+    mark, other = (b"\n\x03" + piece.encode() for piece in "▁\ue000")
+    model = path.read_bytes()
+    assert model.count(mark) == 1
+    path.write_bytes(model.replace(mark, other))
+    for x in "é中ü;?)":
+        for text in (f"~ {x} a {x}", f"a {x} ~ {x}", f"~~ {x} ~ {x}"):
+            peer = SentencePiecePeer("unmarked", path)
+            assert (found := peer.compare([text, text])) is None, found
