@@ -8,7 +8,7 @@ says which and why, :func:`use` names one.
 from encoder_engine.ops.activation import Approximation, bias_gelu, geglu, swiglu
 from encoder_engine.ops.attention import attention, attention_probabilities
 from encoder_engine.ops.embedding import embedding
-from encoder_engine.ops.layer_norm import layer_norm
+from encoder_engine.ops.layer_norm import layer_norm, rms_norm
 from encoder_engine.ops.linear import linear
 from encoder_engine.ops.masked_projection import (
     MaskedTokenLoss,
@@ -41,6 +41,7 @@ __all__ = [
     "masked_cross_entropy",
     "operations",
     "pooling",
+    "rms_norm",
     "rotary",
     "rotary_table",
     "swiglu",

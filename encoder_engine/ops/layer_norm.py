@@ -1,4 +1,4 @@
-"""Layer normalisation with the residual add and dropout before it: the contract."""
+"""Layer and RMS normalisation with the residual add and dropout before them: the contracts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from encoder_engine.ops.registry import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["layer_norm"]
+__all__ = ["layer_norm", "rms_norm"]
 
 # A program holds a whole row in registers.
 WIDEST_TRITON = 16384
@@ -33,25 +33,30 @@ def _refuse_triton(facts: LayerNormFacts) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerNormFacts(Facts):
-    """What layer norm is chosen by."""
+    """What layer norm and RMS norm are chosen by."""
 
     width: int = 768
 
 
-_LAYER_NORM = Operation(
-    "layer_norm",
-    LayerNormFacts,
-    (
-        Implementation(
-            name="triton",
-            module="encoder_engine.kernels.layer_norm.operator",
-            refuse=_refuse_triton,
-            unasked=gpu.on_its_own,
+def _norm(name: str) -> Operation:
+    return Operation(
+        name,
+        LayerNormFacts,
+        (
+            Implementation(
+                name="triton",
+                module="encoder_engine.kernels.layer_norm.operator",
+                refuse=_refuse_triton,
+                unasked=gpu.on_its_own,
+            ),
+            Implementation(name="aten", module="encoder_engine.ops.aten.layer_norm"),
+            Implementation(name="reference", module="encoder_engine.kernels.layer_norm.reference"),
         ),
-        Implementation(name="aten", module="encoder_engine.ops.aten.layer_norm"),
-        Implementation(name="reference", module="encoder_engine.kernels.layer_norm.reference"),
-    ),
-)
+    )
+
+
+_LAYER_NORM = _norm("layer_norm")
+_RMS_NORM = _norm("rms_norm")
 
 
 def layer_norm(
@@ -69,6 +74,50 @@ def layer_norm(
     ``input_TD`` and ``residual_TD``: [T, D]; ``weight_D``, ``bias_D``: [D]. Returns [T, D] in the
     input's dtype; mean and variance are kept in float32 or wider. Raises :class:`ShapeError`.
     """
+    _check(input_TD, weight_D, bias_D, residual_TD, dropout)
+    facts = LayerNormFacts(
+        **tensor_facts(input_TD, weight_D, bias_D, residual_TD), width=input_TD.shape[1]
+    )
+    function = _LAYER_NORM.find(facts, implementation)
+    result: Tensor = function(
+        input_TD, weight_D, bias_D, epsilon=epsilon, residual_TD=residual_TD, dropout=dropout
+    )
+    return result
+
+
+def rms_norm(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    *,
+    epsilon: float,
+    residual_TD: Tensor | None = None,
+    dropout: float = 0.0,
+    implementation: str | None = None,
+) -> Tensor:
+    """Divide each row by its root mean square (Zhang and Sennrich 2019), as T5 does.
+
+    ``F.rms_norm(F.dropout(input) + residual, weight.shape, weight, epsilon)``
+
+    No mean is subtracted and no bias added; ``epsilon`` is added inside the root. ``input_TD`` and
+    ``residual_TD``: [T, D]; ``weight_D``: [D]. Returns [T, D] in the input's dtype; the mean square
+    is kept in float32 or wider. Raises :class:`ShapeError`.
+    """
+    _check(input_TD, weight_D, None, residual_TD, dropout)
+    facts = LayerNormFacts(**tensor_facts(input_TD, weight_D, residual_TD), width=input_TD.shape[1])
+    function = _RMS_NORM.find(facts, implementation)
+    result: Tensor = function(
+        input_TD, weight_D, epsilon=epsilon, residual_TD=residual_TD, dropout=dropout
+    )
+    return result
+
+
+def _check(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor | None,
+    residual_TD: Tensor | None,
+    dropout: float,
+) -> None:
     if input_TD.dim() != 2 or weight_D.shape != input_TD.shape[1:]:
         raise ShapeError(
             f"input must be [T, D] and weight [D], got {list(input_TD.shape)} and "
@@ -80,11 +129,3 @@ def layer_norm(
         raise ShapeError(f"bias is {list(bias_D.shape)}, weight is {list(weight_D.shape)}")
     check_alike(input_TD, weight=weight_D, bias=bias_D, residual=residual_TD)
     check_probability(dropout)
-    facts = LayerNormFacts(
-        **tensor_facts(input_TD, weight_D, bias_D, residual_TD), width=input_TD.shape[1]
-    )
-    function = _LAYER_NORM.find(facts, implementation)
-    result: Tensor = function(
-        input_TD, weight_D, bias_D, epsilon=epsilon, residual_TD=residual_TD, dropout=dropout
-    )
-    return result

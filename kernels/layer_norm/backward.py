@@ -1,4 +1,4 @@
-"""The backward kernel of layer norm: one pass, and weight gradients without atomics."""
+"""The backward kernel of layer and RMS norm: one pass, and weight gradients without atomics."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ def _layer_norm_backward_kernel(
     grad_output_pointer,  # [T, D]
     summed_pointer,  # [T, D] what was normalised
     weight_pointer,  # [D]
-    mean_pointer,  # float32 [T]
+    mean_pointer,  # float32 [T], or null where nothing was subtracted
     rstd_pointer,  # float32 [T]
     seed_pointer,  # int64 [1] or null
     grad_summed_pointer,  # [T, D] the residual's gradient
     grad_input_pointer,  # [T, D] the branch's, or null where it is the same
     grad_weight_pointer,  # float32 [programs, D]
-    grad_bias_pointer,  # float32 [programs, D]
+    grad_bias_pointer,  # float32 [programs, D], or null without a bias
     num_rows,
     dropout,
     WIDTH: tl.constexpr,
     BLOCK_WIDTH: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    CENTRED: tl.constexpr,
 ):
     columns = tl.arange(0, BLOCK_WIDTH)
     in_row = columns < WIDTH
@@ -47,16 +49,20 @@ def _layer_norm_backward_kernel(
         places = rows[:, None] * WIDTH + columns[None, :]
         dy = tl.load(grad_output_pointer + places, mask=inside, other=0.0).to(tl.float32)
         x = tl.load(summed_pointer + places, mask=inside, other=0.0).to(tl.float32)
-        mean = tl.load(mean_pointer + rows, mask=rows < num_rows, other=0.0)
         rstd = tl.load(rstd_pointer + rows, mask=rows < num_rows, other=0.0)
-        normal = tl.where(inside, (x - mean[:, None]) * rstd[:, None], 0.0)
+        if CENTRED:
+            mean = tl.load(mean_pointer + rows, mask=rows < num_rows, other=0.0)
+            x = tl.where(inside, x - mean[:, None], 0.0)
+        normal = x * rstd[:, None]
         grad_weight += tl.sum(dy * normal, axis=0)
-        grad_bias += tl.sum(dy, axis=0)
+        if HAS_BIAS:
+            grad_bias += tl.sum(dy, axis=0)
         scaled = dy * weight[None, :]
         along = tl.sum(scaled * normal, axis=1) / WIDTH
-        level = tl.sum(scaled, axis=1) / WIDTH
-        dx = (scaled - level[:, None] - normal * along[:, None]) * rstd[:, None]
-        dx = tl.where(inside, dx, 0.0)
+        if CENTRED:
+            level = tl.sum(scaled, axis=1) / WIDTH
+            scaled = tl.where(inside, scaled - level[:, None], 0.0)
+        dx = (scaled - normal * along[:, None]) * rstd[:, None]
         kind = grad_summed_pointer.dtype.element_ty
         tl.store(grad_summed_pointer + places, dx.to(kind), mask=inside)
         if HAS_DROPOUT:
@@ -64,7 +70,8 @@ def _layer_norm_backward_kernel(
             tl.store(grad_input_pointer + places, dx.to(kind), mask=inside)
     partial = tl.program_id(0) * WIDTH + columns
     tl.store(grad_weight_pointer + partial, grad_weight, mask=in_row)
-    tl.store(grad_bias_pointer + partial, grad_bias, mask=in_row)
+    if HAS_BIAS:
+        tl.store(grad_bias_pointer + partial, grad_bias, mask=in_row)
 
 
 def layer_norm_backward(
@@ -75,11 +82,15 @@ def layer_norm_backward(
     rstd_T: Tensor,
     seed: Tensor | None,
     dropout: float,
+    *,
+    has_bias: bool,
+    centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Launch the kernel on contiguous tensors.
 
     Returns the gradients of the branch [T, D], of the residual [T, D] (the same tensor's values
-    where nothing was dropped, then empty), of weight and bias, float32 [D].
+    where nothing was dropped, then empty), of weight and bias, float32 [D], the last empty without
+    a bias.
     """
     num_rows, width = summed_TD.shape
     grad_summed = torch.empty_like(summed_TD)
@@ -87,7 +98,8 @@ def layer_norm_backward(
     grad_input = torch.empty_like(summed_TD) if dropped else summed_TD.new_empty(0)
     tile = row_tile(width)
     programs = max(1, min(NUM_PROGRAMS, triton.cdiv(num_rows, tile.rows)))
-    partials = torch.empty(2, programs, width, dtype=torch.float32, device=summed_TD.device)
+    sums = torch.empty(programs, width, dtype=torch.float32, device=summed_TD.device)
+    bias_sums = torch.empty_like(sums) if has_bias else sums.new_empty(0, 0)
     _layer_norm_backward_kernel[(programs,)](
         grad_output_TD,
         summed_TD,
@@ -97,17 +109,19 @@ def layer_norm_backward(
         seed,
         grad_summed,
         grad_input,
-        partials[0],
-        partials[1],
+        sums,
+        bias_sums if has_bias else None,
         num_rows,
         dropout,
         WIDTH=width,
         BLOCK_WIDTH=tile.width,
         BLOCK_ROWS=tile.rows,
         HAS_DROPOUT=dropped,
+        HAS_BIAS=has_bias,
+        CENTRED=centred,
         num_warps=tile.num_warps,
     )
-    grad_weight, grad_bias = partials[0].sum(dim=0), partials[1].sum(dim=0)
+    grad_weight, grad_bias = sums.sum(dim=0), bias_sums.sum(dim=0)
     if dropped:
         return grad_input, grad_summed, grad_weight, grad_bias
     return grad_summed, grad_input, grad_weight, grad_bias

@@ -1,4 +1,4 @@
-"""Dropout, residual add and layer norm in one pass over the rows: the forward kernel."""
+"""Dropout, residual add and layer or RMS norm in one pass over the rows: the forward kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _layer_norm_forward_kernel(
     seed_pointer,  # int64 [1] or null
     output_pointer,  # [T, D]
     summed_pointer,  # [T, D] what was normalised, or null where that is the input itself
-    mean_pointer,  # float32 [T]
+    mean_pointer,  # float32 [T], or null where nothing is subtracted
     rstd_pointer,  # float32 [T]
     num_rows,
     epsilon,
@@ -31,6 +31,7 @@ def _layer_norm_forward_kernel(
     HAS_RESIDUAL: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
+    CENTRED: tl.constexpr,  # layer norm; RMS norm subtracts no mean
 ):
     rows = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     columns = tl.arange(0, BLOCK_WIDTH)
@@ -47,8 +48,11 @@ def _layer_norm_forward_kernel(
         stored = x.to(summed_pointer.dtype.element_ty)
         tl.store(summed_pointer + places, stored, mask=inside)
         x = stored.to(tl.float32)
-    mean = tl.sum(x, axis=1) / WIDTH
-    centred = tl.where(inside, x - mean[:, None], 0.0)
+    centred = x
+    if CENTRED:
+        mean = tl.sum(x, axis=1) / WIDTH
+        centred = tl.where(inside, x - mean[:, None], 0.0)
+        tl.store(mean_pointer + rows, mean, mask=rows < num_rows)
     variance = tl.sum(centred * centred, axis=1) / WIDTH
     rstd = 1.0 / tl.sqrt_rn(variance + epsilon)
     weight = tl.load(weight_pointer + columns, mask=in_row, other=0.0).to(tl.float32)
@@ -56,7 +60,6 @@ def _layer_norm_forward_kernel(
     if HAS_BIAS:
         y += tl.load(bias_pointer + columns, mask=in_row, other=0.0).to(tl.float32)[None, :]
     tl.store(output_pointer + places, y.to(output_pointer.dtype.element_ty), mask=inside)
-    tl.store(mean_pointer + rows, mean, mask=rows < num_rows)
     tl.store(rstd_pointer + rows, rstd, mask=rows < num_rows)
 
 
@@ -68,18 +71,21 @@ def layer_norm_forward(
     seed: Tensor | None,
     epsilon: float,
     dropout: float,
+    *,
+    centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Launch the kernel on contiguous tensors.
 
     Returns the output [T, D], what was normalised [T, D] (empty where that is the input itself),
-    and each row's mean and reciprocal standard deviation, float32 [T].
+    and each row's mean (empty where not ``centred``) and reciprocal standard deviation, float32
+    [T].
     """
     num_rows, width = input_TD.shape
     output = torch.empty_like(input_TD)
     changed = residual_TD is not None or seed is not None
     summed = torch.empty_like(input_TD) if changed else input_TD.new_empty(0)
-    mean = torch.empty(num_rows, dtype=torch.float32, device=input_TD.device)
-    rstd = torch.empty_like(mean)
+    rstd = torch.empty(num_rows, dtype=torch.float32, device=input_TD.device)
+    mean = torch.empty_like(rstd) if centred else rstd.new_empty(0)
     if num_rows == 0:
         return output, summed, mean, rstd
     tile = row_tile(width)
@@ -102,6 +108,7 @@ def layer_norm_forward(
         HAS_RESIDUAL=residual_TD is not None,
         HAS_BIAS=bias_D is not None,
         HAS_DROPOUT=seed is not None,
+        CENTRED=centred,
         num_warps=tile.num_warps,
     )
     return output, summed, mean, rstd

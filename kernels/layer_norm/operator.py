@@ -1,4 +1,4 @@
-"""Layer norm as a PyTorch operator: traceable, differentiable, the kernels behind it."""
+"""Layer and RMS norm as one PyTorch operator: traceable, differentiable, the kernels behind it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def _forward(
     seed: Tensor | None,
     epsilon: float,
     dropout: float,
+    centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return layer_norm_forward(
         input_TD.contiguous(),
@@ -33,6 +34,7 @@ def _forward(
         seed,
         epsilon,
         dropout,
+        centred=centred,
     )
 
 
@@ -45,12 +47,14 @@ def _(
     seed: Tensor | None,
     epsilon: float,
     dropout: float,
+    centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     output = torch.empty_like(input_TD, memory_format=torch.contiguous_format)
     changed = residual_TD is not None or seed is not None
     summed = torch.empty_like(output) if changed else output.new_empty(0)
-    mean = output.new_empty(len(output), dtype=torch.float32)
-    return output, summed, mean, torch.empty_like(mean)
+    rstd = output.new_empty(len(output), dtype=torch.float32)
+    mean = torch.empty_like(rstd) if centred else rstd.new_empty(0)
+    return output, summed, mean, rstd
 
 
 @torch.library.custom_op("encoder_engine::layer_norm_backward", mutates_args=())
@@ -62,9 +66,19 @@ def _backward(
     rstd_T: Tensor,
     seed: Tensor | None,
     dropout: float,
+    has_bias: bool,
+    centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return layer_norm_backward(
-        grad_output_TD.contiguous(), summed_TD.contiguous(), weight_D, mean_T, rstd_T, seed, dropout
+        grad_output_TD.contiguous(),
+        summed_TD.contiguous(),
+        weight_D,
+        mean_T,
+        rstd_T,
+        seed,
+        dropout,
+        has_bias=has_bias,
+        centred=centred,
     )
 
 
@@ -77,20 +91,24 @@ def _(
     rstd_T: Tensor,
     seed: Tensor | None,
     dropout: float,
+    has_bias: bool,
+    centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     grad = torch.empty_like(summed_TD, memory_format=torch.contiguous_format)
     other = torch.empty_like(grad) if seed is not None else grad.new_empty(0)
     grad_weight = grad.new_empty(grad.shape[1], dtype=torch.float32)
     first, second = (other, grad) if seed is not None else (grad, other)
-    return first, second, grad_weight, torch.empty_like(grad_weight)
+    grad_bias = torch.empty_like(grad_weight) if has_bias else grad_weight.new_empty(0)
+    return first, second, grad_weight, grad_bias
 
 
 def _setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    input_TD, residual_TD, weight_D, bias_D, seed, _, dropout = inputs
+    input_TD, residual_TD, weight_D, bias_D, seed, _, dropout, centred = inputs
     _, summed, mean, rstd = output
     changed = residual_TD is not None or seed is not None
     ctx.save_for_backward(summed if changed else input_TD, weight_D, mean, rstd, seed)
     ctx.dropout = dropout
+    ctx.centred = centred
     ctx.bias_dtype = None if bias_D is None else bias_D.dtype
     ctx.has_residual = residual_TD is not None
     ctx.set_materialize_grads(False)
@@ -99,13 +117,21 @@ def _setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, 
 def _differentiate(ctx: Context, grad_output: Tensor, *_: Tensor | None) -> tuple[Any, ...]:
     summed, weight, mean, rstd, seed = ctx.saved_tensors
     grad_input, grad_summed, grad_weight, grad_bias = _backward(
-        grad_output, summed, weight, mean, rstd, seed, ctx.dropout
+        grad_output,
+        summed,
+        weight,
+        mean,
+        rstd,
+        seed,
+        ctx.dropout,
+        ctx.bias_dtype is not None,
+        ctx.centred,
     )
     grad_residual = None
     if ctx.has_residual:
         grad_residual = grad_summed if seed is not None else grad_input
     bias = None if ctx.bias_dtype is None else grad_bias.to(ctx.bias_dtype)
-    return grad_input, grad_residual, grad_weight.to(weight.dtype), bias, None, None, None
+    return grad_input, grad_residual, grad_weight.to(weight.dtype), bias, None, None, None, None
 
 
 _forward.register_autograd(_differentiate, setup_context=_setup_context)
@@ -122,5 +148,23 @@ def layer_norm(
 ) -> Tensor:
     """Fulfil ``ops.layer_norm``."""
     seed = draw_seed(input_TD) if dropout > 0.0 else None
-    output: Tensor = _forward(input_TD, residual_TD, weight_D, bias_D, seed, epsilon, dropout)[0]
+    output: Tensor = _forward(
+        input_TD, residual_TD, weight_D, bias_D, seed, epsilon, dropout, centred=True
+    )[0]
+    return output
+
+
+def rms_norm(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    *,
+    epsilon: float,
+    residual_TD: Tensor | None,
+    dropout: float,
+) -> Tensor:
+    """Fulfil ``ops.rms_norm``."""
+    seed = draw_seed(input_TD) if dropout > 0.0 else None
+    output: Tensor = _forward(
+        input_TD, residual_TD, weight_D, None, seed, epsilon, dropout, centred=False
+    )[0]
     return output

@@ -1,4 +1,4 @@
-"""Layer normalisation straight from its definition, in float64."""
+"""Layer and RMS normalisation straight from their definitions, in float64."""
 
 from __future__ import annotations
 
@@ -20,14 +20,31 @@ def layer_norm(
     dropout: float,
 ) -> Tensor:
     """``(x - mean) / sqrt(var + epsilon) * weight + bias``, ``x = dropout(input) + residual``."""
-    x = input_TD.double()
-    if dropout > 0.0:
-        x = torch.dropout(x, dropout, train=True)
-    if residual_TD is not None:
-        x = x + residual_TD.double()
+    x = _summed(input_TD, residual_TD, dropout)
     centred = x - x.mean(dim=1, keepdim=True)
     variance = (centred * centred).mean(dim=1, keepdim=True)
     output = centred / (variance + epsilon).sqrt() * weight_D.double()
     if bias_D is not None:
         output = output + bias_D.double()
     return output.to(input_TD.dtype)
+
+
+def rms_norm(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    *,
+    epsilon: float,
+    residual_TD: Tensor | None,
+    dropout: float,
+) -> Tensor:
+    """``x / sqrt(mean(x^2) + epsilon) * weight``, ``x = dropout(input) + residual``."""
+    x = _summed(input_TD, residual_TD, dropout)
+    power = (x * x).mean(dim=1, keepdim=True)
+    return (x / (power + epsilon).sqrt() * weight_D.double()).to(input_TD.dtype)
+
+
+def _summed(input_TD: Tensor, residual_TD: Tensor | None, dropout: float) -> Tensor:
+    x = input_TD.double()
+    if dropout > 0.0:
+        x = torch.dropout(x, dropout, train=True)
+    return x if residual_TD is None else x + residual_TD.double()

@@ -70,16 +70,16 @@ def _layer_norm() -> list[Variant]:
     from encoder_engine.kernels.common.launch import row_tile
 
     found = []
-    for width in (384, 768, 1024):
+    for width, centred in product((384, 768, 1024, 4096), (True, False)):
         tile = row_tile(width)
         shared = {"WIDTH": width, "BLOCK_WIDTH": tile.width, "BLOCK_ROWS": tile.rows}
-        shared |= {"HAS_DROPOUT": True}
-        for half, more in (("forward", {"HAS_RESIDUAL": True, "HAS_BIAS": True}), ("backward", {})):
+        shared |= {"HAS_DROPOUT": True, "HAS_BIAS": centred, "CENTRED": centred}
+        for half, more in (("forward", {"HAS_RESIDUAL": True}), ("backward", {})):
             found.append(
                 Variant(
                     module=f"layer_norm.{half}",
                     kernel=f"_layer_norm_{half}_kernel",
-                    name=f"layer_norm {half} {width}",
+                    name=f"{'layer_norm' if centred else 'rms_norm'} {half} {width}",
                     constants=shared | more,
                     num_warps=tile.num_warps,
                 )

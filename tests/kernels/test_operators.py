@@ -38,10 +38,15 @@ def masked_arguments(*, tiled: bool) -> tuple[Any, ...]:
 
 SEED = torch.tensor([7], device=DEVICE)
 OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "layer_norm": ("layer_norm", (draw(6, 24), None, draw(24), draw(24), None, 1e-5, 0.0)),
+    "layer_norm": ("layer_norm", (draw(6, 24), None, draw(24), draw(24), None, 1e-5, 0.0, True)),
     "layer_norm dropout": (
         "layer_norm",
-        (draw(6, 24), draw(6, 24), draw(24), None, SEED, 1e-5, 0.5),
+        (draw(6, 24), draw(6, 24), draw(24), None, SEED, 1e-5, 0.5, True),
+    ),
+    "rms_norm": ("layer_norm", (draw(6, 24), None, draw(24), None, None, 1e-6, 0.0, False)),
+    "rms_norm dropout": (
+        "layer_norm",
+        (draw(6, 24), draw(6, 24), draw(24), None, SEED, 1e-6, 0.5, False),
     ),
     "bias_gelu": ("bias_gelu", (draw(6, 24), draw(24), False)),
     "bias_gelu tanh": ("bias_gelu", (draw(6, 24), None, True)),
@@ -83,6 +88,7 @@ def test_one_graph_forward_and_backward() -> None:
         active = ops.bias_gelu(mixed.flatten(1), weight, implementation="triton")
         active = ops.geglu(active.repeat(1, 2), implementation="triton")
         active = ops.swiglu(active.repeat(1, 2), implementation="triton")
+        active = ops.rms_norm(active, weight, epsilon=1e-6, implementation="triton")
         return ops.layer_norm(
             active, weight, None, epsilon=1e-5, residual_TD=x, implementation="triton"
         )

@@ -1,4 +1,4 @@
-"""Layer normalisation by PyTorch."""
+"""Layer and RMS normalisation by PyTorch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,24 @@ def layer_norm(
     dropout: float,
 ) -> Tensor:
     """Fulfil ``ops.layer_norm``."""
+    summed_TD = _summed(input_TD, residual_TD, dropout)
+    return F.layer_norm(summed_TD, weight_D.shape, weight_D, bias_D, epsilon)
+
+
+def rms_norm(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    *,
+    epsilon: float,
+    residual_TD: Tensor | None,
+    dropout: float,
+) -> Tensor:
+    """Fulfil ``ops.rms_norm``."""
+    summed_TD = _summed(input_TD, residual_TD, dropout)
+    return F.rms_norm(summed_TD, weight_D.shape, weight_D, epsilon)
+
+
+def _summed(input_TD: Tensor, residual_TD: Tensor | None, dropout: float) -> Tensor:
     if dropout > 0.0:
         input_TD = F.dropout(input_TD, dropout)
-    if residual_TD is not None:
-        input_TD = input_TD + residual_TD
-    return F.layer_norm(input_TD, weight_D.shape, weight_D, bias_D, epsilon)
+    return input_TD if residual_TD is None else input_TD + residual_TD
