@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from encoder_engine.errors import ChecksumError, OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from encoder_engine.errors import EncoderEngineError
 
@@ -53,12 +53,20 @@ def read_text(path: Path, error: type[EncoderEngineError]) -> str:
     return text
 
 
-def read_json(path: Path, error: type[EncoderEngineError]) -> Any:
-    """Parse a JSON file; raise ``error`` for what is not JSON, or names a key twice."""
+def read_json(
+    path: Path,
+    error: type[EncoderEngineError],
+    *,
+    parse_float: Callable[[str], float] | None = None,
+) -> Any:
+    """Parse a JSON file; raise ``error`` for what is not JSON, or names a key twice.
+
+    ``parse_float`` makes a number of what has a decimal point or an exponent, in place of float().
+    """
     text = read_text(path, error)
     try:
         with _no_collection():
-            return json.loads(text, object_pairs_hook=_distinct)
+            return json.loads(text, object_pairs_hook=_distinct, parse_float=parse_float)
     except json.JSONDecodeError as failure:
         raise error(
             f"{path}, line {failure.lineno}: not valid JSON ({failure.msg}); copy it again"

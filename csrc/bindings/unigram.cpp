@@ -14,6 +14,7 @@
 #include "bindings/encoder_parts.h"
 #include "bindings/errors.h"
 #include "bindings/mapped_model.h"
+#include "text/json_number.h"
 #include "text/sentencepiece_encoder.h"
 #include "text/unigram_encoder.h"
 
@@ -150,6 +151,13 @@ std::unique_ptr<batch_encoder> make_sentencepiece(
                                            read_template(pair));
 }
 
+double read_number(const py::str& text) {
+    Py_ssize_t size = 0;
+    const char* bytes = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+    if (bytes == nullptr) throw py::error_already_set();
+    return read_json_number(bytes, static_cast<size_t>(size));
+}
+
 // The normalizers alone: for added tokens, and for the tests that compare every code point.
 class step_normalizer {
 public:
@@ -179,6 +187,7 @@ void bind_unigram(py::module_& module) {
              py::arg("scores"), py::arg("unknown_score"), py::arg("narrow"), py::arg("mark"))
         .def_static("map", &map_model<unigram_model>, py::arg("image"))
         .def("image", [](const unigram_model& model) { return py::bytes(model.image()); });
+    module.def("read_json_number", &read_number, py::arg("text"));
     module.def("unigram_encoder", &make_unigram, py::kw_only(), py::arg("model"),
                py::arg("unknown_id"), py::arg("byte_ids"), py::arg("steps"), py::arg("splitting"),
                py::arg("added"), py::arg("single"), py::arg("pair"));

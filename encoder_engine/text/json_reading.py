@@ -9,7 +9,7 @@ from encoder_engine import files
 from encoder_engine.errors import TokenizerFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 __all__ = ["MAX_COUNT", "MAX_ID", "Node", "has_surrogates", "read_json", "read_text"]
@@ -25,9 +25,10 @@ def read_text(path: Path) -> str:
     return files.read_text(path, TokenizerFileError)
 
 
-def read_json(path: Path) -> Node:
+def read_json(path: Path, *, parse_float: Callable[[str], float] | None = None) -> Node:
     """Read a JSON file whose top is an object."""
-    node = Node(files.read_json(path, TokenizerFileError), path.name)
+    value = files.read_json(path, TokenizerFileError, parse_float=parse_float)
+    node = Node(value, path.name)
     node.object()
     return node
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from encoder_engine.text.json_reading import Node, read_json
 from encoder_engine.text.library_json import LIBRARY_MODELS, read_library, read_library_decoder
 from encoder_engine.text.library_spec import LibrarySpec
+from encoder_engine.text.native import extension
 from encoder_engine.text.spec import (
     AddedTokenSpec,
     DecoderSpec,
@@ -52,7 +53,8 @@ STRATEGIES = {
 
 def read_tokenizer_json(path: Path) -> TokenizerSpec:
     """Read the file as a specification."""
-    return spec_from_json(read_json(path))
+    # Scores as the library has them, to the last bit: it decides between paths of equal sums.
+    return spec_from_json(read_json(path, parse_float=extension().read_json_number))
 
 
 def spec_from_json(top: Node) -> TokenizerSpec:
