@@ -78,7 +78,14 @@ class Decoder:
         """Join the tokens of ``ids``."""
         tokens: list[str] = []
         for position, item in enumerate(ids):
-            number = operator.index(item)
+            try:
+                number = operator.index(item)
+            except TypeError:
+                raise TokenIdError(
+                    f"{type(item).__name__} {item!r} at position {position} is not an id; give the "
+                    "integers of one row",
+                    row=position,
+                ) from None
             token = self.token(number)
             if token is None:
                 raise TokenIdError(

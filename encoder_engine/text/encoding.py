@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from encoder_engine.errors import BatchError, InputError
+from encoder_engine.text.arguments import check_integer
 from encoder_engine.text.native import extension
 
 if TYPE_CHECKING:
@@ -171,6 +172,7 @@ class Encoding:
 
         Raises:
             BatchError: a row is longer than ``length``, or the tokenizer has no padding token.
+            InputError: an argument is not one of those named.
 
         """
         if side not in ("left", "right"):
@@ -194,6 +196,8 @@ class Encoding:
 
     def _width(self, length: int | None, multiple_of: int | None) -> int:
         longest = int(self.lengths.max(initial=0))
+        if length is not None:
+            length = check_integer(length, "length", least=0)
         if length is not None and longest > length:
             row = int(self.lengths.argmax())
             raise BatchError(
@@ -204,8 +208,7 @@ class Encoding:
         width = longest if length is None else length
         if multiple_of is None:
             return width
-        if multiple_of < 1:
-            raise InputError(f"multiple_of is {multiple_of}, expected at least 1")
+        multiple_of = check_integer(multiple_of, "multiple_of", least=1)
         return -(-width // multiple_of) * multiple_of
 
     def to_packed(self, device: Any = "cpu") -> PackedBatch:

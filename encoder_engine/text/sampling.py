@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import operator
 from dataclasses import dataclass
 
 from encoder_engine.errors import InputError
+from encoder_engine.text.arguments import to_integer
 
 __all__ = ["MOST_PATHS", "UnigramSampling", "check_count"]
 
@@ -38,27 +37,17 @@ class UnigramSampling:
         alpha: object = self.alpha
         if isinstance(alpha, bool) or not isinstance(alpha, int | float):
             raise InputError(f"alpha is {type(alpha).__name__} {alpha!r}, expected a number")
-        if not (math.isfinite(alpha) and 0 <= alpha <= MOST_ALPHA):
+        if not 0 <= alpha <= MOST_ALPHA:
             raise InputError(f"alpha is {alpha}, expected at least 0 and at most {MOST_ALPHA:g}")
         if self.nbest is not None:
             check_count(self.nbest, "nbest")
-        if not 0 <= _integer(self.seed, "seed") < 2**64:
+        if not 0 <= to_integer(self.seed, "seed") < 2**64:
             raise InputError(f"seed is {self.seed}, expected at least 0 and less than 2^64")
 
 
 def check_count(value: object, name: str) -> int:
     """Check a number of segmentations."""
-    number = _integer(value, name)
+    number = to_integer(value, name)
     if not 1 <= number <= MOST_PATHS:
         raise InputError(f"{name} is {number}, expected at least 1 and at most {MOST_PATHS}")
     return number
-
-
-def _integer(value: object, name: str) -> int:
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        kind = type(value).__name__
-        raise InputError(f"{name} is {kind} {value!r}, expected an integer") from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from encoder_engine.errors import InputError, TextError
 from encoder_engine.text import files
+from encoder_engine.text.arguments import check_integer
 from encoder_engine.text.decoding import Decoder
 from encoder_engine.text.encoding import Encoding, IntArray
 from encoder_engine.text.native import build_encoder, extension
@@ -111,11 +112,11 @@ class Tokenizer:
             if len(pairs) != len(texts):
                 raise InputError(f"there are {len(texts)} texts but {len(pairs)} pairs")
         strategy = _strategy(truncation, paired=pairs is not None)
-        stride = _integer(stride, "stride", least=0)
+        stride = check_integer(stride, "stride", least=0)
         if max_length is None:
             strategy, limit = 0, 0
         else:
-            limit = _integer(max_length, "max_length", least=0)
+            limit = check_integer(max_length, "max_length", least=0)
         overflow = stride > 0 if return_overflow is None else return_overflow
         template = self._spec.single if pairs is None else self._spec.pair
         if not add_special_tokens:
@@ -129,7 +130,7 @@ class Tokenizer:
         side = self._spec.truncation_side if truncation_side is None else truncation_side
         if side not in ("left", "right"):
             raise InputError(f"truncation_side is {side!r}, expected 'left' or 'right'")
-        threads = 0 if num_threads is None else _integer(num_threads, "num_threads", least=1)
+        threads = 0 if num_threads is None else check_integer(num_threads, "num_threads", least=1)
         chance = () if sampling is None else (self._sampling(sampling),)
         arrays = self._native.encode_batch(
             texts,
@@ -309,20 +310,6 @@ def _strategy(truncation: str | None, *, paired: bool) -> int:
     if name == "only_second" and not paired:
         raise InputError("truncation='only_second' needs pairs")
     return STRATEGIES[name]
-
-
-def _integer(value: object, name: str, *, least: int) -> int:
-    """Check an integer argument."""
-    if isinstance(value, bool):
-        raise InputError(f"{name} is {value}, expected an integer")
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        kind = type(value).__name__
-        raise InputError(f"{name} is {kind} {value!r}, expected an integer") from None
-    if not least <= number < 2**31:
-        raise InputError(f"{name} is {number}, expected at least {least} and less than 2^31")
-    return number
 
 
 def _check_room(limit: int, num_special: int, stride: int, overflow: bool) -> None:

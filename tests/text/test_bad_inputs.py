@@ -8,6 +8,7 @@ import pytest
 
 from encoder_engine.errors import InputError, TextError, TokenIdError
 from encoder_engine.text import Tokenizer
+from encoder_engine.text.sampling import UnigramSampling
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +99,7 @@ def test_the_advice_for_surrogates_works(tokenizer: Tokenizer) -> None:
         ({"max_length": 2**31}, "less than 2"),
         ({"max_length": 4.0}, "max_length is float"),
         ({"max_length": "512"}, "max_length is str"),
-        ({"max_length": True}, "max_length is True"),
+        ({"max_length": True}, "max_length is bool True"),
         ({"stride": 1}, "without max_length"),
         ({"stride": -1, "max_length": 8}, "stride is -1"),
         ({"stride": 1.5, "max_length": 8}, "stride is float"),
@@ -167,6 +168,27 @@ def test_rows_that_cannot_be_cut_as_asked(
 def test_ids_outside_the_vocabulary(tokenizer: Tokenizer, ids: list[int]) -> None:
     with pytest.raises(TokenIdError, match=f"position {len(ids) - 1} is not in the vocabulary"):
         tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize("ids", [[1.5], ["1"], [[1]], [None]])
+def test_ids_that_are_no_integers(tokenizer: Tokenizer, ids: Any) -> None:
+    with pytest.raises(TokenIdError, match="at position 0 is not an id"):
+        tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize("value", [-1, "8", 8.0, True, 2**62, 2**70])
+def test_sizes_of_a_rectangle_that_are_none(tokenizer: Tokenizer, value: Any) -> None:
+    for texts in (["a"], []):
+        encoding = tokenizer.encode_batch(texts)
+        with pytest.raises(InputError, match="length is"):
+            encoding.to_padded(length=value)
+        with pytest.raises(InputError, match="multiple_of is"):
+            encoding.to_padded(multiple_of=value)
+
+
+def test_an_alpha_beyond_all_floats() -> None:
+    with pytest.raises(InputError, match="expected at least 0 and at most"):
+        UnigramSampling(alpha=10**400)
 
 
 def test_the_first_row_in_error_is_named_whatever_the_threads_do(tokenizer: Tokenizer) -> None:
