@@ -6,6 +6,7 @@
 
 #include "common/cpu_features.h"
 #include "fuzz/fuzz_checks.h"
+#include "fuzz/fuzz_rules.h"
 #include "fuzz/slow_unigram.h"
 
 namespace encoder_engine {
@@ -76,10 +77,45 @@ normalizer_step strip(bool left, bool right) {
     return step;
 }
 
-constexpr size_t kNumChoices = 12;
+normalizer_step rules(size_t set) {
+    normalizer_step step = plain(normalizer_kind::charsmap);
+    step.rules = rule_sets()[set].compiled;
+    return step;
+}
+
+constexpr size_t kNumWithoutRules = 12;
+constexpr size_t kNumChoices = 24;
+
+// Steps with compiled rules: by themselves, and among others.
+std::vector<normalizer_step> make_steps_with_rules(size_t choice) {
+    using kind = normalizer_kind;
+    const normalizer_step lower = plain(kind::lowercase);
+    switch (choice) {
+        case 0: case 1: case 2: return {rules(choice), fold_spaces()};
+        case 3: case 4: case 5: return {rules(choice - 3)};
+        case 6: return {replace({'`', '`'}, {'"'}), plain(kind::nfkd), plain(kind::strip_accents), lower,
+                        rules(0), fold_spaces()};
+        case 7: return {plain(kind::nfkc), rules(1), fold_spaces()};
+        case 8: return {rules(2), rules(1), fold_spaces()};
+        case 9: return {strip(true, true), rules(2)};
+        case 10: return {rules(1), lower, plain(kind::nfc), fold_spaces()};
+        default: return {rules(1), fold_spaces()};
+    }
+}
+
+unigram_options make_options_with_rules(size_t choice, const unigram_pieces& pieces) {
+    unigram_options out;
+    out.steps = make_steps_with_rules(choice);
+    out.splitting.metaspace = true;
+    out.splitting.white_space = choice % 4 == 3 || choice == 4 || choice == 5;
+    if (choice == 9) out.splitting.scheme = prepend_scheme::never;
+    if (choice % 4 == 1) out.ids.bytes = byte_ids(pieces, choice != 5);
+    return out;
+}
 
 // The normalizers, splittings and kinds of unknown characters that published files combine.
 unigram_options make_options(size_t choice, const unigram_pieces& pieces) {
+    if (choice >= kNumWithoutRules) return make_options_with_rules(choice - kNumWithoutRules, pieces);
     using kind = normalizer_kind;
     unigram_options out;
     out.splitting.metaspace = true;
@@ -102,19 +138,19 @@ unigram_options make_options(size_t choice, const unigram_pieces& pieces) {
 }
 
 std::vector<added_token> make_added(size_t choice) {
-    if (choice < 9) return {};
+    if (choice < 9 || (choice >= kNumWithoutRules && choice + 1 < kNumChoices)) return {};
     std::vector<added_token> added{{{'[', 'M', ']'}, 900, false, true, false, false},
                                    {{'a', 'b'}, 901, true, false, true, false}};
     if (choice == 11) added.push_back({{'l', 'o', 'w'}, 902, false, true, true, true});
     return added;
 }
 
-// One tokenizer by each instruction set, and its twin.
+// A tokenizer by the last instruction set, in a batch, by each of the others, and their twin.
 struct subject {
-    std::vector<std::unique_ptr<unigram_encoder>> encoders;
+    std::vector<std::unique_ptr<sequence_encoder>> others;
     std::unique_ptr<slow_unigram> twin;  // where there are no added tokens
     std::unique_ptr<batch_encoder> batch;
-    std::vector<std::unique_ptr<encoder_scratch>> warm;
+    std::unique_ptr<encoder_scratch> warm;
 };
 
 std::unique_ptr<subject> make_subject(size_t choice) {
@@ -124,13 +160,14 @@ std::unique_ptr<subject> make_subject(size_t choice) {
     const auto added = make_added(choice);
     const auto model = std::make_shared<unigram_model>(pieces);
     const auto make = [&] { return std::make_unique<unigram_encoder>(model, options, added); };
-    for (const instruction_set level : supported_instruction_sets()) {
+    const auto levels = supported_instruction_sets();
+    for (const instruction_set level : levels) {
         FUZZ_CHECK(choose_instruction_set(instruction_set_name(level)).empty());
-        made->encoders.push_back(make());
-        made->warm.push_back(made->encoders.back()->make_scratch());
+        if (level != levels.back()) made->others.push_back(make());
     }
     if (added.empty()) made->twin = std::make_unique<slow_unigram>(pieces, options);
     made->batch = make_batch(make());
+    made->warm = made->batch->encoder().make_scratch();
     return made;
 }
 
@@ -148,12 +185,16 @@ void check(const uint8_t* data, size_t size) {
     const bool with_spans = (more & 1) != 0;
     const fuzz_text text(input.text());
     const encoded whole =
-        encode(*on.encoders[0], text.views().back(), kNoLimit, with_spans, *on.warm[0]);
-    if (whole.result.ok() && on.twin != nullptr) check_ids(on.twin->encode(text.codes()), whole);
-    for (size_t i = 0; i < on.encoders.size(); ++i) {
-        check_encoder(*on.encoders[i], text, limit, whole, *on.warm[i], (more & 30) == 2);
+        encode(on.batch->encoder(), text.views().back(), kNoLimit, with_spans, *on.warm);
+    check_status(whole.result, text.codes());
+    if (whole.result.ok() && on.twin != nullptr) check_tokens(on.twin->encode(text.codes()), whole);
+    const bool with_cold = (more & 30) == 2;
+    check_encoder(on.batch->encoder(), text, limit, whole, *on.warm, with_cold);
+    for (const auto& encoder : on.others) {
+        check_encoder(*encoder, text, limit, whole, *on.warm, with_cold);
     }
     if ((more & 14) == 0) check_batch(*on.batch, text.views().front(), whole, limit);
+    if ((more & 6) == 4) check_rows(*on.batch, text.codes(), limit, with_spans, *on.warm);
 }
 
 }  // namespace

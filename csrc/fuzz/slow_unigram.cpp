@@ -1,134 +1,117 @@
-// Shares nothing with the encoder but the normalizers, which run over the whole text at once here.
+// Shares nothing with the encoder but the normalizers other than rules; all run over the whole text.
 #include "fuzz/slow_unigram.h"
 
-#include <algorithm>
-#include <limits>
+#include <utility>
 
-#include "text/text_view.h"
+#include "fuzz/fuzz_rules.h"
 #include "text/unicode_tables.h"
 
 namespace encoder_engine {
 namespace {
 
-std::string to_utf8(const std::vector<uint32_t>& codes, size_t first, size_t last) {
-    std::string out;
-    for (size_t i = first; i < last; ++i) {
-        uint8_t bytes[4];
-        const int size = write_utf8(codes[i], bytes);
-        out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(size));
+const charsmap_rules& table_of(const charsmap& compiled) {
+    for (const rule_set& set : rule_sets()) {
+        if (set.compiled.get() == &compiled) return set.table;
     }
-    return out;
+    std::abort();
 }
 
 }  // namespace
 
-slow_unigram::slow_unigram(const unigram_pieces& pieces, const unigram_options& options)
-    : normalizer_(options.steps), splitting_(options.splitting), ids_(options.ids),
-      unknown_score_(pieces.unknown_score) {
-    for (const unigram_pieces::piece& piece : pieces.pieces) {
-        pieces_[piece.text] = {piece.id, piece.score};
-        longest_ = std::max(longest_, piece.text.size());
+slow_unigram::slow_unigram(const unigram_pieces& pieces, unigram_options options)
+    : model_(pieces), options_(std::move(options)) {}
+
+sourced_text slow_unigram::normalize(const std::vector<uint32_t>& text) const {
+    sourced_text chars;
+    for (size_t i = 0; i < text.size(); ++i) chars.append({text[i], static_cast<int32_t>(i)});
+    for (const normalizer_step& step : options_.steps) {
+        sourced_text out;
+        if (step.kind == normalizer_kind::charsmap) {
+            apply_rules(table_of(*step.rules), chars, out);
+        } else {
+            unigram_normalizer::apply(step, chars, out, {true, true});
+        }
+        chars.swap(out);
     }
+    return chars;
 }
 
 // White space goes; of what stands between, a word begins at every mark.
-std::vector<std::vector<uint32_t>> slow_unigram::split(const std::vector<uint32_t>& text) const {
-    std::vector<std::vector<uint32_t>> parts(1);
-    for (const uint32_t code : text) {
-        if (splitting_.white_space && (unicode_properties(code) & kUnicodeWhitespace) != 0) {
+std::vector<slow_unigram::characters> slow_unigram::split(const sourced_text& text) const {
+    const unigram_splitting& splitting = options_.splitting;
+    std::vector<characters> parts(1);
+    for (int64_t i = 0; i < text.size(); ++i) {
+        if (splitting.white_space && (unicode_properties(text[i].code) & kUnicodeWhitespace) != 0) {
             parts.emplace_back();
         } else {
-            parts.back().push_back(code);
+            parts.back().push_back(text[i]);
         }
     }
-    if (!splitting_.metaspace) return parts;
-    std::vector<std::vector<uint32_t>> words;
-    for (std::vector<uint32_t>& part : parts) {
+    std::vector<characters> words;
+    for (characters& part : parts) {
         if (part.empty()) continue;
-        for (uint32_t& code : part) code = code == ' ' ? splitting_.mark : code;
-        if (splitting_.scheme == prepend_scheme::always && part.front() != splitting_.mark) {
-            part.insert(part.begin(), splitting_.mark);
+        if (!splitting.metaspace) {
+            words.push_back(part);
+            continue;
+        }
+        for (sourced_char& c : part) c.code = c.code == ' ' ? splitting.mark : c.code;
+        if (splitting.scheme == prepend_scheme::always && part.front().code != splitting.mark) {
+            part.insert(part.begin(), {splitting.mark, part.front().source});
         }
         words.emplace_back();
-        for (const uint32_t code : part) {
-            if (splitting_.split && code == splitting_.mark && !words.back().empty()) {
+        for (const sourced_char& c : part) {
+            if (splitting.split && c.code == splitting.mark && !words.back().empty()) {
                 words.emplace_back();
             }
-            words.back().push_back(code);
+            words.back().push_back(c);
         }
     }
     return words;
 }
 
-// Viterbi over characters: of equal sums the one that was found first stays.
-void slow_unigram::best_path(const std::vector<uint32_t>& word, std::vector<int32_t>& ids) const {
-    struct point {
-        double score = -std::numeric_limits<double>::infinity();
-        size_t from = 0;
-        int32_t id = path_piece::kUnknown;
-        bool reached = false;
-    };
-    std::vector<point> points(word.size() + 1);
-    points[0].score = 0.0;
-    points[0].reached = true;
-    const auto offer = [&](size_t from, size_t to, int32_t id, double score) {
-        point& at = points[to];
-        if (at.reached && !(score > at.score)) return;
-        at = {score, from, id, true};
-    };
-    for (size_t from = 0; from < word.size(); ++from) {
-        bool single = false;
-        const size_t most = std::min(word.size(), from + longest_);
-        for (size_t to = from + 1; to <= most; ++to) {
-            const auto found = pieces_.find(to_utf8(word, from, to));
-            if (found == pieces_.end()) continue;
-            single |= to == from + 1;
-            offer(from, to, found->second.id, points[from].score + found->second.score);
+void slow_unigram::add_word(const characters& chars, int32_t word,
+                            std::vector<slow_token>& out) const {
+    std::vector<uint32_t> codes;
+    for (const sourced_char& c : chars) codes.push_back(c.code);
+    characters unknown;
+    int64_t start = 0;
+    for (const path_piece& piece : model_.best_path(codes)) {
+        if (piece.id == path_piece::kUnknown || piece.id == options_.ids.unknown) {
+            unknown.insert(unknown.end(), chars.begin() + start, chars.begin() + piece.stop);
+        } else {
+            add_unknown(unknown, word, out);
+            unknown.clear();
+            const sourced_char& last = chars[static_cast<size_t>(piece.stop - 1)];
+            out.push_back({piece.id, chars[static_cast<size_t>(start)].source, last.source + 1, word});
         }
-        if (!single) {
-            offer(from, from + 1, path_piece::kUnknown, points[from].score + unknown_score_);
-        }
+        start = piece.stop;
     }
-    std::vector<size_t> ends;
-    for (size_t at = word.size(); at > 0; at = points[at].from) ends.push_back(at);
-    std::string unknown;
-    for (auto end = ends.rbegin(); end != ends.rend(); ++end) {
-        const point& at = points[*end];
-        if (at.id == path_piece::kUnknown || at.id == ids_.unknown) {
-            unknown += to_utf8(word, at.from, *end);
-            continue;
-        }
-        close_unknown(unknown, ids);
-        ids.push_back(at.id);
-    }
-    close_unknown(unknown, ids);
+    add_unknown(unknown, word, out);
 }
 
 // Unknown characters in a row are one token, or all of their bytes.
-void slow_unigram::close_unknown(std::string& bytes, std::vector<int32_t>& ids) const {
-    if (bytes.empty()) return;
-    const auto known = pieces_.find(bytes);
-    bool spelled = !ids_.bytes.empty();
+void slow_unigram::add_unknown(const characters& unknown, int32_t word,
+                               std::vector<slow_token>& out) const {
+    if (unknown.empty()) return;
+    std::string bytes;
+    for (const sourced_char& c : unknown) bytes += to_utf8(c.code);
+    bool spelled = !options_.ids.bytes.empty();
     for (const char byte : bytes) {
-        spelled = spelled && ids_.bytes[static_cast<uint8_t>(byte)] >= 0;
+        spelled = spelled && options_.ids.bytes[static_cast<uint8_t>(byte)] >= 0;
     }
-    if (known != pieces_.end()) {
-        ids.push_back(known->second.id);
-    } else if (spelled) {
-        for (const char byte : bytes) ids.push_back(ids_.bytes[static_cast<uint8_t>(byte)]);
-    } else {
-        ids.push_back(ids_.unknown);
-    }
-    bytes.clear();
+    const auto add = [&](int32_t id) {
+        out.push_back({id, unknown.front().source, unknown.back().source + 1, word});
+    };
+    if (const int32_t known = model_.find(bytes); known != path_piece::kUnknown) return add(known);
+    if (!spelled) return add(options_.ids.unknown);
+    for (const char byte : bytes) add(options_.ids.bytes[static_cast<uint8_t>(byte)]);
 }
 
-std::vector<int32_t> slow_unigram::encode(const std::vector<uint32_t>& text) const {
-    const text_view view{text.data(), static_cast<int64_t>(text.size()), char_width::four};
-    std::vector<uint32_t> normal;
-    normalize_unigram(view, normalizer_, normal);
-    std::vector<int32_t> ids;
-    for (const std::vector<uint32_t>& word : split(normal)) best_path(word, ids);
-    return ids;
+std::vector<slow_token> slow_unigram::encode(const std::vector<uint32_t>& text) const {
+    std::vector<slow_token> out;
+    int32_t word = 0;
+    for (const characters& chars : split(normalize(text))) add_word(chars, word++, out);
+    return out;
 }
 
 }  // namespace encoder_engine

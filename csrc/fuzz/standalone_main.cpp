@@ -61,7 +61,10 @@ bytes read_file(const std::filesystem::path& path) {
 bytes random_input(std::mt19937_64& random) {
     static const std::u32string often =
         U"  \t\nabelowr.,-'[M]\U000000E9\U00000301\U00000323\U00004E2D\U0000D55C\U00001D165"
-        U"\U000000AD\U0000FFFD\U00000130\U00001E9E\U000003A3\U00003042\U0001F600\U00002581\U00000000";
+        U"\U000000AD\U0000FFFD\U00000130\U00001E9E\U000003A3\U00003042\U0001F600\U00002581\U00000000"
+        // Parts of clusters of characters.
+        U"\U0000200B\U0000200C\U0000200D\U0000FE0F\U0001F3FB\U0001F1E6\U00001100\U00001161\U000011A8"
+        U"\U0000AC00\U00000915\U0000094D\U00000600\U00000001\U0000FB01\U0000FDFA\U00003000\U0000FF9E";
     bytes out(3 + random() % 4);
     for (uint8_t& byte : out) byte = static_cast<uint8_t>(random());
     const bool plain = random() % 2 == 0;

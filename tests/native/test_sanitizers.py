@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 TARGETS = sorted(path.stem for path in (ROOT / "csrc" / "fuzz").glob("fuzz_*.cpp"))
-SECONDS = 10
+SECONDS = 7
 
 
 def why_not() -> str | None:
