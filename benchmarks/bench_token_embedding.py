@@ -11,6 +11,7 @@ from torch import Tensor
 
 from benchmarks.op_case import SEED, Shape, Work, op_specs
 from encoder_engine import ops
+from encoder_engine.ops.embedding import EmbeddingFacts
 
 if TYPE_CHECKING:
     from benchmarks.case import CaseSpec
@@ -42,6 +43,7 @@ def make_work(shape: Shape) -> Work:
         ours=partial(_ours, ids, places),
         eager=partial(_eager, ids, places),
         terms=width + num_tokens,
+        facts=EmbeddingFacts(device=shape.device, dtype=shape.facts.dtype, width=width),
     )
 
 

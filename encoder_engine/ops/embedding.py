@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import ShapeError
+from encoder_engine.ops import gpu
 from encoder_engine.ops.registry import (
     Facts,
     Implementation,
@@ -19,10 +21,33 @@ if TYPE_CHECKING:
 
 __all__ = ["embedding"]
 
+# A program holds a whole row in registers.
+WIDEST_TRITON = 16384
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingFacts(Facts):
+    """What the embedding layer is chosen by."""
+
+    width: int = 768
+
+
+def _refuse_triton(facts: EmbeddingFacts) -> str | None:
+    if facts.width > WIDEST_TRITON:
+        return f"its rows are at most {WIDEST_TRITON} wide, these are {facts.width}"
+    return gpu.refuse_triton(facts)
+
+
 _EMBEDDING = Operation(
     "embedding",
-    Facts,
+    EmbeddingFacts,
     (
+        Implementation(
+            name="triton",
+            module="encoder_engine.kernels.embedding.operator",
+            refuse=_refuse_triton,
+            unasked=gpu.on_its_own,
+        ),
         Implementation(name="aten", module="encoder_engine.ops.aten.embedding"),
         Implementation(name="reference", module="encoder_engine.kernels.embedding.reference"),
     ),
@@ -68,7 +93,8 @@ def embedding(
         norm_bias=norm_bias_E,
     )
     check_probability(dropout)
-    facts = Facts(**tensor_facts(token_weight_VE, position_weight_PE, segment_weight_SE))
+    tables = (token_weight_VE, position_weight_PE, segment_weight_SE)
+    facts = EmbeddingFacts(**tensor_facts(*tables, norm_weight_E, norm_bias_E), width=width)
     function = _EMBEDDING.find(facts, implementation)
     result: Tensor = function(
         input_ids_T,

@@ -37,6 +37,13 @@ POINTERS = {
     "tiles_pointer": "*i32",
     "table_pointer": "*fp32",
     "positions_pointer": "*i64",
+    "tokens_pointer": "*i64",
+    "places_pointer": "*i64",
+    "segments_pointer": "*i64",
+    "ids_pointer": "*i64",
+    "order_pointer": "*i64",
+    "entering_pointer": "*fp32",
+    "leaving_pointer": "*fp32",
 }
 FLOATS = ("epsilon", "dropout", "scale", "label_smoothing", "z_loss")
 
@@ -60,6 +67,7 @@ def variants() -> list[Variant]:
         *_layer_norm(),
         *_bias_gelu(),
         *_gated_activation(),
+        *_embedding(),
         *_attention(),
         *_masked_projection(),
         *_rotary(),
@@ -127,6 +135,39 @@ def _gated_activation() -> list[Variant]:
                     name=f"gated_activation {half} {width} {activation}",
                     constants=constants,
                     num_warps=NUM_WARPS,
+                )
+            )
+    return found
+
+
+def _embedding() -> list[Variant]:
+    from encoder_engine.kernels.common.launch import row_tile
+    from encoder_engine.kernels.embedding import table_gradient as gradient
+
+    found = []
+    flags = {"HAS_SEGMENTS": True, "SEGMENTS_GIVEN": True, "HAS_DROPOUT": True}
+    chunks = {"CHUNK": gradient.CHUNK, "BLOCK_COLUMNS": gradient.BLOCK_COLUMNS}
+    for width in (384, 768, 1024, 4096):
+        for half, most in (("forward", 8192), ("backward", 4096)):
+            tile = row_tile(width, most_elements=most)
+            shape = {"WIDTH": width, "BLOCK_WIDTH": tile.width, "BLOCK_ROWS": tile.rows}
+            found.append(
+                Variant(
+                    module=f"embedding.{half}",
+                    kernel=f"_embedding_{half}_kernel",
+                    name=f"embedding {half} {width}",
+                    constants=shape | flags,
+                    num_warps=tile.num_warps,
+                )
+            )
+        for part, more in (("chunk", {}), ("joined", {"BLOCK_CHUNKS": gradient.BLOCK_CHUNKS})):
+            found.append(
+                Variant(
+                    module="embedding.table_gradient",
+                    kernel=f"_{part}_sums_kernel",
+                    name=f"embedding {part} sums {width}",
+                    constants={"WIDTH": width} | chunks | more,
+                    num_warps=gradient.NUM_WARPS,
                 )
             )
     return found

@@ -36,6 +36,14 @@ def masked_arguments(*, tiled: bool) -> tuple[Any, ...]:
     return (draw(4, 24), draw(40, 24), draw(40), labels, None, *options)
 
 
+def embedding_arguments(*, segments: bool) -> tuple[Any, ...]:
+    ids = torch.tensor([3, 0, 3, 8, 3], device=DEVICE)
+    table = draw(2, 24) if segments else None
+    tables = (draw(9, 24), draw(10, 24), table, draw(24), draw(24))
+    dropout = (SEED, 1e-5, 0.5) if segments else (None, 1e-5, 0.0)
+    return (ids, torch.arange(5, device=DEVICE), ids % 2 if segments else None, *tables, *dropout)
+
+
 SEED = torch.tensor([7], device=DEVICE)
 OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "layer_norm": ("layer_norm", (draw(6, 24), None, draw(24), draw(24), None, 1e-5, 0.0, True)),
@@ -48,6 +56,8 @@ OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
         "layer_norm",
         (draw(6, 24), draw(6, 24), draw(24), None, SEED, 1e-6, 0.5, False),
     ),
+    "embedding": ("embedding", embedding_arguments(segments=False)),
+    "embedding dropout": ("embedding", embedding_arguments(segments=True)),
     "bias_gelu": ("bias_gelu", (draw(6, 24), draw(24), False)),
     "bias_gelu tanh": ("bias_gelu", (draw(6, 24), None, True)),
     "geglu": ("gated_activation", (draw(6, 24), draw(24), "gelu")),
@@ -71,6 +81,7 @@ def test_opcheck_finds_nothing(name: str) -> None:
     import encoder_engine.kernels.activation.gated_operator
     import encoder_engine.kernels.activation.operator
     import encoder_engine.kernels.attention.operator
+    import encoder_engine.kernels.embedding.operator
     import encoder_engine.kernels.layer_norm.operator
     import encoder_engine.kernels.masked_projection.operator
     import encoder_engine.kernels.rotary.operator
@@ -165,3 +176,32 @@ def test_a_label_that_is_no_token_makes_the_loss_nan_where_values_are_not_looked
         ignore_index=-100, predict=False, weight_gradient_VE=None,
     )  # fmt: skip
     assert loss.isnan().tolist() == [False, True, False, True, True]
+
+
+def test_the_embedding_layer_is_one_graph_and_drops_the_same_backward() -> None:
+    ids = torch.tensor([3, 0, 3, 8], device=DEVICE)
+    tokens, positions, weight, bias = draw(9, 24), draw(10, 24), draw(24), draw(24)
+
+    def layer(tokens: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return ops.embedding(
+            ids,
+            ids,
+            None,
+            token_weight_VE=tokens,
+            position_weight_PE=positions,
+            segment_weight_SE=None,
+            norm_weight_E=weight,
+            norm_bias_E=bias,
+            epsilon=1e-5,
+            dropout=0.5,
+            implementation="triton",
+        )
+
+    torch.manual_seed(0)
+    expected = layer(tokens, bias)
+    torch.manual_seed(0)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)(tokens, bias)
+    torch.testing.assert_close(compiled, expected)
+    for output in (expected, compiled):
+        (grad,) = torch.autograd.grad(output.sum(), bias)
+        torch.testing.assert_close(grad, 2.0 * (output != 0).sum(dim=0))

@@ -10,8 +10,16 @@ import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import ops
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops.registry import Facts
-from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, rows, skip_if_refused
+from encoder_engine.ops.embedding import EmbeddingFacts
+from tests.ops.cases import (
+    DEVICES,
+    DTYPES,
+    dtype_id,
+    implementations,
+    rows,
+    skip_if_refused,
+    skip_if_too_slow,
+)
 from tests.ops.compare import compare
 
 EPSILON = 1e-5
@@ -25,8 +33,9 @@ EPSILON = 1e-5
 def test_output_and_gradients_are_within_budget(
     num_tokens: int, segments: str, dtype: torch.dtype, implementation: str, device: str
 ) -> None:
-    facts = Facts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    facts = EmbeddingFacts(device=device, dtype=dtype_id(dtype), requires_grad=True, width=48)
     skip_if_refused("embedding", implementation, facts)
+    skip_if_too_slow(implementation, num_tokens, device)
     draw = partial(rows, dtype=dtype, device=device)
     sizes = {"token_weight_VE": 50, "position_weight_PE": 40, "segment_weight_SE": 2}
     inputs = {name: draw(size, 48, seed=i) for i, (name, size) in enumerate(sizes.items())}

@@ -1,0 +1,135 @@
+"""Look-up, sum, layer norm and dropout in one pass over the rows: the forward kernel."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..common.dropout import keep_scale
+from ..common.launch import row_tile
+
+
+@triton.jit
+def load_rows(table_pointer, ids_pointer, rows, columns, here, inside, WIDTH: tl.constexpr):
+    """Gather the table's rows that the ids name, in float32."""
+    ids = tl.load(ids_pointer + rows, mask=here, other=0).to(tl.int64)
+    places = ids[:, None] * WIDTH + columns[None, :]
+    return tl.load(table_pointer + places, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def load_sum(
+    tokens_pointer, places_pointer, segments_pointer,
+    token_table_pointer, position_table_pointer, segment_table_pointer,
+    rows, columns, here, inside,
+    WIDTH: tl.constexpr, HAS_SEGMENTS: tl.constexpr, SEGMENTS_GIVEN: tl.constexpr,
+):  # fmt: skip
+    """Add up token, position and segment embeddings; backward adds them up again the same way."""
+    x = load_rows(token_table_pointer, tokens_pointer, rows, columns, here, inside, WIDTH)
+    x += load_rows(position_table_pointer, places_pointer, rows, columns, here, inside, WIDTH)
+    if SEGMENTS_GIVEN:
+        x += load_rows(segment_table_pointer, segments_pointer, rows, columns, here, inside, WIDTH)
+    elif HAS_SEGMENTS:
+        first = tl.load(segment_table_pointer + columns, mask=columns < WIDTH, other=0.0)
+        x += tl.where(inside, first.to(tl.float32)[None, :], 0.0)
+    return x
+
+
+@triton.jit
+def _embedding_forward_kernel(
+    tokens_pointer,  # int [T]
+    places_pointer,  # int [T]
+    segments_pointer,  # int [T], or null: segment 0 throughout
+    token_table_pointer,  # [V, E]
+    position_table_pointer,  # [P, E]
+    segment_table_pointer,  # [S, E] or null
+    weight_pointer,  # [E]
+    bias_pointer,  # [E]
+    seed_pointer,  # int64 [1] or null
+    output_pointer,  # [T, E]
+    mean_pointer,  # float32 [T]
+    rstd_pointer,  # float32 [T]
+    num_rows,
+    epsilon,
+    dropout,
+    WIDTH: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    HAS_SEGMENTS: tl.constexpr,
+    SEGMENTS_GIVEN: tl.constexpr,
+    HAS_DROPOUT: tl.constexpr,
+):
+    rows = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    columns = tl.arange(0, BLOCK_WIDTH)
+    here, in_row = rows < num_rows, columns < WIDTH
+    inside = here[:, None] & in_row[None, :]
+    x = load_sum(
+        tokens_pointer, places_pointer, segments_pointer,
+        token_table_pointer, position_table_pointer, segment_table_pointer,
+        rows, columns, here, inside, WIDTH, HAS_SEGMENTS, SEGMENTS_GIVEN,
+    )  # fmt: skip
+    mean = tl.sum(x, axis=1) / WIDTH
+    centred = tl.where(inside, x - mean[:, None], 0.0)
+    rstd = 1.0 / tl.sqrt_rn(tl.sum(centred * centred, axis=1) / WIDTH + epsilon)
+    weight = tl.load(weight_pointer + columns, mask=in_row, other=0.0).to(tl.float32)
+    bias = tl.load(bias_pointer + columns, mask=in_row, other=0.0).to(tl.float32)
+    y = centred * rstd[:, None] * weight[None, :] + bias[None, :]
+    if HAS_DROPOUT:
+        y *= keep_scale(tl.load(seed_pointer), rows, columns, dropout)
+    places = rows[:, None] * WIDTH + columns[None, :]
+    tl.store(output_pointer + places, y.to(output_pointer.dtype.element_ty), mask=inside)
+    tl.store(mean_pointer + rows, mean, mask=here)
+    tl.store(rstd_pointer + rows, rstd, mask=here)
+
+
+def embedding_forward(
+    tokens_T: Tensor,
+    places_T: Tensor,
+    segments_T: Tensor | None,
+    token_table_VE: Tensor,
+    position_table_PE: Tensor,
+    segment_table_SE: Tensor | None,
+    weight_E: Tensor,
+    bias_E: Tensor,
+    seed: Tensor | None,
+    epsilon: float,
+    dropout: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Launch the kernel on contiguous tensors.
+
+    Returns the output [T, E] and each row's mean and reciprocal standard deviation, float32 [T].
+    """
+    num_rows, width = len(tokens_T), token_table_VE.shape[1]
+    output = token_table_VE.new_empty(num_rows, width)
+    mean = torch.empty(num_rows, dtype=torch.float32, device=output.device)
+    rstd = torch.empty_like(mean)
+    if num_rows == 0:
+        return output, mean, rstd
+    tile = row_tile(width)
+    _embedding_forward_kernel[(triton.cdiv(num_rows, tile.rows),)](
+        tokens_T,
+        places_T,
+        segments_T,
+        token_table_VE,
+        position_table_PE,
+        segment_table_SE,
+        weight_E,
+        bias_E,
+        seed,
+        output,
+        mean,
+        rstd,
+        num_rows,
+        epsilon,
+        dropout,
+        WIDTH=width,
+        BLOCK_WIDTH=tile.width,
+        BLOCK_ROWS=tile.rows,
+        HAS_SEGMENTS=segment_table_SE is not None,
+        SEGMENTS_GIVEN=segment_table_SE is not None and segments_T is not None,
+        HAS_DROPOUT=seed is not None,
+        num_warps=tile.num_warps,
+    )
+    return output, mean, rstd
