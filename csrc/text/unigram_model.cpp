@@ -257,7 +257,10 @@ void path_search::forget(int64_t count) {
     points_.drop_front(count);
     numbers_.drop_front(count);
     for (int64_t i = 0; i < points_.size(); ++i) {
-        points_[i].from -= static_cast<int32_t>(count);
+        point& p = points_[i];
+        p.from -= static_cast<int32_t>(count);
+        // Where not all paths went through the first character that stays, others have no beginning.
+        if (i > 0 && p.from < 0) p = {piece_trie::kNoPiece, -1, path_piece::kUnknown};
     }
     done_ -= count;
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,3 +81,15 @@ def test_a_huge_text_cut_short_takes_little_memory(
         cwd=ROOT,
     )
     assert int(result.stdout) < 64
+
+
+@pytest.mark.parametrize("part", ["a", "ab", "e"])
+def test_a_long_word_of_equal_paths_is_cut_where_all_is_kept(
+    unigram_peers: list[Peer], part: str
+) -> None:
+    text = part * (2 * MEGABYTE // len(part))
+    for peer in unigram_peers:
+        encoding = peer.ours.encode_batch([text], add_special_tokens=False, return_offsets=True)
+        offsets = encoding.offsets.tolist()
+        assert offsets[0][0] == 0 and offsets[-1][1] == len(text)
+        assert all(a[1] == b[0] for a, b in pairwise(offsets[1:]))
