@@ -91,5 +91,6 @@ def test_a_long_word_of_equal_paths_is_cut_where_all_is_kept(
     for peer in unigram_peers:
         encoding = peer.ours.encode_batch([text], add_special_tokens=False, return_offsets=True)
         offsets = encoding.offsets.tolist()
-        assert offsets[0][0] == 0 and offsets[-1][1] == len(text)
+        assert offsets[0][0] == 0
+        assert offsets[-1][1] == len(text)
         assert all(a[1] == b[0] for a, b in pairwise(offsets[1:]))
