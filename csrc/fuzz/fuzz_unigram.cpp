@@ -6,7 +6,7 @@
 
 #include "common/cpu_features.h"
 #include "fuzz/fuzz_checks.h"
-#include "fuzz/fuzz_rules.h"
+#include "fuzz/drawn_rules.h"
 #include "fuzz/slow_unigram.h"
 
 namespace encoder_engine {

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "fuzz/fuzz_rules.h"
+#include "fuzz/drawn_rules.h"
 #include "text/unicode_tables.h"
 
 namespace encoder_engine {
