@@ -78,6 +78,26 @@ bool charsmap::continues(const uint8_t* text, int64_t size) const {
     return false;
 }
 
+bool charsmap::vanishes_behind(const uint8_t* text, int64_t size) const {
+    int64_t base = root();
+    bool has_value = false;
+    for (int64_t i = 0; i < size && base >= 0; ++i) base = follow(base, text[i], has_value);
+    // Clusters of six bytes and more are no keys.
+    return base >= 0 && any_vanishes(base, static_cast<int>(5 - size));
+}
+
+bool charsmap::any_vanishes(int64_t base, int depth) const {
+    for (int byte = 1; byte < 256 && depth > 0; ++byte) {
+        bool has_value = false;
+        rule found;
+        const int64_t next = follow(base, static_cast<uint8_t>(byte), has_value);
+        if (next < 0) continue;
+        if (has_value && replacement(next, found) && found.text_size == 0) return true;
+        if (any_vanishes(next, depth - 1)) return true;
+    }
+    return false;
+}
+
 void charsmap::for_each_next(const uint8_t* text, int64_t size,
                              const std::function<void(uint32_t code)>& callback) const {
     int64_t start = root();

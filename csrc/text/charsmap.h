@@ -29,6 +29,8 @@ public:
     rule longest(const uint8_t* text, int64_t size) const { return find(text, size, false); }
     // Whether some key goes on behind this text.
     bool continues(const uint8_t* text, int64_t size) const;
+    // Whether nothing is left of some key that goes on behind this text.
+    bool vanishes_behind(const uint8_t* text, int64_t size) const;
     // The base of the trie, and that which a byte leads on to, or -1; `has_value` says whether a key
     // ends there.
     int64_t root() const { return units_.empty() ? -1 : base_of(0); }
@@ -40,6 +42,7 @@ public:
                        const std::function<void(uint32_t code)>& callback) const;
 
 private:
+    bool any_vanishes(int64_t base, int depth) const;
     rule find(const uint8_t* text, int64_t size, bool first) const;
     int64_t base_of(int64_t place) const;
 

@@ -66,6 +66,15 @@ uint32_t binding(const charsmap& rules, uint32_t code, const sourced_text& text)
     return code < kWideFirst ? both : unigram_char::kBindsNarrow;
 }
 
+// Whether nothing may be left of a cluster that one of the characters begins.
+bool cluster_vanishes(const charsmap& rules, const sourced_text& text) {
+    for (int64_t i = 0; i < text.size(); ++i) {
+        uint8_t bytes[4];
+        if (rules.vanishes_behind(bytes, write_utf8(text[i].code, bytes))) return true;
+    }
+    return false;
+}
+
 // Whether a character can belong to the cluster before it, but with no other to what is behind it,
 // unless that belongs to the cluster as well.
 bool only_joins(uint32_t code) {
@@ -208,7 +217,7 @@ void unigram_char_table::set(uint32_t code, const unigram_normalizer& normalizer
         unigram_normalizer::apply(step, text, spare, {false, false});
         // What vanishes under rules can move the source of the character before.
         const bool vanishes = step.kind == normalizer_kind::charsmap && spare.empty();
-        before |= vanishes;
+        before |= vanishes || (step.kind == normalizer_kind::charsmap && cluster_vanishes(*step.rules, text));
         tied = tied && !vanishes;
         text.swap(spare);
         if (text.empty()) bits |= unigram_char::kHollow;
