@@ -1,16 +1,19 @@
-# Everything there is to remember: run, test, lint, bench, gpu, docs. Each sets itself up.
+# Everything there is to remember: run, test, coverage, lint, bench, gpu, docs. Each sets itself up.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 BUILD_INPUTS := pyproject.toml setup.py constraints.txt CMakeLists.txt $(shell find csrc -name '*.cpp' -o -name '*.h')
 
-.PHONY: run test lint bench gpu docs clean
+.PHONY: run test coverage lint bench gpu docs clean
 
 run: $(VENV)/.installed-run      ## embed the example corpus with real weights and search it
 	$(BIN)/python examples/run.py
 
-test: $(VENV)/.installed-dev     ## the whole test suite, with coverage
+test: $(VENV)/.installed-dev     ## the whole test suite
+	$(BIN)/python -m pytest
+
+coverage: $(VENV)/.installed-dev ## the whole test suite, and which lines it ran; takes much longer
 	$(BIN)/python -m pytest --cov --cov-report=term
 
 lint: $(VENV)/.installed-dev     ## style and types
