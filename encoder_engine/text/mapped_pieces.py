@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
@@ -38,9 +39,9 @@ T = TypeVar("T")
 class MappedSequence(Sequence[T], Generic[T]):
     """A sequence that equals, hashes and pickles as the tuple of its values."""
 
+    @abstractmethod
     def at(self, place: int) -> T:
         """Give one value."""
-        raise NotImplementedError
 
     @overload
     def __getitem__(self, index: int) -> T: ...
