@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from encoder_engine.errors import ShapeError, UnknownNameError
+from encoder_engine.ops import gpu
 from encoder_engine.ops.registry import Facts, Implementation, Operation, tensor_facts
 
 if TYPE_CHECKING:
@@ -17,10 +19,33 @@ __all__ = ["POOLING_MODES", "PoolingMode", "pooling"]
 PoolingMode = Literal["cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 POOLING_MODES: tuple[PoolingMode, ...] = get_args(PoolingMode)
 
+# A program holds a whole pooled row in registers.
+WIDEST_TRITON = 16384
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolingFacts(Facts):
+    """What pooling is chosen by."""
+
+    width: int = 768
+
+
+def _refuse_triton(facts: PoolingFacts) -> str | None:
+    if facts.width > WIDEST_TRITON:
+        return f"its rows are at most {WIDEST_TRITON} wide, these are {facts.width}"
+    return gpu.refuse_triton(facts)
+
+
 _POOLING = Operation(
     "pooling",
-    Facts,
+    PoolingFacts,
     (
+        Implementation(
+            name="triton",
+            module="encoder_engine.kernels.pooling.operator",
+            refuse=_refuse_triton,
+            unasked=gpu.on_its_own,
+        ),
         Implementation(name="aten", module="encoder_engine.ops.aten.pooling"),
         Implementation(name="reference", module="encoder_engine.kernels.pooling.reference"),
     ),
@@ -51,6 +76,7 @@ def pooling(
             f"hidden must be [T, D] with T = {sequences.num_tokens} tokens, "
             f"got {list(hidden_TD.shape)}"
         )
-    function = _POOLING.find(Facts(**tensor_facts(hidden_TD)), implementation)
+    facts = PoolingFacts(**tensor_facts(hidden_TD), width=hidden_TD.shape[1])
+    function = _POOLING.find(facts, implementation)
     result: Tensor = function(hidden_TD, sequences, mode=mode, normalize=normalize)
     return result

@@ -44,6 +44,11 @@ POINTERS = {
     "order_pointer": "*i64",
     "entering_pointer": "*fp32",
     "leaving_pointer": "*fp32",
+    "partial_pointer": "*fp32",
+    "partial_ties_pointer": "*fp32",
+    "pooled_pointer": "*fp32",
+    "ties_pointer": "*fp32",
+    "share_pointer": "*fp32",
 }
 FLOATS = ("epsilon", "dropout", "scale", "label_smoothing", "z_loss")
 
@@ -71,6 +76,7 @@ def variants() -> list[Variant]:
         *_attention(),
         *_masked_projection(),
         *_rotary(),
+        *_pooling(),
     ]
 
 
@@ -268,6 +274,35 @@ def _rotary() -> list[Variant]:
                 num_warps=NUM_WARPS,
             )
         )
+    return found
+
+
+def _pooling() -> list[Variant]:
+    from encoder_engine.kernels.common.launch import row_tile
+    from encoder_engine.kernels.pooling import forward
+
+    found = []
+    chunk = {"CHUNK": forward.CHUNK}
+    block = {"BLOCK_ROWS": forward.BLOCK_ROWS, "BLOCK_COLUMNS": forward.BLOCK_COLUMNS}
+    for width, mode in product((384, 768, 1024, 4096), ("mean", "max")):
+        join, share = row_tile(width, most_elements=16384), row_tile(width, most_elements=4096)
+        row = {"BLOCK_WIDTH": join.width, "NORMALIZE": True}
+        kernels: tuple[tuple[str, str, dict[str, Any], int], ...] = (
+            ("forward", "chunks", chunk | block, forward.NUM_WARPS),
+            ("forward", "join", chunk | row | {"BLOCK_CHUNKS": join.rows}, join.num_warps),
+            ("backward", "shares", row, share.num_warps),
+            ("backward", "spread", chunk | block, forward.NUM_WARPS),
+        )
+        for half, part, constants, num_warps in kernels:
+            found.append(
+                Variant(
+                    module=f"pooling.{half}",
+                    kernel=f"_pooling_{part}_kernel",
+                    name=f"pooling {part} {width} {mode}",
+                    constants={"WIDTH": width, "MODE": mode} | constants,
+                    num_warps=num_warps,
+                )
+            )
     return found
 
 

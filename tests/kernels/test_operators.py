@@ -71,6 +71,14 @@ OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "masked projection tiled": ("masked_cross_entropy", masked_arguments(tiled=True)),
     "masked projection aten": ("masked_cross_entropy_aten", masked_arguments(tiled=False)),
     "masked projection aten tiled": ("masked_cross_entropy_aten", masked_arguments(tiled=True)),
+    "pooling": (
+        "pooling",
+        (draw(14, 24), LAYOUT.cu_seqlens, LAYOUT.tiles(128), "mean", False),
+    ),
+    "pooling max normalized": (
+        "pooling",
+        (draw(14, 24), LAYOUT.cu_seqlens, LAYOUT.tiles(128), "max", True),
+    ),
     "attention": ("attention", attention_arguments(None, 0.0)),
     "attention dropout": ("attention", attention_arguments(SEED, 0.5)),
 }
@@ -84,6 +92,7 @@ def test_opcheck_finds_nothing(name: str) -> None:
     import encoder_engine.kernels.embedding.operator
     import encoder_engine.kernels.layer_norm.operator
     import encoder_engine.kernels.masked_projection.operator
+    import encoder_engine.kernels.pooling.operator
     import encoder_engine.kernels.rotary.operator
 
     import encoder_engine.ops.aten.masked_projection  # noqa: F401
