@@ -111,6 +111,8 @@ class Embedder:
             encoder = Encoder.from_pretrained(
                 recipe.encoder_directory, device=device, dtype=dtype, quantization=quantization
             )
+        if encoder.packable:
+            encoder.pack()
         if max_seq_length is None:
             embedder = cls(encoder, tokenizer, recipe)
         else:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from encoder_engine import ops
+from encoder_engine.models.linear import Linear
 
 if TYPE_CHECKING:
     from encoder_engine.models.spec import (
@@ -33,7 +34,7 @@ class Embedding(nn.Module):
         self.positions = nn.Embedding(spec.num_positions, spec.width)
         self.segments = nn.Embedding(spec.num_segments, spec.width) if spec.num_segments else None
         self.norm = nn.LayerNorm(spec.width, eps=spec.norm_epsilon)
-        self.projection = nn.Linear(spec.width, width) if spec.width != width else None
+        self.projection = Linear(spec.width, width) if spec.width != width else None
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Embed a batch: [T, D]."""
@@ -52,7 +53,8 @@ class Embedding(nn.Module):
         )
         if self.projection is None:
             return hidden_TE
-        return ops.linear(hidden_TE, self.projection.weight, self.projection.bias)
+        projected_TD: Tensor = self.projection(hidden_TE)
+        return projected_TD
 
     def _places(self, batch: PackedBatch) -> Tensor:
         positions = batch.sequences.positions
@@ -76,18 +78,18 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.spec = spec
         heads_width = spec.num_heads * spec.head_dim
-        self.qkv = nn.Linear(width, 3 * heads_width)
-        self.output = nn.Linear(heads_width, width)
+        self.qkv = Linear(width, 3 * heads_width)
+        self.output = Linear(heads_width, width)
 
     def forward(
         self, hidden_TD: Tensor, sequences: Sequences, *, with_probabilities: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Return [T, D], and [B, H, L, L] where the probabilities are asked for."""
-        qkv = ops.linear(hidden_TD, self.qkv.weight, self.qkv.bias)
+        qkv = self.qkv(hidden_TD)
         query, key, value = qkv.view(-1, 3, self.spec.num_heads, self.spec.head_dim).unbind(1)
         dropout = self.spec.dropout if self.training else 0.0
         mixed = ops.attention(query, key, value, sequences, dropout=dropout).flatten(1)
-        output_TD = ops.linear(mixed, self.output.weight, self.output.bias)
+        output_TD = self.output(mixed)
         if not with_probabilities:
             return output_TD, None
         return output_TD, ops.attention_probabilities(query, key, sequences)
@@ -99,15 +101,14 @@ class FeedForward(nn.Module):
     def __init__(self, spec: FeedForwardSpec, *, width: int) -> None:
         super().__init__()
         self.spec = spec
-        self.up = nn.Linear(width, spec.width)
-        self.down = nn.Linear(spec.width, width)
+        self.up = Linear(width, spec.width)
+        self.down = Linear(spec.width, width)
 
     def forward(self, hidden_TD: Tensor) -> Tensor:
         """Return [T, D]."""
-        approximate: ops.Approximation = "tanh" if self.spec.activation == "gelu_tanh" else "none"
-        raised = ops.linear(hidden_TD, self.up.weight)
-        raised = ops.bias_gelu(raised, self.up.bias, approximate=approximate)
-        return ops.linear(raised, self.down.weight, self.down.bias)
+        gelu: ops.Approximation = "tanh" if self.spec.activation == "gelu_tanh" else "none"
+        lowered_TD: Tensor = self.down(self.up(hidden_TD, gelu=gelu))
+        return lowered_TD
 
 
 class Block(nn.Module):
@@ -150,9 +151,9 @@ class Pooler(nn.Module):
 
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__()
-        self.dense = nn.Linear(spec.width, spec.width)
+        self.dense = Linear(spec.width, spec.width)
 
     def forward(self, hidden_TD: Tensor, sequences: Sequences) -> Tensor:
         """Return [B, D]."""
         first_BD = ops.pooling(hidden_TD, sequences, mode="cls")
-        return torch.tanh(ops.linear(first_BD, self.dense.weight, self.dense.bias))
+        return torch.tanh(self.dense(first_BD))

@@ -17,6 +17,7 @@ from encoder_engine.ops.masked_projection import (
     Transform,
     masked_cross_entropy,
 )
+from encoder_engine.ops.packed_linear import PackedWeight, pack_weight, packed_linear
 from encoder_engine.ops.pooling import POOLING_MODES, PoolingMode, pooling
 from encoder_engine.ops.registry import explain, find_operation, operations, use
 from encoder_engine.ops.rotary import rotary, rotary_table
@@ -25,6 +26,7 @@ __all__ = [
     "POOLING_MODES",
     "Approximation",
     "MaskedTokenLoss",
+    "PackedWeight",
     "PoolingMode",
     "ProjectionMode",
     "Reduction",
@@ -40,6 +42,8 @@ __all__ = [
     "linear",
     "masked_cross_entropy",
     "operations",
+    "pack_weight",
+    "packed_linear",
     "pooling",
     "rms_norm",
     "rotary",

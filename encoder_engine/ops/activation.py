@@ -61,7 +61,7 @@ def bias_gelu(
         raise ShapeError(
             f"input must be [T, F] and bias [F], got {list(input_TF.shape)} and {bias_shape}"
         )
-    _check_approximation(approximate)
+    check_approximation(approximate)
     check_alike(input_TF, bias=bias_F)
     function = _BIAS_GELU.find(Facts(**tensor_facts(input_TF, bias_F)), implementation)
     result: Tensor = function(input_TF, bias_F, approximate=approximate)
@@ -83,7 +83,7 @@ def geglu(
     ``"tanh"``. Returns [T, F] in the input's dtype. Raises :class:`ShapeError`.
     """
     _check_halves(input_TG, bias_G)
-    _check_approximation(approximate)
+    check_approximation(approximate)
     function = _GEGLU.find(Facts(**tensor_facts(input_TG, bias_G)), implementation)
     result: Tensor = function(input_TG, bias_G, approximate=approximate)
     return result
@@ -105,7 +105,7 @@ def swiglu(
     return result
 
 
-def _check_approximation(approximate: str) -> None:
+def check_approximation(approximate: str) -> None:
     if approximate not in ("none", "tanh"):
         raise ShapeError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
 

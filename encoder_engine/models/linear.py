@@ -1,0 +1,91 @@
+"""The dense layer as a module: with a weight that can be trained, or one packed for inference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from encoder_engine import ops
+from encoder_engine.errors import UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from encoder_engine.ops import Approximation
+
+__all__ = ["Linear", "PackedLinear", "replace_layers"]
+
+Layer = TypeVar("Layer", bound=nn.Module)
+
+
+class Linear(nn.Linear):
+    """``input @ weight.T + bias`` and, where asked for, GELU of it."""
+
+    def forward(self, input_TK: Tensor, *, gelu: Approximation | None = None) -> Tensor:
+        """Return [T, N]."""
+        if gelu is None:
+            return ops.linear(input_TK, self.weight, self.bias)
+        return ops.bias_gelu(ops.linear(input_TK, self.weight), self.bias, approximate=gelu)
+
+    def pack(self) -> PackedLinear:
+        """Return the same layer for inference; the caller lets go of this one."""
+        with torch.inference_mode(False):
+            return PackedLinear(ops.pack_weight(self.weight, self.bias))
+
+
+class PackedLinear(nn.Module):
+    """A dense layer for inference on a CPU; its state is that of the plain layer."""
+
+    def __init__(self, weight: ops.PackedWeight) -> None:
+        super().__init__()
+        self.packed = weight
+
+    def forward(self, input_TK: Tensor, *, gelu: Approximation | None = None) -> Tensor:
+        """Return [T, N]."""
+        return ops.packed_linear(input_TK, self.packed, gelu=gelu)
+
+    def unpack(self) -> Linear:
+        """Return the plain layer."""
+        rows, columns = self.packed.shape
+        plain = Linear(columns, rows, bias=self.packed.bias_N is not None, device="meta")
+        # Made under inference mode, it could never train.
+        with torch.inference_mode(False):
+            plain.weight = nn.Parameter(self.packed.unpack())
+            if self.packed.bias_N is not None:
+                plain.bias = nn.Parameter(self.packed.bias_N)
+        return plain
+
+    def _apply(self, *_: object, **__: object) -> PackedLinear:
+        raise UnsupportedFeatureError(
+            "packed weights can be neither moved nor cast; call unpack() on the encoder first"
+        )
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, *_: object) -> None:
+        destination[f"{prefix}weight"] = self.packed.unpack()
+        if self.packed.bias_N is not None:
+            destination[f"{prefix}bias"] = self.packed.bias_N
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Give the plain weight: a packed one is laid out for this machine."""
+        state = self.__dict__.copy()
+        state["packed"] = (self.packed.unpack(), self.packed.bias_N)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Pack the weight for the machine at hand."""
+        self.__dict__.update(state, packed=ops.pack_weight(*state["packed"]))
+
+
+def replace_layers(
+    module: nn.Module, kind: type[Layer], make: Callable[[Layer], nn.Module]
+) -> None:
+    """Put ``make(layer)`` in the place of every layer of a kind; a shared one stays shared."""
+    made: dict[nn.Module, nn.Module] = {}
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, kind):
+                if child not in made:
+                    made[child] = make(child)
+                setattr(parent, name, made[child])

@@ -1,0 +1,106 @@
+"""An encoder packed for inference computes and saves the same, and can go back."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+import encoder_engine as ee
+from encoder_engine.errors import ImplementationError, UnsupportedFeatureError
+from encoder_engine.packing import pack
+from tests.budget import assert_within_budget
+from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from encoder_engine.packing import PackedBatch
+
+
+def load(case: Case, folder: Path) -> ee.Encoder:
+    case.save(folder)
+    return ee.Encoder.from_pretrained(folder, device="cpu")
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> ee.Encoder:
+    """Load a small ELECTRA, whose embedding is projected."""
+    return load(next(case for case in CASES if case.model_type == "electra"), tmp_path)
+
+
+@pytest.fixture
+def batch() -> PackedBatch:
+    """Draw three sequences."""
+    generator = torch.Generator().manual_seed(5)
+    drawn = [torch.randint(5, VOCAB_SIZE, (n,), generator=generator).tolist() for n in (9, 1, 30)]
+    return pack(drawn)
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_every_family_computes_the_same_packed(
+    case: Case, batch: PackedBatch, tmp_path: Path
+) -> None:
+    encoder = load(case, tmp_path)
+    with torch.inference_mode():
+        truth = copy.deepcopy(encoder).double()(batch).last_hidden_state
+        expected = encoder(batch).last_hidden_state
+        found = encoder.pack()(batch).last_hidden_state
+    assert_within_budget(found, expected, truth, terms=3 * encoder.spec.width)
+
+
+def test_state_saving_and_pickling_are_those_of_the_plain_encoder(
+    plain: ee.Encoder, batch: PackedBatch, tmp_path: Path
+) -> None:
+    state = {name: tensor.clone() for name, tensor in plain.state_dict().items()}
+    packed = plain.pack()
+    assert packed.packed
+    assert list(packed.state_dict()) == list(state)
+    packed.save_pretrained(tmp_path / "saved")
+    again = ee.Encoder.from_pretrained(tmp_path / "saved", device="cpu")
+    for name, tensor in state.items():
+        assert torch.equal(packed.state_dict()[name], tensor), name
+        assert torch.equal(again.state_dict()[name], tensor), name
+    with torch.inference_mode():
+        expected = packed(batch).last_hidden_state
+        for other in (copy.deepcopy(packed), pickle.loads(pickle.dumps(packed))):
+            assert other.packed
+            assert torch.equal(other(batch).last_hidden_state, expected)
+
+
+def test_unpacking_gives_everything_back(plain: ee.Encoder, batch: PackedBatch) -> None:
+    state = {name: tensor.clone() for name, tensor in plain.state_dict().items()}
+    with torch.inference_mode():
+        expected = plain(batch).last_hidden_state
+        assert torch.equal(plain.pack().unpack()(batch).last_hidden_state, expected)
+    assert not plain.packed
+    assert list(plain.state_dict()) == list(state)
+    assert all(torch.equal(plain.state_dict()[name], state[name]) for name in state)
+    plain.train()(batch).last_hidden_state.sum().backward()
+    assert all(p.grad is not None for n, p in plain.named_parameters() if "pooler" not in n)
+
+
+def test_a_packed_encoder_is_cast_and_packed_again(plain: ee.Encoder, batch: PackedBatch) -> None:
+    expected = copy.deepcopy(plain).to(torch.bfloat16).pack()
+    found = plain.pack().to(torch.bfloat16)
+    assert found.packed
+    with torch.inference_mode():
+        assert torch.equal(found(batch).last_hidden_state, expected(batch).last_hidden_state)
+    assert not found.double().packed
+
+
+def test_a_packed_encoder_does_not_train(plain: ee.Encoder) -> None:
+    with pytest.raises(UnsupportedFeatureError, match=r"unpack\(\)"):
+        plain.pack().train()
+    plain.eval()
+
+
+def test_float64_is_not_packed(plain: ee.Encoder) -> None:
+    wide = plain.double()
+    assert not wide.packable
+    with pytest.raises(ImplementationError, match="float64"):
+        wide.pack()
+    assert not wide.packed

@@ -1,0 +1,94 @@
+"""The dense layer with a packed weight: within budget, bit-invariant, and honest about its use."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from encoder_engine import ops
+from encoder_engine.errors import ImplementationError, ShapeError
+from encoder_engine.ops.packed_linear import packed_linear
+from tests.budget import assert_within_budget, largest
+from tests.ops.cases import dtype_id, rows
+
+DTYPES = [torch.float32, torch.bfloat16]
+GELUS: list[ops.Approximation | None] = [None, "none", "tanh"]
+
+
+def draw(*shape: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
+    return rows(*shape, seed=seed, dtype=dtype, device="cpu")
+
+
+@pytest.mark.parametrize("gelu", GELUS)
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+@pytest.mark.parametrize("num_rows", [0, 1, 63, 507])
+@pytest.mark.parametrize(("inner", "outer"), [(1, 1), (37, 21), (384, 96)])
+def test_output_is_within_budget(
+    num_rows: int,
+    inner: int,
+    outer: int,
+    dtype: torch.dtype,
+    with_bias: bool,
+    gelu: ops.Approximation | None,
+) -> None:
+    x = draw(num_rows, inner, seed=0, dtype=dtype)
+    weight = draw(outer, inner, seed=1, dtype=dtype)
+    bias = draw(outer, seed=2, dtype=dtype) if with_bias else None
+    packed = ops.pack_weight(weight, bias)
+    eager = F.linear(x, weight, bias)
+    truth = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
+    if gelu is not None:
+        eager, truth = F.gelu(eager, approximate=gelu), F.gelu(truth, approximate=gelu)
+    for implementation in ("aten", "reference"):
+        found = packed_linear(x, packed, gelu=gelu, implementation=implementation)
+        size = max(largest(truth), largest(x) * largest(weight))
+        assert_within_budget(found, eager, truth, implementation, terms=inner + 1, size=size)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize(
+    ("inner", "outer"), [(384, 1152), (384, 1536), (1536, 384), (37, 111), (3072, 768), (768, 3072)]
+)
+def test_a_row_is_bit_equal_whatever_comes_with_it(
+    inner: int, outer: int, num_threads: int
+) -> None:
+    x = draw(700, inner, seed=0, dtype=torch.float32)
+    packed = ops.pack_weight(draw(outer, inner, seed=1, dtype=torch.float32))
+    before = torch.get_num_threads()
+    together = ops.packed_linear(x, packed, gelu="none")
+    torch.set_num_threads(num_threads)
+    try:
+        for size in (1, 2, 3, 7, 16, 33, 100, 511):
+            parts = [ops.packed_linear(p, packed, gelu="none") for p in torch.split(x, size)]
+            assert torch.equal(torch.cat(parts), together), f"{size} rows at a time"
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+def test_unpacking_gives_the_weight_back_bit_for_bit(dtype: torch.dtype) -> None:
+    weight = draw(100, 37, seed=3, dtype=dtype)
+    packed = ops.pack_weight(weight)
+    assert packed.shape == (100, 37)
+    assert torch.equal(packed.unpack(), weight)
+
+
+def test_what_cannot_be_packed_is_refused() -> None:
+    with pytest.raises(ImplementationError, match="float32 and bfloat16, not float64"):
+        ops.pack_weight(torch.zeros(3, 2, dtype=torch.float64))
+    with pytest.raises(ShapeError, match=r"bias \[N\]"):
+        ops.pack_weight(torch.zeros(3, 2), torch.zeros(2))
+
+
+def test_input_that_does_not_fit_is_refused() -> None:
+    packed = ops.pack_weight(torch.zeros(3, 2))
+    with pytest.raises(ShapeError, match="has 5 features"):
+        ops.packed_linear(torch.zeros(1, 5), packed)
+    with pytest.raises(ShapeError, match=r"packed weight torch\.float32"):
+        ops.packed_linear(torch.zeros(1, 2, dtype=torch.bfloat16), packed)
+    with pytest.raises(ShapeError, match="approximate"):
+        ops.packed_linear(torch.zeros(1, 2), packed, gelu="erf")  # type: ignore[arg-type]
+    with pytest.raises(ImplementationError, match="for inference"):
+        ops.packed_linear(torch.zeros(1, 2, requires_grad=True), packed, implementation="aten")
