@@ -16,10 +16,11 @@ import triton.language as tl
 from torch import Tensor
 
 from ..common.dropout import keep_scale
-from .tile import key_range, load_rows, row_range, scores
+from .tile import constants, key_range, load_rows, row_range, scores
 
 if TYPE_CHECKING:
-    from .config import Launch
+    from .config import Launches
+    from .terms import Terms
 
 
 @triton.jit
@@ -245,15 +246,9 @@ def attention_backward(
     cu_seqlens: Tensor,
     query_tiles: Tensor,
     key_tiles: Tensor,
-    slopes: Tensor | None,
     seed: Tensor | None,
-    *,
-    scale: float,
-    dropout: float,
-    window: int | None,
-    causal: bool,
-    query_launch: Launch,
-    key_launch: Launch,
+    terms: Terms,
+    launches: Launches,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Launch the kernels. Returns the gradients of query, key and value, contiguous."""
     num_tokens, num_heads, head_dim = query_THD.shape
@@ -263,9 +258,9 @@ def attention_backward(
     )
     if len(query_tiles) == 0:
         return grad_query, grad_key, grad_value
+    shared = constants(query_THD, key_TKD, terms)
     grad_output = grad_output_THD.contiguous()
     delta = torch.empty_like(lse_HT)
-    block_dim = max(16, triton.next_power_of_2(head_dim))
     _attention_delta_kernel[(triton.cdiv(num_tokens, 64), num_heads)](
         output_THD,
         grad_output,
@@ -273,37 +268,21 @@ def attention_backward(
         num_tokens,
         NUM_HEADS=num_heads,
         HEAD_DIM=head_dim,
-        BLOCK_DIM=block_dim,
+        BLOCK_DIM=shared["BLOCK_DIM"],
         BLOCK_ROWS=64,
         num_warps=4,
     )
     inputs = (query_THD, key_TKD, value_TKD, grad_output, lse_HT, delta)
     strides = (query_THD.stride(0), key_TKD.stride(0), value_TKD.stride(0))
-    shared = {
-        "NUM_HEADS": num_heads,
-        "GROUP": num_heads // key_TKD.shape[1],
-        "HEAD_DIM": head_dim,
-        "BLOCK_DIM": block_dim,
-        "WINDOW": -1 if window is None else window,
-        "CAUSAL": causal,
-        "HAS_SLOPES": slopes is not None,
-        "HAS_DROPOUT": seed is not None,
-        "PRECISION": "ieee",
-    }
-    numbers = (*strides, num_tokens, scale, dropout)
+    numbers = (terms.slopes_H, seed, *strides, num_tokens, terms.scale, terms.dropout)
     _attention_grad_query_kernel[(len(query_tiles), num_heads)](
         *inputs,
         grad_query,
         cu_seqlens,
         query_tiles,
-        slopes,
-        seed,
         *numbers,
-        BLOCK_ROWS=query_launch.block_rows,
-        BLOCK_KEYS=query_launch.block_keys,
-        num_warps=query_launch.num_warps,
-        num_stages=query_launch.num_stages,
         **shared,
+        **launches.query.options(),
     )
     _attention_grad_key_value_kernel[(len(key_tiles), key_TKD.shape[1])](
         *inputs,
@@ -311,13 +290,8 @@ def attention_backward(
         grad_value,
         cu_seqlens,
         key_tiles,
-        slopes,
-        seed,
         *numbers,
-        BLOCK_ROWS=key_launch.block_rows,
-        BLOCK_KEYS=key_launch.block_keys,
-        num_warps=key_launch.num_warps,
-        num_stages=key_launch.num_stages,
         **shared,
+        **launches.key.options(),
     )
     return grad_query, grad_key, grad_value

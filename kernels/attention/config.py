@@ -16,9 +16,33 @@ class Launch(NamedTuple):
     num_warps: int
     num_stages: int
 
+    def sizes(self) -> dict[str, int]:
+        """Name the block's sides as the kernels do."""
+        return {"BLOCK_ROWS": self.block_rows, "BLOCK_KEYS": self.block_keys}
 
-def forward_launch(head_dim: int, *, itemsize: int, dropout: bool) -> Launch:
-    """Choose the forward kernel's launch shape."""
+    def options(self) -> dict[str, int]:
+        """Name all of it as a launch does."""
+        return self.sizes() | {"num_warps": self.num_warps, "num_stages": self.num_stages}
+
+
+class Launches(NamedTuple):
+    """The launch shapes of the forward kernel and of backward's two."""
+
+    forward: Launch
+    query: Launch
+    key: Launch
+
+
+def choose_launches(head_dim: int, *, itemsize: int, dropout: bool) -> Launches:
+    """Choose the launch shape of each kernel."""
+    return Launches(
+        forward=_forward_launch(head_dim, itemsize=itemsize, dropout=dropout),
+        query=_query_launch(head_dim, itemsize=itemsize, dropout=dropout),
+        key=_key_launch(head_dim, itemsize=itemsize, dropout=dropout),
+    )
+
+
+def _forward_launch(head_dim: int, *, itemsize: int, dropout: bool) -> Launch:
     if itemsize == 4:
         return Launch(64, 32, 4, 2) if head_dim <= 64 else Launch(32, 32, 4, 2)
     if head_dim <= 64:
@@ -28,8 +52,7 @@ def forward_launch(head_dim: int, *, itemsize: int, dropout: bool) -> Launch:
     return Launch(64, 32, 8, 2)
 
 
-def query_launch(head_dim: int, *, itemsize: int, dropout: bool) -> Launch:
-    """Choose the launch shape of the kernel for the query's gradient."""
+def _query_launch(head_dim: int, *, itemsize: int, dropout: bool) -> Launch:
     if itemsize == 4:
         return Launch(32, 32, 4, 1)
     if head_dim <= 64:
@@ -37,8 +60,7 @@ def query_launch(head_dim: int, *, itemsize: int, dropout: bool) -> Launch:
     return Launch(64, 64, 8, 2) if head_dim <= 128 else Launch(64, 32, 8, 1)
 
 
-def key_launch(head_dim: int, *, itemsize: int, dropout: bool) -> Launch:
-    """Choose the launch shape of the kernel for the gradients of key and value."""
+def _key_launch(head_dim: int, *, itemsize: int, dropout: bool) -> Launch:
     if itemsize == 4:
         return Launch(32, 32, 4, 1)
     if head_dim <= 64:

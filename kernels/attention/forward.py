@@ -15,10 +15,11 @@ import triton.language as tl
 from torch import Tensor
 
 from ..common.dropout import keep_scale
-from .tile import key_range, load_rows, scores
+from .tile import constants, key_range, load_rows, scores
 
 if TYPE_CHECKING:
     from .config import Launch
+    from .terms import Terms
 
 
 @triton.jit
@@ -153,20 +154,15 @@ def attention_forward(
     value_TKD: Tensor,
     cu_seqlens: Tensor,
     tiles: Tensor,
-    slopes: Tensor | None,
     seed: Tensor | None,
-    *,
-    scale: float,
-    dropout: float,
-    window: int | None,
-    causal: bool,
+    terms: Terms,
     launch: Launch,
 ) -> tuple[Tensor, Tensor]:
     """Launch the kernel. The last dimension must be contiguous, and heads lie side by side.
 
     Returns the output [T, H, D] and the log of each row's summed exponentials, float32 [H, T].
     """
-    num_tokens, num_heads, head_dim = query_THD.shape
+    num_tokens, num_heads, _ = query_THD.shape
     output = torch.empty_like(query_THD, memory_format=torch.contiguous_format)
     lse = torch.empty(num_heads, num_tokens, dtype=torch.float32, device=query_THD.device)
     if len(tiles) == 0:
@@ -179,26 +175,15 @@ def attention_forward(
         lse,
         cu_seqlens,
         tiles,
-        slopes,
+        terms.slopes_H,
         seed,
         query_THD.stride(0),
         key_TKD.stride(0),
         value_TKD.stride(0),
         num_tokens,
-        scale,
-        dropout,
-        NUM_HEADS=num_heads,
-        GROUP=num_heads // key_TKD.shape[1],
-        HEAD_DIM=head_dim,
-        BLOCK_DIM=max(16, triton.next_power_of_2(head_dim)),
-        BLOCK_ROWS=launch.block_rows,
-        BLOCK_KEYS=launch.block_keys,
-        WINDOW=-1 if window is None else window,
-        CAUSAL=causal,
-        HAS_SLOPES=slopes is not None,
-        HAS_DROPOUT=seed is not None,
-        PRECISION="ieee",
-        num_warps=launch.num_warps,
-        num_stages=launch.num_stages,
+        terms.scale,
+        terms.dropout,
+        **constants(query_THD, key_TKD, terms),
+        **launch.options(),
     )
     return output, lse

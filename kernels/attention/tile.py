@@ -1,7 +1,32 @@
-"""What the attention kernels share: reading a block of rows, its key range, its scores."""
+"""What the attention kernels share: constants, reading rows, ranges of keys, scores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .terms import Terms
+
+
+def constants(query_THD: Tensor, key_TKD: Tensor, terms: Terms) -> dict[str, Any]:
+    """Return what all kernels of a call are compiled for, besides the launch shape."""
+    _, num_heads, head_dim = query_THD.shape
+    return {
+        "NUM_HEADS": num_heads,
+        "GROUP": num_heads // key_TKD.shape[1],
+        "HEAD_DIM": head_dim,
+        "BLOCK_DIM": max(16, triton.next_power_of_2(head_dim)),
+        "WINDOW": -1 if terms.window is None else terms.window,
+        "CAUSAL": terms.causal,
+        "HAS_SLOPES": terms.slopes_H is not None,
+        "HAS_DROPOUT": terms.dropout > 0.0,
+        "PRECISION": "ieee",
+    }
 
 
 @triton.jit

@@ -180,40 +180,31 @@ def _embedding() -> list[Variant]:
 
 
 def _attention() -> list[Variant]:
-    from encoder_engine.kernels.attention import config
+    import torch
+    from encoder_engine.kernels.attention.config import choose_launches
+    from encoder_engine.kernels.attention.terms import Terms
+    from encoder_engine.kernels.attention.tile import constants
 
+    cases = {f"d{size}": (size, Terms(scale=0.125)) for size in (32, 64, 128)}
+    cases |= {f"d{size} dropout": (size, Terms(scale=0.125, dropout=0.1)) for size in (32, 64, 128)}
+    cases |= {f"d{size} window": (size, Terms(scale=0.125, window=64)) for size in (64, 128)}
+    cases["d64 slopes"] = (64, Terms(scale=0.125, slopes_H=torch.ones(12)))
     found = []
-    for head_dim in (32, 64, 128):
-        for dropout in (False, True):
-            launches = {
-                "forward": config.forward_launch(head_dim, itemsize=2, dropout=dropout),
-                "grad_query": config.query_launch(head_dim, itemsize=2, dropout=dropout),
-                "grad_key_value": config.key_launch(head_dim, itemsize=2, dropout=dropout),
-            }
-            for half, launch in launches.items():
-                constants = {
-                    "NUM_HEADS": 768 // head_dim,
-                    "GROUP": 1,
-                    "HEAD_DIM": head_dim,
-                    "BLOCK_DIM": head_dim,
-                    "BLOCK_ROWS": launch.block_rows,
-                    "BLOCK_KEYS": launch.block_keys,
-                    "WINDOW": -1,
-                    "CAUSAL": False,
-                    "HAS_SLOPES": False,
-                    "HAS_DROPOUT": dropout,
-                    "PRECISION": "ieee",
-                }
-                found.append(
-                    Variant(
-                        module="attention.forward" if half == "forward" else "attention.backward",
-                        kernel=f"_attention_{half}_kernel",
-                        name=f"attention {half} d{head_dim}{' dropout' if dropout else ''}",
-                        constants=constants,
-                        num_warps=launch.num_warps,
-                        num_stages=launch.num_stages,
-                    )
+    for name, (head_dim, terms) in cases.items():
+        launches = choose_launches(head_dim, itemsize=2, dropout=terms.dropout > 0.0)
+        heads = torch.empty(0, 768 // head_dim, head_dim)
+        halves = {"forward": launches.forward, "grad_query": launches.query}
+        for half, launch in (halves | {"grad_key_value": launches.key}).items():
+            found.append(
+                Variant(
+                    module="attention.forward" if half == "forward" else "attention.backward",
+                    kernel=f"_attention_{half}_kernel",
+                    name=f"attention {half} {name}",
+                    constants=constants(heads, heads, terms) | launch.sizes(),
+                    num_warps=launch.num_warps,
+                    num_stages=launch.num_stages,
                 )
+            )
     return found
 
 

@@ -24,10 +24,14 @@ def draw(*shape: int, grad: bool = True) -> torch.Tensor:
     return drawn.requires_grad_(grad)
 
 
-def attention_arguments(seed: torch.Tensor | None, dropout: float) -> tuple[Any, ...]:
-    tiles = [LAYOUT.tiles(size) for size in (64, 32, 32)]
-    qkv = [draw(14, 2, 16) for _ in range(3)]
-    return (*qkv, LAYOUT.cu_seqlens, *tiles, seed, 0.25, dropout)
+def attention_arguments(
+    seed: torch.Tensor | None, dropout: float, *, every_term: bool = False
+) -> tuple[Any, ...]:
+    blocks = [LAYOUT.cu_seqlens, *(LAYOUT.tiles(size) for size in (64, 32, 32))]
+    query, key, value = draw(14, 2, 16), *(draw(14, 2 - every_term, 16) for _ in range(2))
+    slopes = draw(2, grad=False) if every_term else None
+    window = 3 if every_term else None
+    return (query, key, value, slopes, seed, blocks, 0.25, dropout, window, every_term)
 
 
 def masked_arguments(*, tiled: bool) -> tuple[Any, ...]:
@@ -81,6 +85,7 @@ OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
     ),
     "attention": ("attention", attention_arguments(None, 0.0)),
     "attention dropout": ("attention", attention_arguments(SEED, 0.5)),
+    "attention terms": ("attention", attention_arguments(SEED, 0.5, every_term=True)),
 }
 
 

@@ -6,13 +6,13 @@ from functools import partial
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import ops
 from encoder_engine.errors import ImplementationError, ShapeError
 from encoder_engine.ops.attention import AttentionFacts
 from encoder_engine.packing import Sequences
 from tests.budget import assert_within_budget
+from tests.ops.attention_cases import PLAIN, TERMS, AttentionCase
 from tests.ops.cases import (
     DEVICES,
     DTYPES,
@@ -27,82 +27,92 @@ from tests.ops.cases import (
 )
 from tests.ops.compare import compare
 
+# Every edge of the terms: nothing, an empty sequence, one token, several blocks, equal lengths.
+TERM_LENGTHS = [[], [0, 1], [5, 0, 1, 70, 5]]
 
-def padded_eager(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    layout: Sequences,
-    scale: float | None = None,
-) -> torch.Tensor:
-    """Attention one sequence at a time by plain matmul and softmax, in the input's dtype."""
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    parts = [value[:0] + query[:0] + key[:0]]
-    for start, stop in zip(layout.offsets[:-1], layout.offsets[1:], strict=True):
-        q, k, v = (x[start:stop].transpose(0, 1) for x in (query, key, value))
-        parts.append((torch.softmax(q @ k.transpose(1, 2) * scale, -1) @ v).transpose(0, 1))
-    return torch.cat(parts)
+
+def hold_to_budget(
+    case: AttentionCase, lengths: list[int], dtype: torch.dtype, implementation: str, device: str
+) -> None:
+    layout = sequences(lengths, device)
+    arguments = case.arguments(dtype, device)
+    facts = AttentionFacts(
+        device=device,
+        dtype=dtype_id(dtype),
+        requires_grad=True,
+        head_dim=case.head_dim,
+        grouped_heads=case.group > 1,
+        terms=case.terms,
+    )
+    skip_if_refused("attention", implementation, facts)
+    skip_if_too_slow(implementation, sum(lengths), device)
+
+    def run(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, by: str) -> torch.Tensor:
+        given = case.arguments(query.dtype, device) if by == "reference" else arguments
+        return ops.attention(query, key, value, layout, implementation=by, **given)
+
+    compare(
+        partial(run, by=implementation),
+        partial(case.eager, layout=layout),
+        partial(run, by="reference"),
+        case.inputs(sum(lengths), dtype, device),
+        terms=max(case.head_dim, *lengths, 1),
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("implementation", implementations("attention"))
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=lengths_id)
-@pytest.mark.parametrize(("num_heads", "head_dim"), [(1, 64), (3, 32), (5, 24)])
+@pytest.mark.parametrize("name", PLAIN)
 def test_output_and_gradients_are_within_budget(
-    lengths: list[int],
-    dtype: torch.dtype,
-    implementation: str,
-    device: str,
-    num_heads: int,
-    head_dim: int,
+    name: str, lengths: list[int], dtype: torch.dtype, implementation: str, device: str
 ) -> None:
-    facts = AttentionFacts(
-        device=device, dtype=dtype_id(dtype), requires_grad=True, head_dim=head_dim
-    )
-    skip_if_refused("attention", implementation, facts)
-    skip_if_too_slow(implementation, sum(lengths), device)
-    layout = sequences(lengths, device)
-    shape = (sum(lengths), num_heads, head_dim)
-    inputs = {
-        name: rows(*shape, seed=seed, dtype=dtype, device=device)
-        for seed, name in enumerate(("query", "key", "value"))
-    }
+    hold_to_budget(PLAIN[name], lengths, dtype, implementation, device)
 
-    def run(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, by: str) -> torch.Tensor:
-        return ops.attention(query, key, value, layout, implementation=by)
 
-    compare(
-        partial(run, by=implementation),
-        partial(padded_eager, layout=layout),
-        partial(run, by="reference"),
-        inputs,
-        terms=max(head_dim, *lengths, 1),
-    )
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("implementation", implementations("attention"))
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+@pytest.mark.parametrize("lengths", TERM_LENGTHS, ids=lengths_id)
+@pytest.mark.parametrize("name", TERMS)
+def test_every_term_is_within_budget(
+    name: str, lengths: list[int], dtype: torch.dtype, implementation: str, device: str
+) -> None:
+    hold_to_budget(TERMS[name], lengths, dtype, implementation, device)
 
 
 @pytest.mark.parametrize("implementation", implementations("attention_probabilities"))
-@pytest.mark.parametrize("lengths", LENGTHS, ids=lengths_id)
+@pytest.mark.parametrize(
+    ("name", "lengths"),
+    [("plain", lengths) for lengths in LENGTHS] + [(name, [37, 0, 1, 20]) for name in TERMS],
+    ids=lambda given: given if isinstance(given, str) else lengths_id(given),
+)
 def test_probabilities_are_softmax_inside_and_zero_outside(
-    lengths: list[int], implementation: str
+    name: str, lengths: list[int], implementation: str
 ) -> None:
+    case = TERMS.get(name, AttentionCase())
     layout = sequences(lengths, "cpu")
-    query, key = (
-        rows(sum(lengths), 2, 16, seed=s, dtype=torch.float32, device="cpu") for s in (0, 1)
+    inputs = case.inputs(sum(lengths), torch.float32, "cpu")
+    query, key = inputs["query"], inputs["key"]
+    ours = ops.attention_probabilities(
+        query, key, layout, implementation=implementation, **case.arguments(query.dtype, "cpu")
     )
-    ours = ops.attention_probabilities(query, key, layout, implementation=implementation)
     truth = ops.attention_probabilities(
-        query.double(), key.double(), layout, implementation="reference"
+        query.double(),
+        key.double(),
+        layout,
+        implementation="reference",
+        **case.arguments(torch.float64, "cpu"),
     )
     eager = torch.zeros_like(ours)
     for row, (start, stop) in enumerate(zip(layout.offsets[:-1], layout.offsets[1:], strict=True)):
-        q, k = (x[start:stop].transpose(0, 1) for x in (query, key))
-        n = int(stop - start)
-        eager[row, :, :n, :n] = torch.softmax(q @ k.transpose(1, 2) * 0.25, -1)
+        weights = case.probabilities(query[start:stop], key[start:stop])
+        eager[row, :, : stop - start, : stop - start] = weights
     assert_within_budget(ours, eager, truth, terms=max(16, *lengths, 1))
-    inside = F.pad(truth.sum(-1), (0, 0))
+    inside = truth.sum(-1)
     for row, length in enumerate(lengths):
-        assert torch.allclose(inside[row, :, :length], torch.ones(2, length, dtype=torch.float64))
+        assert torch.allclose(inside[row, :, :length], torch.ones((), dtype=torch.float64))
         assert not truth[row, :, length:].any()
         assert not truth[row, :, :, length:].any()
 
@@ -123,8 +133,9 @@ def test_a_sequence_never_sees_its_neighbours(implementation: str) -> None:
 @pytest.mark.parametrize("implementation", implementations("attention"))
 @pytest.mark.parametrize("num_heads", [1, 3, 12])
 @pytest.mark.parametrize("head_dim", [2, 8, 10, 14, 26, 32, 50, 64])
+@pytest.mark.parametrize("window", [None, 9])
 def test_results_are_bit_equal_alone_and_in_a_batch(
-    implementation: str, num_heads: int, head_dim: int
+    implementation: str, num_heads: int, head_dim: int, window: int | None
 ) -> None:
     lengths = [1, 9, 40, 7, 15, 130, 40, 2, 33, 9]
     if implementation == "triton":
@@ -132,19 +143,18 @@ def test_results_are_bit_equal_alone_and_in_a_batch(
             pytest.skip("Triton's interpreter is slow; fewer shapes have the same edges")
         lengths = [1, 9, 40, 2]
     layout = sequences(lengths, "cpu")
+    attend = partial(ops.attention, window=window, implementation=implementation)
     packed = [
         rows(sum(lengths), num_heads, head_dim, seed=s, dtype=torch.float32, device="cpu")
         for s in range(3)
     ]
     query, key, value = packed
     with torch.inference_mode():
-        together = ops.attention(query, key, value, layout, implementation=implementation)
+        together = attend(query, key, value, layout)
         for row, length in enumerate(lengths):
             start = int(layout.offsets[row])
             query, key, value = (x[start : start + length].clone() for x in packed)
-            alone = ops.attention(
-                query, key, value, sequences([length], "cpu"), implementation=implementation
-            )
+            alone = attend(query, key, value, sequences([length], "cpu"))
             assert torch.equal(alone, together[start : start + length]), f"row {row}"
 
 
@@ -161,19 +171,31 @@ def test_dropout_keeps_the_mean_and_drops_the_share_asked_for() -> None:
     assert float(sums.std()) > 0.05
 
 
+SLOPES = torch.ones(2)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"key_THD": torch.zeros(5, 2, 9)}, "one dtype"),
-        ({"key_THD": torch.zeros(5, 2, 8, dtype=torch.float64)}, "one dtype"),
-        ({"value_THD": torch.zeros(4, 2, 8)}, "value is"),
-        ({"query_THD": torch.zeros(5, 16), "key_THD": torch.zeros(5, 16)}, "T, H, D"),
+        ({"key_TKD": torch.zeros(5, 2, 9)}, "head sizes must be the same"),
+        ({"key_TKD": torch.zeros(4, 2, 8)}, "rows and head sizes"),
+        ({"key_TKD": torch.zeros(5, 2, 8, dtype=torch.float64)}, "key is torch.float64"),
+        ({"value_TKD": torch.zeros(4, 2, 8)}, "value is"),
+        ({"query_THD": torch.zeros(5, 16), "key_TKD": torch.zeros(5, 16)}, "T, H, D"),
+        ({"query_THD": torch.zeros(5, 3, 8)}, "must divide"),
         ({"sequences": Sequences.from_lengths([2, 2])}, "4 tokens"),
+        ({"window": -1}, "window must be a number of tokens"),
+        ({"window": 1.5}, "window must be a number of tokens"),
+        ({"dropout": 1.0}, "dropout must be"),
+        ({"alibi_slopes_H": torch.ones(3)}, r"float32 \[2\]"),
+        ({"alibi_slopes_H": SLOPES.double()}, "got torch.float64"),
+        ({"alibi_slopes_H": SLOPES.to("meta")}, "on meta"),
+        ({"alibi_slopes_H": SLOPES.clone().requires_grad_()}, "constants"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(change: dict[str, object], message: str) -> None:
     good: dict[str, object] = dict.fromkeys(
-        ("query_THD", "key_THD", "value_THD"), torch.zeros(5, 2, 8)
+        ("query_THD", "key_TKD", "value_TKD"), torch.zeros(5, 2, 8)
     )
     good["sequences"] = Sequences.from_lengths([2, 3])
     with pytest.raises(ShapeError, match=message):
