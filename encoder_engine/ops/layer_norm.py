@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops import gpu
@@ -59,6 +59,7 @@ _LAYER_NORM = _norm("layer_norm")
 _RMS_NORM = _norm("rms_norm")
 
 
+@overload
 def layer_norm(
     input_TD: Tensor,
     weight_D: Tensor,
@@ -67,22 +68,84 @@ def layer_norm(
     epsilon: float,
     residual_TD: Tensor | None = None,
     dropout: float = 0.0,
+    return_sum: Literal[False] = False,
     implementation: str | None = None,
-) -> Tensor:
+) -> Tensor: ...
+
+
+@overload
+def layer_norm(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor | None,
+    *,
+    epsilon: float,
+    residual_TD: Tensor | None = None,
+    dropout: float = 0.0,
+    return_sum: Literal[True],
+    implementation: str | None = None,
+) -> tuple[Tensor, Tensor]: ...
+
+
+def layer_norm(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor | None,
+    *,
+    epsilon: float,
+    residual_TD: Tensor | None = None,
+    dropout: float = 0.0,
+    return_sum: bool = False,
+    implementation: str | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Normalise each row (Ba et al. 2016): ``F.layer_norm(F.dropout(input) + residual, ...)``.
 
     ``input_TD`` and ``residual_TD``: [T, D]; ``weight_D``, ``bias_D``: [D]. Returns [T, D] in the
-    input's dtype; mean and variance are kept in float32 or wider. Raises :class:`ShapeError`.
+    input's dtype; mean and variance are kept in float32 or wider. ``return_sum``: also return
+    ``F.dropout(input) + residual`` [T, D], the residual stream of a pre-norm block. Raises
+    :class:`ShapeError`.
     """
     _check(input_TD, weight_D, bias_D, residual_TD, dropout)
     facts = LayerNormFacts(
         **tensor_facts(input_TD, weight_D, bias_D, residual_TD), width=input_TD.shape[1]
     )
     function = _LAYER_NORM.find(facts, implementation)
-    result: Tensor = function(
-        input_TD, weight_D, bias_D, epsilon=epsilon, residual_TD=residual_TD, dropout=dropout
+    output, summed = function(
+        input_TD,
+        weight_D,
+        bias_D,
+        epsilon=epsilon,
+        residual_TD=residual_TD,
+        dropout=dropout,
+        return_sum=return_sum,
     )
-    return result
+    return (output, summed) if return_sum else output
+
+
+@overload
+def rms_norm(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    *,
+    epsilon: float,
+    residual_TD: Tensor | None = None,
+    dropout: float = 0.0,
+    return_sum: Literal[False] = False,
+    implementation: str | None = None,
+) -> Tensor: ...
+
+
+@overload
+def rms_norm(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    *,
+    epsilon: float,
+    residual_TD: Tensor | None = None,
+    dropout: float = 0.0,
+    return_sum: Literal[True],
+    implementation: str | None = None,
+) -> tuple[Tensor, Tensor]: ...
 
 
 def rms_norm(
@@ -92,23 +155,30 @@ def rms_norm(
     epsilon: float,
     residual_TD: Tensor | None = None,
     dropout: float = 0.0,
+    return_sum: bool = False,
     implementation: str | None = None,
-) -> Tensor:
+) -> Tensor | tuple[Tensor, Tensor]:
     """Divide each row by its root mean square (Zhang and Sennrich 2019), as T5 does.
 
     ``F.rms_norm(F.dropout(input) + residual, weight.shape, weight, epsilon)``
 
     No mean is subtracted and no bias added; ``epsilon`` is added inside the root. ``input_TD`` and
     ``residual_TD``: [T, D]; ``weight_D``: [D]. Returns [T, D] in the input's dtype; the mean square
-    is kept in float32 or wider. Raises :class:`ShapeError`.
+    is kept in float32 or wider. ``return_sum``: also return ``F.dropout(input) + residual`` [T, D],
+    the residual stream of a pre-norm block. Raises :class:`ShapeError`.
     """
     _check(input_TD, weight_D, None, residual_TD, dropout)
     facts = LayerNormFacts(**tensor_facts(input_TD, weight_D, residual_TD), width=input_TD.shape[1])
     function = _RMS_NORM.find(facts, implementation)
-    result: Tensor = function(
-        input_TD, weight_D, epsilon=epsilon, residual_TD=residual_TD, dropout=dropout
+    output, summed = function(
+        input_TD,
+        weight_D,
+        epsilon=epsilon,
+        residual_TD=residual_TD,
+        dropout=dropout,
+        return_sum=return_sum,
     )
-    return result
+    return (output, summed) if return_sum else output
 
 
 def _check(

@@ -18,6 +18,7 @@ NUM_PROGRAMS = 264
 @triton.jit
 def _layer_norm_backward_kernel(
     grad_output_pointer,  # [T, D]
+    joining_pointer,  # [T, D] the gradient of the sum itself, where it has one, or null
     summed_pointer,  # [T, D] what was normalised
     weight_pointer,  # [D]
     mean_pointer,  # float32 [T], or null where nothing was subtracted
@@ -33,6 +34,7 @@ def _layer_norm_backward_kernel(
     BLOCK_WIDTH: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
+    HAS_JOINING: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     CENTRED: tl.constexpr,
 ):
@@ -63,6 +65,8 @@ def _layer_norm_backward_kernel(
             level = tl.sum(scaled, axis=1) / WIDTH
             scaled = tl.where(inside, scaled - level[:, None], 0.0)
         dx = (scaled - normal * along[:, None]) * rstd[:, None]
+        if HAS_JOINING:
+            dx += tl.load(joining_pointer + places, mask=inside, other=0.0).to(tl.float32)
         kind = grad_summed_pointer.dtype.element_ty
         tl.store(grad_summed_pointer + places, dx.to(kind), mask=inside)
         if HAS_DROPOUT:
@@ -76,6 +80,7 @@ def _layer_norm_backward_kernel(
 
 def layer_norm_backward(
     grad_output_TD: Tensor,
+    joining_TD: Tensor | None,
     summed_TD: Tensor,
     weight_D: Tensor,
     mean_T: Tensor,
@@ -86,7 +91,7 @@ def layer_norm_backward(
     has_bias: bool,
     centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Launch the kernel on contiguous tensors.
+    """Launch the kernel on contiguous tensors; ``joining_TD`` is the gradient of the sum itself.
 
     Returns the gradients of the branch [T, D], of the residual [T, D] (the same tensor's values
     where nothing was dropped, then empty), of weight and bias, float32 [D], the last empty without
@@ -102,6 +107,7 @@ def layer_norm_backward(
     bias_sums = torch.empty_like(sums) if has_bias else sums.new_empty(0, 0)
     _layer_norm_backward_kernel[(programs,)](
         grad_output_TD,
+        joining_TD,
         summed_TD,
         weight_D,
         mean_T,
@@ -117,6 +123,7 @@ def layer_norm_backward(
         BLOCK_WIDTH=tile.width,
         BLOCK_ROWS=tile.rows,
         HAS_DROPOUT=dropped,
+        HAS_JOINING=joining_TD is not None,
         HAS_BIAS=has_bias,
         CENTRED=centred,
         num_warps=tile.num_warps,

@@ -19,7 +19,7 @@ def _layer_norm_forward_kernel(
     bias_pointer,  # [D] or null
     seed_pointer,  # int64 [1] or null
     output_pointer,  # [T, D]
-    summed_pointer,  # [T, D] what was normalised, or null where that is the input itself
+    summed_pointer,  # [T, D] what was normalised, or null where nobody needs it
     mean_pointer,  # float32 [T], or null where nothing is subtracted
     rstd_pointer,  # float32 [T]
     num_rows,
@@ -31,6 +31,7 @@ def _layer_norm_forward_kernel(
     HAS_RESIDUAL: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
+    KEEPS_SUM: tl.constexpr,
     CENTRED: tl.constexpr,  # layer norm; RMS norm subtracts no mean
 ):
     rows = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
@@ -45,8 +46,9 @@ def _layer_norm_forward_kernel(
         x += tl.load(residual_pointer + places, mask=inside, other=0.0).to(tl.float32)
     if HAS_RESIDUAL or HAS_DROPOUT:
         # Normalise what backward will read again: the sum as it is stored.
-        stored = x.to(summed_pointer.dtype.element_ty)
-        tl.store(summed_pointer + places, stored, mask=inside)
+        stored = x.to(output_pointer.dtype.element_ty)
+        if KEEPS_SUM:
+            tl.store(summed_pointer + places, stored, mask=inside)
         x = stored.to(tl.float32)
     centred = x
     if CENTRED:
@@ -72,18 +74,19 @@ def layer_norm_forward(
     epsilon: float,
     dropout: float,
     *,
+    keeps_sum: bool,
     centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Launch the kernel on contiguous tensors.
 
-    Returns the output [T, D], what was normalised [T, D] (empty where that is the input itself),
-    and each row's mean (empty where not ``centred``) and reciprocal standard deviation, float32
-    [T].
+    Returns the output [T, D], what was normalised [T, D] (empty where that is the input itself or
+    not ``keeps_sum``), and each row's mean (empty where not ``centred``) and reciprocal standard
+    deviation, float32 [T].
     """
     num_rows, width = input_TD.shape
     output = torch.empty_like(input_TD)
-    changed = residual_TD is not None or seed is not None
-    summed = torch.empty_like(input_TD) if changed else input_TD.new_empty(0)
+    kept = keeps_sum and (residual_TD is not None or seed is not None)
+    summed = torch.empty_like(input_TD) if kept else input_TD.new_empty(0)
     rstd = torch.empty(num_rows, dtype=torch.float32, device=input_TD.device)
     mean = torch.empty_like(rstd) if centred else rstd.new_empty(0)
     if num_rows == 0:
@@ -108,6 +111,7 @@ def layer_norm_forward(
         HAS_RESIDUAL=residual_TD is not None,
         HAS_BIAS=bias_D is not None,
         HAS_DROPOUT=seed is not None,
+        KEEPS_SUM=kept,
         CENTRED=centred,
         num_warps=tile.num_warps,
     )

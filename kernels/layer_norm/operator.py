@@ -24,6 +24,7 @@ def _forward(
     seed: Tensor | None,
     epsilon: float,
     dropout: float,
+    keeps_sum: bool,
     centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return layer_norm_forward(
@@ -34,6 +35,7 @@ def _forward(
         seed,
         epsilon,
         dropout,
+        keeps_sum=keeps_sum,
         centred=centred,
     )
 
@@ -47,11 +49,12 @@ def _(
     seed: Tensor | None,
     epsilon: float,
     dropout: float,
+    keeps_sum: bool,
     centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     output = torch.empty_like(input_TD, memory_format=torch.contiguous_format)
-    changed = residual_TD is not None or seed is not None
-    summed = torch.empty_like(output) if changed else output.new_empty(0)
+    kept = keeps_sum and (residual_TD is not None or seed is not None)
+    summed = torch.empty_like(output) if kept else output.new_empty(0)
     rstd = output.new_empty(len(output), dtype=torch.float32)
     mean = torch.empty_like(rstd) if centred else rstd.new_empty(0)
     return output, summed, mean, rstd
@@ -60,6 +63,7 @@ def _(
 @torch.library.custom_op("encoder_engine::layer_norm_backward", mutates_args=())
 def _backward(
     grad_output_TD: Tensor,
+    joining_TD: Tensor | None,
     summed_TD: Tensor,
     weight_D: Tensor,
     mean_T: Tensor,
@@ -71,6 +75,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return layer_norm_backward(
         grad_output_TD.contiguous(),
+        None if joining_TD is None else joining_TD.contiguous(),
         summed_TD.contiguous(),
         weight_D,
         mean_T,
@@ -85,6 +90,7 @@ def _backward(
 @_backward.register_fake
 def _(
     grad_output_TD: Tensor,
+    joining_TD: Tensor | None,
     summed_TD: Tensor,
     weight_D: Tensor,
     mean_T: Tensor,
@@ -103,21 +109,26 @@ def _(
 
 
 def _setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    input_TD, residual_TD, weight_D, bias_D, seed, _, dropout, centred = inputs
+    input_TD, residual_TD, weight_D, bias_D, seed, _, dropout, keeps_sum, centred = inputs
     _, summed, mean, rstd = output
     changed = residual_TD is not None or seed is not None
+    assert keeps_sum or not changed, "backward reads the sum"
     ctx.save_for_backward(summed if changed else input_TD, weight_D, mean, rstd, seed)
     ctx.dropout = dropout
     ctx.centred = centred
     ctx.bias_dtype = None if bias_D is None else bias_D.dtype
     ctx.has_residual = residual_TD is not None
+    ctx.changed = changed
     ctx.set_materialize_grads(False)
 
 
-def _differentiate(ctx: Context, grad_output: Tensor, *_: Tensor | None) -> tuple[Any, ...]:
+def _differentiate(
+    ctx: Context, grad_output: Tensor | None, joining: Tensor | None, *_: Tensor | None
+) -> tuple[Any, ...]:
     summed, weight, mean, rstd, seed = ctx.saved_tensors
     grad_input, grad_summed, grad_weight, grad_bias = _backward(
-        grad_output,
+        torch.zeros_like(summed) if grad_output is None else grad_output,
+        joining if ctx.changed else None,
         summed,
         weight,
         mean,
@@ -131,7 +142,7 @@ def _differentiate(ctx: Context, grad_output: Tensor, *_: Tensor | None) -> tupl
     if ctx.has_residual:
         grad_residual = grad_summed if seed is not None else grad_input
     bias = None if ctx.bias_dtype is None else grad_bias.to(ctx.bias_dtype)
-    return grad_input, grad_residual, grad_weight.to(weight.dtype), bias, None, None, None, None
+    return grad_input, grad_residual, grad_weight.to(weight.dtype), bias, *(None,) * 5
 
 
 _forward.register_autograd(_differentiate, setup_context=_setup_context)
@@ -145,13 +156,12 @@ def layer_norm(
     epsilon: float,
     residual_TD: Tensor | None,
     dropout: float,
-) -> Tensor:
+    return_sum: bool,
+) -> tuple[Tensor, Tensor | None]:
     """Fulfil ``ops.layer_norm``."""
-    seed = draw_seed(input_TD) if dropout > 0.0 else None
-    output: Tensor = _forward(
-        input_TD, residual_TD, weight_D, bias_D, seed, epsilon, dropout, centred=True
-    )[0]
-    return output
+    return _norm(
+        input_TD, residual_TD, weight_D, bias_D, epsilon, dropout, return_sum, centred=True
+    )
 
 
 def rms_norm(
@@ -161,10 +171,29 @@ def rms_norm(
     epsilon: float,
     residual_TD: Tensor | None,
     dropout: float,
-) -> Tensor:
+    return_sum: bool,
+) -> tuple[Tensor, Tensor | None]:
     """Fulfil ``ops.rms_norm``."""
+    return _norm(input_TD, residual_TD, weight_D, None, epsilon, dropout, return_sum, centred=False)
+
+
+def _norm(
+    input_TD: Tensor,
+    residual_TD: Tensor | None,
+    weight_D: Tensor,
+    bias_D: Tensor | None,
+    epsilon: float,
+    dropout: float,
+    return_sum: bool,
+    *,
+    centred: bool,
+) -> tuple[Tensor, Tensor | None]:
     seed = draw_seed(input_TD) if dropout > 0.0 else None
-    output: Tensor = _forward(
-        input_TD, residual_TD, weight_D, None, seed, epsilon, dropout, centred=False
-    )[0]
-    return output
+    tensors = (input_TD, residual_TD, weight_D, bias_D)
+    trains = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    output, summed, _, _ = _forward(
+        *tensors, seed, epsilon, dropout, keeps_sum=return_sum or trains, centred=centred
+    )
+    if not return_sum:
+        return output, None
+    return output, input_TD if residual_TD is None and seed is None else summed

@@ -18,7 +18,8 @@ def layer_norm(
     epsilon: float,
     residual_TD: Tensor | None,
     dropout: float,
-) -> Tensor:
+    return_sum: bool,
+) -> tuple[Tensor, Tensor | None]:
     """``(x - mean) / sqrt(var + epsilon) * weight + bias``, ``x = dropout(input) + residual``."""
     x = _summed(input_TD, residual_TD, dropout)
     centred = x - x.mean(dim=1, keepdim=True)
@@ -26,7 +27,7 @@ def layer_norm(
     output = centred / (variance + epsilon).sqrt() * weight_D.double()
     if bias_D is not None:
         output = output + bias_D.double()
-    return output.to(input_TD.dtype)
+    return output.to(input_TD.dtype), x.to(input_TD.dtype) if return_sum else None
 
 
 def rms_norm(
@@ -36,11 +37,13 @@ def rms_norm(
     epsilon: float,
     residual_TD: Tensor | None,
     dropout: float,
-) -> Tensor:
+    return_sum: bool,
+) -> tuple[Tensor, Tensor | None]:
     """``x / sqrt(mean(x^2) + epsilon) * weight``, ``x = dropout(input) + residual``."""
     x = _summed(input_TD, residual_TD, dropout)
     power = (x * x).mean(dim=1, keepdim=True)
-    return (x / (power + epsilon).sqrt() * weight_D.double()).to(input_TD.dtype)
+    output = (x / (power + epsilon).sqrt() * weight_D.double()).to(input_TD.dtype)
+    return output, x.to(input_TD.dtype) if return_sum else None
 
 
 def _summed(input_TD: Tensor, residual_TD: Tensor | None, dropout: float) -> Tensor:

@@ -88,7 +88,10 @@ def _layer_norm() -> list[Variant]:
         tile = row_tile(width)
         shared = {"WIDTH": width, "BLOCK_WIDTH": tile.width, "BLOCK_ROWS": tile.rows}
         shared |= {"HAS_DROPOUT": True, "HAS_BIAS": centred, "CENTRED": centred}
-        for half, more in (("forward", {"HAS_RESIDUAL": True}), ("backward", {})):
+        for half, more in (
+            ("forward", {"HAS_RESIDUAL": True, "KEEPS_SUM": True}),
+            ("backward", {"HAS_JOINING": True}),
+        ):
             found.append(
                 Variant(
                     module=f"layer_norm.{half}",

@@ -50,15 +50,18 @@ def embedding_arguments(*, segments: bool) -> tuple[Any, ...]:
 
 SEED = torch.tensor([7], device=DEVICE)
 OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "layer_norm": ("layer_norm", (draw(6, 24), None, draw(24), draw(24), None, 1e-5, 0.0, True)),
+    "layer_norm": (
+        "layer_norm",
+        (draw(6, 24), None, draw(24), draw(24), None, 1e-5, 0.0, False, True),
+    ),
     "layer_norm dropout": (
         "layer_norm",
-        (draw(6, 24), draw(6, 24), draw(24), None, SEED, 1e-5, 0.5, True),
+        (draw(6, 24), draw(6, 24), draw(24), None, SEED, 1e-5, 0.5, True, True),
     ),
-    "rms_norm": ("layer_norm", (draw(6, 24), None, draw(24), None, None, 1e-6, 0.0, False)),
+    "rms_norm": ("layer_norm", (draw(6, 24), None, draw(24), None, None, 1e-6, 0.0, False, False)),
     "rms_norm dropout": (
         "layer_norm",
-        (draw(6, 24), draw(6, 24), draw(24), None, SEED, 1e-6, 0.5, False),
+        (draw(6, 24), draw(6, 24), draw(24), None, SEED, 1e-6, 0.5, True, False),
     ),
     "embedding": ("embedding", embedding_arguments(segments=False)),
     "embedding dropout": ("embedding", embedding_arguments(segments=True)),

@@ -10,14 +10,16 @@ from torch import Tensor
 from tests.budget import assert_within_budget, largest
 
 Function = Callable[..., Tensor]
+Functions = Callable[..., Tensor | tuple[Tensor, ...]]
 
 
 def compare(
-    ours: Function, eager: Function, truth: Function, inputs: dict[str, Tensor], *, terms: int
+    ours: Functions, eager: Functions, truth: Functions, inputs: dict[str, Tensor], *, terms: int
 ) -> None:
     """Run three functions of the same named tensors and compare outputs and input gradients.
 
-    ``truth`` gets the inputs in float64. The gradient flows back from one fixed random weighting.
+    ``truth`` gets the inputs in float64. The gradient flows back from a fixed random weighting of
+    each output.
     ``terms`` is the length of the operation's longest sum.
     """
     wide = {name: tensor.double() for name, tensor in inputs.items()}
@@ -30,13 +32,16 @@ def compare(
         assert_within_budget(found[name], by_eager[name], expected, name, terms=terms, size=size)
 
 
-def _run(function: Function, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+def _run(function: Functions, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in inputs.items()}
     output = function(**leaves)
+    outputs = output if isinstance(output, tuple) else (output,)
     generator = torch.Generator().manual_seed(99)
-    weights = torch.randn(output.shape, generator=generator, dtype=torch.float64)
-    torch.autograd.backward(output, weights.to(output.dtype).to(output.device))
-    results = {"output": output.detach()}
+    weights = [torch.randn(x.shape, generator=generator, dtype=torch.float64) for x in outputs]
+    torch.autograd.backward(
+        outputs, [w.to(x.dtype).to(x.device) for w, x in zip(weights, outputs, strict=True)]
+    )
+    results = {f"output {place}": x.detach() for place, x in enumerate(outputs)}
     for name, leaf in leaves.items():
         assert leaf.grad is not None, f"no gradient reached {name}"
         results[f"gradient of {name}"] = leaf.grad

@@ -1,4 +1,4 @@
-"""Layer norm, with residual add and dropout, within the numeric budget."""
+"""Layer and RMS norm, with residual add and dropout, within the numeric budget."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import ops
-from encoder_engine.errors import ShapeError
-from encoder_engine.ops.layer_norm import LayerNormFacts
+from encoder_engine.errors import ImplementationError, ShapeError
+from encoder_engine.ops import gpu
+from encoder_engine.ops.layer_norm import WIDEST_TRITON, LayerNormFacts
 from tests.ops.cases import (
     DEVICES,
     DTYPES,
@@ -22,88 +23,192 @@ from tests.ops.cases import (
 )
 from tests.ops.compare import compare
 
-EPSILON = 1e-12
+Outputs = tuple[torch.Tensor, ...]
+EPSILON = {"layer_norm": 1e-12, "rms_norm": 1e-6}
+NORMS = list(EPSILON)
+HELD = [(norm, by) for norm in NORMS for by in implementations(norm)]
+EVERY = [(norm, by) for norm in NORMS for by in [*implementations(norm), "reference"]]
+
+
+def normalise(
+    norm: str,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    *,
+    by: str | None = None,
+    epsilon: float | None = None,
+    dropout: float = 0.0,
+) -> Outputs:
+    """Call either norm; return what it normalises to, and the sum."""
+    epsilon = EPSILON[norm] if epsilon is None else epsilon
+    if norm == "layer_norm":
+        return ops.layer_norm(
+            x, weight, bias, epsilon=epsilon, residual_TD=residual, dropout=dropout,
+            return_sum=True, implementation=by,
+        )  # fmt: skip
+    return ops.rms_norm(
+        x, weight, epsilon=epsilon, residual_TD=residual, dropout=dropout, return_sum=True,
+        implementation=by,
+    )  # fmt: skip
 
 
 def eager(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor | None = None
-) -> torch.Tensor:
+    norm: str,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+) -> Outputs:
     x = x if residual is None else x + residual
-    return F.layer_norm(x, weight.shape, weight, bias, EPSILON)
+    if norm == "layer_norm":
+        return F.layer_norm(x, weight.shape, weight, bias, EPSILON[norm]), x
+    return F.rms_norm(x, weight.shape, weight, EPSILON[norm]), x
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("implementation", implementations("layer_norm"))
+@pytest.mark.parametrize(("norm", "implementation"), HELD)
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
-@pytest.mark.parametrize("num_rows", [0, 1, 63, 507])
-@pytest.mark.parametrize("width", [1, 24, 384, 1000])
+@pytest.mark.parametrize(
+    ("num_rows", "width"),
+    [(0, 24), (1, 1), (1, 16), (63, 1), (63, 37), (63, 1000), (507, 24), (507, 384), (3, 4096)],
+)
 @pytest.mark.parametrize("with_residual", [False, True], ids=["alone", "residual"])
-def test_output_and_gradients_are_within_budget(
+@pytest.mark.parametrize("with_sum", [False, True], ids=["", "sum"])
+def test_outputs_and_gradients_are_within_budget(
     num_rows: int,
     width: int,
     dtype: torch.dtype,
+    norm: str,
     implementation: str,
     device: str,
     with_residual: bool,
+    with_sum: bool,
 ) -> None:
     facts = LayerNormFacts(device=device, dtype=dtype_id(dtype), requires_grad=True, width=width)
-    skip_if_refused("layer_norm", implementation, facts)
+    skip_if_refused(norm, implementation, facts)
     skip_if_too_slow(implementation, num_rows, device)
     draw = partial(rows, dtype=dtype, device=device)
-    inputs = {"x": 3 * draw(num_rows, width, seed=0) + 1}
-    inputs |= {"weight": draw(width, seed=1), "bias": draw(width, seed=2)}
+    inputs = {"x": 3 * draw(num_rows, width, seed=0) + 1, "weight": draw(width, seed=1)}
+    if norm == "layer_norm":
+        inputs["bias"] = draw(width, seed=2)
     if with_residual:
         inputs["residual"] = draw(num_rows, width, seed=3)
 
     def run(
         x: torch.Tensor,
         weight: torch.Tensor,
-        bias: torch.Tensor,
+        bias: torch.Tensor | None = None,
         residual: torch.Tensor | None = None,
-        by: str | None = None,
-    ) -> torch.Tensor:
-        return ops.layer_norm(
-            x, weight, bias, epsilon=EPSILON, residual_TD=residual, implementation=by
-        )
+        *,
+        by: str,
+    ) -> Outputs:
+        return normalise(norm, x, weight, bias, residual, by=by)[: 1 + with_sum]
 
     compare(
         partial(run, by=implementation),
-        eager,
+        lambda **tensors: eager(norm, **tensors)[: 1 + with_sum],
         partial(run, by="reference"),
         inputs,
         terms=width + num_rows,
     )
 
 
-@pytest.mark.parametrize("implementation", [*implementations("layer_norm"), "reference"])
-def test_dropout_falls_on_the_branch_and_not_on_the_residual(implementation: str) -> None:
+@pytest.mark.parametrize(("norm", "implementation"), HELD)
+def test_the_sum_is_what_was_normalised(norm: str, implementation: str) -> None:
+    x, residual, weight = rows_like(5), rows_like(6), torch.ones(24)
+    output, summed = normalise(norm, x, weight, None, residual, by=implementation)
+    assert torch.equal(summed, x + residual)
+    again, alone = normalise(norm, summed, weight, by=implementation)
+    assert torch.equal(alone, summed)
+    assert torch.equal(again, output)
+
+
+@pytest.mark.parametrize(("norm", "implementation"), EVERY)
+def test_a_gradient_of_the_sum_alone_passes_through(norm: str, implementation: str) -> None:
+    x, residual = rows_like(5).requires_grad_(), rows_like(6).requires_grad_()
+    weight = torch.ones(24, requires_grad=True)
+    _, summed = normalise(norm, x, weight, None, residual, by=implementation)
+    weights = rows_like(7)
+    grads = torch.autograd.grad(summed, (x, residual), weights)
+    assert torch.equal(grads[0], weights)
+    assert torch.equal(grads[1], weights)
+
+
+@pytest.mark.parametrize(("norm", "implementation"), EVERY)
+def test_dropout_drops_the_branch_alone_and_backward_the_same_elements(
+    norm: str, implementation: str
+) -> None:
     torch.manual_seed(0)
-    branch = torch.full((64, 256), 5.0)
-    residual = torch.arange(256.0).repeat(64, 1)
-    output = ops.layer_norm(
-        branch,
-        torch.ones(256),
-        None,
-        epsilon=1e-5,
-        residual_TD=residual,
-        dropout=0.5,
-        implementation=implementation,
-    )
-    kept = ops.layer_norm(residual, torch.ones(256), None, epsilon=1e-5)
-    # Kept 10.0 or dropped 0.0 against a residual of standard deviation 74: small, never erased.
-    assert 0.0 < float((output - kept).abs().max()) < 0.3
+    x = torch.ones(128, 64, requires_grad=True)
+    residual = rows(128, 64, seed=1, dtype=torch.float32, device="cpu").requires_grad_()
+    weight = torch.ones(64)
+    output, summed = normalise(norm, x, weight, None, residual, by=implementation, dropout=0.25)
+    branch = (summed - residual).detach()
+    kept = branch > 0.5
+    torch.testing.assert_close(branch, kept / 0.75)
+    error = (0.25 * 0.75 / x.numel()) ** 0.5
+    assert abs(kept.float().mean().item() - 0.75) < 5 * error
+    # What was normalised is the sum that was dropped from, and its gradient reaches both.
+    again = normalise(norm, summed.detach(), weight, by="reference")[0]
+    torch.testing.assert_close(output, again)
+    grad_x, grad_residual = torch.autograd.grad(output, (x, residual), branch + residual.detach())
+    torch.testing.assert_close(grad_x, grad_residual * kept / 0.75)
 
 
+@pytest.mark.parametrize(("norm", "implementation"), EVERY)
+def test_twenty_runs_give_the_same_bits(norm: str, implementation: str) -> None:
+    x, residual = rows_like(5).requires_grad_(), rows_like(6).requires_grad_()
+    weight = rows(24, seed=7, dtype=torch.float32, device="cpu").requires_grad_()
+    seen = set()
+    for _ in range(20):
+        torch.manual_seed(3)
+        outputs = normalise(norm, x, weight, None, residual, by=implementation, dropout=0.5)
+        total = outputs[0].square().sum() + outputs[1].sum()
+        grads = torch.autograd.grad(total, (x, residual, weight))
+        seen.add(tuple(t.detach().numpy().tobytes() for t in (*outputs, *grads)))
+    assert len(seen) == 1
+
+
+def rows_like(seed: int) -> torch.Tensor:
+    """Draw the rows of a small case."""
+    return rows(37, 24, seed=seed, dtype=torch.float32, device="cpu")
+
+
+@pytest.mark.parametrize("implementation", [*implementations("rms_norm"), "reference"])
+def test_epsilon_is_inside_the_root_and_a_row_of_zeros_stays_zeros(implementation: str) -> None:
+    skip_if_refused("rms_norm", implementation, LayerNormFacts(width=2))
+    x = torch.tensor([[0.0, 0.0], [3.0, 3.0]])
+    output = ops.rms_norm(x, torch.ones(2), epsilon=16.0, implementation=implementation)
+    torch.testing.assert_close(output, torch.tensor([[0.0, 0.0], [0.6, 0.6]]))
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_rows_too_wide_for_a_program_are_refused_with_the_limit(norm: str) -> None:
+    if gpu.refuse_triton(LayerNormFacts(device="cuda")) is not None:
+        pytest.skip("triton is not installed")
+    wide = torch.zeros(1, WIDEST_TRITON + 1)
+    with pytest.raises(ImplementationError, match=str(WIDEST_TRITON)):
+        normalise(norm, wide, wide[0], by="triton")
+
+
+@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize(
-    ("x", "weight", "residual"),
+    ("x", "weight", "residual", "dropout"),
     [
-        (torch.zeros(2, 3, 4), torch.ones(4), None),
-        (torch.zeros(2, 3), torch.ones(4), None),
-        (torch.zeros(2, 4), torch.ones(4), torch.zeros(1, 4)),
+        (torch.zeros(2, 3, 4), torch.ones(4), None, 0.0),
+        (torch.zeros(2, 3), torch.ones(4), None, 0.0),
+        (torch.zeros(2, 4), torch.ones(4), torch.zeros(1, 4), 0.0),
+        (torch.zeros(2, 4), torch.ones(4), None, 1.0),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(
-    x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor | None
+    norm: str,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    residual: torch.Tensor | None,
+    dropout: float,
 ) -> None:
     with pytest.raises(ShapeError):
-        ops.layer_norm(x, weight, None, epsilon=1e-5, residual_TD=residual)
+        normalise(norm, x, weight, None, residual, dropout=dropout)

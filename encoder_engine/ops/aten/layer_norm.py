@@ -18,10 +18,12 @@ def layer_norm(
     epsilon: float,
     residual_TD: Tensor | None,
     dropout: float,
-) -> Tensor:
+    return_sum: bool,
+) -> tuple[Tensor, Tensor | None]:
     """Fulfil ``ops.layer_norm``."""
     summed_TD = _summed(input_TD, residual_TD, dropout)
-    return F.layer_norm(summed_TD, weight_D.shape, weight_D, bias_D, epsilon)
+    output_TD = F.layer_norm(summed_TD, weight_D.shape, weight_D, bias_D, epsilon)
+    return output_TD, summed_TD if return_sum else None
 
 
 def rms_norm(
@@ -31,10 +33,12 @@ def rms_norm(
     epsilon: float,
     residual_TD: Tensor | None,
     dropout: float,
-) -> Tensor:
+    return_sum: bool,
+) -> tuple[Tensor, Tensor | None]:
     """Fulfil ``ops.rms_norm``."""
     summed_TD = _summed(input_TD, residual_TD, dropout)
-    return F.rms_norm(summed_TD, weight_D.shape, weight_D, epsilon)
+    output_TD = F.rms_norm(summed_TD, weight_D.shape, weight_D, epsilon)
+    return output_TD, summed_TD if return_sum else None
 
 
 def _summed(input_TD: Tensor, residual_TD: Tensor | None, dropout: float) -> Tensor:
