@@ -20,7 +20,7 @@ from .tile import constants, key_range, load_rows, row_range, scores
 
 if TYPE_CHECKING:
     from .config import Launches
-    from .terms import Terms
+    from .differentiable import Call, Gradients
 
 
 @triton.jit
@@ -238,27 +238,23 @@ def _attention_grad_key_value_kernel(
 
 def attention_backward(
     grad_output_THD: Tensor,
-    query_THD: Tensor,
-    key_TKD: Tensor,
-    value_TKD: Tensor,
     output_THD: Tensor,
     lse_HT: Tensor,
+    call: Call,
     cu_seqlens: Tensor,
     query_tiles: Tensor,
     key_tiles: Tensor,
-    seed: Tensor | None,
-    terms: Terms,
     launches: Launches,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> Gradients:
     """Launch the kernels. Returns the gradients of query, key and value, contiguous."""
-    num_tokens, num_heads, head_dim = query_THD.shape
+    query, key, value = call[:3]
+    num_tokens, num_heads, head_dim = query.shape
     grad_query, grad_key, grad_value = (
-        torch.empty_like(x, memory_format=torch.contiguous_format)
-        for x in (query_THD, key_TKD, value_TKD)
+        torch.empty_like(x, memory_format=torch.contiguous_format) for x in (query, key, value)
     )
     if len(query_tiles) == 0:
         return grad_query, grad_key, grad_value
-    shared = constants(query_THD, key_TKD, terms)
+    shared = constants(call)
     grad_output = grad_output_THD.contiguous()
     delta = torch.empty_like(lse_HT)
     _attention_delta_kernel[(triton.cdiv(num_tokens, 64), num_heads)](
@@ -272,9 +268,9 @@ def attention_backward(
         BLOCK_ROWS=64,
         num_warps=4,
     )
-    inputs = (query_THD, key_TKD, value_TKD, grad_output, lse_HT, delta)
-    strides = (query_THD.stride(0), key_TKD.stride(0), value_TKD.stride(0))
-    numbers = (terms.slopes_H, seed, *strides, num_tokens, terms.scale, terms.dropout)
+    inputs = (query, key, value, grad_output, lse_HT, delta)
+    strides = (query.stride(0), key.stride(0), value.stride(0))
+    numbers = (call.slopes_H, call.seed, *strides, num_tokens, call.scale, call.dropout)
     _attention_grad_query_kernel[(len(query_tiles), num_heads)](
         *inputs,
         grad_query,
@@ -284,7 +280,7 @@ def attention_backward(
         **shared,
         **launches.query.options(),
     )
-    _attention_grad_key_value_kernel[(len(key_tiles), key_TKD.shape[1])](
+    _attention_grad_key_value_kernel[(len(key_tiles), key.shape[1])](
         *inputs,
         grad_key,
         grad_value,

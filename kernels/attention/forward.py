@@ -19,7 +19,7 @@ from .tile import constants, key_range, load_rows, scores
 
 if TYPE_CHECKING:
     from .config import Launch
-    from .terms import Terms
+    from .differentiable import Call
 
 
 @triton.jit
@@ -149,41 +149,35 @@ def _attention_forward_kernel(
 
 
 def attention_forward(
-    query_THD: Tensor,
-    key_TKD: Tensor,
-    value_TKD: Tensor,
-    cu_seqlens: Tensor,
-    tiles: Tensor,
-    seed: Tensor | None,
-    terms: Terms,
-    launch: Launch,
+    call: Call, cu_seqlens: Tensor, tiles: Tensor, launch: Launch
 ) -> tuple[Tensor, Tensor]:
     """Launch the kernel. The last dimension must be contiguous, and heads lie side by side.
 
     Returns the output [T, H, D] and the log of each row's summed exponentials, float32 [H, T].
     """
-    num_tokens, num_heads, _ = query_THD.shape
-    output = torch.empty_like(query_THD, memory_format=torch.contiguous_format)
-    lse = torch.empty(num_heads, num_tokens, dtype=torch.float32, device=query_THD.device)
+    query, key, value = call[:3]
+    num_tokens, num_heads, _ = query.shape
+    output = torch.empty_like(query, memory_format=torch.contiguous_format)
+    lse = torch.empty(num_heads, num_tokens, dtype=torch.float32, device=query.device)
     if len(tiles) == 0:
         return output, lse
     _attention_forward_kernel[(len(tiles), num_heads)](
-        query_THD,
-        key_TKD,
-        value_TKD,
+        query,
+        key,
+        value,
         output,
         lse,
         cu_seqlens,
         tiles,
-        terms.slopes_H,
-        seed,
-        query_THD.stride(0),
-        key_TKD.stride(0),
-        value_TKD.stride(0),
+        call.slopes_H,
+        call.seed,
+        query.stride(0),
+        key.stride(0),
+        value.stride(0),
         num_tokens,
-        terms.scale,
-        terms.dropout,
-        **constants(query_THD, key_TKD, terms),
+        call.scale,
+        call.dropout,
+        **constants(call),
         **launch.options(),
     )
     return output, lse

@@ -1,23 +1,20 @@
-"""Attention as a PyTorch operator: traceable, differentiable, the kernels behind it."""
+"""Attention by the kernels: which blocks each works on, and how each is launched."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
-
-from ..common.dropout_seed import draw_seed
 from ..common.layout import rows_apart
 from .backward import attention_backward
 from .config import Launches, choose_launches
+from .differentiable import Call, Gradients, define_operator
 from .forward import attention_forward
-from .terms import Terms
 
 if TYPE_CHECKING:
-    from ..common.layout import Layout
+    from torch import Tensor
 
-    Context = Any
+    from ..common.layout import Layout
+    from .terms import Terms
 
 
 class Blocks(NamedTuple):
@@ -34,94 +31,32 @@ def _launches(query_THD: Tensor, dropout: float) -> Launches:
     return choose_launches(head_dim, itemsize=itemsize, dropout=dropout > 0.0)
 
 
-@torch.library.custom_op("encoder_engine::attention", mutates_args=())
-def _forward(
-    query_THD: Tensor,
-    key_TKD: Tensor,
-    value_TKD: Tensor,
-    slopes_H: Tensor | None,
-    seed: Tensor | None,
-    blocks: list[Tensor],
-    scale: float,
-    dropout: float,
-    window: int | None,
-    causal: bool,
-) -> tuple[Tensor, Tensor]:
-    cut = Blocks(*blocks)
-    return attention_forward(
-        rows_apart(query_THD),
-        rows_apart(key_TKD),
-        rows_apart(value_TKD),
-        cut.cu_seqlens,
-        cut.forward_tiles,
-        seed,
-        Terms(scale, dropout, window, causal, slopes_H),
-        _launches(query_THD, dropout).forward,
-    )
+def _apart(call: Call) -> Call:
+    query, key, value = (rows_apart(x) for x in call[:3])
+    return call._replace(query_THD=query, key_TKD=key, value_TKD=value)
 
 
-@_forward.register_fake
-def _(query_THD: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    output = torch.empty_like(query_THD, memory_format=torch.contiguous_format)
-    lse_shape = query_THD.shape[1], query_THD.shape[0]
-    return output, query_THD.new_empty(lse_shape, dtype=torch.float32)
+def _forward(call: Call) -> tuple[Tensor, Tensor]:
+    blocks = Blocks(*call.layout)
+    launch = _launches(call.query_THD, call.dropout).forward
+    return attention_forward(_apart(call), blocks.cu_seqlens, blocks.forward_tiles, launch)
 
 
-@torch.library.custom_op("encoder_engine::attention_backward", mutates_args=())
-def _backward(
-    grad_output_THD: Tensor,
-    output_THD: Tensor,
-    lse_HT: Tensor,
-    query_THD: Tensor,
-    key_TKD: Tensor,
-    value_TKD: Tensor,
-    slopes_H: Tensor | None,
-    seed: Tensor | None,
-    blocks: list[Tensor],
-    scale: float,
-    dropout: float,
-    window: int | None,
-    causal: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    cut = Blocks(*blocks)
-    launches = _launches(query_THD, dropout)
+def _backward(grad_output_THD: Tensor, output_THD: Tensor, lse_HT: Tensor, call: Call) -> Gradients:
+    blocks = Blocks(*call.layout)
     return attention_backward(
         grad_output_THD,
-        rows_apart(query_THD),
-        rows_apart(key_TKD),
-        rows_apart(value_TKD),
         output_THD,
         lse_HT,
-        cut.cu_seqlens,
-        cut.query_tiles,
-        cut.key_tiles,
-        seed,
-        Terms(scale, dropout, window, causal, slopes_H),
-        launches,
+        _apart(call),
+        blocks.cu_seqlens,
+        blocks.query_tiles,
+        blocks.key_tiles,
+        _launches(call.query_THD, call.dropout),
     )
 
 
-@_backward.register_fake
-def _(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
-    query, key, value = (
-        torch.empty_like(x, memory_format=torch.contiguous_format) for x in given[3:6]
-    )
-    return query, key, value
-
-
-def _setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    query, key, value, slopes, seed, blocks, *ctx.numbers = inputs
-    ctx.save_for_backward(*output, query, key, value, slopes, seed, *blocks)
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(ctx: Context, grad_output: Tensor, *_: Tensor | None) -> tuple[Any, ...]:
-    given, blocks = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
-    grads = _backward(grad_output, *given, blocks, *ctx.numbers)
-    return (*grads, None, None, [None] * len(blocks), *(None for _ in ctx.numbers))
-
-
-_forward.register_autograd(_differentiate, setup_context=_setup_context)
+_attend = define_operator("attention", _forward, _backward, keeps_lse=True)
 
 
 def attention(
@@ -135,16 +70,4 @@ def attention(
         sequences.tiles(launches.query.block_rows),
         sequences.tiles(launches.key.block_keys),
     )
-    output: Tensor = _forward(
-        query_THD,
-        key_TKD,
-        value_TKD,
-        terms.slopes_H,
-        draw_seed(query_THD) if terms.dropout > 0.0 else None,
-        list(blocks),
-        terms.scale,
-        terms.dropout,
-        terms.window,
-        terms.causal,
-    )[0]
-    return output
+    return _attend(query_THD, key_TKD, value_TKD, list(blocks), terms)

@@ -8,23 +8,21 @@ import triton
 import triton.language as tl
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from .terms import Terms
+    from .differentiable import Call
 
 
-def constants(query_THD: Tensor, key_TKD: Tensor, terms: Terms) -> dict[str, Any]:
+def constants(call: Call) -> dict[str, Any]:
     """Return what all kernels of a call are compiled for, besides the launch shape."""
-    _, num_heads, head_dim = query_THD.shape
+    _, num_heads, head_dim = call.query_THD.shape
     return {
         "NUM_HEADS": num_heads,
-        "GROUP": num_heads // key_TKD.shape[1],
+        "GROUP": call.group,
         "HEAD_DIM": head_dim,
         "BLOCK_DIM": max(16, triton.next_power_of_2(head_dim)),
-        "WINDOW": -1 if terms.window is None else terms.window,
-        "CAUSAL": terms.causal,
-        "HAS_SLOPES": terms.slopes_H is not None,
-        "HAS_DROPOUT": terms.dropout > 0.0,
+        "WINDOW": -1 if call.window is None else call.window,
+        "CAUSAL": call.causal,
+        "HAS_SLOPES": call.slopes_H is not None,
+        "HAS_DROPOUT": call.seed is not None,
         "PRECISION": "ieee",
     }
 

@@ -185,30 +185,42 @@ def _embedding() -> list[Variant]:
 def _attention() -> list[Variant]:
     import torch
     from encoder_engine.kernels.attention.config import choose_launches
-    from encoder_engine.kernels.attention.terms import Terms
     from encoder_engine.kernels.attention.tile import constants
 
-    cases = {f"d{size}": (size, Terms(scale=0.125)) for size in (32, 64, 128)}
-    cases |= {f"d{size} dropout": (size, Terms(scale=0.125, dropout=0.1)) for size in (32, 64, 128)}
-    cases |= {f"d{size} window": (size, Terms(scale=0.125, window=64)) for size in (64, 128)}
-    cases["d64 slopes"] = (64, Terms(scale=0.125, slopes_H=torch.ones(12)))
+    slopes = torch.ones(12)
+    cases: dict[str, tuple[int, dict[str, Any]]] = {
+        f"d{size}": (size, {}) for size in (32, 64, 128)
+    }
+    cases |= {f"d{size} dropout": (size, {"dropout": 0.1}) for size in (32, 64, 128)}
+    cases |= {f"d{size} window": (size, {"window": 64}) for size in (64, 128)}
+    cases |= {"d64 slopes": (64, {"slopes_H": slopes})}
     found = []
     for name, (head_dim, terms) in cases.items():
-        launches = choose_launches(head_dim, itemsize=2, dropout=terms.dropout > 0.0)
-        heads = torch.empty(0, 768 // head_dim, head_dim)
+        call = _attention_call(head_dim, **terms)
+        launches = choose_launches(head_dim, itemsize=2, dropout=call.dropout > 0.0)
         halves = {"forward": launches.forward, "grad_query": launches.query}
         for half, launch in (halves | {"grad_key_value": launches.key}).items():
             found.append(
                 Variant(
                     module="attention.forward" if half == "forward" else "attention.backward",
                     kernel=f"_attention_{half}_kernel",
-                    name=f"attention {half} {name}",
-                    constants=constants(heads, heads, terms) | launch.sizes(),
+                    name=f"attention {half} d{head_dim}{name}",
+                    constants=constants(call) | launch.sizes(),
                     num_warps=launch.num_warps,
                     num_stages=launch.num_stages,
                 )
             )
     return found
+
+
+def _attention_call(head_dim: int, **terms: Any) -> Any:
+    import torch
+    from encoder_engine.kernels.attention.differentiable import Call
+
+    heads = torch.empty(0, 768 // head_dim, head_dim, dtype=torch.bfloat16)
+    seed = heads if terms.get("dropout") else None
+    plain = Call(heads, heads, heads, None, seed, [], 0.125, 0.0, None, False)
+    return plain._replace(**terms)
 
 
 def _masked_projection() -> list[Variant]:

@@ -25,9 +25,11 @@ def draw(*shape: int, grad: bool = True) -> torch.Tensor:
 
 
 def attention_arguments(
-    seed: torch.Tensor | None, dropout: float, *, every_term: bool = False
+    seed: torch.Tensor | None, dropout: float, *, every_term: bool = False, tiled: bool = True
 ) -> tuple[Any, ...]:
-    blocks = [LAYOUT.cu_seqlens, *(LAYOUT.tiles(size) for size in (64, 32, 32))]
+    blocks = [LAYOUT.cu_seqlens]
+    if tiled:
+        blocks += [LAYOUT.tiles(size) for size in (64, 32, 32)]
     query, key, value = draw(14, 2, 16), *(draw(14, 2 - every_term, 16) for _ in range(2))
     slopes = draw(2, grad=False) if every_term else None
     window = 3 if every_term else None
@@ -89,6 +91,12 @@ OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "attention": ("attention", attention_arguments(None, 0.0)),
     "attention dropout": ("attention", attention_arguments(SEED, 0.5)),
     "attention terms": ("attention", attention_arguments(SEED, 0.5, every_term=True)),
+    "attention aten": ("attention_aten", attention_arguments(None, 0.0, tiled=False)),
+    "attention aten dropout": ("attention_aten", attention_arguments(SEED, 0.5, tiled=False)),
+    "attention aten terms": (
+        "attention_aten",
+        attention_arguments(None, 0.0, every_term=True, tiled=False),
+    ),
 }
 
 
@@ -103,6 +111,7 @@ def test_opcheck_finds_nothing(name: str) -> None:
     import encoder_engine.kernels.pooling.operator
     import encoder_engine.kernels.rotary.operator
 
+    import encoder_engine.ops.aten.attention
     import encoder_engine.ops.aten.masked_projection  # noqa: F401
 
     operator, arguments = OPERATORS[name]

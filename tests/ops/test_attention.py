@@ -117,6 +117,51 @@ def test_probabilities_are_softmax_inside_and_zero_outside(
         assert not truth[row, :, :, length:].any()
 
 
+@pytest.mark.parametrize("name", ["plain", *TERMS])
+def test_a_trace_sees_one_operator_with_the_same_results(name: str) -> None:
+    case = TERMS.get(name, AttentionCase())
+    layout = sequences([5, 0, 17, 5], "cpu")
+    arguments = case.arguments(torch.float32, "cpu")
+
+    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return ops.attention(query, key, value, layout, implementation="aten", **arguments)
+
+    torch.compiler.reset()
+    traced = torch.compile(attend, backend="aot_eager", fullgraph=True)
+    inputs = case.inputs(27, torch.float32, "cpu")
+    with torch.inference_mode():
+        expected = attend(**inputs)
+        assert torch.equal(traced(**inputs), expected)
+    attend(**{name: tensor.clone().requires_grad_() for name, tensor in inputs.items()})
+    compare(
+        traced,
+        attend,
+        partial(case.eager, layout=layout),
+        inputs,
+        terms=max(case.head_dim, 17),
+    )
+
+
+def test_a_trace_drops_weights_and_differentiates_what_it_dropped() -> None:
+    layout = sequences([64] * 8 + [40], "cpu")
+    query = torch.zeros(552, 4, 32)
+    value = torch.ones(552, 4, 32, requires_grad=True)
+
+    def attend(value: torch.Tensor) -> torch.Tensor:
+        return ops.attention(query, query, value, layout, dropout=0.25, implementation="aten")
+
+    attend(value)
+    torch.manual_seed(0)
+    output = torch.compile(attend, backend="aot_eager", fullgraph=True)(value)
+    sums = output[:512, :, 0].detach()
+    assert abs(float(sums.mean()) - 1.0) < 5 * 0.0722 / sums.numel() ** 0.5
+    assert float(sums.std()) > 0.05
+    # The output is linear in value: <W value, g> = <value, W' g> for the same dropped W alone.
+    noise = rows(552, 4, 32, seed=0, dtype=torch.float32, device="cpu")
+    (grad,) = torch.autograd.grad(output, value, noise)
+    torch.testing.assert_close(grad.sum(), (output * noise).sum(), rtol=1e-4, atol=1e-2)
+
+
 @pytest.mark.filterwarnings("ignore:.*invalid value.*")
 @pytest.mark.parametrize("implementation", implementations("attention"))
 def test_a_sequence_never_sees_its_neighbours(implementation: str) -> None:
