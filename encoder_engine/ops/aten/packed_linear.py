@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from encoder_engine.ops.aten.linear import onednn_linear
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -20,13 +22,4 @@ def pack(weight_NK: Tensor) -> Tensor:
 
 def packed_linear(input_TK: Tensor, weight: PackedWeight, *, gelu: str | None) -> Tensor:
     """Fulfil ``ops.packed_linear``."""
-    num_rows = len(input_TK)
-    if num_rows == 0:
-        return input_TK.new_empty(0, weight.shape[0])
-    # One row alone is a matrix-vector product, summed in another order: it comes twice.
-    rows = input_TK.expand(2, -1) if num_rows == 1 else input_TK
-    post = "none" if gelu is None else "gelu"
-    output: Tensor = torch.ops.mkldnn._linear_pointwise(
-        rows, weight.content, weight.bias_N, post, [], gelu or ""
-    )
-    return output[:num_rows]
+    return onednn_linear(input_TK, weight.content, weight.bias_N, gelu=gelu)
