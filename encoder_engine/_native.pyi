@@ -116,6 +116,30 @@ def sentencepiece_encoder(
     single: list[tuple[int, list[int]]],
     pair: list[tuple[int, list[int]]],
 ) -> BatchEncoder: ...
+def attention(
+    half: bool,
+    query: int,
+    query_token: int,
+    query_head: int,
+    key: int,
+    key_token: int,
+    key_head: int,
+    value: int,
+    value_token: int,
+    value_head: int,
+    output: int,
+    cu_seqlens: int,
+    num_sequences: int,
+    num_heads: int,
+    num_key_heads: int,
+    head_dim: int,
+    scale: float,
+    window: int,
+    causal: bool,
+    alibi_slopes: int,
+    num_threads: int,
+    /,
+) -> None: ...
 def read_json_number(text: str) -> float: ...
 def checksum(data: memoryview | bytes) -> int: ...
 def instruction_set() -> str: ...

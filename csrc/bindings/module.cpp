@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "bindings/cpu.h"
 #include "bindings/rows.h"
 #include "bindings/text.h"
 #include "bindings/unigram.h"
@@ -32,6 +33,7 @@ PYBIND11_MODULE(_native, module) {
                                 static_cast<size_t>(held.size * held.itemsize));
         },
         py::arg("data"));
+    ee::bind_cpu(module);
     ee::bind_rows(module);
     ee::bind_text(module);
     ee::bind_unigram(module);

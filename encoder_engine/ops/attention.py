@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from encoder_engine.errors import ShapeError
 from encoder_engine.kernels.attention.terms import Terms
-from encoder_engine.ops import gpu
+from encoder_engine.ops import cpu, gpu
 from encoder_engine.ops.registry import (
     Facts,
     Implementation,
@@ -51,6 +51,12 @@ def _refuse_triton(facts: AttentionFacts) -> str | None:
     return gpu.refuse_triton(facts)
 
 
+def _refuse_native(facts: AttentionFacts) -> str | None:
+    if facts.dropout:
+        return "it drops no weights"
+    return cpu.refuse_native(facts)
+
+
 _ATTENTION = Operation(
     "attention",
     AttentionFacts,
@@ -60,6 +66,12 @@ _ATTENTION = Operation(
             module="encoder_engine.kernels.attention.operator",
             refuse=_refuse_triton,
             unasked=gpu.on_its_own,
+        ),
+        Implementation(
+            name="native",
+            module="encoder_engine.ops.native.attention",
+            refuse=_refuse_native,
+            unasked=cpu.on_its_own,
         ),
         Implementation(name="aten", module="encoder_engine.ops.aten.attention"),
         Implementation(name="reference", module="encoder_engine.kernels.attention.reference"),

@@ -32,10 +32,28 @@ def compare(
         assert_within_budget(found[name], by_eager[name], expected, name, terms=terms, size=size)
 
 
+def compare_outputs(
+    ours: Functions, eager: Functions, truth: Functions, inputs: dict[str, Tensor], *, terms: int
+) -> None:
+    """Compare what three functions give for inference; otherwise like :func:`compare`."""
+    wide = {name: tensor.double() for name, tensor in inputs.items()}
+    with torch.inference_mode():
+        found, by_eager, true = (
+            _several(function(**given))
+            for function, given in ((ours, inputs), (eager, inputs), (truth, wide))
+        )
+    size = largest(*wide.values(), *true)
+    for x, by_torch, expected in zip(found, by_eager, true, strict=True):
+        assert_within_budget(x, by_torch, expected, terms=terms, size=size)
+
+
+def _several(output: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return output if isinstance(output, tuple) else (output,)
+
+
 def _run(function: Functions, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in inputs.items()}
-    output = function(**leaves)
-    outputs = output if isinstance(output, tuple) else (output,)
+    outputs = _several(function(**leaves))
     generator = torch.Generator().manual_seed(99)
     weights = [torch.randn(x.shape, generator=generator, dtype=torch.float64) for x in outputs]
     torch.autograd.backward(

@@ -1,4 +1,4 @@
-"""Whether the native extension is built, and what it runs on this processor."""
+"""Implementations by the C++ extension; whether it is built, and what it runs on this processor."""
 
 from __future__ import annotations
 

@@ -1,0 +1,19 @@
+// Chooses among the kernels' instruction sets.
+#include "cpu/kernels.h"
+
+#include "common/cpu_features.h"
+
+namespace encoder_engine {
+
+const kernel_table& kernels() {
+#if defined(__x86_64__)
+    switch (chosen_instruction_set()) {
+        case instruction_set::avx512: return avx512_kernels;
+        case instruction_set::avx2: return avx2_kernels;
+        case instruction_set::portable: break;
+    }
+#endif
+    return portable_kernels;
+}
+
+}  // namespace encoder_engine

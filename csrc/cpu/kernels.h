@@ -1,0 +1,37 @@
+// The kernels of one instruction set; which set runs is chosen at run time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/attention.h"
+
+namespace encoder_engine {
+
+// Some queries of one head of one sequence; rows count from the tensors' beginnings.
+struct attention_piece {
+    int64_t first_row, length;  // the sequence
+    int64_t head;
+    int64_t first_query, last_query;  // within the sequence
+};
+
+struct attention_kernel {
+    int query_block;  // pieces begin at multiples of it
+    size_t (*scratch_bytes)(const attention_call&, int64_t length);
+    void (*run)(const attention_call&, const attention_piece&, void* scratch);  // 64-byte aligned
+};
+
+struct kernel_table {
+    attention_kernel attention[2];  // by element type
+};
+
+// The table for the instruction set that was chosen when the module was loaded.
+const kernel_table& kernels();
+
+extern const kernel_table portable_kernels;
+#if defined(__x86_64__)
+extern const kernel_table avx2_kernels;
+extern const kernel_table avx512_kernels;
+#endif
+
+}  // namespace encoder_engine

@@ -1,0 +1,30 @@
+// One growing allocation per thread.
+#include "cpu/scratch.h"
+
+#include <memory>
+#include <new>
+
+namespace encoder_engine {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+struct freed {
+    void operator()(void* memory) const { ::operator delete(memory, kAlignment); }
+};
+
+}  // namespace
+
+void* thread_scratch(size_t bytes) {
+    static thread_local std::unique_ptr<void, freed> memory;
+    static thread_local size_t held = 0;
+    if (bytes > held) {
+        memory.reset();
+        held = 0;
+        memory.reset(::operator new(bytes, kAlignment, std::nothrow));
+        if (memory != nullptr) held = bytes;
+    }
+    return memory.get();
+}
+
+}  // namespace encoder_engine

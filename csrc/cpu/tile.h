@@ -1,0 +1,66 @@
+// Products of small matrices in registers: the lanes run along one of the right matrix's rows.
+#pragma once
+
+#include "cpu/vector.h"
+
+namespace encoder_engine {
+namespace EE_ISA {
+
+// Widest tile, in vectors, and the rows of a tile so wide that sums and operands fit the registers.
+constexpr int kMostColumns = kRegisters == 32 ? 4 : 2;
+constexpr int rows_beside(int columns) {
+    return least(8, (kRegisters - columns - 2) / columns);
+}
+
+// sums[r][c] += left[r][step] * right[step][c] over `steps`, in that order.
+template <int Rows, int Columns>
+EE_INLINE void multiply(const float* left, int64_t left_row, int64_t left_step, const float* right,
+                        int64_t right_step, int64_t steps, vfloat (&sums)[Rows][Columns]) {
+    for (int64_t step = 0; step < steps; ++step) {
+        vfloat beside[Columns];
+#pragma GCC unroll 8
+        for (int c = 0; c < Columns; ++c) beside[c] = load(right + c * kLanes);
+#pragma GCC unroll 8
+        for (int r = 0; r < Rows; ++r) {
+            const vfloat factor = broadcast(left[r * left_row]);
+#pragma GCC unroll 8
+            for (int c = 0; c < Columns; ++c) sums[r][c] = factor * beside[c] + sums[r][c];
+        }
+        left += left_step;
+        right += right_step;
+    }
+}
+
+// Calls body(first, number<rows>) for tiles that cover `count` rows beside `Columns` vectors.
+template <int Columns, typename Body>
+EE_INLINE void for_each_tile(int64_t count, const Body& body) {
+    constexpr int kRows = rows_beside(Columns);
+    int64_t first = 0;
+    for (; first + kRows <= count; first += kRows) body(first, number<kRows>{});
+    if constexpr (kRows > 1) {
+        if (first < count) {
+            with_number<kRows - 1>(static_cast<int>(count - first),
+                                   [&](auto rows) { body(first, rows); });
+        }
+    }
+}
+
+// One step of the transposition: swaps bit `Step` of the row with that of the lane.
+template <int Step, int... Lane>
+EE_INLINE void exchange(vfloat& low, vfloat& high, lanes<Lane...>) {
+    const vfloat a = low, b = high;
+    low = __builtin_shufflevector(a, b, (Lane & Step ? kLanes + Lane - Step : Lane)...);
+    high = __builtin_shufflevector(a, b, (Lane & Step ? kLanes + Lane : Lane + Step)...);
+}
+
+template <int Step = 1>
+EE_INLINE void transpose(vfloat (&rows)[kLanes]) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kLanes; ++r) {
+        if ((r & Step) == 0) exchange<Step>(rows[r], rows[r + Step], all_lanes{});
+    }
+    if constexpr (2 * Step < kLanes) transpose<2 * Step>(rows);
+}
+
+}  // namespace EE_ISA
+}  // namespace encoder_engine

@@ -1,0 +1,113 @@
+// One vector of float32 for the instruction set this is compiled for; the kernels are written once.
+// Included only by the translation units kernels_<isa>.cpp, each of which names its EE_ISA: whatever
+// is compiled for an instruction set lies in a namespace of that name, so that the linker never puts
+// it in the place of code for another.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#ifndef EE_ISA
+#error "EE_ISA names the namespace of the instruction set"
+#endif
+
+#define EE_INLINE inline __attribute__((always_inline))
+// A tile is a function of its own, where its sums stay in registers: GCC 12 spills them in a larger one.
+#define EE_TILE __attribute__((noinline))
+
+namespace encoder_engine {
+namespace EE_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+constexpr int kRegisters = 32;
+#elif defined(__AVX2__)
+constexpr int kLanes = 8;
+constexpr int kRegisters = 16;
+#elif defined(__aarch64__)
+constexpr int kLanes = 4;
+constexpr int kRegisters = 32;
+#else
+constexpr int kLanes = 4;
+constexpr int kRegisters = 16;
+#endif
+
+constexpr int kVectorBytes = 4 * kLanes;
+
+using vfloat = float __attribute__((vector_size(kVectorBytes)));
+using vword = uint32_t __attribute__((vector_size(kVectorBytes)));
+
+EE_INLINE vfloat as_float(vword x) { return reinterpret_cast<vfloat>(x); }
+EE_INLINE vword as_word(vfloat x) { return reinterpret_cast<vword>(x); }
+
+template <typename Vector = vfloat>
+EE_INLINE Vector load(const void* from) {
+    Vector x;
+    std::memcpy(&x, from, sizeof(x));
+    return x;
+}
+template <typename Vector>
+EE_INLINE void store(void* to, Vector x) {
+    std::memcpy(to, &x, sizeof(x));
+}
+
+EE_INLINE vfloat broadcast(float x) { return x - vfloat{}; }
+EE_INLINE vword broadcast(uint32_t x) { return x - vword{}; }
+
+// The second where either is not a number, as MAXPS and MINPS do.
+EE_INLINE vfloat larger(vfloat a, vfloat b) { return a > b ? a : b; }
+EE_INLINE vfloat smaller(vfloat a, vfloat b) { return a < b ? a : b; }
+
+template <typename T>
+EE_INLINE constexpr T least(T a, T b) {
+    return a < b ? a : b;
+}
+
+// 2^x for x < 128, within 1.2 units in the last place; not a number for what is none. Below 2^-100 it
+// is 0: what is multiplied by less soon becomes denormal, and each such product takes 100 times as long.
+EE_INLINE vfloat exp2(vfloat x) {
+    // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
+    const vfloat magic = broadcast(12582912.0f);
+    const vfloat shifted = x + magic;
+    const vfloat rest = x - (shifted - magic);
+    // Minimax of 2^f on [-1/2, 1/2]: relative error 2e-9.
+    vfloat y = broadcast(1.5345812e-4f);
+    y = y * rest + 1.3399932e-3f;
+    y = y * rest + 9.6184891e-3f;
+    y = y * rest + 5.5503286e-2f;
+    y = y * rest + 2.4022646e-1f;
+    y = y * rest + 6.9314718e-1f;
+    y = y * rest + 1.0f;
+    const vfloat power = as_float(as_word(y) + (as_word(shifted) << 23));
+    return x < -100.0f ? vfloat{} : power;
+}
+
+// The numbers of the lanes, as a type.
+template <int... Lane>
+struct lanes {};
+template <int Count, int... Lane>
+struct count_lanes : count_lanes<Count - 1, Count - 1, Lane...> {};
+template <int... Lane>
+struct count_lanes<0, Lane...> {
+    using type = lanes<Lane...>;
+};
+using all_lanes = count_lanes<kLanes>::type;
+
+// How many of a loop's iterations, as a type: so that its body is compiled for that number.
+template <int Value>
+struct number {
+    static constexpr int value = Value;
+};
+
+// Calls `body` with number<count>, 1 <= count <= Most.
+template <int Most, typename Body>
+EE_INLINE void with_number(int count, const Body& body) {
+    if (count == Most) {
+        body(number<Most>{});
+    } else if constexpr (Most > 1) {
+        with_number<Most - 1>(count, body);
+    }
+}
+
+}  // namespace EE_ISA
+}  // namespace encoder_engine

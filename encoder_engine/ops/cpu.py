@@ -1,0 +1,36 @@
+"""When a kernel of the C++ extension can take a call."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from encoder_engine.ops.native import native_instruction_set
+
+if TYPE_CHECKING:
+    from encoder_engine.ops.registry import Facts
+
+DTYPES = ("float32", "bfloat16")
+
+
+@cache
+def _instruction_set() -> str | None:
+    return native_instruction_set()
+
+
+def refuse_native(facts: Facts) -> str | None:
+    """Say why no native kernel can take the call, or None."""
+    if _instruction_set() is None:
+        return "the extension is not built"
+    if facts.device != "cpu":
+        return f"it computes on the CPU, the tensors are on {facts.device}"
+    if facts.dtype not in DTYPES:
+        return f"it computes {', '.join(DTYPES)}, not {facts.dtype}"
+    if facts.requires_grad:
+        return "it computes no gradients"
+    return None
+
+
+def on_its_own(facts: Facts) -> bool:
+    """Say whether a native kernel may be chosen unasked: on narrow vectors PyTorch is faster."""
+    return facts.dtype == "float32" and _instruction_set() != "portable"

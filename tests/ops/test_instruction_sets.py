@@ -1,0 +1,39 @@
+"""What the C++ kernels compute is within budget on every instruction set there is here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from encoder_engine.ops.native import native_instruction_set
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.slow
+IGNORED = f"--ignore={Path(__file__).relative_to(ROOT)}"
+
+
+def others() -> list[str]:
+    """Name the instruction sets this processor could run, but for the one the tests run on."""
+    if native_instruction_set() is None:
+        return []
+    from encoder_engine import _native
+
+    return [s for s in _native.supported_instruction_sets() if s != native_instruction_set()]
+
+
+@pytest.mark.parametrize("instruction_set", others())
+def test_operations_hold_on_another_instruction_set(instruction_set: str) -> None:
+    ran = subprocess.run(
+        [*(sys.executable, "-m", "pytest", "tests/ops", "-q", "-x"), *("-k", "native"), IGNORED],
+        cwd=ROOT,
+        env={**os.environ, "ENCODER_ENGINE_ISA": instruction_set},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout[-4000:]
+    assert " passed" in ran.stdout
