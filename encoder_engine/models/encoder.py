@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from encoder_engine import ops
-from encoder_engine.errors import ConfigError, SequenceLengthError, UnsupportedFeatureError
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.models.init import initialise
 from encoder_engine.models.layers import Block, Embedding, Pooler
 from encoder_engine.models.linear import Linear, PackedLinear, replace_layers
 from encoder_engine.packing import PackedBatch, Sequences, pad
+from encoder_engine.packing.batch import Limits
 
 if TYPE_CHECKING:
     import os
@@ -49,6 +50,11 @@ class EncoderOutput:
     def padded(self, length: int | None = None) -> Tensor:
         """Return ``last_hidden_state`` as [B, L, D], zero where there is no token."""
         return pad(self.last_hidden_state, self.sequences, length=length)
+
+
+torch.export.register_dataclass(
+    EncoderOutput, serialized_type_name="encoder_engine.models.EncoderOutput"
+)
 
 
 class Encoder(nn.Module):
@@ -157,12 +163,16 @@ class Encoder(nn.Module):
     ) -> EncoderOutput:
         """Encode a packed batch.
 
+        ``torch.compile(encoder, fullgraph=True)`` and ``torch.export.export`` take it whole, with
+        any number of tokens and sequences, but for ``output_attentions``, whose shape is not known
+        before the lengths are.
+
         Raises :class:`TokenIdError` for an id outside the vocabulary and
         :class:`SequenceLengthError` for a sequence the position table cannot place.
         """
-        batch = self._checked(batch)
-        sequences = batch.sequences
-        hidden_TD = self.embedding(batch)
+        checked = self._checked(batch)
+        sequences = checked.sequences
+        hidden_TD = self.embedding(checked)
         hidden_states = [hidden_TD]
         attentions = []
         for block in self.blocks:
@@ -175,7 +185,8 @@ class Encoder(nn.Module):
                 attentions.append(probabilities)
         return EncoderOutput(
             last_hidden_state=hidden_TD,
-            sequences=sequences,
+            # In a graph the layers have a layout of their own, which ends with it.
+            sequences=batch.sequences if torch.compiler.is_compiling() else sequences,
             pooler_output=None if self.pooler is None else self.pooler(hidden_TD, sequences),
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
@@ -188,19 +199,13 @@ class Encoder(nn.Module):
                 "use Tokenizer.encode_batch(texts).to_packed(device), packing.pack or packing.unpad"
             )
         embedding = self.spec.embedding
-        batch = batch.checked(
+        limits = Limits(
             vocab_size=embedding.vocab_size,
             num_segments=embedding.num_segments,
             num_positions=embedding.num_positions,
+            max_length=embedding.max_length,
         )
-        if batch.position_ids is None and batch.max_seqlen > embedding.max_length:
-            row = int(batch.sequences.lengths.argmax())
-            raise SequenceLengthError(
-                f"row {row} has {batch.max_seqlen} tokens, the model takes {embedding.max_length}; "
-                "truncate when tokenizing (max_length) or split the text",
-                row=row,
-            )
-        return batch.to(self.device)
+        return batch.checked(limits).to(self.device)
 
 
 def resolve_device(device: str | torch.device) -> torch.device:

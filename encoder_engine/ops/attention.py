@@ -207,7 +207,7 @@ def _check_rows(query_THD: Tensor, key_TKD: Tensor, sequences: Sequences) -> Non
             f"query must be [T, H, D] and key [T, K, D], got {list(query_THD.shape)} and "
             f"{list(key_TKD.shape)}"
         )
-    if len(query_THD) != len(key_TKD) or query_THD.shape[2] != key_TKD.shape[2]:
+    if query_THD.shape[0] != key_TKD.shape[0] or query_THD.shape[2] != key_TKD.shape[2]:
         raise ShapeError(
             f"query is {list(query_THD.shape)} and key {list(key_TKD.shape)}; their rows and head "
             "sizes must be the same"
@@ -217,7 +217,7 @@ def _check_rows(query_THD: Tensor, key_TKD: Tensor, sequences: Sequences) -> Non
             f"query has {query_THD.shape[1]} heads, key {key_TKD.shape[1]}; the second number must "
             "divide the first"
         )
-    if len(query_THD) != sequences.num_tokens:
+    if query_THD.shape[0] != sequences.num_tokens:
         raise ShapeError(
             f"query has {len(query_THD)} rows, the sequences hold {sequences.num_tokens} tokens"
         )

@@ -38,8 +38,8 @@ def linear(
     """Compute ``input @ weight.T + bias``.
 
     ``input_TK``: [T, K]; ``weight_NK``: [N, K]; ``bias_N``: [N] or None. Returns [T, N]. Without
-    gradients, a row's result on a CPU in float32 does not depend on the other rows. Raises
-    :class:`ShapeError`.
+    gradients and outside of torch.compile, a row's result on a CPU in float32 does not depend on
+    the other rows. Raises :class:`ShapeError`.
     """
     if input_TK.dim() != 2 or weight_NK.dim() != 2 or input_TK.shape[1] != weight_NK.shape[1]:
         raise ShapeError(

@@ -71,7 +71,7 @@ def pooling(
     """
     if mode not in POOLING_MODES:
         raise UnknownNameError(f"no pooling mode {mode!r}; there are {', '.join(POOLING_MODES)}")
-    if hidden_TD.dim() != 2 or len(hidden_TD) != sequences.num_tokens:
+    if hidden_TD.dim() != 2 or hidden_TD.shape[0] != sequences.num_tokens:
         raise ShapeError(
             f"hidden must be [T, D] with T = {sequences.num_tokens} tokens, "
             f"got {list(hidden_TD.shape)}"

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from encoder_engine.errors import ShapeError, UnknownNameError
 from encoder_engine.ops import choose
 
@@ -67,15 +69,36 @@ class Operation:
         """Return the function to call for these facts."""
         if requested is None:
             requested = _requested.get(self.name, _requested.get("*"))
+        if torch.compiler.is_compiling():
+            return _look_up(_choose_module(self.name, requested, vars(facts)), self.name)
         key = (self.name, requested, facts)
         function = _found.get(key)
         if function is None:
-            told = self.explain(facts, named=requested is not None)
-            name = choose.choose(self.name, told, requested)
-            module = next(i.module for i in self.implementations if i.name == name)
-            function = getattr(importlib.import_module(module), self.name)
-            _found[key] = function
+            module: str = _choose_module(self.name, requested, vars(facts))
+            function = _found[key] = _look_up(module, self.name)
         return function
+
+
+# While torch.compile traces, who computes is decided, and imported, once for the graph.
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _choose_module(operation: str, requested: str | None, facts: dict[str, Any]) -> str:
+    found = _OPERATIONS[operation]
+    told = found.explain(found.facts(**facts), named=requested is not None)
+    name = choose.choose(operation, told, requested)
+    module = next(i.module for i in found.implementations if i.name == name)
+    importlib.import_module(module)
+    return module
+
+
+def _look_up(module: str, function: str) -> Callable[..., Any]:
+    """Find a function of a module that is imported, by steps that torch.compile can trace."""
+    import encoder_engine
+
+    found: Any = encoder_engine
+    for name in (*module.split(".")[1:], function):
+        found = getattr(found, name)
+    computed: Callable[..., Any] = found
+    return computed
 
 
 def _unasked(implementation: Implementation) -> Callable[[Any], str | None]:
@@ -96,8 +119,6 @@ _found: dict[tuple[str, str | None, Facts], Callable[..., Any]] = {}
 
 def tensor_facts(*tensors: Tensor | None) -> dict[str, Any]:
     """Read the facts every operation shares off its tensors; the first decides device and dtype."""
-    import torch
-
     first = tensors[0]
     assert first is not None
     grad = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
@@ -113,8 +134,6 @@ def check_alike(first: Tensor, **others: Tensor | None) -> None:
 
     Under autocast dtypes may differ: PyTorch casts what it computes.
     """
-    import torch
-
     for name, other in others.items():
         if other is None:
             continue

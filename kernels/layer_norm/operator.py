@@ -55,7 +55,7 @@ def _(
     output = torch.empty_like(input_TD, memory_format=torch.contiguous_format)
     kept = keeps_sum and (residual_TD is not None or seed is not None)
     summed = torch.empty_like(output) if kept else output.new_empty(0)
-    rstd = output.new_empty(len(output), dtype=torch.float32)
+    rstd = output.new_empty(output.shape[0], dtype=torch.float32)
     mean = torch.empty_like(rstd) if centred else rstd.new_empty(0)
     return output, summed, mean, rstd
 

@@ -1,4 +1,4 @@
-"""Pooling by PyTorch's reductions, sequences of equal length together."""
+"""Pooling by PyTorch: every row is added, or compared, to its sequence's place."""
 
 from __future__ import annotations
 
@@ -16,27 +16,30 @@ if TYPE_CHECKING:
 def pooling(hidden_TD: Tensor, sequences: Sequences, *, mode: str, normalize: bool) -> Tensor:
     """Fulfil ``ops.pooling``."""
     wide = hidden_TD if hidden_TD.dtype == torch.float64 else hidden_TD.float()
-    width = wide.shape[1]
-    # The sum ties an all-empty batch to the graph; empty sequences keep these zeros.
-    pooled = wide.new_zeros(len(sequences), width) + wide[:0].sum()
-    for length, members, rows in sequences.length_groups:
-        group_nLD = wide[rows].view(-1, length, width)
-        pooled = pooled.index_copy(0, members, _reduce(group_nLD, mode))
+    pooled_BD = _pool(wide, sequences, mode)
     if normalize:
-        pooled = F.normalize(pooled, dim=-1)
-    return pooled.to(hidden_TD.dtype)
+        pooled_BD = F.normalize(pooled_BD, dim=-1)
+    return pooled_BD.to(hidden_TD.dtype)
 
 
-def _reduce(group_nLD: Tensor, mode: str) -> Tensor:
-    if mode == "cls":
-        return group_nLD[:, 0]
-    if mode == "lasttoken":
-        return group_nLD[:, -1]
+def _pool(hidden_TD: Tensor, sequences: Sequences, mode: str) -> Tensor:
+    ends_B, lengths_B = sequences.cu_seqlens[1:], sequences.cu_seqlens.diff()
+    num_rows, width = hidden_TD.shape
+    zeros_BD = hidden_TD.new_zeros(ends_B.shape[0], width)
+    ids_T, filled_B1 = sequences.sequence_ids, (lengths_B > 0)[:, None]
+    if mode in ("cls", "lasttoken"):
+        if num_rows == 0:
+            return zeros_BD + hidden_TD.sum()
+        rows_B = ends_B - (lengths_B if mode == "cls" else 1)
+        # An empty sequence reads some row, which is not looked at.
+        return torch.where(filled_B1, hidden_TD[rows_B.clamp(0, num_rows - 1)], 0.0)
     if mode == "max":
-        return group_nLD.amax(dim=1)
-    length = group_nLD.shape[1]
+        ids_TD = ids_T[:, None].expand(-1, width)
+        highest_BD = (zeros_BD - torch.inf).scatter_reduce(0, ids_TD, hidden_TD, "amax")
+        return torch.where(filled_B1, highest_BD, 0.0)
     if mode == "weightedmean":
-        weights = torch.arange(1, length + 1, device=group_nLD.device).to(group_nLD.dtype)
-        return (group_nLD * weights[:, None]).sum(dim=1) / (length * (length + 1) / 2)
-    summed = group_nLD.sum(dim=1)
-    return summed / (length**0.5 if mode == "mean_sqrt_len_tokens" else length)
+        hidden_TD = hidden_TD * (sequences.positions + 1).to(hidden_TD.dtype)[:, None]
+    summed_BD = zeros_BD.index_add(0, ids_T, hidden_TD)
+    n = lengths_B.clamp(min=1).to(hidden_TD.dtype)[:, None]
+    divisor = {"mean": n, "mean_sqrt_len_tokens": n.sqrt(), "weightedmean": n * (n + 1) / 2}
+    return summed_BD / divisor[mode]

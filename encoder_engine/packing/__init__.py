@@ -1,0 +1,12 @@
+"""Packed batches: the form in which the engine holds text; the only code that knows padding.
+
+B sequences of lengths ``n_0 .. n_{B-1}`` lie end to end in tensors of ``T = sum(n_i)`` rows;
+``cu_seqlens`` ``[0, n_0, n_0 + n_1, .., T]`` says where each begins, as in FlashAttention's
+variable-length interface (Dao 2023).
+"""
+
+from encoder_engine.packing.batch import PackedBatch, pack
+from encoder_engine.packing.padding import pad, unpad
+from encoder_engine.packing.sequences import Sequences
+
+__all__ = ["PackedBatch", "Sequences", "pack", "pad", "unpad"]

@@ -1,0 +1,255 @@
+"""Where each sequence of a packed tensor begins and ends, and what follows from that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from encoder_engine.errors import BatchError, ImplementationError
+from encoder_engine.packing.tree import register_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy.typing as npt
+
+__all__ = ["Device", "LengthGroup", "Sequences", "assemble", "moved"]
+
+Device = str | torch.device
+Value = TypeVar("Value")
+
+
+class LengthGroup(NamedTuple):
+    """The sequences of one length.
+
+    ``members``: their indices, int64 [n]. ``rows``: selects their n * length rows of a packed
+    tensor, sequence by sequence; a slice where they lie side by side.
+    """
+
+    length: int
+    members: Tensor
+    rows: Tensor | slice
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Where each sequence of a packed tensor begins and ends.
+
+    ``cu_seqlens``: int32 [B + 1] on the device of the tensors it describes. ``host_offsets``: the
+    same on the host, int64, so that nothing later has to wait for the device; building one from a
+    CUDA tensor copies B + 1 integers once.
+
+    Raises :class:`BatchError` where ``cu_seqlens`` is not int32, not 1-D, does not start at 0, or
+    decreases.
+    """
+
+    cu_seqlens: Tensor
+
+    host_offsets: Tensor = field(init=False, repr=False)
+    _memory: dict[str, Any] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        cu = self.cu_seqlens
+        if not isinstance(cu, Tensor) or cu.dtype != torch.int32 or cu.dim() != 1 or len(cu) == 0:
+            found = f"{cu.dtype} {list(cu.shape)}" if isinstance(cu, Tensor) else type(cu).__name__
+            raise BatchError(f"cu_seqlens must be a torch.int32 tensor [B + 1], got {found}")
+        _fill(self, cu, cu.detach().cpu().long(), None)
+        offsets = self.offsets
+        if offsets[0] != 0:
+            raise BatchError(f"cu_seqlens must start at 0, got {offsets[0]}")
+        falls = np.flatnonzero(np.diff(offsets) < 0)
+        if len(falls):
+            row = int(falls[0])
+            raise BatchError(
+                f"cu_seqlens must not decrease, but sequence {row} would run from {offsets[row]} "
+                f"to {offsets[row + 1]}",
+                row=row,
+            )
+
+    @classmethod
+    def from_lengths(cls, lengths: Sequence[int], *, device: Device = "cpu") -> Sequences:
+        """Lay sequences of the given lengths end to end."""
+        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+        np.cumsum(np.asarray(lengths, dtype=np.int64), out=offsets[1:])
+        if len(offsets) and offsets[-1] > np.iinfo(np.int32).max:
+            raise BatchError(f"{offsets[-1]} tokens do not fit one batch; the limit is 2^31 - 1")
+        return cls(torch.from_numpy(offsets.astype(np.int32)).to(device))
+
+    def __len__(self) -> int:
+        return len(self.cu_seqlens) - 1
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """``cu_seqlens`` on the host, int64 [B + 1]."""
+        if torch.compiler.is_compiling():
+            raise ImplementationError(
+                "this implementation takes the lengths as numbers of the host, which a compiled "
+                "graph does not have; name another one, or call it outside of torch.compile"
+            )
+        return self.host_offsets.numpy()
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of each sequence, on the host, int64 [B]."""
+        return self._remember("lengths", lambda: np.diff(self.offsets))
+
+    @property
+    def max_seqlen(self) -> int:
+        """Length of the longest sequence; 0 for an empty batch."""
+        return int(self.lengths.max(initial=0))
+
+    @property
+    def num_tokens(self) -> int:
+        """Rows of the packed tensors, T."""
+        return self._remember("num_tokens", lambda: int(self.offsets[-1]))
+
+    @property
+    def device(self) -> torch.device:
+        """Where ``cu_seqlens`` lies."""
+        return self.cu_seqlens.device
+
+    @property
+    def sequence_ids(self) -> Tensor:
+        """Which sequence each row belongs to, int64 [T]."""
+        return self._remember("sequence_ids", self._make_sequence_ids)
+
+    def _make_sequence_ids(self) -> Tensor:
+        rows = torch.arange(self.num_tokens, dtype=torch.int32, device=self.device)
+        return torch.searchsorted(self.cu_seqlens, rows, right=True) - 1
+
+    @property
+    def positions(self) -> Tensor:
+        """Each row's place within its sequence, from 0, int64 [T]."""
+        return self._remember("positions", self._make_positions)
+
+    def _make_positions(self) -> Tensor:
+        rows = torch.arange(self.num_tokens, device=self.device)
+        return rows - self.cu_seqlens[self.sequence_ids]
+
+    @property
+    def length_groups(self) -> tuple[LengthGroup, ...]:
+        """Sequences of equal length together, by first appearance; empty ones are in no group."""
+        return self._remember("length_groups", lambda: tuple(self._make_length_groups()))
+
+    def _make_length_groups(self) -> Iterator[LengthGroup]:
+        lengths, firsts = np.unique(self.lengths, return_index=True)
+        for length in lengths[np.argsort(firsts)]:
+            if length == 0:
+                continue
+            members = np.flatnonzero(self.lengths == length)
+            starts = self.offsets[members]
+            rows: Tensor | slice = slice(int(starts[0]), int(starts[-1] + length))
+            if members[-1] - members[0] + 1 != len(members):
+                scattered = (starts[:, None] + np.arange(length)).reshape(-1)
+                rows = torch.from_numpy(scattered).to(self.device)
+            ids = torch.from_numpy(members).to(self.device)
+            yield LengthGroup(length=int(length), members=ids, rows=rows)
+
+    @property
+    def grouped_order(self) -> Tensor | None:
+        """Where each row lies once :attr:`length_groups` are joined, int64 [T]; None: unmoved."""
+        return self._remember("grouped_order", self._make_grouped_order)
+
+    def _make_grouped_order(self) -> Tensor | None:
+        places = np.arange(self.num_tokens)
+        groups = [places[_on_host(group.rows)] for group in self.length_groups]
+        joined = np.concatenate(groups) if groups else places
+        if np.array_equal(joined, places):
+            return None
+        order = np.empty_like(joined)
+        order[joined] = places
+        return torch.from_numpy(order).to(self.device)
+
+    def tiles(self, block: int) -> Tensor:
+        """Cut every sequence into blocks of rows: int32 [n, 2], (sequence, block), longest first.
+
+        Made once per block size and kept, so that all layers share it.
+        """
+        cut = _tiles_in_graph if torch.compiler.is_compiling() else _tiles
+        return self._remember(
+            f"tiles {block}", lambda: cut(self.cu_seqlens, self.host_offsets, block)
+        )
+
+    def to(self, device: Device) -> Sequences:
+        """Return the same layout on another device."""
+        if torch.device(device) == self.device:
+            return self
+        known = self._memory.get("num_tokens")
+        return assemble(moved(self.cu_seqlens, device), self.host_offsets, known)
+
+    def in_graph(self, num_tokens: int) -> Sequences:
+        """Return this layout of so many tokens with nothing remembered, for use in a graph.
+
+        What it is asked for is then made of its tensors in the graph itself, once.
+        """
+        return assemble(self.cu_seqlens, self.host_offsets, num_tokens)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave behind what can be made again."""
+        return self.__dict__ | {"_memory": {}}
+
+    def _remember(self, name: str, make: Callable[[], Value]) -> Value:
+        if name not in self._memory:
+            # Made under inference mode, a tensor could never train.
+            with torch.inference_mode(False):
+                self._memory[name] = make()
+        found: Value = self._memory[name]
+        return found
+
+
+def assemble(cu_seqlens: Tensor, host_offsets: Tensor, num_tokens: int | None = None) -> Sequences:
+    """Put together what is known to fit: nothing is looked at."""
+    sequences = object.__new__(Sequences)
+    _fill(sequences, cu_seqlens, host_offsets, num_tokens)
+    return sequences
+
+
+def _fill(
+    sequences: Sequences, cu_seqlens: Tensor, host_offsets: Tensor, num_tokens: int | None
+) -> None:
+    object.__setattr__(sequences, "cu_seqlens", cu_seqlens)
+    object.__setattr__(sequences, "host_offsets", host_offsets)
+    memory = {} if num_tokens is None else {"num_tokens": num_tokens}
+    object.__setattr__(sequences, "_memory", memory)
+
+
+def moved(tensor: Tensor, device: Device) -> Tensor:
+    """Copy a tensor to a device; only a copy to one may go on behind us."""
+    # From a device, the host would read too early.
+    return tensor.to(device, non_blocking=torch.device(device).type != "cpu")
+
+
+def _on_host(rows: Tensor | slice) -> npt.NDArray[np.int64] | slice:
+    return rows if isinstance(rows, slice) else rows.cpu().numpy()
+
+
+def _tiles(cu_seqlens: Tensor, host_offsets: Tensor, block: int) -> Tensor:
+    lengths = np.diff(host_offsets.numpy())
+    counts = -(-lengths // block)
+    order = np.argsort(-lengths, kind="stable")
+    owners = np.repeat(order, counts[order])
+    firsts = np.repeat(np.cumsum(counts[order]) - counts[order], counts[order])
+    blocks = np.arange(len(owners)) - firsts
+    cut = np.stack([owners, blocks], axis=1).astype(np.int32)
+    return torch.from_numpy(cut).to(cu_seqlens.device)
+
+
+# How many tiles there are follows from the lengths' values: in a graph, one operator's secret.
+_tiles_in_graph = torch.library.custom_op("encoder_engine::tiles", _tiles, mutates_args=())
+
+
+@_tiles_in_graph.register_fake
+def _(cu_seqlens: Tensor, *_: object) -> Tensor:
+    return cu_seqlens.new_empty((torch.library.get_ctx().new_dynamic_size(), 2))
+
+
+register_tree(
+    Sequences,
+    names=("cu_seqlens", "host_offsets"),
+    constants=lambda _: None,
+    assemble=lambda leaves, _: assemble(*leaves),
+)

@@ -1,0 +1,51 @@
+"""Tells torch.export which tensors a batch is made of, and that it may be loaded."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+import torch.utils._pytree as pytree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["register_tree"]
+
+Value = TypeVar("Value")
+
+
+def register_tree(
+    kind: type[Value],
+    *,
+    names: tuple[str, ...],
+    constants: Callable[[Value], Any],
+    assemble: Callable[[list[Any], Any], Value],
+) -> None:
+    """Register a class by the names of its leaves, and by what puts it together unchecked.
+
+    ``torch.export.register_dataclass`` would call the constructor, which looks at values that a
+    graph does not have.
+    """
+    read = attrgetter(*names)
+
+    def flatten(value: Value) -> tuple[list[Any], Any]:
+        return list(read(value)), constants(value)
+
+    def flatten_with_keys(value: Value) -> tuple[list[tuple[Any, Any]], Any]:
+        keys = map(pytree.GetAttrKey, names)
+        return list(zip(keys, read(value), strict=True)), constants(value)
+
+    def unflatten(leaves: Iterable[Any], context: Any) -> Value:
+        return assemble(list(leaves), context)
+
+    pytree.register_pytree_node(
+        kind,
+        flatten,
+        unflatten,
+        serialized_type_name=f"encoder_engine.packing.{kind.__name__}",
+        flatten_with_keys_fn=flatten_with_keys,
+    )
+    # torch.export.save writes the example batch, and torch.export.load refuses unknown classes.
+    torch.serialization.add_safe_globals([kind])
