@@ -74,13 +74,11 @@ class Operation:
         key = (self.name, requested, facts)
         function = _found.get(key)
         if function is None:
-            module: str = _choose_module(self.name, requested, vars(facts))
+            module = _choose_module(self.name, requested, vars(facts))
             function = _found[key] = _look_up(module, self.name)
         return function
 
 
-# While torch.compile traces, who computes is decided, and imported, once for the graph.
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _choose_module(operation: str, requested: str | None, facts: dict[str, Any]) -> str:
     found = _OPERATIONS[operation]
     told = found.explain(found.facts(**facts), named=requested is not None)
@@ -90,12 +88,18 @@ def _choose_module(operation: str, requested: str | None, facts: dict[str, Any])
     return module
 
 
+# While torch.compile traces, who computes is decided, and imported, once for the graph. This is
+# what torch.compiler.assume_constant_result does, besides importing the compiler.
+_choose_module._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def _look_up(module: str, function: str) -> Callable[..., Any]:
     """Find a function of a module that is imported, by steps that torch.compile can trace."""
-    import encoder_engine
+    from encoder_engine import kernels, ops
 
-    found: Any = encoder_engine
-    for name in (*module.split(".")[1:], function):
+    _, room, *steps = module.split(".")
+    found: Any = {"kernels": kernels, "ops": ops}[room]
+    for name in (*steps, function):
         found = getattr(found, name)
     computed: Callable[..., Any] = found
     return computed
