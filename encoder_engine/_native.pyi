@@ -140,6 +140,43 @@ def attention(
     num_threads: int,
     /,
 ) -> None: ...
+def normalize_rows(
+    half: bool,
+    rows: int,
+    residual: int,
+    weight: int,
+    bias: int,
+    total: int,
+    output: int,
+    num_rows: int,
+    width: int,
+    epsilon: float,
+    centred: bool,
+    num_threads: int,
+    /,
+) -> None: ...
+def activate_rows(
+    half: bool,
+    function: str,
+    gated: bool,
+    rows: int,
+    bias: int,
+    output: int,
+    num_rows: int,
+    width: int,
+    num_threads: int,
+    /,
+) -> None: ...
+def quantize_rows(
+    half: bool,
+    rows: int,
+    output: int,
+    scales: int,
+    num_rows: int,
+    width: int,
+    num_threads: int,
+    /,
+) -> None: ...
 def read_json_number(text: str) -> float: ...
 def checksum(data: memoryview | bytes) -> int: ...
 def instruction_set() -> str: ...

@@ -3,8 +3,10 @@
 #include "bindings/cpu.h"
 
 #include <cstdint>
+#include <string>
 
 #include "cpu/attention.h"
+#include "cpu/rows.h"
 
 namespace py = pybind11;
 
@@ -16,6 +18,13 @@ element_type type_of(bool half) { return half ? element_type::bfloat16 : element
 template <typename T>
 T* at(uintptr_t address) {
     return reinterpret_cast<T*>(address);
+}
+
+activation activation_of(const std::string& name) {
+    if (name == "gelu") return activation::gelu;
+    if (name == "gelu_tanh") return activation::gelu_tanh;
+    if (name == "silu") return activation::silu;
+    throw py::value_error("no activation '" + name + "'; there are gelu, gelu_tanh, silu");
 }
 
 }  // namespace
@@ -43,6 +52,29 @@ void bind_cpu(py::module_& module) {
                    causal,
                    at<float>(alibi_slopes),
                    num_threads});
+    });
+    module.def("normalize_rows", [](bool half, uintptr_t input, uintptr_t residual, uintptr_t weight,
+                                    uintptr_t bias, uintptr_t sum, uintptr_t output,
+                                    int64_t num_rows, int64_t width, float epsilon, bool centred,
+                                    int num_threads) {
+        const py::gil_scoped_release unlocked;
+        normalize_rows({type_of(half), at<void>(input), at<void>(residual), at<void>(weight),
+                        at<void>(bias), at<void>(sum), at<void>(output), num_rows, width, epsilon,
+                        centred, num_threads});
+    });
+    module.def("activate_rows", [](bool half, const std::string& name, bool gated, uintptr_t input,
+                                   uintptr_t bias, uintptr_t output, int64_t num_rows,
+                                   int64_t width, int num_threads) {
+        const activation function = activation_of(name);
+        const py::gil_scoped_release unlocked;
+        activate_rows({type_of(half), function, gated, at<void>(input), at<void>(bias),
+                       at<void>(output), num_rows, width, num_threads});
+    });
+    module.def("quantize_rows", [](bool half, uintptr_t input, uintptr_t output, uintptr_t scales,
+                                   int64_t num_rows, int64_t width, int num_threads) {
+        const py::gil_scoped_release unlocked;
+        quantize_rows({type_of(half), at<void>(input), at<uint8_t>(output), at<float>(scales),
+                       num_rows, width, num_threads});
     });
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "cpu/attention.h"
+#include "cpu/rows.h"
 
 namespace encoder_engine {
 
@@ -21,8 +22,16 @@ struct attention_kernel {
     void (*run)(const attention_call&, const attention_piece&, void* scratch);  // 64-byte aligned
 };
 
+// Computes rows [first, last); `scratch` holds one row in float32.
+template <typename Call>
+using row_kernel = void (*)(const Call&, int64_t first, int64_t last, float* scratch);
+
+// Each by element type.
 struct kernel_table {
-    attention_kernel attention[2];  // by element type
+    attention_kernel attention[2];
+    row_kernel<norm_call> normalize[2];
+    row_kernel<activation_call> activate[2];
+    row_kernel<quantize_call> quantize[2];
 };
 
 // The table for the instruction set that was chosen when the module was loaded.

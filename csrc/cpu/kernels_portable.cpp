@@ -1,10 +1,9 @@
 // The kernels for any processor: vectors of 128 bits.
 #define EE_ISA isa_portable
-#include "cpu/attention_kernel.h"
-#include "cpu/kernels.h"
+#include "cpu/kernel_table.h"
 
 namespace encoder_engine {
 
-const kernel_table portable_kernels = {{EE_ISA::kFloat32Attention, EE_ISA::kBfloat16Attention}};
+const kernel_table portable_kernels = EE_ISA::kKernels;
 
 }  // namespace encoder_engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops import gpu
+from encoder_engine.ops import cpu, gpu
 from encoder_engine.ops.registry import (
     Facts,
     Implementation,
@@ -32,6 +32,12 @@ def _activation(name: str, operator: str) -> Operation:
                 module=f"encoder_engine.kernels.activation.{operator}",
                 refuse=gpu.refuse_triton,
                 unasked=gpu.on_its_own,
+            ),
+            Implementation(
+                name="native",
+                module="encoder_engine.ops.native.activation",
+                refuse=cpu.refuse_native,
+                unasked=cpu.on_its_own,
             ),
             Implementation(name="aten", module="encoder_engine.ops.aten.activation"),
             Implementation(name="reference", module="encoder_engine.kernels.activation.reference"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, overload
 
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops import gpu
+from encoder_engine.ops import cpu, gpu
 from encoder_engine.ops.registry import (
     Facts,
     Implementation,
@@ -36,6 +36,11 @@ class LayerNormFacts(Facts):
     """What layer norm and RMS norm are chosen by."""
 
     width: int = 768
+    dropout: bool = False
+
+
+def _refuse_native(facts: LayerNormFacts) -> str | None:
+    return "it drops nothing out" if facts.dropout else cpu.refuse_native(facts)
 
 
 def _norm(name: str) -> Operation:
@@ -48,6 +53,12 @@ def _norm(name: str) -> Operation:
                 module="encoder_engine.kernels.layer_norm.operator",
                 refuse=_refuse_triton,
                 unasked=gpu.on_its_own,
+            ),
+            Implementation(
+                name="native",
+                module="encoder_engine.ops.native.layer_norm",
+                refuse=_refuse_native,
+                unasked=cpu.on_its_own,
             ),
             Implementation(name="aten", module="encoder_engine.ops.aten.layer_norm"),
             Implementation(name="reference", module="encoder_engine.kernels.layer_norm.reference"),
@@ -107,7 +118,9 @@ def layer_norm(
     """
     _check(input_TD, weight_D, bias_D, residual_TD, dropout)
     facts = LayerNormFacts(
-        **tensor_facts(input_TD, weight_D, bias_D, residual_TD), width=input_TD.shape[1]
+        **tensor_facts(input_TD, weight_D, bias_D, residual_TD),
+        width=input_TD.shape[1],
+        dropout=dropout > 0.0,
     )
     function = _LAYER_NORM.find(facts, implementation)
     output, summed = function(
@@ -168,7 +181,11 @@ def rms_norm(
     the residual stream of a pre-norm block. Raises :class:`ShapeError`.
     """
     _check(input_TD, weight_D, None, residual_TD, dropout)
-    facts = LayerNormFacts(**tensor_facts(input_TD, weight_D, residual_TD), width=input_TD.shape[1])
+    facts = LayerNormFacts(
+        **tensor_facts(input_TD, weight_D, residual_TD),
+        width=input_TD.shape[1],
+        dropout=dropout > 0.0,
+    )
     function = _RMS_NORM.find(facts, implementation)
     output, summed = function(
         input_TD,

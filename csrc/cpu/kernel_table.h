@@ -1,0 +1,20 @@
+// All kernels, compiled for EE_ISA.
+#pragma once
+
+#include "cpu/activation_kernel.h"
+#include "cpu/attention_kernel.h"
+#include "cpu/kernels.h"
+#include "cpu/norm_kernel.h"
+
+namespace encoder_engine {
+namespace EE_ISA {
+
+constexpr kernel_table kKernels = {
+    {kFloat32Attention, kBfloat16Attention},
+    {normalize_rows<float>, normalize_rows<bfloat16>},
+    {activate_rows<float>, activate_rows<bfloat16>},
+    {quantize_rows<float>, quantize_rows<bfloat16>},
+};
+
+}  // namespace EE_ISA
+}  // namespace encoder_engine

@@ -1,0 +1,129 @@
+// Layer and RMS normalisation of rows: one pass over memory, two more over the row in the cache.
+#pragma once
+
+#include "cpu/element_vector.h"
+#include "cpu/rows.h"
+
+namespace encoder_engine {
+namespace EE_ISA {
+
+// Sums run in four vectors, joined at the end: one would wait for itself.
+struct row_sum {
+    vfloat parts[4] = {};
+
+    EE_INLINE float total() const {
+        float lanes[kLanes];
+        store(lanes, (parts[0] + parts[1]) + (parts[2] + parts[3]));
+        for (int half = kLanes / 2; half > 0; half /= 2) {
+            for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+        }
+        return lanes[0];
+    }
+};
+
+// Calls body(first, part) for each vector of a row; `part` counts 0, 1, 2, 3, 0, ...
+template <typename Body>
+EE_INLINE void for_each_vector(int64_t width, const Body& body) {
+    int64_t first = 0;
+    for (; first + 4 * kLanes <= width; first += 4 * kLanes) {
+#pragma GCC unroll 4
+        for (int part = 0; part < 4; ++part) body(first + part * kLanes, part);
+    }
+    for (int part = 0; first < width; first += kLanes, ++part) body(first, part);
+}
+
+// What is left of a row's last vector, as zeros and ones; a whole one has ones.
+EE_INLINE vfloat ones_until(int64_t count) {
+    float ones[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) ones[lane] = lane < count ? 1.0f : 0.0f;
+    return load(ones);
+}
+
+template <typename Element>
+void normalize_rows(const norm_call& call, int64_t first_row, int64_t last_row, float* row_D) {
+    const int64_t width = call.width;
+    const float share = 1.0f / static_cast<float>(width);
+    const Element* const weight = static_cast<const Element*>(call.weight);
+    const Element* const bias = static_cast<const Element*>(call.bias);
+    const int64_t last = (width - 1) / kLanes * kLanes;
+    const vfloat kept = ones_until(width - last);
+    for (int64_t row = first_row; row < last_row; ++row) {
+        const Element* const input = static_cast<const Element*>(call.input) + row * width;
+        const Element* const residual =
+            call.residual == nullptr ? nullptr : static_cast<const Element*>(call.residual) + row * width;
+        row_sum sum;
+        for_each_vector(width, [&](int64_t at, int part) {
+            vfloat x = load_part(input, at, width);
+            if (residual != nullptr) x = x + load_part(residual, at, width);
+            store(row_D + at, x);
+            sum.parts[part] = sum.parts[part] + x;
+        });
+        if (call.sum != nullptr) {
+            Element* const to = static_cast<Element*>(call.sum) + row * width;
+            for_each_vector(width, [&](int64_t at, int) { store_part(to, at, width, load(row_D + at)); });
+        }
+        const vfloat mean = broadcast(call.centred ? sum.total() * share : 0.0f);
+        row_sum squares;
+        for_each_vector(width, [&](int64_t at, int part) {
+            vfloat x = load(row_D + at) - mean;
+            if (at == last) x = x * kept;
+            store(row_D + at, x);
+            squares.parts[part] = squares.parts[part] + x * x;
+        });
+        const vfloat factor =
+            broadcast(1.0f / __builtin_sqrtf(squares.total() * share + call.epsilon));
+        Element* const output = static_cast<Element*>(call.output) + row * width;
+        for_each_vector(width, [&](int64_t at, int) {
+            vfloat y = load(row_D + at) * factor * load_part(weight, at, width);
+            if (bias != nullptr) y = y + load_part(bias, at, width);
+            store_part(output, at, width, y);
+        });
+    }
+}
+
+// Bytes of `x` in the lowest eight bits of each lane.
+EE_INLINE void store_bytes(uint8_t* to, int64_t count, vword x) {
+    using vbyte = uint8_t __attribute__((vector_size(kLanes)));
+    const vbyte bytes = __builtin_convertvector(x, vbyte);
+    if (count >= kLanes) {
+        store(to, bytes);
+    } else {
+        std::memcpy(to, &bytes, static_cast<size_t>(count));
+    }
+}
+
+template <typename Element>
+void quantize_rows(const quantize_call& call, int64_t first_row, int64_t last_row, float* row_D) {
+    const int64_t width = call.width;
+    for (int64_t row = first_row; row < last_row; ++row) {
+        const Element* const input = static_cast<const Element*>(call.input) + row * width;
+        vfloat largest = {}, nothing = {};
+        for_each_vector(width, [&](int64_t at, int) {
+            const vfloat x = load_part(input, at, width);
+            largest = larger(largest, larger(x, -x));
+            nothing = nothing + x * 0.0f;  // not a number where x is none, or infinite
+            store(row_D + at, x);
+        });
+        float most = 0.0f, lanes[kLanes];
+        store(lanes, largest);
+        for (int lane = 0; lane < kLanes; ++lane) most = most < lanes[lane] ? lanes[lane] : most;
+        row_sum poison;
+        poison.parts[0] = nothing;
+        // Zeros are 0 at any scale.
+        const float scale = (most == 0.0f ? 1.0f : most / 127.0f) + poison.total();
+        call.scales[row] = scale;
+        const float inverse = 1.0f / scale;
+        const vfloat factor = broadcast(inverse);
+        uint8_t* const output = call.output + row * width;
+        // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
+        const vfloat magic = broadcast(12582912.0f);
+        for_each_vector(width, [&](int64_t at, int) {
+            const vfloat rounded = smaller(larger(load(row_D + at) * factor, broadcast(-127.0f)),
+                                           broadcast(127.0f)) + magic;
+            store_bytes(output + at, width - at, as_word(rounded) + 128u);
+        });
+    }
+}
+
+}  // namespace EE_ISA
+}  // namespace encoder_engine

@@ -1,0 +1,55 @@
+// Lets threads take the rows in chunks, in turn.
+#include "cpu/rows.h"
+
+#include <algorithm>
+#include <atomic>
+#include <new>
+
+#include "common/parallel.h"
+#include "cpu/kernels.h"
+#include "cpu/scratch.h"
+
+namespace encoder_engine {
+namespace {
+
+// Elements that a thread takes at a time: some microseconds' work.
+constexpr int64_t kChunk = 1 << 14;
+
+template <typename Call>
+void share_rows(const Call& call, row_kernel<Call> run) {
+    const int64_t rows = std::max<int64_t>(1, kChunk / std::max<int64_t>(1, call.width));
+    const int64_t num_chunks = (call.num_rows + rows - 1) / rows;
+    const int num_threads =
+        static_cast<int>(std::clamp<int64_t>(num_chunks / 2, 1, std::max(1, call.num_threads)));
+    std::atomic<int64_t> next{0};
+    std::atomic<bool> out_of_memory{false};
+    run_parallel(num_threads, [&] {
+        // One row in float32, whole vectors of the widest.
+        void* scratch = thread_scratch((static_cast<size_t>(call.width) + 16) * sizeof(float));
+        if (scratch == nullptr) {
+            out_of_memory = true;
+            return;
+        }
+        for (int64_t chunk; (chunk = next.fetch_add(1, std::memory_order_relaxed)) < num_chunks;) {
+            run(call, chunk * rows, std::min((chunk + 1) * rows, call.num_rows),
+                static_cast<float*>(scratch));
+        }
+    });
+    if (out_of_memory) throw std::bad_alloc();
+}
+
+}  // namespace
+
+void normalize_rows(const norm_call& call) {
+    share_rows(call, kernels().normalize[static_cast<int>(call.type)]);
+}
+
+void activate_rows(const activation_call& call) {
+    share_rows(call, kernels().activate[static_cast<int>(call.type)]);
+}
+
+void quantize_rows(const quantize_call& call) {
+    share_rows(call, kernels().quantize[static_cast<int>(call.type)]);
+}
+
+}  // namespace encoder_engine

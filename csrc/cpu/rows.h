@@ -1,0 +1,58 @@
+// Operations on the rows of a matrix, each row by itself: its bits depend on no other row and on no
+// number of threads.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/element.h"
+
+namespace encoder_engine {
+
+// output = (x - mean) / sqrt(variance + epsilon) * weight + bias with x = input + residual; without
+// `centred` nothing is subtracted and the mean square takes the variance's place.
+struct norm_call {
+    element_type type;
+    const void* input;     // [rows, width], like the residual, the sum and the output
+    const void* residual;  // null: none
+    const void* weight;    // [width]
+    const void* bias;      // [width]; null: none
+    void* sum;             // x; null: not wanted
+    void* output;
+    int64_t num_rows, width;
+    float epsilon;
+    bool centred;
+    int num_threads;  // at most
+};
+
+void normalize_rows(const norm_call& call);
+
+enum class activation { gelu, gelu_tanh, silu };
+
+// output = f(input + bias), or where `gated` f of the first half, times the second.
+struct activation_call {
+    element_type type;
+    activation function;
+    bool gated;
+    const void* input;  // [rows, width], gated [rows, 2 width]
+    const void* bias;   // [width], gated [2 width]; null: none
+    void* output;       // [rows, width]
+    int64_t num_rows, width;
+    int num_threads;  // at most
+};
+
+void activate_rows(const activation_call& call);
+
+// output = round(input / scale) + 128, scale = largest magnitude / 127, for each row. A row that holds
+// an infinity or no number has scale NaN.
+struct quantize_call {
+    element_type type;
+    const void* input;  // [rows, width], like the output
+    uint8_t* output;
+    float* scales;      // [rows]
+    int64_t num_rows, width;
+    int num_threads;  // at most
+};
+
+void quantize_rows(const quantize_call& call);
+
+}  // namespace encoder_engine

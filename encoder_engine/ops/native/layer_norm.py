@@ -1,0 +1,99 @@
+"""Layer and RMS normalisation by the C++ extension: forward, without gradients or dropout."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from encoder_engine import _native
+from encoder_engine.ops.native.rows import address, alike
+
+
+def layer_norm(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor | None,
+    *,
+    epsilon: float,
+    residual_TD: Tensor | None,
+    dropout: float,
+    return_sum: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Fulfil ``ops.layer_norm``."""
+    return _normalize(input_TD, weight_D, bias_D, residual_TD, epsilon, True, return_sum)
+
+
+def rms_norm(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    *,
+    epsilon: float,
+    residual_TD: Tensor | None,
+    dropout: float,
+    return_sum: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Fulfil ``ops.rms_norm``."""
+    return _normalize(input_TD, weight_D, None, residual_TD, epsilon, False, return_sum)
+
+
+def _normalize(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor | None,
+    residual_TD: Tensor | None,
+    epsilon: float,
+    centred: bool,
+    return_sum: bool,
+) -> tuple[Tensor, Tensor | None]:
+    # The operator exists for tracing; a call through it costs more than a short text's norm.
+    compute = operator if torch.compiler.is_compiling() else _compute
+    output_TD, sum_TD = compute(
+        input_TD, weight_D, bias_D, residual_TD, epsilon, centred, return_sum
+    )
+    return output_TD, sum_TD if return_sum else None
+
+
+def _compute(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor | None,
+    residual_TD: Tensor | None,
+    epsilon: float,
+    centred: bool,
+    return_sum: bool,
+) -> tuple[Tensor, Tensor]:
+    num_rows, width = input_TD.shape
+    dtype = input_TD.dtype
+    rows, weight, bias, residual = alike(input_TD, weight_D, bias_D, residual_TD)
+    output_TD = torch.empty(num_rows, width, dtype=dtype)
+    sum_TD = torch.empty((num_rows if return_sum else 0), width, dtype=dtype)
+    _native.normalize_rows(
+        dtype == torch.bfloat16,
+        *(address(rows), address(residual), address(weight), address(bias)),
+        sum_TD.data_ptr() if return_sum else 0,
+        output_TD.data_ptr(),
+        *(num_rows, width),
+        epsilon,
+        centred,
+        torch.get_num_threads(),
+    )
+    return output_TD, sum_TD
+
+
+operator = torch.library.custom_op("encoder_engine::native_norm", mutates_args=())(_compute)
+
+
+@operator.register_fake
+def _(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor | None,
+    residual_TD: Tensor | None,
+    epsilon: float,
+    centred: bool,
+    return_sum: bool,
+) -> tuple[Tensor, Tensor]:
+    num_rows, width = input_TD.shape
+    return input_TD.new_empty(num_rows, width), input_TD.new_empty(
+        num_rows if return_sum else 0, width
+    )
