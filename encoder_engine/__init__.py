@@ -10,7 +10,7 @@
 from encoder_engine import errors, ops, packing
 from encoder_engine.embedding import Embedder
 from encoder_engine.models import Encoder, EncoderOutput
-from encoder_engine.packing import PackedBatch, Sequences
+from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
 from encoder_engine.text import Encoding, Tokenizer
 
 __version__ = "0.1.0"
@@ -21,6 +21,7 @@ __all__ = [
     "EncoderOutput",
     "Encoding",
     "PackedBatch",
+    "SelectedRows",
     "Sequences",
     "Tokenizer",
     "__version__",

@@ -20,6 +20,7 @@ from encoder_engine.ops.masked_projection import (
 from encoder_engine.ops.packed_linear import PackedWeight, pack_weight, packed_linear
 from encoder_engine.ops.pooling import POOLING_MODES, PoolingMode, pooling
 from encoder_engine.ops.registry import explain, find_operation, operations, use
+from encoder_engine.ops.relative_position import relative_position_buckets
 from encoder_engine.ops.rotary import rotary, rotary_table
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "pack_weight",
     "packed_linear",
     "pooling",
+    "relative_position_buckets",
     "rms_norm",
     "rotary",
     "rotary_table",

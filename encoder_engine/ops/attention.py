@@ -1,7 +1,7 @@
 """Attention over packed sequences: the contract, and who can fulfil it.
 
-Dimensions: T packed tokens, H heads, K heads of key and value, D head size, B sequences, L longest
-sequence.
+Dimensions: T packed tokens, M of them that are queries, H heads, K heads of key and value, D head
+size, B sequences, L longest sequence, R entries of a relative bias.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from encoder_engine.ops.registry import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from encoder_engine.packing import Sequences
+    from encoder_engine.packing import SelectedRows, Sequences
 
 __all__ = ["attention", "attention_probabilities"]
 
@@ -48,12 +48,20 @@ LARGEST_TRITON_HEAD = 256
 def _refuse_triton(facts: AttentionFacts) -> str | None:
     if facts.head_dim > LARGEST_TRITON_HEAD:
         return f"its heads are at most {LARGEST_TRITON_HEAD} wide, these are {facts.head_dim}"
+    if facts.requires_grad and {"relative_bias", "global_rows"} <= set(facts.terms):
+        return "it has no gradient of a relative_bias together with global_rows"
     return gpu.refuse_triton(facts)
+
+
+NATIVE_TERMS = ("window", "causal", "alibi_slopes")
 
 
 def _refuse_native(facts: AttentionFacts) -> str | None:
     if facts.dropout:
         return "it drops no weights"
+    missing = [term for term in facts.terms if term not in NATIVE_TERMS]
+    if missing:
+        return f"it has no {' and no '.join(missing)}"
     return cpu.refuse_native(facts)
 
 
@@ -98,6 +106,9 @@ def attention(
     window: int | None = None,
     causal: bool = False,
     alibi_slopes_H: Tensor | None = None,
+    relative_bias_HR: Tensor | None = None,
+    query_rows: SelectedRows | None = None,
+    global_rows: SelectedRows | None = None,
     implementation: str | None = None,
 ) -> Tensor:
     """Attend within each sequence, in both directions; no token sees another sequence.
@@ -111,23 +122,41 @@ def attention(
 
     ``window``: how many tokens a token sees to either side of itself, of those there are:
     ModernBERT's ``local_attention // 2``, Longformer's ``attention_window // 2``. None: all.
-    ``causal``: no token sees a later one. ``alibi_slopes_H``: [H] in float32 (float64 for
-    float64), constants; ``slope * |key's place - query's place|`` is taken off each score (Press et
-    al. 2022, in both directions).
+    ``causal``: no token sees a later one.
+
+    Two terms add to a score what depends on the distance ``d``, key's place less query's:
+    ``alibi_slopes_H``, [H] in float32 (float64 for float64), constants, takes off
+    ``slope * abs(d)`` (Press et al. 2022, in both directions); ``relative_bias_HR``, [H, 2 r + 1]
+    in the query's dtype or float32, adds ``bias[clamp(d, -r, r) + r]`` and gets a gradient. The
+    buckets of T5 and MPNet become one by ``table_NH[relative_position_buckets(..)].T``.
+
+    ``query_rows``: the query holds these M rows alone, [M, H, D], and so does what is returned;
+    their places in their sequences count as ever. ``global_rows``, beside a ``window``: these see
+    every token of their sequence, and every token sees them. Where they have projections of their
+    own (Longformer), call again with ``query_rows=global_rows`` and put the result in their place.
 
     Returns [T, H, D] in the input's dtype; statistics are kept in float32 or wider. Backward sums
     in a fixed order, without atomics: the same bits on every run, with nothing to ask for.
 
     Raises :class:`ShapeError`.
     """
-    _check_rows(query_THD, key_TKD, sequences)
+    _check_rows(query_THD, key_TKD, sequences, query_rows)
     if value_TKD.shape != key_TKD.shape:
         raise ShapeError(f"value is {list(value_TKD.shape)}, key is {list(key_TKD.shape)}")
     check_alike(query_THD, key=key_TKD, value=value_TKD)
     check_probability(dropout)
-    terms = _terms(query_THD, scale, dropout, window, causal, alibi_slopes_H)
-    facts = _facts(terms, query_THD, key_TKD, value_TKD)
-    function = _ATTENTION.find(facts, implementation)
+    terms = Terms(
+        query_THD.shape[2] ** -0.5 if scale is None else scale,
+        dropout,
+        window,
+        causal,
+        alibi_slopes_H,
+        relative_bias_HR,
+        query_rows,
+        global_rows,
+    )
+    _check_terms(terms, query_THD, sequences)
+    function = _ATTENTION.find(_facts(terms, query_THD, key_TKD, value_TKD), implementation)
     result: Tensor = function(query_THD, key_TKD, value_TKD, sequences, terms)
     return result
 
@@ -141,15 +170,27 @@ def attention_probabilities(
     window: int | None = None,
     causal: bool = False,
     alibi_slopes_H: Tensor | None = None,
+    relative_bias_HR: Tensor | None = None,
+    global_rows: SelectedRows | None = None,
     implementation: str | None = None,
 ) -> Tensor:
     """Compute the attention weights themselves, for analysis; :func:`attention` never does.
 
     Takes what :func:`attention` takes and returns [B, H, L, L], zero outside each sequence.
     """
-    _check_rows(query_THD, key_TKD, sequences)
+    _check_rows(query_THD, key_TKD, sequences, None)
     check_alike(query_THD, key=key_TKD)
-    terms = _terms(query_THD, scale, 0.0, window, causal, alibi_slopes_H)
+    terms = Terms(
+        query_THD.shape[2] ** -0.5 if scale is None else scale,
+        0.0,
+        window,
+        causal,
+        alibi_slopes_H,
+        relative_bias_HR,
+        None,
+        global_rows,
+    )
+    _check_terms(terms, query_THD, sequences)
     function = _PROBABILITIES.find(_facts(terms, query_THD, key_TKD), implementation)
     result: Tensor = function(query_THD, key_TKD, sequences, terms)
     return result
@@ -158,7 +199,7 @@ def attention_probabilities(
 def _facts(terms: Terms, *tensors: Tensor) -> AttentionFacts:
     query_THD, key_TKD = tensors[:2]
     return AttentionFacts(
-        **tensor_facts(*tensors),
+        **tensor_facts(*tensors, terms.bias_HR),
         head_dim=query_THD.shape[2],
         dropout=terms.dropout > 0.0,
         grouped_heads=key_TKD.shape[1] != query_THD.shape[1],
@@ -166,24 +207,19 @@ def _facts(terms: Terms, *tensors: Tensor) -> AttentionFacts:
     )
 
 
-def _terms(
-    query_THD: Tensor,
-    scale: float | None,
-    dropout: float,
-    window: int | None,
-    causal: bool,
-    alibi_slopes_H: Tensor | None,
-) -> Terms:
+def _check_terms(terms: Terms, query_THD: Tensor, sequences: Sequences) -> None:
+    window = terms.window
     if window is not None and (not isinstance(window, int) or window < 0):
         raise ShapeError(f"window must be a number of tokens, 0 or more, or None, got {window}")
-    _check_slopes(alibi_slopes_H, query_THD)
-    return Terms(
-        scale=query_THD.shape[2] ** -0.5 if scale is None else scale,
-        dropout=dropout,
-        window=window,
-        causal=causal,
-        slopes_H=alibi_slopes_H,
-    )
+    _check_slopes(terms.slopes_H, query_THD)
+    _check_bias(terms.bias_HR, query_THD)
+    if terms.global_rows is None:
+        return
+    if window is None:
+        raise ShapeError("global_rows need a window; without one every row sees every other")
+    if terms.causal:
+        raise ShapeError("global_rows see later tokens and are seen by earlier ones: not if causal")
+    _check_selection("global_rows", terms.global_rows, sequences)
 
 
 def _check_slopes(slopes_H: Tensor | None, query_THD: Tensor) -> None:
@@ -201,23 +237,59 @@ def _check_slopes(slopes_H: Tensor | None, query_THD: Tensor) -> None:
         raise ShapeError("alibi_slopes are constants and get no gradient; detach() them")
 
 
-def _check_rows(query_THD: Tensor, key_TKD: Tensor, sequences: Sequences) -> None:
-    if query_THD.dim() != 3 or key_TKD.dim() != 3:
+def _check_bias(bias_HR: Tensor | None, query_THD: Tensor) -> None:
+    if bias_HR is None:
+        return
+    num_heads = query_THD.shape[1]
+    fits = bias_HR.dim() == 2 and bias_HR.shape[0] == num_heads
+    if not fits or bias_HR.shape[1] < 3 or bias_HR.shape[1] % 2 == 0:
+        raise ShapeError(
+            f"relative_bias must be [{num_heads}, 2 r + 1], a head's entries for the distances -r "
+            f"to r, r at least 1, got {list(bias_HR.shape)}"
+        )
+    if bias_HR.dtype != query_THD.dtype and str(bias_HR.dtype) != "torch.float32":
+        raise ShapeError(
+            f"relative_bias must be {query_THD.dtype}, as the query is, or torch.float32, "
+            f"got {bias_HR.dtype}"
+        )
+    if bias_HR.device != query_THD.device:
+        raise ShapeError(f"relative_bias is on {bias_HR.device}, query on {query_THD.device}")
+
+
+def _check_selection(name: str, rows: SelectedRows, sequences: Sequences) -> None:
+    import torch
+
+    if rows.sequences is sequences or torch.compiler.is_compiling():
+        return
+    same_device = rows.sequences.device == sequences.device
+    if not same_device or rows.sequences.offsets.tolist() != sequences.offsets.tolist():
+        raise ShapeError(
+            f"{name} are of other sequences; make them of these: SelectedRows(rows, sequences)"
+        )
+
+
+def _check_rows(
+    query_THD: Tensor, key_TKD: Tensor, sequences: Sequences, query_rows: SelectedRows | None
+) -> None:
+    if query_THD.dim() != 3 or key_TKD.dim() != 3 or query_THD.shape[2] != key_TKD.shape[2]:
         raise ShapeError(
             f"query must be [T, H, D] and key [T, K, D], got {list(query_THD.shape)} and "
             f"{list(key_TKD.shape)}"
-        )
-    if query_THD.shape[0] != key_TKD.shape[0] or query_THD.shape[2] != key_TKD.shape[2]:
-        raise ShapeError(
-            f"query is {list(query_THD.shape)} and key {list(key_TKD.shape)}; their rows and head "
-            "sizes must be the same"
         )
     if key_TKD.shape[1] == 0 or query_THD.shape[1] % key_TKD.shape[1]:
         raise ShapeError(
             f"query has {query_THD.shape[1]} heads, key {key_TKD.shape[1]}; the second number must "
             "divide the first"
         )
-    if query_THD.shape[0] != sequences.num_tokens:
-        raise ShapeError(
-            f"query has {len(query_THD)} rows, the sequences hold {sequences.num_tokens} tokens"
-        )
+    # Not len(): where sizes are symbols, it would make numbers of them.
+    num_queries = sequences.num_tokens
+    if query_rows is not None:
+        _check_selection("query_rows", query_rows, sequences)
+        num_queries = query_rows.rows.shape[0]
+    for name, rows, expected in (
+        ("query", query_THD.shape[0], num_queries),
+        ("key", key_TKD.shape[0], sequences.num_tokens),
+    ):
+        if rows != expected:
+            what = "query_rows" if query_rows is not None and name == "query" else "the sequences"
+            raise ShapeError(f"{name} has {rows} rows, {what} hold {expected} tokens")

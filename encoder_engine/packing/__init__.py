@@ -7,6 +7,7 @@ variable-length interface (Dao 2023).
 
 from encoder_engine.packing.batch import PackedBatch, pack
 from encoder_engine.packing.padding import pad, unpad
+from encoder_engine.packing.selection import SelectedRows
 from encoder_engine.packing.sequences import Sequences
 
-__all__ = ["PackedBatch", "Sequences", "pack", "pad", "unpad"]
+__all__ = ["PackedBatch", "SelectedRows", "Sequences", "pack", "pad", "unpad"]

@@ -1,4 +1,4 @@
-"""Launch shapes of the attention kernels, by head size, element size, and dropout.
+"""Launch shapes of the attention kernels, by head size, element size and what else takes registers.
 
 Chosen so that nothing spills on sm_90 (tests/golden/kernel_resources.json); not yet timed.
 """
@@ -33,36 +33,52 @@ class Launches(NamedTuple):
     key: Launch
 
 
-def choose_launches(head_dim: int, *, itemsize: int, dropout: bool) -> Launches:
+class Extras(NamedTuple):
+    """What a call has that takes registers."""
+
+    dropout: bool = False
+    bias: bool = False
+    listed: bool = False  # queries or global keys
+
+
+def choose_launches(head_dim: int, *, itemsize: int, extras: Extras) -> Launches:
     """Choose the launch shape of each kernel."""
     return Launches(
-        forward=_forward_launch(head_dim, itemsize=itemsize, dropout=dropout),
-        query=_query_launch(head_dim, itemsize=itemsize, dropout=dropout),
-        key=_key_launch(head_dim, itemsize=itemsize, dropout=dropout),
+        forward=_forward_launch(head_dim, itemsize, extras),
+        query=_query_launch(head_dim, itemsize, extras),
+        key=_key_launch(head_dim, itemsize, extras),
     )
 
 
-def _forward_launch(head_dim: int, *, itemsize: int, dropout: bool) -> Launch:
+def _forward_launch(head_dim: int, itemsize: int, extras: Extras) -> Launch:
     if itemsize == 4:
         return Launch(64, 32, 4, 2) if head_dim <= 64 else Launch(32, 32, 4, 2)
+    narrow = extras.dropout or extras.bias
     if head_dim <= 64:
-        return Launch(128, 64 if dropout else 128, 8, 3)
+        return Launch(128, 64 if narrow else 128, 8, 3)
     if head_dim <= 128:
-        return Launch(128, 32 if dropout else 64, 8, 3)
+        return Launch(128, 32 if narrow else 64, 8, 3)
     return Launch(64, 32, 8, 2)
 
 
-def _query_launch(head_dim: int, *, itemsize: int, dropout: bool) -> Launch:
+def _query_launch(head_dim: int, itemsize: int, extras: Extras) -> Launch:
     if itemsize == 4:
         return Launch(32, 32, 4, 1)
     if head_dim <= 64:
-        return Launch(128, 32 if dropout else 64, 8, 2)
-    return Launch(64, 64, 8, 2) if head_dim <= 128 else Launch(64, 32, 8, 1)
+        return Launch(128, 32 if extras.dropout or extras.bias else 64, 8, 2)
+    if head_dim <= 128:
+        if extras.bias and extras.dropout:
+            return Launch(32, 32, 4, 2)
+        narrow = extras.bias or (extras.dropout and extras.listed)
+        return Launch(64, 32 if narrow else 64, 8, 2)
+    return Launch(64, 32, 8, 1)
 
 
-def _key_launch(head_dim: int, *, itemsize: int, dropout: bool) -> Launch:
+def _key_launch(head_dim: int, itemsize: int, extras: Extras) -> Launch:
     if itemsize == 4:
         return Launch(32, 32, 4, 1)
     if head_dim <= 64:
-        return Launch(32 if dropout else 64, 64, 4, 2)
+        if extras.dropout:
+            return Launch(32, 64, 8, 1) if extras.listed else Launch(32, 64, 4, 2)
+        return Launch(64, 64, 4, 2)
     return Launch(32, 64, 8, 1) if head_dim <= 128 else Launch(32, 32, 8, 1)

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from ..common.dropout_seed import draw_seed
-from .terms import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from .terms import Terms
 
     Context = Any
 
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 class Call(NamedTuple):
     """All that a call is computed from, in the operator's order."""
 
-    query_THD: Tensor
+    query_MHD: Tensor
     key_TKD: Tensor
     value_TKD: Tensor
+    bias_HR: Tensor | None
     slopes_H: Tensor | None
     seed: Tensor | None  # int64 [1], where weights are dropped
     layout: list[Tensor]  # where sequences lie, as the implementation wants to know it
@@ -31,39 +33,42 @@ class Call(NamedTuple):
     causal: bool
 
     @property
-    def terms(self) -> Terms:
-        """What ``ops`` made the call of, besides queries, keys and values."""
-        return Terms(self.scale, self.dropout, self.window, self.causal, self.slopes_H)
-
-    @property
     def group(self) -> int:
         """How many heads of the query share one of the key."""
-        return self.query_THD.shape[1] // self.key_TKD.shape[1]
+        return self.query_MHD.shape[1] // self.key_TKD.shape[1]
 
 
 _CALL = (
-    "Tensor query, Tensor key, Tensor value, Tensor? slopes, Tensor? seed, Tensor[] layout,"
-    " float scale, float dropout, int? window, bool causal"
+    "Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? slopes, Tensor? seed,"
+    " Tensor[] layout, float scale, float dropout, int? window, bool causal"
 )
 _SCHEMA = f"({_CALL}) -> (Tensor output, Tensor lse)"
 _BACKWARD_SCHEMA = (
     f"(Tensor grad_output, Tensor output, Tensor lse, {_CALL})"
-    " -> (Tensor grad_query, Tensor grad_key, Tensor grad_value)"
+    " -> (Tensor grad_query, Tensor grad_key, Tensor grad_value, Tensor grad_bias)"
 )
-Gradients = tuple[Tensor, Tensor, Tensor]
+
+
+class Gradients(NamedTuple):
+    """Of query, key and value, contiguous, and of the bias: empty where there is none."""
+
+    query_MHD: Tensor
+    key_TKD: Tensor
+    value_TKD: Tensor
+    bias_HR: Tensor
 
 
 class Forward(Protocol):
-    """Computes the output, contiguous, and [H, T] log-sum-exps (nothing where not kept)."""
+    """Computes the output, contiguous, and [H, M] log-sum-exps (nothing where not kept)."""
 
     def __call__(self, call: Call) -> tuple[Tensor, Tensor]: ...  # noqa: D102
 
 
 class Backward(Protocol):
-    """Computes the gradients of query, key and value, contiguous."""
+    """Computes the gradients from the output's."""
 
     def __call__(  # noqa: D102
-        self, grad_output_THD: Tensor, output_THD: Tensor, lse_HT: Tensor, call: Call
+        self, grad_output_MHD: Tensor, output_MHD: Tensor, lse_HM: Tensor, call: Call
     ) -> Gradients: ...
 
 
@@ -77,11 +82,11 @@ def define_operator(
 
     def run_backward(
         grad_output: Tensor, output: Tensor, lse: Tensor, *arguments: Any
-    ) -> Gradients:
-        return backward(grad_output, output, lse, Call(*arguments))
+    ) -> tuple[Tensor, ...]:
+        return tuple(backward(grad_output, output, lse, Call(*arguments)))
 
     def fake(*arguments: Any) -> tuple[Tensor, Tensor]:
-        query = Call(*arguments).query_THD
+        query = Call(*arguments).query_MHD
         shape = (query.shape[1], query.shape[0]) if keeps_lse else (0,)
         return _empty_like(query), query.new_empty(shape, dtype=torch.float32)
 
@@ -95,25 +100,26 @@ def define_operator(
 
     def differentiate(ctx: Context, grad_output: Tensor, _: Tensor | None) -> tuple[Any, ...]:
         output, lse, *tensors = ctx.saved_tensors
-        call = Call._make((*tensors[:5], tensors[5:], *ctx.numbers))
-        grads = operator_backward(grad_output, output, lse, *call)
-        return (*grads, None, None, [None] * len(call.layout), *(None for _ in ctx.numbers))
+        call = Call._make((*tensors[:6], tensors[6:], *ctx.numbers))
+        *grads, grad_bias = operator_backward(grad_output, output, lse, *call)
+        if call.bias_HR is None:
+            grad_bias = None
+        no_layout = [None] * len(call.layout)
+        return (*grads, grad_bias, None, None, no_layout, *(None for _ in ctx.numbers))
 
     operator.register_autograd(differentiate, setup_context=_setup_context)
 
     def attend(
-        query_THD: Tensor,
+        query_MHD: Tensor,
         key_TKD: Tensor,
         value_TKD: Tensor,
         layout: list[Tensor],
         terms: Terms,
     ) -> Tensor:
-        seed = draw_seed(query_THD) if terms.dropout > 0.0 else None
+        seed = draw_seed(query_MHD) if terms.dropout > 0.0 else None
+        tensors = (query_MHD, key_TKD, value_TKD, terms.bias_HR, terms.slopes_H, seed, layout)
         numbers = (terms.scale, terms.dropout, terms.window, terms.causal)
-        output: Tensor
-        output, _ = operator(
-            *Call(query_THD, key_TKD, value_TKD, terms.slopes_H, seed, layout, *numbers)
-        )
+        output: Tensor = operator(*Call(*tensors, *numbers))[0]
         return output
 
     return attend
@@ -123,13 +129,14 @@ def _empty_like(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def _fake_backward(*arguments: Any) -> Gradients:
+def _fake_backward(*arguments: Any) -> tuple[Tensor, ...]:
     call = Call(*arguments[3:])
-    return _empty_like(call.query_THD), _empty_like(call.key_TKD), _empty_like(call.value_TKD)
+    bias = call.query_MHD.new_empty(0) if call.bias_HR is None else _empty_like(call.bias_HR)
+    return (*(_empty_like(x) for x in call[:3]), bias)
 
 
 def _setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     call = Call(*inputs)
-    ctx.save_for_backward(*output, *call[:5], *call.layout)
-    ctx.numbers = call[6:]
+    ctx.save_for_backward(*output, *call[:6], *call.layout)
+    ctx.numbers = call[7:]
     ctx.set_materialize_grads(False)

@@ -15,26 +15,32 @@ if TYPE_CHECKING:
 
 
 def attention(
-    query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Layout, terms: Terms
+    query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Layout, terms: Terms
 ) -> Tensor:
     """``softmax(scale * q @ k.T + terms) @ v`` for each sequence and head."""
-    num_heads = query_THD.shape[1]
+    num_heads = query_MHD.shape[1]
     group = num_heads // key_TKD.shape[1]
+    rows = range(sequences.offsets[-1]) if terms.query_rows is None else terms.query_rows.indices
     outputs = []
     for start, stop in pairwise(sequences.offsets.tolist()):
+        queries = [m for m, row in enumerate(rows) if start <= row < stop]
+        places = [int(rows[m]) - start for m in queries]
         heads = []
         for head in range(num_heads):
-            query = query_THD[start:stop, head].double()
+            query = query_MHD[queries, head].double()
             key, value = (x[start:stop, head // group].double() for x in (key_TKD, value_TKD))
-            weights = _softmax(_scores(query, key, head, terms))
+            scores = _scores(query, key, head, start, places, terms)
+            weights = _softmax(scores)
             if terms.dropout > 0.0:
                 weights = torch.dropout(weights, terms.dropout, train=True)
             heads.append(weights @ value)
         outputs.append(torch.stack(heads, dim=1))
-    if not outputs:
-        # No row to compute; the sums keep all three tied to the graph.
-        return query_THD + key_TKD.sum() + value_TKD.sum()
-    return torch.cat(outputs).to(query_THD.dtype)
+    # The sums keep all tied to the graph where there is no row to compute.
+    nothing = 0.0 * (key_TKD[:0].sum() + value_TKD[:0].sum())
+    if terms.bias_HR is not None:
+        nothing = nothing + terms.bias_HR[:0].sum()
+    joined = torch.cat([query_MHD[:0].double(), *outputs]) + nothing
+    return joined.to(query_MHD.dtype)
 
 
 def attention_probabilities(
@@ -46,22 +52,34 @@ def attention_probabilities(
     group = num_heads // key_TKD.shape[1]
     padded = query_THD.double().new_zeros(len(sequences), num_heads, longest, longest)
     for row, (start, stop) in enumerate(pairwise(sequences.offsets.tolist())):
+        places = list(range(stop - start))
         for head in range(num_heads):
             query = query_THD[start:stop, head].double()
             key = key_TKD[start:stop, head // group].double()
-            weights = _softmax(_scores(query, key, head, terms))
+            weights = _softmax(_scores(query, key, head, start, places, terms))
             padded[row, head, : stop - start, : stop - start] = weights
     return padded.to(query_THD.dtype)
 
 
-def _scores(query_QD: Tensor, key_KD: Tensor, head: int, terms: Terms) -> Tensor:
+def _scores(
+    query_QD: Tensor, key_KD: Tensor, head: int, start: int, places: list[int], terms: Terms
+) -> Tensor:
+    """Return scores of the queries at these places of the sequence that begins at ``start``."""
     scores_QK = terms.scale * (query_QD @ key_KD.T)
-    places = torch.arange(len(key_KD), device=key_KD.device)
-    distance_QK = places[None, :] - places[:, None]
+    key_places = torch.arange(len(key_KD), device=key_KD.device)
+    query_places = torch.tensor(places, dtype=torch.int64, device=key_KD.device)
+    distance_QK = key_places[None, :] - query_places[:, None]
     if terms.slopes_H is not None:
         scores_QK = scores_QK - terms.slopes_H[head].double() * distance_QK.abs()
+    if terms.bias_HR is not None:
+        reach = terms.bias_HR.shape[1] // 2
+        scores_QK = scores_QK + terms.bias_HR[head][distance_QK.clamp(-reach, reach) + reach]
     if terms.window is not None:
-        scores_QK = scores_QK.masked_fill(distance_QK.abs() > terms.window, -torch.inf)
+        seen_QK = distance_QK.abs() <= terms.window
+        if terms.global_rows is not None:
+            everywhere = torch.isin(key_places + start, terms.global_rows.rows)
+            seen_QK = seen_QK | everywhere[None, :] | everywhere[query_places][:, None]
+        scores_QK = scores_QK.masked_fill(~seen_QK, -torch.inf)
     if terms.causal:
         scores_QK = scores_QK.masked_fill(distance_QK > 0, -torch.inf)
     return scores_QK

@@ -1,30 +1,7 @@
-"""What the attention kernels share: constants, reading rows, ranges of keys, scores."""
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+"""What the attention kernels share: reading rows, ranges of rows and keys, scores."""
 
 import triton
 import triton.language as tl
-
-if TYPE_CHECKING:
-    from .differentiable import Call
-
-
-def constants(call: Call) -> dict[str, Any]:
-    """Return what all kernels of a call are compiled for, besides the launch shape."""
-    _, num_heads, head_dim = call.query_THD.shape
-    return {
-        "NUM_HEADS": num_heads,
-        "GROUP": call.group,
-        "HEAD_DIM": head_dim,
-        "BLOCK_DIM": max(16, triton.next_power_of_2(head_dim)),
-        "WINDOW": -1 if call.window is None else call.window,
-        "CAUSAL": call.causal,
-        "HAS_SLOPES": call.slopes_H is not None,
-        "HAS_DROPOUT": call.seed is not None,
-        "PRECISION": "ieee",
-    }
 
 
 @triton.jit
@@ -40,14 +17,26 @@ def load_rows(pointer, rows, columns, stride, length, HEAD_DIM: tl.constexpr, MA
 
 
 @triton.jit
-def key_range(
-    block,
-    length,
-    BLOCK_ROWS: tl.constexpr,
-    BLOCK_KEYS: tl.constexpr,
-    WINDOW: tl.constexpr,
-    CAUSAL: tl.constexpr,
-):
+def span(cu_pointer, sequence):
+    """Return where a sequence's rows begin, and how many there are."""
+    start = tl.load(cu_pointer + sequence).to(tl.int64)
+    stop = tl.load(cu_pointer + sequence + 1).to(tl.int64)
+    return start, (stop - start).to(tl.int32)
+
+
+@triton.jit
+def places_of(list_pointer, start, entries, count, length, LISTED: tl.constexpr):
+    """Return the places in their sequence of some of its rows, ``length`` where there is none.
+
+    Entry i is place i or, of a list that holds some places alone, what entry i says.
+    """
+    if LISTED:
+        return tl.load(list_pointer + start + entries, mask=entries < count, other=length)
+    return entries
+
+
+@triton.jit
+def key_range(rows, length, BLOCK_KEYS: tl.constexpr, WINDOW: tl.constexpr, CAUSAL: tl.constexpr):
     """Return (first, last, whole): keys a block of rows can see, and where masks must begin.
 
     Keys first .. whole are seen by every row and exist; whole .. last need a mask. With a window
@@ -55,14 +44,16 @@ def key_range(
     """
     first = 0
     last = length
-    if WINDOW >= 0:
-        first = tl.maximum(0, block * BLOCK_ROWS - WINDOW) // BLOCK_KEYS * BLOCK_KEYS
-        last = tl.minimum(last, (block + 1) * BLOCK_ROWS + WINDOW)
-    if CAUSAL:
-        last = tl.minimum(last, (block + 1) * BLOCK_ROWS)
-    whole = first
-    if WINDOW < 0 and not CAUSAL:
-        whole = length // BLOCK_KEYS * BLOCK_KEYS
+    whole = length // BLOCK_KEYS * BLOCK_KEYS
+    if WINDOW >= 0 or CAUSAL:
+        highest = tl.max(tl.where(rows < length, rows, 0), axis=0)
+        if WINDOW >= 0:
+            lowest = tl.min(rows, axis=0)
+            first = tl.maximum(0, lowest - WINDOW) // BLOCK_KEYS * BLOCK_KEYS
+            last = tl.minimum(last, highest + WINDOW + 1)
+        if CAUSAL:
+            last = tl.minimum(last, highest + 1)
+        whole = first
     return first, last, whole
 
 
@@ -70,12 +61,16 @@ def key_range(
 def row_range(
     block,
     length,
+    count,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
     WINDOW: tl.constexpr,
     CAUSAL: tl.constexpr,
+    LISTED: tl.constexpr,
 ):
-    """Return (first, last): the query rows that can see a block of keys."""
+    """Return (first, last): the query rows that can see a block of keys; of a list, all."""
+    if LISTED:
+        return 0, count
     first = 0
     last = length
     if WINDOW >= 0:
@@ -95,21 +90,35 @@ def scores(
     length,
     scale,
     slope,
+    bias_pointer,
+    reach,
     WINDOW: tl.constexpr,
     CAUSAL: tl.constexpr,
     HAS_SLOPES: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    LISTED: tl.constexpr,
     MASKED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Return scaled scores [rows, keys], -inf where a row does not see a key."""
-    score = tl.dot(query, tl.trans(key), input_precision=PRECISION) * scale
+    """Return scaled scores [rows, keys] times log2 e, -inf where a row does not see a key.
+
+    Keys of a list (LISTED) are seen from outside of the window: within it, others see to them.
+    """
+    LOG2E: tl.constexpr = 1.4426950408889634
+    score = tl.dot(query, tl.trans(key), input_precision=PRECISION) * (scale * LOG2E)
     distance = keys[None, :] - rows[:, None]
     if HAS_SLOPES:
-        score -= slope * tl.abs(distance).to(tl.float32)
+        score -= slope * LOG2E * tl.abs(distance).to(tl.float32)
+    if HAS_BIAS:
+        entry = tl.minimum(tl.maximum(distance, -reach), reach) + reach
+        score += tl.load(bias_pointer + entry).to(tl.float32) * LOG2E
     if MASKED:
         seen = (keys < length)[None, :] & (rows < length)[:, None]
         if WINDOW >= 0:
-            seen &= tl.abs(distance) <= WINDOW
+            if LISTED:
+                seen &= tl.abs(distance) > WINDOW
+            else:
+                seen &= tl.abs(distance) <= WINDOW
         if CAUSAL:
             seen &= distance <= 0
         score = tl.where(seen, score, float("-inf"))

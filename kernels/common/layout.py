@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +27,31 @@ class Layout(Protocol):
 
     def tiles(self, block: int) -> Tensor:
         """Blocks of rows, int32 [n, 2]: (sequence, block)."""
+
+    def __len__(self) -> int: ...
+
+
+class Selection(Protocol):
+    """M of the packed rows, ascending."""
+
+    @property
+    def rows(self) -> Tensor:
+        """Which rows they are, [M]."""
+
+    @property
+    def indices(self) -> npt.NDArray[np.int64]:
+        """The same on the host."""
+
+    @property
+    def within(self) -> Layout:
+        """The selected rows alone, as sequences."""
+
+    @property
+    def places(self) -> Tensor:
+        """Each one's place within its sequence, int32 [M]."""
+
+    def shared_with(self, other: Any) -> tuple[Tensor, Selection]:
+        """Return where in this list the rows that both have are, int64, and these rows."""
 
     def __len__(self) -> int: ...
 

@@ -35,6 +35,13 @@ POINTERS = {
     "predictions_pointer": "*i64",
     "cu_seqlens_pointer": "*i32",
     "tiles_pointer": "*i32",
+    "cu_queries_pointer": "*i32",
+    "query_places_pointer": "*i32",
+    "cu_globals_pointer": "*i32",
+    "globals_pointer": "*i32",
+    "cu_listed_pointer": "*i32",
+    "listed_pointer": "*i32",
+    "bias_sums_pointer": "*fp32",
     "table_pointer": "*fp32",
     "positions_pointer": "*i64",
     "tokens_pointer": "*i64",
@@ -185,27 +192,35 @@ def _embedding() -> list[Variant]:
 def _attention() -> list[Variant]:
     import torch
     from encoder_engine.kernels.attention.config import choose_launches
-    from encoder_engine.kernels.attention.tile import constants
 
-    slopes = torch.ones(12)
-    cases: dict[str, tuple[int, dict[str, Any]]] = {
-        f"d{size}": (size, {}) for size in (32, 64, 128)
+    listed = torch.zeros(1)
+    terms: dict[str, dict[str, Any]] = {
+        "": {},
+        " bias": {"bias_HR": torch.zeros(1, 257)},
+        " queries": {"places": listed},
+        " globals": {"window": 256, "global_places": listed},
     }
-    cases |= {f"d{size} dropout": (size, {"dropout": 0.1}) for size in (32, 64, 128)}
-    cases |= {f"d{size} window": (size, {"window": 64}) for size in (64, 128)}
-    cases |= {"d64 slopes": (64, {"slopes_H": slopes})}
+    terms |= {f"{name} dropout": more | {"seed": listed} for name, more in terms.items()}
+    terms |= {" window": {"window": 64}, " slopes": {"slopes_H": torch.ones(12)}}
     found = []
-    for name, (head_dim, terms) in cases.items():
-        call = _attention_call(head_dim, **terms)
-        launches = choose_launches(head_dim, itemsize=2, dropout=call.dropout > 0.0)
-        halves = {"forward": launches.forward, "grad_query": launches.query}
-        for half, launch in (halves | {"grad_key_value": launches.key}).items():
+    for head_dim, (name, given) in product((32, 64, 128), terms.items()):
+        if head_dim == 32 and name not in ("", " dropout"):
+            continue
+        call, blocks = _attention_call(head_dim, given)
+        launches = choose_launches(head_dim, itemsize=2, extras=blocks.extras(call))
+        has_globals = len(blocks.global_places) > 0
+        halves = (
+            ("forward", launches.forward, {"HAS_GLOBALS": has_globals}),
+            ("grad_query", launches.query, {"HAS_GLOBALS": has_globals}),
+            ("grad_key_value", launches.key, {"LISTED": has_globals}),
+        )
+        for half, launch, more in halves:
             found.append(
                 Variant(
-                    module="attention.forward" if half == "forward" else "attention.backward",
+                    module=f"attention.{half}",
                     kernel=f"_attention_{half}_kernel",
                     name=f"attention {half} d{head_dim}{name}",
-                    constants=constants(call) | launch.sizes(),
+                    constants=blocks.constants(call) | more | launch.sizes(),
                     num_warps=launch.num_warps,
                     num_stages=launch.num_stages,
                 )
@@ -213,14 +228,17 @@ def _attention() -> list[Variant]:
     return found
 
 
-def _attention_call(head_dim: int, **terms: Any) -> Any:
+def _attention_call(head_dim: int, given: dict[str, Any]) -> tuple[Any, Any]:
+    """Return a call with these terms, and where its rows lie."""
     import torch
+    from encoder_engine.kernels.attention.blocks import Blocks
     from encoder_engine.kernels.attention.differentiable import Call
 
     heads = torch.empty(0, 768 // head_dim, head_dim, dtype=torch.bfloat16)
-    seed = heads if terms.get("dropout") else None
-    plain = Call(heads, heads, heads, None, seed, [], 0.125, 0.0, None, False)
-    return plain._replace(**terms)
+    call = Call(heads, heads, heads, None, None, None, [], 0.125, 0.0, None, False)
+    call = call._replace(**{name: x for name, x in given.items() if name in Call._fields})
+    blocks = Blocks._make([heads] * len(Blocks._fields))
+    return call, blocks._replace(**{k: x for k, x in given.items() if k in Blocks._fields})
 
 
 def _masked_projection() -> list[Variant]:

@@ -9,7 +9,7 @@ import torch
 
 from encoder_engine import ops
 from encoder_engine.ops import gpu
-from encoder_engine.packing import Sequences
+from encoder_engine.packing import SelectedRows, Sequences
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 pytestmark = pytest.mark.skipif(
@@ -25,15 +25,22 @@ def draw(*shape: int, grad: bool = True) -> torch.Tensor:
 
 
 def attention_arguments(
-    seed: torch.Tensor | None, dropout: float, *, every_term: bool = False, tiled: bool = True
+    seed: torch.Tensor | None, *, few: bool = False, tiled: bool = True
 ) -> tuple[Any, ...]:
-    blocks = [LAYOUT.cu_seqlens]
+    """Plain, with a seed, or with few queries, global rows, grouped heads, slopes and a bias."""
+    none = LAYOUT.cu_seqlens[:0]
+    queries = SelectedRows(torch.tensor([0, 4, 7], device=DEVICE), LAYOUT)
+    layout = [queries.rows if few else none, queries.rows if few else none]
     if tiled:
-        blocks += [LAYOUT.tiles(size) for size in (64, 32, 32)]
-    query, key, value = draw(14, 2, 16), *(draw(14, 2 - every_term, 16) for _ in range(2))
-    slopes = draw(2, grad=False) if every_term else None
-    window = 3 if every_term else None
-    return (query, key, value, slopes, seed, blocks, 0.25, dropout, window, every_term)
+        layout = [*(LAYOUT.tiles(size) for size in (64, 32, 32)), LAYOUT.cu_seqlens, *[none] * 4]
+    if tiled and few:
+        own = queries.within
+        layout = [own.tiles(64), own.tiles(32), LAYOUT.tiles(32), own.cu_seqlens, queries.places]
+        layout += [own.cu_seqlens, queries.places, own.tiles(32)]
+    query, key, value = draw(3 if few else 14, 2, 16), *(draw(14, 2 - few, 16) for _ in range(2))
+    bias, slopes = (draw(2, 5), draw(2, grad=False)) if few else (None, None)
+    numbers = (0.25, 0.0 if seed is None else 0.5, 3 if few else None, False)
+    return (query, key, value, bias, slopes, seed, [LAYOUT.cu_seqlens, *layout], *numbers)
 
 
 def masked_arguments(*, tiled: bool) -> tuple[Any, ...]:
@@ -88,15 +95,12 @@ OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
         "pooling",
         (draw(14, 24), LAYOUT.cu_seqlens, LAYOUT.tiles(128), "max", True),
     ),
-    "attention": ("attention", attention_arguments(None, 0.0)),
-    "attention dropout": ("attention", attention_arguments(SEED, 0.5)),
-    "attention terms": ("attention", attention_arguments(SEED, 0.5, every_term=True)),
-    "attention aten": ("attention_aten", attention_arguments(None, 0.0, tiled=False)),
-    "attention aten dropout": ("attention_aten", attention_arguments(SEED, 0.5, tiled=False)),
-    "attention aten terms": (
-        "attention_aten",
-        attention_arguments(None, 0.0, every_term=True, tiled=False),
-    ),
+    "attention": ("attention", attention_arguments(None)),
+    "attention dropout": ("attention", attention_arguments(SEED)),
+    "attention terms": ("attention", attention_arguments(SEED, few=True)),
+    "attention aten": ("attention_aten", attention_arguments(None, tiled=False)),
+    "attention aten dropout": ("attention_aten", attention_arguments(SEED, tiled=False)),
+    "attention aten terms": ("attention_aten", attention_arguments(SEED, few=True, tiled=False)),
 }
 
 
@@ -181,13 +185,40 @@ def test_attentions_dropout_gradient_is_that_of_the_mask_it_drew() -> None:
     torch.testing.assert_close((grad * other).sum(), forward, rtol=1e-4, atol=1e-4)
 
 
-def test_backward_is_the_same_on_every_run() -> None:
-    query, key, value = (draw(14, 2, 16) for _ in range(3))
+def test_attention_gives_the_same_bits_on_every_run() -> None:
+    layout = Sequences.from_lengths([36, 1], device=DEVICE)
+    query, key, value, bias = draw(19, 2, 16), draw(37, 1, 16), draw(37, 1, 16), draw(2, 7)
+    rows = SelectedRows(torch.arange(0, 37, 2, device=DEVICE), layout)
     runs = []
-    for _ in range(3):
-        output = ops.attention(query, key, value, LAYOUT, implementation="triton")
-        runs.append(torch.autograd.grad(output.square().sum(), (query, key, value)))
+    for _ in range(20):
+        torch.manual_seed(5)
+        output = ops.attention(
+            query, key, value, layout, window=20, dropout=0.2, relative_bias_HR=bias,
+            query_rows=rows, implementation="triton",
+        )  # fmt: skip
+        leaves = (query, key, value, bias)
+        runs.append((output, *torch.autograd.grad(output.square().sum(), leaves)))
     assert all(torch.equal(a, b) for run in runs[1:] for a, b in zip(run, runs[0], strict=True))
+
+
+def test_few_queries_drop_what_all_of_them_drop() -> None:
+    query, key, value = (draw(14, 2, 16, grad=False) for _ in range(3))
+    rows = SelectedRows(torch.tensor([1, 6, 13], device=DEVICE), LAYOUT)
+    outputs = []
+    for queries, selected in ((query, None), (query[rows.rows], rows)):
+        torch.manual_seed(3)
+        outputs.append(
+            ops.attention(
+                queries,
+                key,
+                value,
+                LAYOUT,
+                dropout=0.5,
+                query_rows=selected,
+                implementation="triton",
+            )
+        )
+    torch.testing.assert_close(outputs[0][rows.rows], outputs[1])
 
 
 @pytest.mark.parametrize("tiled", [False, True])

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from encoder_engine import ops
+from encoder_engine.packing import SelectedRows
 from tests.ops.cases import rows as draw_rows
 
 if TYPE_CHECKING:
     from encoder_engine.packing import Sequences
+    from tests.ops.compare import Function
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionCase:
-    """Sizes and terms of one call."""
+    """Sizes and terms of one call; of the packed rows, every nth is a query or global."""
 
     num_heads: int = 2
     head_dim: int = 16
@@ -25,59 +28,127 @@ class AttentionCase:
     window: int | None = None
     causal: bool = False
     slopes: bool = False
+    bias_reach: int | None = None
+    nth_is_query: int | None = None
+    nth_is_global: int | None = None
 
     @property
     def terms(self) -> tuple[str, ...]:
         """Name the terms as the operation's facts do."""
-        given = {"window": self.window is not None, "causal": self.causal}
-        given["alibi_slopes"] = self.slopes
+        given = {
+            "window": self.window is not None,
+            "causal": self.causal,
+            "alibi_slopes": self.slopes,
+            "relative_bias": self.bias_reach is not None,
+            "query_rows": self.nth_is_query is not None,
+            "global_rows": self.nth_is_global is not None,
+        }
         return tuple(name for name, there in given.items() if there)
 
     def inputs(self, num_tokens: int, dtype: torch.dtype, device: str) -> dict[str, Tensor]:
-        """Draw query, key and value."""
-        heads = {"query": self.num_heads}
-        heads |= dict.fromkeys(("key", "value"), self.num_heads // self.group)
-        return {
-            name: draw_rows(num_tokens, num, self.head_dim, seed=seed, dtype=dtype, device=device)
-            for seed, (name, num) in enumerate(heads.items())
+        """Draw what gets gradients: query, key, value and bias."""
+        num_queries = len(self.rows(num_tokens, self.nth_is_query or 1))
+        heads = (self.num_heads, self.num_heads // self.group)
+        shapes = {
+            "query": (num_queries, heads[0], self.head_dim),
+            "key": (num_tokens, heads[1], self.head_dim),
+            "value": (num_tokens, heads[1], self.head_dim),
         }
+        if self.bias_reach is not None:
+            shapes["bias"] = (heads[0], 2 * self.bias_reach + 1, 1)
+        drawn = {
+            name: draw_rows(*shape, seed=seed, dtype=dtype, device=device)
+            for seed, (name, shape) in enumerate(shapes.items())
+        }
+        if self.bias_reach is not None:
+            drawn["bias"] = drawn["bias"][..., 0].contiguous()
+        return drawn
 
-    def arguments(self, dtype: torch.dtype, device: str) -> dict[str, Any]:
-        """Name what the operation is asked for besides query, key and value."""
+    @staticmethod
+    def rows(num_tokens: int, nth: int) -> Tensor:
+        """List every nth of the rows, from the middle of the first n on."""
+        return torch.arange(num_tokens)[nth // 2 :: nth]
+
+    def slope_values(self, dtype: torch.dtype, device: torch.device | str) -> Tensor:
+        """Return the slopes, in float32 or wider."""
+        wide = torch.promote_types(dtype, torch.float32)
+        return torch.linspace(0.5, 0.03, self.num_heads, dtype=wide, device=device)
+
+    def arguments(self, layout: Sequences, dtype: torch.dtype) -> dict[str, Any]:
+        """Name what the operation is asked for besides what gets gradients."""
         given: dict[str, Any] = {"scale": self.scale, "window": self.window, "causal": self.causal}
         if self.slopes:
-            wide = torch.float64 if dtype == torch.float64 else torch.float32
-            given["alibi_slopes_H"] = torch.linspace(
-                0.5, 0.03, self.num_heads, dtype=wide, device=device
-            )
+            given["alibi_slopes_H"] = self.slope_values(dtype, layout.device)
+        nths = {"query_rows": self.nth_is_query, "global_rows": self.nth_is_global}
+        for name, nth in nths.items():
+            if nth is not None:
+                rows = self.rows(layout.num_tokens, nth).to(layout.device)
+                given[name] = SelectedRows(rows, layout)
         return given
 
-    def probabilities(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return the weights of one sequence, [H, L, L], computed in the inputs' dtype."""
-        length = len(query)
+    def attend(self, layout: Sequences, dtype: torch.dtype, implementation: str) -> Function:
+        """Return the operation as a function of what gets gradients."""
+        arguments = self.arguments(layout, dtype)
+
+        def run(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
+            return ops.attention(
+                query,
+                key,
+                value,
+                layout,
+                relative_bias_HR=bias,
+                implementation=implementation,
+                **arguments,
+            )
+
+        return run
+
+    def probabilities(
+        self, query: Tensor, key: Tensor, start: int, bias: Tensor | None = None
+    ) -> Tensor:
+        """Return the weights of the sequence that begins at a row, [H, L, L], in their dtype."""
         key = key.repeat_interleave(self.group, dim=1)
         scale = self.head_dim**-0.5 if self.scale is None else self.scale
         score = query.transpose(0, 1) @ key.permute(1, 2, 0) * scale
-        places = torch.arange(length, device=query.device)
+        places = torch.arange(len(key), device=query.device)
         distance = places[None, :] - places[:, None]
         if self.slopes:
-            slopes = self.arguments(query.dtype, str(query.device))["alibi_slopes_H"]
-            score = score - slopes.to(score.dtype)[:, None, None] * distance.abs()
+            slopes = self.slope_values(query.dtype, query.device).to(query.dtype)
+            score = score - slopes[:, None, None] * distance.abs()
+        if bias is not None:
+            assert self.bias_reach is not None
+            entry = distance.clamp(-self.bias_reach, self.bias_reach) + self.bias_reach
+            score = score + bias[:, entry]
         seen = torch.ones_like(distance, dtype=torch.bool)
         if self.window is not None:
             seen &= distance.abs() <= self.window
+        if self.nth_is_global is not None:
+            everywhere = (places + start - self.nth_is_global // 2) % self.nth_is_global == 0
+            seen |= everywhere[None, :] | everywhere[:, None]
         if self.causal:
             seen &= distance <= 0
         return torch.softmax(score.masked_fill(~seen, -torch.inf), dim=-1)
 
-    def eager(self, query: Tensor, key: Tensor, value: Tensor, layout: Sequences) -> Tensor:
+    def eager(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bias: Tensor | None = None,
+        *,
+        layout: Sequences,
+    ) -> Tensor:
         """Attend one sequence at a time by matmul and softmax, in the inputs' dtype."""
-        parts = [query[:0] + key[:0].sum() + value[:0].sum()]
+        rows = self.rows(layout.num_tokens, self.nth_is_query or 1).to(query.device)
+        everywhere = query.new_zeros(layout.num_tokens, *query.shape[1:])
+        query = everywhere.index_copy(0, rows, query)
+        nothing = key[:0].sum() + value[:0].sum() + (0.0 if bias is None else bias[:0].sum())
+        parts = [query[:0] + nothing]
         for start, stop in zip(layout.offsets[:-1], layout.offsets[1:], strict=True):
-            weights = self.probabilities(query[start:stop], key[start:stop])
+            weights = self.probabilities(query[start:stop], key[start:stop], int(start), bias)
             values = value[start:stop].repeat_interleave(self.group, dim=1)
             parts.append((weights @ values.transpose(0, 1)).transpose(0, 1))
-        return torch.cat(parts)
+        return torch.cat(parts)[rows]
 
 
 PLAIN = {
@@ -93,5 +164,15 @@ TERMS = {
     "window of nothing but the row": AttentionCase(window=0),
     "causal": AttentionCase(causal=True),
     "slopes": AttentionCase(slopes=True),
-    "all": AttentionCase(num_heads=4, group=2, window=9, causal=True, slopes=True),
+    "bias": AttentionCase(bias_reach=5),
+    "bias wider than the text": AttentionCase(bias_reach=100),
+    "bias of three": AttentionCase(num_heads=1, bias_reach=1, window=40),
+    "few queries": AttentionCase(nth_is_query=7),
+    "many queries": AttentionCase(nth_is_query=2, window=9, bias_reach=40),
+    "causal queries": AttentionCase(nth_is_query=3, causal=True, slopes=True, group=2),
+    "global rows": AttentionCase(window=3, nth_is_global=11),
+    "global queries": AttentionCase(window=0, nth_is_global=2, nth_is_query=3, slopes=True),
+    "all at once": AttentionCase(
+        num_heads=4, group=2, window=9, causal=True, slopes=True, bias_reach=6, nth_is_query=2
+    ),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from encoder_engine import ops
 from encoder_engine.errors import ImplementationError, ShapeError
 from encoder_engine.ops.attention import AttentionFacts
-from encoder_engine.packing import Sequences
+from encoder_engine.packing import SelectedRows, Sequences
 from tests.budget import assert_within_budget
 from tests.ops.attention_cases import PLAIN, TERMS, AttentionCase
 from tests.ops.cases import (
@@ -35,7 +36,6 @@ def hold_to_budget(
     case: AttentionCase, lengths: list[int], dtype: torch.dtype, implementation: str, device: str
 ) -> None:
     layout = sequences(lengths, device)
-    arguments = case.arguments(dtype, device)
     facts = AttentionFacts(
         device=device,
         dtype=dtype_id(dtype),
@@ -46,17 +46,12 @@ def hold_to_budget(
     )
     skip_if_refused("attention", implementation, facts)
     skip_if_too_slow(implementation, sum(lengths), device)
-
-    def run(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, by: str) -> torch.Tensor:
-        given = case.arguments(query.dtype, device) if by == "reference" else arguments
-        return ops.attention(query, key, value, layout, implementation=by, **given)
-
     compare(
-        partial(run, by=implementation),
+        case.attend(layout, dtype, implementation),
         partial(case.eager, layout=layout),
-        partial(run, by="reference"),
+        case.attend(layout, torch.float64, "reference"),
         case.inputs(sum(lengths), dtype, device),
-        terms=max(case.head_dim, *lengths, 1),
+        terms=max(case.head_dim, *lengths, 1) * (1 if case.bias_reach is None else sum(lengths)),
     )
 
 
@@ -91,23 +86,23 @@ def test_every_term_is_within_budget(
 def test_probabilities_are_softmax_inside_and_zero_outside(
     name: str, lengths: list[int], implementation: str
 ) -> None:
-    case = TERMS.get(name, AttentionCase())
+    case = replace(TERMS.get(name, AttentionCase()), nth_is_query=None)
     layout = sequences(lengths, "cpu")
     inputs = case.inputs(sum(lengths), torch.float32, "cpu")
-    query, key = inputs["query"], inputs["key"]
-    ours = ops.attention_probabilities(
-        query, key, layout, implementation=implementation, **case.arguments(query.dtype, "cpu")
-    )
-    truth = ops.attention_probabilities(
-        query.double(),
-        key.double(),
-        layout,
-        implementation="reference",
-        **case.arguments(torch.float64, "cpu"),
-    )
+    del inputs["value"]
+
+    def run(dtype: torch.dtype, by: str) -> torch.Tensor:
+        query, key, *bias = (tensor.to(dtype) for tensor in inputs.values())
+        arguments = case.arguments(layout, dtype) | {"implementation": by}
+        if bias:
+            arguments["relative_bias_HR"] = bias[0]
+        return ops.attention_probabilities(query, key, layout, **arguments)
+
+    ours, truth = run(torch.float32, implementation), run(torch.float64, "reference")
+    query, key, *bias = inputs.values()
     eager = torch.zeros_like(ours)
     for row, (start, stop) in enumerate(zip(layout.offsets[:-1], layout.offsets[1:], strict=True)):
-        weights = case.probabilities(query[start:stop], key[start:stop])
+        weights = case.probabilities(query[start:stop], key[start:stop], int(start), *bias)
         eager[row, :, : stop - start, : stop - start] = weights
     assert_within_budget(ours, eager, truth, terms=max(16, *lengths, 1))
     inside = truth.sum(-1)
@@ -121,11 +116,7 @@ def test_probabilities_are_softmax_inside_and_zero_outside(
 def test_a_trace_sees_one_operator_with_the_same_results(name: str) -> None:
     case = TERMS.get(name, AttentionCase())
     layout = sequences([5, 0, 17, 5], "cpu")
-    arguments = case.arguments(torch.float32, "cpu")
-
-    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        return ops.attention(query, key, value, layout, implementation="aten", **arguments)
-
+    attend = case.attend(layout, torch.float32, "aten")
     torch.compiler.reset()
     traced = torch.compile(attend, backend="aot_eager", fullgraph=True)
     inputs = case.inputs(27, torch.float32, "cpu")
@@ -138,7 +129,7 @@ def test_a_trace_sees_one_operator_with_the_same_results(name: str) -> None:
         attend,
         partial(case.eager, layout=layout),
         inputs,
-        terms=max(case.head_dim, 17),
+        terms=max(case.head_dim, 27 * 17),
     )
 
 
@@ -217,18 +208,27 @@ def test_dropout_keeps_the_mean_and_drops_the_share_asked_for() -> None:
 
 
 SLOPES = torch.ones(2)
+CLS = SelectedRows(torch.tensor([0, 2]), Sequences.from_lengths([2, 3]))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"key_TKD": torch.zeros(5, 2, 9)}, "head sizes must be the same"),
-        ({"key_TKD": torch.zeros(4, 2, 8)}, "rows and head sizes"),
+        ({"key_TKD": torch.zeros(5, 2, 9)}, r"key \[T, K, D\]"),
+        ({"key_TKD": torch.zeros(4, 2, 8)}, "key has 4 rows, the sequences hold 5"),
         ({"key_TKD": torch.zeros(5, 2, 8, dtype=torch.float64)}, "key is torch.float64"),
         ({"value_TKD": torch.zeros(4, 2, 8)}, "value is"),
         ({"query_THD": torch.zeros(5, 16), "key_TKD": torch.zeros(5, 16)}, "T, H, D"),
         ({"query_THD": torch.zeros(5, 3, 8)}, "must divide"),
-        ({"sequences": Sequences.from_lengths([2, 2])}, "4 tokens"),
+        ({"sequences": Sequences.from_lengths([2, 2])}, "query has 5 rows, the sequences hold 4"),
+        ({"query_rows": CLS}, "query has 5 rows, query_rows hold 2"),
+        ({"query_rows": replace(CLS, sequences=Sequences.from_lengths([1, 4]))}, "other sequences"),
+        ({"global_rows": CLS}, "need a window"),
+        ({"global_rows": CLS, "window": 1, "causal": True}, "not if causal"),
+        ({"relative_bias_HR": torch.zeros(2, 4)}, "2 r"),
+        ({"relative_bias_HR": torch.zeros(3, 5)}, r"\[2, 2 r"),
+        ({"relative_bias_HR": torch.zeros(2, 5).half()}, "or torch.float32"),
+        ({"relative_bias_HR": torch.zeros(2, 5, device="meta")}, "on meta"),
         ({"window": -1}, "window must be a number of tokens"),
         ({"window": 1.5}, "window must be a number of tokens"),
         ({"dropout": 1.0}, "dropout must be"),
@@ -251,3 +251,47 @@ def test_an_explicit_request_never_falls_back() -> None:
     x = torch.zeros(2, 1, 8)
     with pytest.raises(ImplementationError, match="no implementation 'fastest'"):
         ops.attention(x, x, x, Sequences.from_lengths([2]), implementation="fastest")
+
+
+@pytest.mark.parametrize("implementation", implementations("attention"))
+def test_first_rows_alone_are_what_they_are_among_all(implementation: str) -> None:
+    case = AttentionCase(bias_reach=3)
+    skip_if_refused("attention", implementation, AttentionFacts(terms=("relative_bias",)))
+    layout = sequences([7, 0, 1, 40], "cpu")
+    inputs = case.inputs(48, torch.float32, "cpu")
+    everything = case.attend(layout, torch.float32, implementation)(**inputs)
+    first = SelectedRows(torch.tensor([0, 7, 8]), layout)
+    alone = ops.attention(
+        inputs["query"][first.rows],
+        inputs["key"],
+        inputs["value"],
+        layout,
+        relative_bias_HR=inputs["bias"],
+        query_rows=first,
+        implementation=implementation,
+    )
+    torch.testing.assert_close(alone, everything[first.rows])
+
+
+@pytest.mark.parametrize("implementation", implementations("attention"))
+def test_global_rows_may_have_projections_of_their_own(implementation: str) -> None:
+    skip_if_refused("attention", implementation, AttentionFacts(terms=("global_rows",)))
+    layout = sequences([9, 30], "cpu")
+    local = AttentionCase(window=4).inputs(39, torch.float32, "cpu")
+    own = {name: tensor.flip(0) for name, tensor in local.items()}
+    first = SelectedRows(torch.tensor([0, 9]), layout)
+
+    def attend(by: str) -> torch.Tensor:
+        run = partial(ops.attention, sequences=layout, implementation=by)
+        output = run(local["query"], local["key"], local["value"], window=4, global_rows=first)
+        query = own["query"][first.rows]
+        full = run(query, own["key"], own["value"], query_rows=first)
+        return output.index_copy(0, first.rows, full)
+
+    ours = attend(implementation)
+    torch.testing.assert_close(ours, attend("reference"))
+    for start, stop in ((0, 9), (9, 39)):
+        score = own["query"][start] @ own["key"][start:stop].permute(1, 2, 0) * 0.25
+        weights = torch.softmax(score.diagonal(dim1=0, dim2=1).T, dim=-1)
+        expected = torch.einsum("hl,lhd->hd", weights, own["value"][start:stop])
+        torch.testing.assert_close(ours[start], expected)

@@ -29,14 +29,10 @@ def hold_to_budget(case: AttentionCase, lengths: list[int], dtype: torch.dtype) 
     )
     skip_if_refused("attention", "native", facts)
 
-    def run(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, by: str) -> torch.Tensor:
-        given = case.arguments(query.dtype, "cpu")
-        return ops.attention(query, key, value, layout, implementation=by, **given)
-
     compare_outputs(
-        partial(run, by="native"),
+        case.attend(layout, dtype, "native"),
         partial(case.eager, layout=layout),
-        partial(run, by="reference"),
+        case.attend(layout, torch.float64, "reference"),
         case.inputs(sum(lengths), dtype, "cpu"),
         terms=max(case.head_dim, *lengths, 1),
     )

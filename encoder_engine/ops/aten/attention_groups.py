@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -14,51 +14,100 @@ if TYPE_CHECKING:
     from encoder_engine.packing import Sequences
 
 
+class Group(NamedTuple):
+    """The n sequences of one length L, each with Q queries."""
+
+    length: int
+    rows: Tensor | slice  # their n * L rows of key and value
+    num_queries: int
+    queries: Tensor | slice  # their n * Q rows of the query
+    places: Tensor | None  # int64 [n, Q] of the queries in their sequences; None: 0 .. L - 1 of all
+
+
+def groups_of(sequences: Sequences, terms: Terms) -> list[Group]:
+    """Put sequences together that SDPA can take at once; those without a query are in no group."""
+    if terms.query_rows is None:
+        return [Group(n, rows, n, rows, None) for n, _, rows in sequences.length_groups]
+    return [
+        Group(g.length, g.rows, g.places.shape[1], g.selected, g.places)
+        for g in terms.query_rows.groups
+    ]
+
+
 def attend(
-    query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
+    query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
-    """Call SDPA once per distinct length."""
-    groups = sequences.length_groups
+    """Call SDPA once per group."""
+    groups = groups_of(sequences, terms)
     if not groups:
-        # No row to compute; the sums keep all three tied to the graph.
-        return query_THD + key_TKD.sum() + value_TKD.sum()
+        # No row to compute; the sums keep all tied to the graph.
+        bias = 0.0 if terms.bias_HR is None else terms.bias_HR[:0].sum()
+        return query_MHD + key_TKD[:0].sum() + value_TKD[:0].sum() + bias
     outputs = []
-    for length, _, rows in groups:
-        query, key, value = (group_of(x, rows, length) for x in (query_THD, key_TKD, value_TKD))
-        output_nHLD = _attend(query, key, value, mask_of(length, terms, query_THD), terms)
-        outputs.append(output_nHLD.transpose(1, 2).reshape(-1, *query_THD.shape[1:]))
-    return joined(outputs, sequences)
+    for group in groups:
+        query = taken(query_MHD, group.queries, group.num_queries)
+        key, value = (taken(x, group.rows, group.length) for x in (key_TKD, value_TKD))
+        output_nHQD = _attend(query, key, value, mask_of(group, terms, query_MHD), terms)
+        outputs.append(output_nHQD.transpose(1, 2).reshape(-1, *query_MHD.shape[1:]))
+    if len(outputs) == 1:
+        return outputs[0]
+    joined = torch.cat(outputs)
+    order = sequences.grouped_order if terms.query_rows is None else terms.query_rows.grouped_order
+    return joined if order is None else joined[order]
 
 
-def group_of(packed_THD: Tensor, rows: Tensor | slice, length: int) -> Tensor:
+def taken(packed_THD: Tensor, rows: Tensor | slice, length: int) -> Tensor:
     """Take a group's rows out: [n, H, L, D]."""
     return packed_THD[rows].view(-1, length, *packed_THD.shape[1:]).transpose(1, 2)
 
 
-def joined(groups: list[Tensor], sequences: Sequences) -> Tensor:
-    """Put all groups' rows back in order: [T, H, D]."""
-    if len(groups) == 1:
-        return groups[0]
-    together = torch.cat(groups)
-    order = sequences.grouped_order
-    return together if order is None else together[order]
+def mask_of(group: Group, terms: Terms, like: Tensor) -> Tensor | None:
+    """Return what is to be added to the scores, or (bool) which are kept: [1 or n, 1 or H, Q, L].
 
-
-def mask_of(length: int, terms: Terms, like: Tensor) -> Tensor | None:
-    """Return what is to be added to the scores, or (bool) which are kept: [1 or H, L, L]."""
-    if not terms.names():
+    The bias is looked up as an embedding: its backward is free of atomics.
+    """
+    if terms.names() in ((), ("query_rows",)):
         return None
-    places = torch.arange(length, device=like.device)
-    distance_1LL = (places[None, :] - places[:, None])[None]
-    seen_1LL = torch.ones_like(distance_1LL, dtype=torch.bool)
+    distance_nQL = distances_of(group, like)
+    seen = torch.ones_like(distance_nQL, dtype=torch.bool)[:, None]
     if terms.window is not None:
-        seen_1LL = distance_1LL.abs() <= terms.window
+        seen = (distance_nQL.abs() <= terms.window)[:, None]
+    if terms.global_rows is not None:
+        seen = seen | _sees_everywhere(group, terms, like)
     if terms.causal:
-        seen_1LL = seen_1LL & (distance_1LL <= 0)
-    if terms.slopes_H is None:
-        return seen_1LL
-    added_HLL: Tensor = -terms.slopes_H[:, None, None] * distance_1LL.abs()
-    return added_HLL.to(like.dtype).masked_fill(~seen_1LL, -torch.inf)
+        seen = seen & (distance_nQL <= 0)[:, None]
+    added = None
+    if terms.slopes_H is not None:
+        added = (-terms.slopes_H[:, None, None] * distance_nQL.abs()[:, None]).to(like.dtype)
+    if terms.bias_HR is not None:
+        entries_nQL = entries_of(distance_nQL, terms.bias_HR)
+        bias = F.embedding(entries_nQL, terms.bias_HR.T).permute(0, 3, 1, 2).to(like.dtype)
+        added = bias if added is None else added + bias
+    return seen if added is None else added.masked_fill(~seen, -torch.inf)
+
+
+def distances_of(group: Group, like: Tensor) -> Tensor:
+    """Return key's place less query's, int64 [1 or n, Q, L]."""
+    places = torch.arange(group.length, device=like.device)
+    queries = places[None] if group.places is None else group.places
+    return places - queries[:, :, None]
+
+
+def entries_of(distance: Tensor, bias_HR: Tensor) -> Tensor:
+    """Return which entry of the bias belongs to a distance."""
+    reach = bias_HR.shape[1] // 2
+    return distance.clamp(-reach, reach) + reach
+
+
+def _sees_everywhere(group: Group, terms: Terms, like: Tensor) -> Tensor:
+    """Say where the query or the key is a global row: [n, 1, Q, L]."""
+    assert terms.global_rows is not None
+    num_rows = terms.global_rows.sequences.num_tokens
+    everywhere_T = torch.zeros(num_rows, dtype=torch.bool, device=like.device)
+    everywhere_T[terms.global_rows.rows] = True
+    keys_nL = everywhere_T[group.rows].view(-1, group.length)
+    queries_nQ = keys_nL if group.places is None else keys_nL.gather(1, group.places)
+    return (keys_nL[:, None, :] | queries_nQ[:, :, None])[:, None]
 
 
 def add_mask(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -69,19 +118,19 @@ def add_mask(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _attend(
-    query_nHLD: Tensor, key_nKLD: Tensor, value_nKLD: Tensor, mask: Tensor | None, terms: Terms
+    query_nHQD: Tensor, key_nKLD: Tensor, value_nKLD: Tensor, mask: Tensor | None, terms: Terms
 ) -> Tensor:
     """Call SDPA so that, on a CPU, a sequence's bits do not depend on the others.
 
     Two things would make them: rows that do not start on whole vectors, whose alignment follows
     from what lies before them; and a single piece of work, which MKL then splits among threads.
     """
-    num_sequences, num_heads, _, head_dim = query_nHLD.shape
+    num_sequences, num_heads, _, head_dim = query_nHQD.shape
     group = num_heads // key_nKLD.shape[1]
     if group > 1:
         key_nKLD, value_nKLD = (x.repeat_interleave(group, 1) for x in (key_nKLD, value_nKLD))
-    tensors = [query_nHLD, key_nKLD, value_nKLD]
-    invariant = query_nHLD.device.type == "cpu" and not torch.is_grad_enabled()
+    tensors = [query_nHQD, key_nKLD, value_nKLD]
+    invariant = query_nHQD.device.type == "cpu" and not torch.is_grad_enabled()
     if invariant and (head_dim % 4 or head_dim < 12):
         tensors = [F.pad(x, (0, -head_dim % 16)) for x in tensors]
     if invariant and num_sequences * num_heads == 1:

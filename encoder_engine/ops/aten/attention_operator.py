@@ -9,8 +9,18 @@ import numpy as np
 import torch
 
 from encoder_engine.kernels.attention.differentiable import Call, Gradients, define_operator
-from encoder_engine.ops.aten.attention_groups import add_mask, attend, group_of, joined, mask_of
-from encoder_engine.packing import Sequences
+from encoder_engine.kernels.attention.terms import Terms
+from encoder_engine.ops.aten.attention_groups import (
+    Group,
+    add_mask,
+    attend,
+    distances_of,
+    entries_of,
+    groups_of,
+    mask_of,
+    taken,
+)
+from encoder_engine.packing import SelectedRows, Sequences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,88 +32,140 @@ MOST_SCORES = 2**24
 
 
 class _Part(NamedTuple):
-    """Sequences of one length, n of them, in float32 or wider; key and value for every head."""
+    """Some sequences of a group, in float32 or wider; key and value for every head."""
 
-    query_nHLD: Tensor
+    group: Group
+    query_nHQD: Tensor
     key_nHLD: Tensor
     value_nHLD: Tensor
-    grad_nHLD: Tensor | None
-    weights_nHLL: Tensor
-    kept_nHLL: Tensor | None  # what each weight is multiplied by; None: nothing is dropped
+    weights_nHQL: Tensor
+    kept_nHQL: Tensor | None  # what each weight is multiplied by; None: nothing is dropped
+
+
+def attend_traced(
+    query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
+) -> Tensor:
+    """Call the operator; what it needs to know of rows goes as tensors."""
+    nothing = sequences.cu_seqlens[:0]
+    rows = (nothing if s is None else s.rows for s in (terms.query_rows, terms.global_rows))
+    layout = [sequences.cu_seqlens, *rows]
+    output: Tensor = _attend_traced(query_MHD, key_TKD, value_TKD, layout, terms)
+    return output
 
 
 def _forward(call: Call) -> tuple[Tensor, Tensor]:
-    sequences = _sequences(call)
-    if call.dropout == 0.0 or not sequences.length_groups:
-        query, key, value = call[:3]
-        output = attend(query, key, value, sequences, call.terms)
+    sequences, terms = _read(call)
+    query, key, value = call[:3]
+    if call.dropout == 0.0 or not groups_of(sequences, terms):
+        output = attend(query, key, value, sequences, terms).contiguous()
     else:
         # SDPA would not say which weights it dropped.
-        mixed = [_drop(p.weights_nHLL, p.kept_nHLL) @ p.value_nHLD for p in _parts(call, sequences)]
-        output = joined([_rows(x, call.query_THD) for x in mixed], sequences)
-    return output.contiguous(), output.new_empty(0, dtype=torch.float32)
+        output = torch.empty_like(query, memory_format=torch.contiguous_format)
+        for part in _parts(call):
+            mixed = _drop(part.weights_nHQL, part.kept_nHQL) @ part.value_nHLD
+            output[part.group.queries] = _rows(mixed, query)
+    return output, output.new_empty(0, dtype=torch.float32)
 
 
-def _backward(grad_output_THD: Tensor, _output: Tensor, _lse: Tensor, call: Call) -> Gradients:
-    sequences = _sequences(call)
-    found: list[Gradients] = []
-    for part in _parts(call, sequences, grad_output_THD):
-        query, key, value, grad, weights, kept = part
-        assert grad is not None
+def _backward(grad_output_MHD: Tensor, _output: Tensor, _lse: Tensor, call: Call) -> Gradients:
+    grad_query, grad_key, grad_value = (torch.zeros_like(x).contiguous() for x in call[:3])
+    wide = torch.promote_types(call.query_MHD.dtype, torch.float32)
+    bias = call.query_MHD.new_empty(0) if call.bias_HR is None else call.bias_HR
+    grad_bias = torch.zeros_like(bias, dtype=wide).contiguous()
+    for part in _parts(call):
+        group, query, key, value, weights, kept = part
+        grad = taken(grad_output_MHD, group.queries, group.num_queries).to(wide)
         grad_weights = _drop(grad @ value.mT, kept)
         delta = (weights * grad_weights).sum(dim=-1, keepdim=True)
-        grad_scores = weights * (grad_weights - delta) * call.scale
-        grads = (grad_scores @ key, grad_scores.mT @ query, _drop(weights, kept).mT @ grad)
-        found.append(
-            (
-                _rows(grads[0], call.query_THD),
-                _rows(grads[1], call.key_TKD),
-                _rows(grads[2], call.value_TKD),
-            )
-        )
-    if not found:
-        query, key, value = (torch.zeros_like(x).contiguous() for x in call[:3])
-        return query, key, value
-    query, key, value = (joined(list(x), sequences) for x in zip(*found, strict=True))
-    return query, key, value
+        grad_scores = weights * (grad_weights - delta)
+        grad_query[group.queries] = _rows(grad_scores @ key * call.scale, grad_query)
+        grad_key[group.rows] = _rows(grad_scores.mT @ query * call.scale, grad_key)
+        grad_value[group.rows] = _rows(_drop(weights, kept).mT @ grad, grad_value)
+        if call.bias_HR is not None:
+            entries = entries_of(distances_of(group, query), bias).expand(len(query), -1, -1)
+            by_entry = grad_scores.permute(0, 2, 3, 1).contiguous()
+            grad_bias += torch.ops.aten.embedding_dense_backward(
+                by_entry, entries.contiguous(), bias.shape[1], -1, False
+            ).T
+    return Gradients(grad_query, grad_key, grad_value, grad_bias.to(bias.dtype))
 
 
-attend_traced = define_operator("attention_aten", _forward, _backward, keeps_lse=False)
+_attend_traced = define_operator("attention_aten", _forward, _backward, keeps_lse=False)
 
 
-def _sequences(call: Call) -> Sequences:
-    (cu_seqlens,) = call.layout
-    return _laid_out(cu_seqlens.cpu().numpy().tobytes(), cu_seqlens.device)
+def _read(call: Call) -> tuple[Sequences, Terms]:
+    """Find out where rows lie, once for all layers of a batch."""
+    cu_seqlens, query_rows, global_rows = call.layout
+    subset = len(query_rows) > 0 or len(call.query_MHD) != len(call.key_TKD)
+    sequences, queries, everywhere = _laid_out(
+        _bytes(cu_seqlens),
+        _bytes(query_rows) if subset else None,
+        _bytes(global_rows) if len(global_rows) else None,
+        cu_seqlens.device,
+    )
+    terms = Terms(call.scale, call.dropout, call.window, call.causal, call.slopes_H, call.bias_HR)
+    return sequences, terms._replace(query_rows=queries, global_rows=everywhere)
+
+
+def _bytes(x: Tensor) -> bytes:
+    return x.long().cpu().numpy().tobytes()
 
 
 @lru_cache(maxsize=8)
-def _laid_out(cu_seqlens: bytes, device: torch.device) -> Sequences:
-    """Lay sequences out once for all layers of a batch."""
-    lengths = np.diff(np.frombuffer(cu_seqlens, dtype=np.int32))
-    return Sequences.from_lengths(lengths.tolist(), device=device)
+def _laid_out(
+    cu_seqlens: bytes, query_rows: bytes | None, global_rows: bytes | None, device: torch.device
+) -> tuple[Sequences, SelectedRows | None, SelectedRows | None]:
+    lengths = np.diff(np.frombuffer(cu_seqlens, dtype=np.int64))
+    sequences = Sequences.from_lengths(lengths.tolist(), device=device)
+    queries, everywhere = (
+        None
+        if x is None
+        else SelectedRows(torch.frombuffer(bytearray(x), dtype=torch.int64).to(device), sequences)
+        for x in (query_rows, global_rows)
+    )
+    return sequences, queries, everywhere
 
 
-def _parts(call: Call, sequences: Sequences, grad_THD: Tensor | None = None) -> Iterator[_Part]:
+def _parts(call: Call) -> Iterator[_Part]:
     """Compute the weights, few enough at a time; the same for forward and backward."""
-    wide = torch.promote_types(call.query_THD.dtype, torch.float32)
-    generator = torch.Generator(call.query_THD.device)
+    wide = torch.promote_types(call.query_MHD.dtype, torch.float32)
+    generator = torch.Generator(call.query_MHD.device)
     if call.seed is not None:
         generator.manual_seed(int(call.seed))
-    tensors = [x for x in (*call[:3], grad_THD) if x is not None]
-    for length, _, rows in sequences.length_groups:
-        mask = mask_of(length, call.terms, tensors[0].new_empty(0, dtype=wide))
-        at_once = max(1, MOST_SCORES // (tensors[0].shape[1] * length**2))
-        pieces = (torch.split(group_of(x, rows, length), at_once) for x in tensors)
-        for query, key, value, *grads in zip(*pieces, strict=True):
-            query, key, value, *grads = (x.to(wide) for x in (query, key, value, *grads))
-            key, value = (x.repeat_interleave(call.group, 1) for x in (key, value))
-            scores = add_mask(query @ key.mT * call.scale, mask)
-            kept = None
-            if call.dropout > 0.0:
-                drawn = torch.rand(scores.shape, generator=generator, device=scores.device)
-                kept = (drawn >= call.dropout).to(wide) / (1.0 - call.dropout)
-            grad = grads[0] if grads else None
-            yield _Part(query, key, value, grad, torch.softmax(scores, dim=-1), kept)
+    sequences, terms = _read(call)
+    for group in (piece for g in groups_of(sequences, terms) for piece in _pieces(g, call)):
+        query = taken(call.query_MHD, group.queries, group.num_queries).to(wide)
+        key, value = (
+            taken(x, group.rows, group.length).to(wide).repeat_interleave(call.group, 1)
+            for x in (call.key_TKD, call.value_TKD)
+        )
+        mask = mask_of(group, terms, query)
+        weights = torch.softmax(add_mask(query @ key.mT * call.scale, mask), dim=-1)
+        kept = None
+        if call.dropout > 0.0:
+            drawn = torch.rand(weights.shape, generator=generator, device=weights.device)
+            kept = (drawn >= call.dropout).to(wide) / (1.0 - call.dropout)
+        yield _Part(group, query, key, value, weights, kept)
+
+
+def _pieces(group: Group, call: Call) -> Iterator[Group]:
+    """Cut a group into pieces that have few enough scores."""
+    at_once = MOST_SCORES // (call.query_MHD.shape[1] * group.num_queries * group.length)
+    rows = _indices(group.rows, call).view(-1, group.length)
+    queries = _indices(group.queries, call).view(-1, group.num_queries)
+    for start in range(0, len(rows), max(at_once, 1)):
+        piece = slice(start, start + max(at_once, 1))
+        yield group._replace(
+            rows=rows[piece].reshape(-1),
+            queries=queries[piece].reshape(-1),
+            places=None if group.places is None else group.places[piece],
+        )
+
+
+def _indices(rows: Tensor | slice, call: Call) -> Tensor:
+    if isinstance(rows, slice):
+        return torch.arange(rows.start, rows.stop, device=call.query_MHD.device)
+    return rows
 
 
 def _drop(weights: Tensor, kept: Tensor | None) -> Tensor:

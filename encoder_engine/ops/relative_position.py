@@ -1,0 +1,45 @@
+"""Which bucket of a learned table each relative distance belongs to."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from encoder_engine.errors import ShapeError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+__all__ = ["relative_position_buckets"]
+
+
+def relative_position_buckets(
+    num_buckets: int = 32, max_distance: int = 128, *, device: torch.device | str = "cpu"
+) -> Tensor:
+    """Sort the distances -max_distance .. max_distance into buckets, as T5 and MPNet do.
+
+    Half of the buckets are for keys behind the query (Raffel et al. 2020). Of each half, one half
+    holds a distance each and the other ever longer stretches of them, in equal steps of the
+    logarithm; the last takes all there is from ``max_distance`` on. Hence
+    ``table_NH[buckets].T``, [H, 2 max_distance + 1], is the ``relative_bias_HR`` of
+    :func:`attention`, whose clamp does the rest.
+
+    Returns int64 [2 max_distance + 1]. Raises :class:`ShapeError` for a number of buckets that
+    four does not divide, or a ``max_distance`` within the buckets of one distance each.
+    """
+    import torch
+
+    exact = num_buckets // 4
+    if num_buckets < 4 or num_buckets % 4 or max_distance <= exact:
+        raise ShapeError(
+            f"buckets are a positive multiple of 4 and max_distance is more than a quarter of "
+            f"them, got {num_buckets} and {max_distance}"
+        )
+    distances = torch.arange(-max_distance, max_distance + 1)
+    away = distances.abs()
+    # In float32, as the models were trained: on a border, float64 may choose the other bucket.
+    octaves = torch.log(away.clamp(min=1).float() / exact) / math.log(max_distance / exact)
+    far = (exact + (octaves * exact).long()).clamp(max=2 * exact - 1)
+    buckets = torch.where(away < exact, away, far) + 2 * exact * (distances > 0)
+    return buckets.to(device)

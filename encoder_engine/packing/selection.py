@@ -1,0 +1,145 @@
+"""Some rows of a packed batch, for what is computed of them alone.
+
+Masked tokens, whose last layer nothing else reads; first tokens, of which pooling takes no others;
+global tokens, which a window does not hold back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from encoder_engine.errors import BatchError
+from encoder_engine.packing.sequences import Sequences
+from encoder_engine.packing.tree import register_tree
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["SelectedRows"]
+
+
+class SelectionGroup(NamedTuple):
+    """The n sequences that have one length and one number of selected rows, which is not 0."""
+
+    length: int
+    rows: Tensor  # int64 [n * length] of the packed tensor
+    selected: Tensor  # int64 [n * number], places in the list of selected rows
+    places: Tensor  # int64 [n, number] of the selected rows in their sequences
+
+
+@dataclass(frozen=True, eq=False)
+class SelectedRows:
+    """M rows of ``sequences``, and which sequence each belongs to.
+
+    ``rows``: int32 or int64 [M], ascending, none twice, on the sequences' device. Made once per
+    batch, shared by all layers; made from a CUDA tensor, it copies M integers to the host once.
+
+    Raises :class:`BatchError` for anything else, and for a row that is not there.
+    """
+
+    rows: Tensor
+    sequences: Sequences
+
+    # The selected rows alone, as sequences: how many there are of each.
+    within: Sequences = field(init=False, repr=False)
+    # Each row's place within its sequence, int32 [M].
+    places: Tensor = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        rows = self.rows
+        if rows.dtype not in (torch.int32, torch.int64) or rows.dim() != 1:
+            raise BatchError(
+                f"rows must be int32 or int64 [M], got {rows.dtype} {list(rows.shape)}"
+            )
+        if rows.device != self.sequences.device:
+            raise BatchError(f"rows are on {rows.device}, the sequences on {self.sequences.device}")
+        if len(rows) and (self.indices[0] < 0 or self.indices[-1] >= self.sequences.num_tokens):
+            raise BatchError(
+                f"rows run from {self.indices[0]} to {self.indices[-1]}, the sequences hold rows 0 "
+                f"to {self.sequences.num_tokens - 1}"
+            )
+        falls = np.flatnonzero(np.diff(self.indices) <= 0)
+        if len(falls):
+            place = int(falls[0]) + 1
+            raise BatchError(
+                f"rows[{place}] is {self.indices[place]} after {self.indices[place - 1]}; "
+                "list every row once, in ascending order"
+            )
+        counts = np.bincount(self.owners, minlength=len(self.sequences))
+        within = Sequences.from_lengths(counts.tolist(), device=rows.device)
+        places = self.indices - self.sequences.offsets[self.owners]
+        object.__setattr__(self, "within", within)
+        object.__setattr__(self, "places", self._kept(places.astype(np.int32)))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def indices(self) -> npt.NDArray[np.int64]:
+        """``rows`` on the host, int64 [M]."""
+        return self.rows.detach().cpu().numpy().astype(np.int64)
+
+    @cached_property
+    def owners(self) -> npt.NDArray[np.int64]:
+        """Which sequence each row belongs to, on the host, int64 [M]."""
+        return np.searchsorted(self.sequences.offsets, self.indices, side="right") - 1
+
+    @cached_property
+    def groups(self) -> tuple[SelectionGroup, ...]:
+        """Sequences of one length and one number of selected rows together."""
+        sizes = np.stack([self.sequences.lengths, self.within.lengths], axis=1)
+        found = []
+        for length, number in np.unique(sizes[sizes[:, 1] > 0], axis=0).tolist():
+            members = np.flatnonzero((sizes == (length, number)).all(axis=1))
+            starts = self.sequences.offsets[members]
+            selected = self.within.offsets[members][:, None] + np.arange(number)
+            found.append(
+                SelectionGroup(
+                    length=length,
+                    rows=self._kept((starts[:, None] + np.arange(length)).reshape(-1)),
+                    selected=self._kept(selected.reshape(-1)),
+                    places=self._kept(self.indices[selected] - starts[:, None]),
+                )
+            )
+        return tuple(found)
+
+    @cached_property
+    def grouped_order(self) -> Tensor | None:
+        """Where each row lies once :attr:`groups` are joined, int64 [M]; None: unmoved."""
+        joined = torch.cat([group.selected for group in self.groups]).cpu().numpy()
+        unmoved = np.arange(len(joined))
+        return None if np.array_equal(joined, unmoved) else self._kept(np.argsort(joined))
+
+    def shared_with(self, other: SelectedRows) -> tuple[Tensor, SelectedRows]:
+        """Return where in this list the rows that both have are, int64, and these rows."""
+        places = np.flatnonzero(np.isin(self.indices, other.indices))
+        both = self._kept(self.indices[places])
+        return self._kept(places), SelectedRows(both, self.sequences)
+
+    def to(self, device: str | torch.device) -> SelectedRows:
+        """Return the same rows on another device."""
+        if torch.device(device) == self.rows.device:
+            return self
+        return SelectedRows(self.rows.to(device), self.sequences.to(device))
+
+    def _kept(self, values: npt.NDArray[np.integer]) -> Tensor:
+        """Make a tensor to keep: one made under inference mode could never train."""
+        with torch.inference_mode(False):
+            return torch.from_numpy(values).to(self.rows.device)
+
+
+def _assemble(leaves: list[Any], _: object) -> SelectedRows:
+    rows = object.__new__(SelectedRows)
+    for name, leaf in zip(_LEAVES, leaves, strict=True):
+        object.__setattr__(rows, name, leaf)
+    return rows
+
+
+_LEAVES = ("rows", "sequences", "within", "places")
+register_tree(SelectedRows, names=_LEAVES, constants=lambda _: None, assemble=_assemble)

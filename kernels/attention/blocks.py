@@ -1,0 +1,63 @@
+"""Where a call's rows lie, and the blocks of them each kernel works on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import triton
+
+from .config import Extras
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .differentiable import Call
+
+
+class Blocks(NamedTuple):
+    """The layout of a call, all int32; tiles are [n, 2]: sequence, block of its rows.
+
+    Where every row is a query, ``places`` is empty; where no key is global, ``global_places``.
+    """
+
+    cu_seqlens: Tensor  # [B + 1]
+    forward_tiles: Tensor  # blocks of queries
+    query_tiles: Tensor  # blocks of queries
+    key_tiles: Tensor  # blocks of keys
+    cu_queries: Tensor  # [B + 1]
+    places: Tensor  # [M] of each query, within its sequence
+    cu_globals: Tensor  # [B + 1]
+    global_places: Tensor  # [G]
+    global_tiles: Tensor  # blocks of global keys
+
+    def extras(self, call: Call) -> Extras:
+        """Say what launch shapes are chosen by."""
+        return Extras(
+            dropout=call.seed is not None,
+            bias=call.bias_HR is not None,
+            listed=len(self.places) > 0 or len(self.global_places) > 0,
+        )
+
+    def constants(self, call: Call) -> dict[str, Any]:
+        """Return what all kernels of a call are compiled for, besides the launch shape."""
+        _, num_heads, head_dim = call.query_MHD.shape
+        return {
+            "NUM_HEADS": num_heads,
+            "GROUP": call.group,
+            "HEAD_DIM": head_dim,
+            "BLOCK_DIM": max(16, triton.next_power_of_2(head_dim)),
+            "WINDOW": -1 if call.window is None else call.window,
+            "CAUSAL": call.causal,
+            "SUBSET": len(self.places) > 0,
+            "HAS_SLOPES": call.slopes_H is not None,
+            "HAS_BIAS": call.bias_HR is not None,
+            "HAS_DROPOUT": call.seed is not None,
+            "PRECISION": "ieee",
+        }
+
+    def numbers(self, call: Call) -> tuple[Any, ...]:
+        """Return the arguments that end every kernel's list."""
+        strides = (x.stride(0) for x in call[:3])
+        reach = 0 if call.bias_HR is None else call.bias_HR.shape[1] // 2
+        sizes = (len(call.query_MHD), reach, call.scale, call.dropout)
+        return (call.bias_HR, call.slopes_H, call.seed, *strides, *sizes)
