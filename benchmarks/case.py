@@ -96,9 +96,13 @@ class CaseSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingJob:
-    """Texts to embed with the model in ``directory``, at most ``max_length`` tokens of each."""
+    """Texts to embed with the model in ``directory``, at most ``max_length`` tokens of each.
+
+    ``precision``: the class of results that are compared, see :data:`gates.COSINE_CLASSES`.
+    """
 
     directory: str
     texts: tuple[str, ...]
     max_length: int
     threads: int
+    precision: str = "float32"

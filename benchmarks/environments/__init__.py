@@ -48,7 +48,9 @@ class Environment:
         """The versions that it holds of what is pinned."""
         sites = [str(path) for path in self.folder.glob("lib/python*/site-packages")]
         sites += [str(path) for path in self.folder.glob("Lib/site-packages")]
-        held = {d.name.lower(): d.version for d in distributions(path=sites)} if sites else {}
+        # A build's own label, as in 2.13.0+cpu, is no part of what is pinned.
+        there = distributions(path=sites) if sites else ()
+        held = {d.name.lower(): d.version.partition("+")[0] for d in there}
         return {name: held[name.lower()] for name in self.wanted if name.lower() in held}
 
     def unavailable(self) -> str | None:

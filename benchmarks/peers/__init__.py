@@ -10,11 +10,12 @@ import importlib.util
 import pkgutil
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.case import Call, Candidate, EmbeddingJob, Settings
 from benchmarks.environments import environment
 from benchmarks.tokenizing import Form, Load, TokenizerJob, build
+from benchmarks.tuning import fastest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,11 +23,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingPeer:
-    """One way in which a library embeds texts; both functions take an :class:`EmbeddingJob`."""
+    """One way in which a library embeds texts.
+
+    ``load(job)`` returns what embeds the texts of an :class:`EmbeddingJob` in batches of a given
+    size. Of several ``batch_sizes`` the fastest is found beforehand.
+    """
 
     name: str
-    build: Callable[..., Call]
-    tune: Callable[[EmbeddingJob], Settings] | None = None
+    load: Callable[[EmbeddingJob], Callable[[int], Any]]
+    batch_sizes: tuple[int, ...]
+    precisions: frozenset[str] = frozenset({"float32"})
+
+    def build(self, job: EmbeddingJob, *, batch_size: int | None = None) -> Call:
+        """Load the model; a call embeds all texts."""
+        return partial(self.load(job), batch_size or self.batch_sizes[0])
+
+    def tune(self, job: EmbeddingJob) -> Settings:
+        """Find the best batch size."""
+        return {"batch_size": fastest(self.batch_sizes, self.load(job))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,18 +108,21 @@ def find_peers() -> list[Peer]:
 
 
 def embedding_candidates(job: EmbeddingJob) -> list[Candidate]:
-    """Return every peer's ways to embed texts."""
+    """Return every peer's ways to embed texts in the job's precision."""
     return [
         Candidate(
             name=way.name,
             role="peer",
             build=partial(way.build, job),
-            tune=None if way.tune is None else partial(way.tune, job),
+            tune=partial(way.tune, job) if len(way.batch_sizes) > 1 else None,
             unavailable=peer.available(),
-            libraries=tuple(peer.modules.values()),
+            libraries=() if peer.python() else tuple(peer.modules.values()),
+            python=peer.python(),
+            versions=peer.versions(),
         )
         for peer in find_peers()
         for way in peer.embedding
+        if job.precision in way.precisions
     ]
 
 

@@ -1,0 +1,65 @@
+"""CTranslate2: a batch for each thread, all in flight; it takes lists and pads them itself."""
+
+from __future__ import annotations
+
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.padded import BATCH_SIZES, load_tokenizer, mean_vectors, padded_batches, sorted_rows
+from benchmarks.peers import EmbeddingPeer, Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.case import EmbeddingJob
+
+
+def load(job: EmbeddingJob) -> Callable[[int], Any]:
+    """Convert and load the model; the result embeds all texts in batches of a given size."""
+    import ctranslate2
+
+    with tempfile.TemporaryDirectory() as folder:
+        ctranslate2.converters.TransformersConverter(job.directory).convert(folder, force=True)
+        encoder = ctranslate2.Encoder(
+            folder,
+            device="cpu",
+            compute_type=job.precision,
+            inter_threads=job.threads,
+            intra_threads=1,
+        )
+    tokenizer = load_tokenizer(job)
+    pool = ThreadPoolExecutor(job.threads)
+
+    def encode(batch_size: int) -> Any:
+        ids, order = sorted_rows(tokenizer, job)
+        batches = list(padded_batches(ids, order, batch_size))
+
+        def embed(rows: list[int], mask: Any) -> Any:
+            output = encoder.forward_batch([ids[row] for row in rows])
+            return mean_vectors(np.array(output.last_hidden_state), mask)
+
+        found = list(pool.map(lambda batch: embed(batch[0], batch[2]), batches))
+        vectors = np.empty((len(ids), found[0].shape[1]), np.float32)
+        vectors[order] = np.concatenate(found)
+        return vectors
+
+    return encode
+
+
+PEER = Peer(
+    name="CTranslate2",
+    modules={"ctranslate2": "ctranslate2"},
+    embedding=(
+        EmbeddingPeer(
+            name="CTranslate2",
+            load=load,
+            batch_sizes=BATCH_SIZES,
+            precisions=frozenset({"float32", "int8"}),
+        ),
+    ),
+    environment="embedding",
+    only_there=True,
+)

@@ -1,0 +1,57 @@
+"""transformers under torch.compile: PyTorch's inductor, and torchao's dynamic int8 upon it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.padded import embed_sorted, pooled_module
+from benchmarks.peers import EmbeddingPeer, Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.case import EmbeddingJob
+
+# Every shape is compiled once, for any batch and length; more sizes to try take minutes.
+BATCH_SIZES = (8, 32)
+
+
+def load(job: EmbeddingJob, *, backend: str = "inductor") -> Callable[[int], Any]:
+    """Compile the model; the result embeds all texts in batches of a given size."""
+    import torch
+
+    torch._inductor.config.freezing = True
+    module = pooled_module(job, "float32" if job.precision == "int8" else job.precision)
+    if job.precision == "int8":
+        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+        quantize_(module, Int8DynamicActivationInt8WeightConfig())  # type: ignore[no-untyped-call]
+    compiled = torch.compile(module, backend=backend, dynamic=True)
+
+    def embed(ids: Any, mask: Any) -> Any:
+        with torch.inference_mode():
+            return compiled(torch.from_numpy(ids), torch.from_numpy(mask)).float().numpy()
+
+    return embed_sorted(job, embed)
+
+
+PEER = Peer(
+    name="torch.compile",
+    modules={"transformers": "transformers", "torchao": "torchao"},
+    embedding=(
+        EmbeddingPeer(
+            name="torch.compile",
+            load=load,
+            batch_sizes=BATCH_SIZES,
+            precisions=frozenset({"float32", "bfloat16"}),
+        ),
+        EmbeddingPeer(
+            name="torchao, compiled",
+            load=load,
+            batch_sizes=BATCH_SIZES,
+            precisions=frozenset({"int8"}),
+        ),
+    ),
+    environment="embedding",
+    only_there=True,
+)
