@@ -106,15 +106,21 @@ class _Kind:
 
 
 def op_specs(
-    operation: str, make_work: MakeWork, *, ragged: bool = False, prefix: str | None = None
+    operation: str,
+    make_work: MakeWork,
+    *,
+    ragged: bool = False,
+    inference_only: bool = False,
+    prefix: str | None = None,
 ) -> list[CaseSpec]:
     """Name the cases of an operation, by ``prefix`` where its own name is taken.
 
-    ``ragged``: equal lengths are another case than mixed ones.
+    ``ragged``: equal lengths are another case than mixed ones. ``inference_only``: it has no
+    gradient, and runs on a CPU.
     """
     kinds = [
         _Kind(training=training, equal=equal)
-        for training in (False, True)
+        for training in ((False,) if inference_only else (False, True))
         for equal in ((False, True) if ragged else (False,))
     ]
     return [
@@ -124,7 +130,7 @@ def op_specs(
             make=partial(
                 _make_case, f"{prefix or operation}/{kind.name}", operation, make_work, kind
             ),
-            devices=("cpu", "cuda"),
+            devices=("cpu",) if inference_only else ("cpu", "cuda"),
         )
         for kind in kinds
     ]

@@ -5,9 +5,16 @@ Peers import it in environments of their own: it needs numpy, and what its funct
 
 from __future__ import annotations
 
+import hashlib
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from benchmarks.environments import peers_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,8 +33,6 @@ BATCH_SIZES = (4, 8, 16, 32, 64)
 
 def load_tokenizer(job: EmbeddingJob) -> Any:
     """Load Hugging Face's own tokenizer; it cuts to the job's limit and pads nothing."""
-    from pathlib import Path
-
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(Path(job.directory) / "tokenizer.json"))
@@ -107,21 +112,41 @@ def pooled_module(job: EmbeddingJob, dtype: str = "float32", attention: str = "s
     return Pooled().eval()
 
 
-def export_onnx(job: EmbeddingJob, folder: str) -> str:
-    """Write the pooled model as ONNX; return the file's path."""
+def kept(job: EmbeddingJob, name: str, make: Callable[[str], None]) -> str:
+    """Return the folder of what ``make(folder)`` converts the model into, made once.
+
+    Whoever is timed then loads it, and its memory is not that of the conversion.
+    """
+    weights = Path(job.directory) / "model.safetensors"
+    identity = f"{weights.resolve()} {weights.stat().st_size} {weights.stat().st_mtime_ns} {name}"
+    key = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    folder = peers_folder() / "converted" / f"{name}-{key}"
+    if not folder.is_dir():
+        unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
+        unfinished.mkdir(parents=True)
+        make(str(unfinished))
+        unfinished.replace(folder)
+    return str(folder)
+
+
+def export_onnx(job: EmbeddingJob, folder: str) -> None:
+    """Write the pooled model as ``model.onnx``."""
     import torch
 
-    path = f"{folder}/model.onnx"
     names = ["input_ids", "attention_mask"]
-    example = (torch.ones(2, 8, dtype=torch.long),) * 2
     torch.onnx.export(
         pooled_module(job),
-        example,
-        path,
+        (torch.ones(2, 8, dtype=torch.long),) * 2,
+        f"{folder}/model.onnx",
         input_names=names,
         output_names=["vectors"],
         dynamic_axes={name: {0: "batch", 1: "length"} for name in names},
         opset_version=17,
         dynamo=False,
     )
-    return path
+
+
+def onnx_file(job: EmbeddingJob) -> str:
+    """Return the path of the pooled model as ONNX."""
+    folder = kept(job, "onnx", partial(export_onnx, replace(job, precision="float32")))
+    return f"{folder}/model.onnx"

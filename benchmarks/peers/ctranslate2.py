@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.padded import BATCH_SIZES, load_tokenizer, mean_vectors, padded_batches, sorted_rows
+from benchmarks.padded import (
+    BATCH_SIZES,
+    kept,
+    load_tokenizer,
+    mean_vectors,
+    padded_batches,
+    sorted_rows,
+)
 from benchmarks.peers import EmbeddingPeer, Peer
 
 if TYPE_CHECKING:
@@ -21,15 +28,13 @@ def load(job: EmbeddingJob) -> Callable[[int], Any]:
     """Convert and load the model; the result embeds all texts in batches of a given size."""
     import ctranslate2
 
-    with tempfile.TemporaryDirectory() as folder:
-        ctranslate2.converters.TransformersConverter(job.directory).convert(folder, force=True)
-        encoder = ctranslate2.Encoder(
-            folder,
-            device="cpu",
-            compute_type=job.precision,
-            inter_threads=job.threads,
-            intra_threads=1,
-        )
+    encoder = ctranslate2.Encoder(
+        kept(job, "ctranslate2", partial(_convert, job)),
+        device="cpu",
+        compute_type=job.precision,
+        inter_threads=job.threads,
+        intra_threads=1,
+    )
     tokenizer = load_tokenizer(job)
     pool = ThreadPoolExecutor(job.threads)
 
@@ -47,6 +52,12 @@ def load(job: EmbeddingJob) -> Callable[[int], Any]:
         return vectors
 
     return encode
+
+
+def _convert(job: EmbeddingJob, folder: str) -> None:
+    import ctranslate2
+
+    ctranslate2.converters.TransformersConverter(job.directory).convert(folder, force=True)
 
 
 PEER = Peer(

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.padded import BATCH_SIZES, export_onnx, load_tokenizer, padded_batches, sorted_rows
+from benchmarks.padded import (
+    BATCH_SIZES,
+    kept,
+    load_tokenizer,
+    onnx_file,
+    padded_batches,
+    sorted_rows,
+)
 from benchmarks.peers import EmbeddingPeer, Peer
 
 if TYPE_CHECKING:
@@ -23,11 +30,10 @@ def load(job: EmbeddingJob) -> Callable[[int], Any]:
     """Convert and load the model; the result embeds all texts in batches of a given size."""
     import openvino
 
-    with tempfile.TemporaryDirectory() as folder:
-        model = openvino.convert_model(export_onnx(job, folder))
+    kind = "int8" if job.precision == "int8" else "float"
+    folder = kept(job, f"openvino-{kind}", partial(_convert, job))
+    model = openvino.Core().read_model(f"{folder}/model.xml")
     tokenizer = load_tokenizer(job)
-    if job.precision == "int8":
-        model = _quantized(model, job, tokenizer)
     compiled = openvino.compile_model(
         model,
         "CPU",
@@ -56,16 +62,20 @@ def load(job: EmbeddingJob) -> Callable[[int], Any]:
     return encode
 
 
-def _quantized(model: Any, job: EmbeddingJob, tokenizer: Any) -> Any:
+def _convert(job: EmbeddingJob, folder: str) -> None:
     import nncf
+    import openvino
 
-    ids, order = sorted_rows(tokenizer, job)
-    spread = order[:: max(1, len(order) // NUM_CALIBRATED)]
-    inputs = [
-        {"input_ids": padded, "attention_mask": mask}
-        for _, padded, mask in padded_batches(ids, spread, 1)
-    ]
-    return nncf.quantize(model, nncf.Dataset(inputs), model_type=nncf.ModelType.TRANSFORMER)
+    model = openvino.convert_model(onnx_file(job))
+    if job.precision == "int8":
+        ids, order = sorted_rows(load_tokenizer(job), job)
+        spread = order[:: max(1, len(order) // NUM_CALIBRATED)]
+        inputs = [
+            {"input_ids": padded, "attention_mask": mask}
+            for _, padded, mask in padded_batches(ids, spread, 1)
+        ]
+        model = nncf.quantize(model, nncf.Dataset(inputs), model_type=nncf.ModelType.TRANSFORMER)
+    openvino.save_model(model, f"{folder}/model.xml", compress_to_fp16=False)
 
 
 PEER = Peer(

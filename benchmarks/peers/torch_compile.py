@@ -25,8 +25,8 @@ def load(job: EmbeddingJob, *, backend: str = "inductor") -> Callable[[int], Any
     if job.precision == "int8":
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
-        quantize_(module, Int8DynamicActivationInt8WeightConfig())  # type: ignore[no-untyped-call]
-    compiled = torch.compile(module, backend=backend, dynamic=True)
+        quantize_(module, Int8DynamicActivationInt8WeightConfig())
+    compiled: Any = torch.compile(module, backend=backend, dynamic=True)
 
     def embed(ids: Any, mask: Any) -> Any:
         with torch.inference_mode():

@@ -1,0 +1,37 @@
+"""The dense layer with GELU and a packed weight, beside plain PyTorch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from benchmarks.op_case import Shape, Work, op_specs
+from encoder_engine import ops
+
+if TYPE_CHECKING:
+    from benchmarks.case import CaseSpec
+
+
+def case_specs() -> list[CaseSpec]:
+    """Forward: packed weights have no gradient."""
+    return op_specs("packed_linear", make_work, inference_only=True)
+
+
+def make_work(shape: Shape) -> Work:
+    """Widen rows fourfold, as the first layer of every feed-forward does."""
+    width = shape.width
+    weight, bias = shape.draw(4 * width, width, seed=1), shape.draw(4 * width, seed=2)
+    packed = ops.pack_weight(weight, bias)
+
+    def ours(by: str, *, x: Tensor) -> Tensor:
+        if x.dtype != packed.dtype:  # the truth, in float64
+            return eager(x=x)
+        return ops.packed_linear(x, packed, gelu="none", implementation=by)
+
+    def eager(*, x: Tensor) -> Tensor:
+        return F.gelu(F.linear(x, weight.to(x.dtype), bias.to(x.dtype)))
+
+    inputs = {"x": shape.draw(shape.num_tokens, width, seed=0)}
+    return Work(inputs=inputs, ours=ours, eager=eager, terms=width + 1)
