@@ -27,7 +27,8 @@ from encoder_engine import ops
 from encoder_engine.errors import ImplementationError
 from tests.ops.cases import MATRIX_PRODUCTS, implementations
 from tests.ops.compare import compare, compare_outputs
-from tests.ops.trials import TRIALS, Draw
+from tests.ops.trial import Draw
+from tests.ops.trials import TRIALS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import ops
-from encoder_engine.errors import ShapeError
-from encoder_engine.ops.embedding import EmbeddingFacts
+from encoder_engine.errors import ImplementationError, ShapeError
+from encoder_engine.ops import gpu
+from encoder_engine.ops.embedding import WIDEST_TRITON, EmbeddingFacts
 from tests.ops.cases import (
     DEVICES,
     DTYPES,
@@ -79,6 +80,52 @@ def test_output_and_gradients_are_within_budget(
         inputs,
         terms=48 + num_tokens,
     )
+
+
+@pytest.mark.parametrize("implementation", [*implementations("embedding"), "reference"])
+@pytest.mark.parametrize("dropout", [0.1, 0.5])
+def test_dropout_drops_the_share_asked_for_and_scales_the_rest(
+    dropout: float, implementation: str
+) -> None:
+    torch.manual_seed(0)
+    ids = torch.arange(200)
+    output = ops.embedding(
+        ids,
+        ids,
+        None,
+        token_weight_VE=torch.zeros(200, 64),
+        position_weight_PE=torch.zeros(200, 64),
+        segment_weight_SE=None,
+        norm_weight_E=torch.zeros(64),
+        norm_bias_E=torch.ones(64),
+        epsilon=EPSILON,
+        dropout=dropout,
+        implementation=implementation,
+    )
+    kept = output != 0.0
+    torch.testing.assert_close(output, kept / (1.0 - dropout))
+    error = (dropout * (1 - dropout) / output.numel()) ** 0.5
+    assert abs(kept.float().mean().item() - (1.0 - dropout)) < 5 * error
+    assert len({tuple(row) for row in kept.tolist()}) == len(ids), "rows drop alike"
+
+
+def test_rows_too_wide_for_a_program_are_refused_with_the_limit() -> None:
+    if gpu.refuse_triton(EmbeddingFacts(device="cuda")) is not None:
+        pytest.skip("triton is not installed")
+    ids, wide = torch.zeros(1, dtype=torch.int64), torch.zeros(1, WIDEST_TRITON + 1)
+    with pytest.raises(ImplementationError, match=str(WIDEST_TRITON)):
+        ops.embedding(
+            ids,
+            ids,
+            None,
+            token_weight_VE=wide,
+            position_weight_PE=wide,
+            segment_weight_SE=None,
+            norm_weight_E=wide[0],
+            norm_bias_E=wide[0],
+            epsilon=EPSILON,
+            implementation="triton",
+        )
 
 
 @pytest.mark.parametrize("broken", ["position_weight_PE", "segment_weight_SE", "places"])

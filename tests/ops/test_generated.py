@@ -31,6 +31,20 @@ def test_drawn_cases_are_within_budget(operation: str, by: str) -> None:
             raise AssertionError(f"--case '{case}': {error}") from error
 
 
+@pytest.mark.parametrize(("operation", "by"), TURNS)
+def test_backward_drops_what_forward_dropped(operation: str, by: str) -> None:
+    space = TRIALS[operation][0]
+    if "dropout" not in space or by == "native":
+        pytest.skip("nothing is dropped")
+    options = {option: choices[0] for option, choices in space.items()}
+    options |= {"dropout": 0.3, "rows": 33, "width": 40}
+    if "lengths" in space:
+        options |= {"lengths": [16, 0, 7], "window": None}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    case = Case(operation=operation, by=by, dtype="float32", seed=3, options=options, device=device)
+    assert hold_to_budget(case)
+
+
 def test_a_name_always_draws_the_same_case() -> None:
     assert draw_case("pooling", "aten", "7 3") == draw_case("pooling", "aten", "7 3")
     assert draw_case("pooling", "aten", "7 3") != draw_case("pooling", "aten", "7 4")
