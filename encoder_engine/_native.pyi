@@ -148,6 +148,8 @@ def normalize_rows(
     bias: int,
     total: int,
     output: int,
+    quantized: int,
+    scales: int,
     num_rows: int,
     width: int,
     epsilon: float,

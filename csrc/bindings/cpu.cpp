@@ -55,12 +55,12 @@ void bind_cpu(py::module_& module) {
     });
     module.def("normalize_rows", [](bool half, uintptr_t input, uintptr_t residual, uintptr_t weight,
                                     uintptr_t bias, uintptr_t sum, uintptr_t output,
-                                    int64_t num_rows, int64_t width, float epsilon, bool centred,
+                                    uintptr_t quantized, uintptr_t scales, int64_t num_rows, int64_t width, float epsilon, bool centred,
                                     int num_threads) {
         const py::gil_scoped_release unlocked;
         normalize_rows({type_of(half), at<void>(input), at<void>(residual), at<void>(weight),
-                        at<void>(bias), at<void>(sum), at<void>(output), num_rows, width, epsilon,
-                        centred, num_threads});
+                        at<void>(bias), at<void>(sum), at<void>(output), at<uint8_t>(quantized),
+                        at<float>(scales), num_rows, width, epsilon, centred, num_threads});
     });
     module.def("activate_rows", [](bool half, const std::string& name, bool gated, uintptr_t input,
                                    uintptr_t bias, uintptr_t output, int64_t num_rows,

@@ -1,4 +1,4 @@
-// Layer and RMS normalisation of rows: one pass over memory, two more over the row in the cache.
+// Normalisation and quantization of rows: one pass over memory, the others over the row in the cache.
 #pragma once
 
 #include "cpu/element_vector.h"
@@ -39,6 +39,50 @@ EE_INLINE vfloat ones_until(int64_t count) {
     return load(ones);
 }
 
+// Bytes of `x` in the lowest eight bits of each lane.
+EE_INLINE void store_bytes(uint8_t* to, int64_t count, vword x) {
+    using vbyte = uint8_t __attribute__((vector_size(kLanes)));
+    const vbyte bytes = __builtin_convertvector(x, vbyte);
+    if (count >= kLanes) {
+        store(to, bytes);
+    } else {
+        std::memcpy(to, &bytes, static_cast<size_t>(count));
+    }
+}
+
+// The largest magnitude of a row, and whether all of it is finite.
+struct row_extent {
+    vfloat largest = {}, poison = {};
+
+    EE_INLINE void add(vfloat x) {
+        largest = larger(largest, larger(x, -x));
+        poison = poison + x * 0.0f;  // not a number where x is none, or infinite
+    }
+    // 1 for what is 0 or next to it: the inverse of a smaller scale would be infinite.
+    EE_INLINE float scale() const {
+        float lanes[kLanes], most = 0.0f;
+        store(lanes, largest);
+        for (int lane = 0; lane < kLanes; ++lane) most = most < lanes[lane] ? lanes[lane] : most;
+        row_sum poisoned;
+        poisoned.parts[0] = poison;
+        return (most < 0x1p-100f ? 1.0f : most / 127.0f) + poisoned.total();
+    }
+};
+
+// Writes a row's steps, 128 for 0; returns its scale.
+EE_INLINE float quantize_row(const float* row_D, int64_t width, const row_extent& extent,
+                             uint8_t* output) {
+    const float scale = extent.scale();
+    const vfloat factor = broadcast(1.0f / scale);
+    // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
+    const vfloat magic = broadcast(12582912.0f);
+    for_each_vector(width, [&](int64_t at, int) {
+        const vword rounded = as_word(load(row_D + at) * factor + magic);
+        store_bytes(output + at, width - at, rounded + 128u);
+    });
+    return scale;
+}
+
 template <typename Element>
 void normalize_rows(const norm_call& call, int64_t first_row, int64_t last_row, float* row_D) {
     const int64_t width = call.width;
@@ -73,22 +117,18 @@ void normalize_rows(const norm_call& call, int64_t first_row, int64_t last_row, 
         const vfloat factor =
             broadcast(1.0f / __builtin_sqrtf(squares.total() * share + call.epsilon));
         Element* const output = static_cast<Element*>(call.output) + row * width;
+        row_extent extent;
         for_each_vector(width, [&](int64_t at, int) {
             vfloat y = load(row_D + at) * factor * load_part(weight, at, width);
             if (bias != nullptr) y = y + load_part(bias, at, width);
             store_part(output, at, width, y);
+            if (call.quantized == nullptr) return;
+            extent.add(y);
+            store(row_D + at, y);
         });
-    }
-}
-
-// Bytes of `x` in the lowest eight bits of each lane.
-EE_INLINE void store_bytes(uint8_t* to, int64_t count, vword x) {
-    using vbyte = uint8_t __attribute__((vector_size(kLanes)));
-    const vbyte bytes = __builtin_convertvector(x, vbyte);
-    if (count >= kLanes) {
-        store(to, bytes);
-    } else {
-        std::memcpy(to, &bytes, static_cast<size_t>(count));
+        if (call.quantized != nullptr) {
+            call.scales[row] = quantize_row(row_D, width, extent, call.quantized + row * width);
+        }
     }
 }
 
@@ -97,31 +137,13 @@ void quantize_rows(const quantize_call& call, int64_t first_row, int64_t last_ro
     const int64_t width = call.width;
     for (int64_t row = first_row; row < last_row; ++row) {
         const Element* const input = static_cast<const Element*>(call.input) + row * width;
-        vfloat largest = {}, nothing = {};
+        row_extent extent;
         for_each_vector(width, [&](int64_t at, int) {
             const vfloat x = load_part(input, at, width);
-            largest = larger(largest, larger(x, -x));
-            nothing = nothing + x * 0.0f;  // not a number where x is none, or infinite
+            extent.add(x);
             store(row_D + at, x);
         });
-        float most = 0.0f, lanes[kLanes];
-        store(lanes, largest);
-        for (int lane = 0; lane < kLanes; ++lane) most = most < lanes[lane] ? lanes[lane] : most;
-        row_sum poison;
-        poison.parts[0] = nothing;
-        // Zeros are 0 at any scale.
-        const float scale = (most == 0.0f ? 1.0f : most / 127.0f) + poison.total();
-        call.scales[row] = scale;
-        const float inverse = 1.0f / scale;
-        const vfloat factor = broadcast(inverse);
-        uint8_t* const output = call.output + row * width;
-        // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
-        const vfloat magic = broadcast(12582912.0f);
-        for_each_vector(width, [&](int64_t at, int) {
-            const vfloat rounded = smaller(larger(load(row_D + at) * factor, broadcast(-127.0f)),
-                                           broadcast(127.0f)) + magic;
-            store_bytes(output + at, width - at, as_word(rounded) + 128u);
-        });
+        call.scales[row] = quantize_row(row_D, width, extent, call.output + row * width);
     }
 }
 

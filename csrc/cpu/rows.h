@@ -18,6 +18,8 @@ struct norm_call {
     const void* bias;      // [width]; null: none
     void* sum;             // x; null: not wanted
     void* output;
+    uint8_t* quantized;    // the output as quantize_rows gives it; null: not wanted
+    float* scales;
     int64_t num_rows, width;
     float epsilon;
     bool centred;
@@ -42,8 +44,8 @@ struct activation_call {
 
 void activate_rows(const activation_call& call);
 
-// output = round(input / scale) + 128, scale = largest magnitude / 127, for each row. A row that holds
-// an infinity or no number has scale NaN.
+// output = round(input / scale) + 128, scale = largest magnitude / 127, for each row. A row of nothing
+// above 2^-100 has scale 1, one that holds an infinity or no number NaN.
 struct quantize_call {
     element_type type;
     const void* input;  // [rows, width], like the output

@@ -1,4 +1,4 @@
-// Unit tests of the core: trie, truncation, tables, batches, threads, attention; for sanitizer builds above all.
+// Unit tests of the core: trie, truncation, tables, batches, threads, CPU kernels; for sanitizer builds above all.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -143,6 +143,7 @@ int main() {
     encoder_engine::test_random_batches_encode_the_same_on_any_number_of_threads();
     encoder_engine::test_callers_may_share_an_encoder();
     encoder_engine::test_attention_on_every_instruction_set();
+    encoder_engine::test_rows_on_every_instruction_set();
     encoder_engine::test_damaged_images_are_refused_or_harmless();
     std::printf(encoder_engine::failures == 0 ? "ok\n" : "%d failures\n", encoder_engine::failures);
     return encoder_engine::failures == 0 ? 0 : 1;

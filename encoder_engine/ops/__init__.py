@@ -19,6 +19,7 @@ from encoder_engine.ops.masked_projection import (
 )
 from encoder_engine.ops.packed_linear import PackedWeight, pack_weight, packed_linear
 from encoder_engine.ops.pooling import POOLING_MODES, PoolingMode, pooling
+from encoder_engine.ops.quantize import layer_norm_quantized, quantize_rows
 from encoder_engine.ops.registry import explain, find_operation, operations, use
 from encoder_engine.ops.relative_position import relative_position_buckets
 from encoder_engine.ops.rotary import rotary, rotary_table
@@ -40,12 +41,14 @@ __all__ = [
     "find_operation",
     "geglu",
     "layer_norm",
+    "layer_norm_quantized",
     "linear",
     "masked_cross_entropy",
     "operations",
     "pack_weight",
     "packed_linear",
     "pooling",
+    "quantize_rows",
     "relative_position_buckets",
     "rms_norm",
     "rotary",

@@ -116,7 +116,7 @@ def layer_norm(
     ``F.dropout(input) + residual`` [T, D], the residual stream of a pre-norm block. Raises
     :class:`ShapeError`.
     """
-    _check(input_TD, weight_D, bias_D, residual_TD, dropout)
+    check_norm(input_TD, weight_D, bias_D, residual_TD, dropout)
     facts = LayerNormFacts(
         **tensor_facts(input_TD, weight_D, bias_D, residual_TD),
         width=input_TD.shape[1],
@@ -180,7 +180,7 @@ def rms_norm(
     is kept in float32 or wider. ``return_sum``: also return ``F.dropout(input) + residual`` [T, D],
     the residual stream of a pre-norm block. Raises :class:`ShapeError`.
     """
-    _check(input_TD, weight_D, None, residual_TD, dropout)
+    check_norm(input_TD, weight_D, None, residual_TD, dropout)
     facts = LayerNormFacts(
         **tensor_facts(input_TD, weight_D, residual_TD),
         width=input_TD.shape[1],
@@ -198,13 +198,14 @@ def rms_norm(
     return (output, summed) if return_sum else output
 
 
-def _check(
+def check_norm(
     input_TD: Tensor,
     weight_D: Tensor,
     bias_D: Tensor | None,
     residual_TD: Tensor | None,
     dropout: float,
 ) -> None:
+    """Raise :class:`ShapeError` for what does not fit each other."""
     if input_TD.dim() != 2 or weight_D.shape != input_TD.shape[1:]:
         raise ShapeError(
             f"input must be [T, D] and weight [D], got {list(input_TD.shape)} and "

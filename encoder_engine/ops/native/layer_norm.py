@@ -62,6 +62,23 @@ def _compute(
     centred: bool,
     return_sum: bool,
 ) -> tuple[Tensor, Tensor]:
+    return normalize(
+        *(input_TD, weight_D, bias_D, residual_TD, epsilon), centred=centred, return_sum=return_sum
+    )
+
+
+def normalize(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor | None,
+    residual_TD: Tensor | None,
+    epsilon: float,
+    *,
+    centred: bool,
+    return_sum: bool,
+    quantized: tuple[Tensor | None, Tensor | None] = (None, None),
+) -> tuple[Tensor, Tensor]:
+    """Normalise, and fill the bytes and scales of what comes out where there are any."""
     num_rows, width = input_TD.shape
     dtype = input_TD.dtype
     rows, weight, bias, residual = alike(input_TD, weight_D, bias_D, residual_TD)
@@ -72,6 +89,7 @@ def _compute(
         *(address(rows), address(residual), address(weight), address(bias)),
         sum_TD.data_ptr() if return_sum else 0,
         output_TD.data_ptr(),
+        *(address(quantized[0]), address(quantized[1])),
         *(num_rows, width),
         epsilon,
         centred,

@@ -1,0 +1,87 @@
+"""Rows as bytes with a scale each, as integer matrix products take them: the contracts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from encoder_engine.errors import ShapeError
+from encoder_engine.ops import cpu
+from encoder_engine.ops.layer_norm import check_norm
+from encoder_engine.ops.registry import Facts, Implementation, Operation, tensor_facts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["layer_norm_quantized", "quantize_rows"]
+
+
+def _refuse_gradients(facts: Facts) -> str | None:
+    return "quantization has no gradient" if facts.requires_grad else None
+
+
+def _quantization(name: str) -> Operation:
+    return Operation(
+        name,
+        Facts,
+        (
+            Implementation(
+                name="native",
+                module="encoder_engine.ops.native.quantize",
+                refuse=cpu.refuse_native,
+                unasked=cpu.on_its_own,
+            ),
+            Implementation(
+                name="aten", module="encoder_engine.ops.aten.quantize", refuse=_refuse_gradients
+            ),
+            Implementation(
+                name="reference",
+                module="encoder_engine.kernels.quantize.reference",
+                refuse=_refuse_gradients,
+            ),
+        ),
+    )
+
+
+_QUANTIZE_ROWS = _quantization("quantize_rows")
+_LAYER_NORM_QUANTIZED = _quantization("layer_norm_quantized")
+
+
+def quantize_rows(input_TD: Tensor, *, implementation: str | None = None) -> tuple[Tensor, Tensor]:
+    """Round each row to 255 steps between its largest magnitude and minus that.
+
+    ``scale = input.abs().amax(1) / 127; (input / scale[:, None]).round() + 128``
+
+    ``input_TD``: [T, D]. Returns uint8 [T, D], whose 128 stands for 0, and the scales, float32 [T]:
+    ``(quantized.float() - 128) * scale[:, None]`` is off by half a scale at most. A row of nothing
+    above 2^-100 has scale 1; one that holds an infinity or no number has scale NaN, and any bytes.
+    Raises :class:`ShapeError`.
+    """
+    if input_TD.dim() != 2:
+        raise ShapeError(f"input must be [T, D], got {list(input_TD.shape)}")
+    function = _QUANTIZE_ROWS.find(Facts(**tensor_facts(input_TD)), implementation)
+    quantized_TD, scale_T = function(input_TD)
+    return quantized_TD, scale_T
+
+
+def layer_norm_quantized(
+    input_TD: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor | None,
+    *,
+    epsilon: float,
+    residual_TD: Tensor | None = None,
+    implementation: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalise each row and quantize what comes out: ``ops.layer_norm`` and :func:`quantize_rows`.
+
+    Takes what ``ops.layer_norm`` takes but dropout. Returns its result [T, D] in the input's dtype,
+    and that as uint8 [T, D] and float32 [T], quantized before it is rounded to the dtype. Raises
+    :class:`ShapeError`.
+    """
+    check_norm(input_TD, weight_D, bias_D, residual_TD, 0.0)
+    facts = Facts(**tensor_facts(input_TD, weight_D, bias_D, residual_TD))
+    function = _LAYER_NORM_QUANTIZED.find(facts, implementation)
+    output_TD, quantized_TD, scale_T = function(
+        input_TD, weight_D, bias_D, epsilon=epsilon, residual_TD=residual_TD
+    )
+    return output_TD, quantized_TD, scale_T

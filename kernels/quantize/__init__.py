@@ -1,0 +1,1 @@
+"""Rows as bytes with a scale each, for integer matrix products on a CPU."""
