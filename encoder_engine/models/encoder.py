@@ -165,7 +165,9 @@ class Encoder(nn.Module):
 
         ``torch.compile(encoder, fullgraph=True)`` and ``torch.export.export`` take it whole, with
         any number of tokens and sequences, but for ``output_attentions``, whose shape is not known
-        before the lengths are.
+        before the lengths are. Dynamic shapes of a batch with token types are, in order, ids, token
+        types, positions and layout: ``{"batch": [{0: tokens}, {0: tokens}, None, [{0: offsets}, {0:
+        offsets}]]}`` with ``offsets = Dim("offsets", min=3)``.
 
         Raises :class:`TokenIdError` for an id outside the vocabulary and
         :class:`SequenceLengthError` for a sequence the position table cannot place.

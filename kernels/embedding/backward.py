@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..common.dropout import keep_scale
 from ..common.launch import row_tile
-from .forward import load_sum
+from .forward import Given, load_sum
 
 # As in layer norm: two programs per multiprocessor of the largest chip.
 NUM_PROGRAMS = 264
@@ -78,13 +78,7 @@ def _embedding_backward_kernel(
 
 def embedding_backward(
     grad_output_TE: Tensor,
-    tokens_T: Tensor,
-    places_T: Tensor,
-    segments_T: Tensor | None,
-    token_table_VE: Tensor,
-    position_table_PE: Tensor,
-    segment_table_SE: Tensor | None,
-    weight_E: Tensor,
+    given: Given,
     mean_T: Tensor,
     rstd_T: Tensor,
     seed: Tensor | None,
@@ -101,13 +95,7 @@ def embedding_backward(
     partials = torch.empty(2, programs, width, dtype=torch.float32, device=grad_sum.device)
     _embedding_backward_kernel[(programs,)](
         grad_output_TE,
-        tokens_T,
-        places_T,
-        segments_T,
-        token_table_VE,
-        position_table_PE,
-        segment_table_SE,
-        weight_E,
+        *given,
         mean_T,
         rstd_T,
         seed,
@@ -116,12 +104,6 @@ def embedding_backward(
         partials[1],
         num_rows,
         dropout,
-        WIDTH=width,
-        BLOCK_WIDTH=tile.width,
-        BLOCK_ROWS=tile.rows,
-        HAS_SEGMENTS=segment_table_SE is not None,
-        SEGMENTS_GIVEN=segment_table_SE is not None and segments_T is not None,
-        HAS_DROPOUT=seed is not None,
-        num_warps=tile.num_warps,
+        **given.constants(tile, seed),
     )
     return grad_sum, partials[0].sum(dim=0), partials[1].sum(dim=0)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from ..common.dropout import keep_scale
-from ..common.launch import row_tile
+from ..common.launch import RowTile, row_tile
 
 
 @triton.jit
@@ -84,38 +86,52 @@ def _embedding_forward_kernel(
     tl.store(rstd_pointer + rows, rstd, mask=here)
 
 
+class Given(NamedTuple):
+    """What both passes look up and normalise, in the kernels' order."""
+
+    tokens_T: Tensor
+    places_T: Tensor
+    segments_T: Tensor | None
+    token_table_VE: Tensor
+    position_table_PE: Tensor
+    segment_table_SE: Tensor | None
+    weight_E: Tensor
+
+    def contiguous(self) -> Given:
+        """Return the same, each tensor contiguous."""
+        there = {name: x for name, x in self._asdict().items() if x is not None}
+        return self._replace(**{name: x.contiguous() for name, x in there.items()})
+
+    def constants(self, tile: RowTile, seed: Tensor | None) -> dict[str, int]:
+        """Name what a kernel is compiled for and launched with."""
+        has_segments = self.segment_table_SE is not None
+        return {
+            "WIDTH": self.token_table_VE.shape[1],
+            "BLOCK_WIDTH": tile.width,
+            "BLOCK_ROWS": tile.rows,
+            "HAS_SEGMENTS": has_segments,
+            "SEGMENTS_GIVEN": has_segments and self.segments_T is not None,
+            "HAS_DROPOUT": seed is not None,
+            "num_warps": tile.num_warps,
+        }
+
+
 def embedding_forward(
-    tokens_T: Tensor,
-    places_T: Tensor,
-    segments_T: Tensor | None,
-    token_table_VE: Tensor,
-    position_table_PE: Tensor,
-    segment_table_SE: Tensor | None,
-    weight_E: Tensor,
-    bias_E: Tensor,
-    seed: Tensor | None,
-    epsilon: float,
-    dropout: float,
+    given: Given, bias_E: Tensor, seed: Tensor | None, epsilon: float, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Launch the kernel on contiguous tensors.
 
     Returns the output [T, E] and each row's mean and reciprocal standard deviation, float32 [T].
     """
-    num_rows, width = len(tokens_T), token_table_VE.shape[1]
-    output = token_table_VE.new_empty(num_rows, width)
+    num_rows, width = len(given.tokens_T), given.token_table_VE.shape[1]
+    output = given.token_table_VE.new_empty(num_rows, width)
     mean = torch.empty(num_rows, dtype=torch.float32, device=output.device)
     rstd = torch.empty_like(mean)
     if num_rows == 0:
         return output, mean, rstd
     tile = row_tile(width)
     _embedding_forward_kernel[(triton.cdiv(num_rows, tile.rows),)](
-        tokens_T,
-        places_T,
-        segments_T,
-        token_table_VE,
-        position_table_PE,
-        segment_table_SE,
-        weight_E,
+        *given,
         bias_E,
         seed,
         output,
@@ -124,12 +140,6 @@ def embedding_forward(
         num_rows,
         epsilon,
         dropout,
-        WIDTH=width,
-        BLOCK_WIDTH=tile.width,
-        BLOCK_ROWS=tile.rows,
-        HAS_SEGMENTS=segment_table_SE is not None,
-        SEGMENTS_GIVEN=segment_table_SE is not None and segments_T is not None,
-        HAS_DROPOUT=seed is not None,
-        num_warps=tile.num_warps,
+        **given.constants(tile, seed),
     )
     return output, mean, rstd

@@ -9,136 +9,83 @@ from torch import Tensor
 
 from ..common.dropout_seed import draw_seed
 from .backward import embedding_backward
-from .forward import embedding_forward
+from .forward import Given, embedding_forward
 from .table_gradient import table_gradient
 
 if TYPE_CHECKING:
     Context = Any
 
 
-@torch.library.custom_op("encoder_engine::embedding", mutates_args=())
-def _forward(
-    tokens_T: Tensor,
-    places_T: Tensor,
-    segments_T: Tensor | None,
-    token_table_VE: Tensor,
-    position_table_PE: Tensor,
-    segment_table_SE: Tensor | None,
-    weight_E: Tensor,
-    bias_E: Tensor,
-    seed: Tensor | None,
-    epsilon: float,
-    dropout: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return embedding_forward(
-        tokens_T.contiguous(),
-        places_T.contiguous(),
-        _contiguous(segments_T),
-        token_table_VE.contiguous(),
-        position_table_PE.contiguous(),
-        _contiguous(segment_table_SE),
-        weight_E.contiguous(),
-        bias_E.contiguous(),
-        seed,
-        epsilon,
-        dropout,
-    )
+_GIVEN = (
+    "Tensor tokens, Tensor places, Tensor? segments, Tensor token_table, Tensor position_table,"
+    " Tensor? segment_table, Tensor weight"
+)
+_NUM_GIVEN = len(Given._fields)
+_SCHEMA = (
+    f"({_GIVEN}, Tensor bias, Tensor? seed, float epsilon, float dropout)"
+    " -> (Tensor output, Tensor mean, Tensor rstd)"
+)
+_BACKWARD_SCHEMA = (
+    f"(Tensor grad_output, {_GIVEN}, Tensor mean, Tensor rstd, Tensor? seed, float dropout)"
+    " -> (Tensor token_table, Tensor position_table, Tensor segment_table, Tensor weight,"
+    " Tensor bias)"
+)
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+@torch.library.custom_op("encoder_engine::embedding", mutates_args=(), schema=_SCHEMA)
+def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    given, (bias, *numbers) = Given(*arguments[:_NUM_GIVEN]), arguments[_NUM_GIVEN:]
+    return embedding_forward(given.contiguous(), bias.contiguous(), *numbers)
 
 
 @_forward.register_fake
-def _(
-    tokens_T: Tensor,
-    places_T: Tensor,
-    segments_T: Tensor | None,
-    token_table_VE: Tensor,
-    position_table_PE: Tensor,
-    segment_table_SE: Tensor | None,
-    weight_E: Tensor,
-    bias_E: Tensor,
-    seed: Tensor | None,
-    epsilon: float,
-    dropout: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    output = token_table_VE.new_empty(tokens_T.shape[0], token_table_VE.shape[1])
-    mean = output.new_empty(tokens_T.shape[0], dtype=torch.float32)
+def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    given = Given(*arguments[:_NUM_GIVEN])
+    num_rows = given.tokens_T.shape[0]
+    output = given.token_table_VE.new_empty(num_rows, given.token_table_VE.shape[1])
+    mean = output.new_empty(num_rows, dtype=torch.float32)
     return output, mean, torch.empty_like(mean)
 
 
-@torch.library.custom_op("encoder_engine::embedding_backward", mutates_args=())
-def _backward(
-    grad_output_TE: Tensor,
-    tokens_T: Tensor,
-    places_T: Tensor,
-    segments_T: Tensor | None,
-    token_table_VE: Tensor,
-    position_table_PE: Tensor,
-    segment_table_SE: Tensor | None,
-    weight_E: Tensor,
-    mean_T: Tensor,
-    rstd_T: Tensor,
-    seed: Tensor | None,
-    dropout: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+@torch.library.custom_op(
+    "encoder_engine::embedding_backward", mutates_args=(), schema=_BACKWARD_SCHEMA
+)
+def _backward(grad_output_TE: Tensor, *arguments: Any) -> Gradients:
+    given = Given(*arguments[:_NUM_GIVEN]).contiguous()
     grad_sum, grad_weight, grad_bias = embedding_backward(
-        grad_output_TE.contiguous(),
-        tokens_T.contiguous(),
-        places_T.contiguous(),
-        _contiguous(segments_T),
-        token_table_VE.contiguous(),
-        position_table_PE.contiguous(),
-        _contiguous(segment_table_SE),
-        weight_E.contiguous(),
-        mean_T,
-        rstd_T,
-        seed,
-        dropout,
+        grad_output_TE.contiguous(), given, *arguments[_NUM_GIVEN:]
     )
-    grad_tokens = table_gradient(grad_sum, tokens_T, len(token_table_VE))
-    grad_positions = table_gradient(grad_sum, places_T, len(position_table_PE))
-    if segment_table_SE is None:
+    grad_tokens = table_gradient(grad_sum, given.tokens_T, len(given.token_table_VE))
+    grad_positions = table_gradient(grad_sum, given.places_T, len(given.position_table_PE))
+    if given.segment_table_SE is None:
         grad_segments = grad_sum.new_empty(0)
     else:
-        segments = torch.zeros_like(tokens_T) if segments_T is None else segments_T
-        grad_segments = table_gradient(grad_sum, segments, len(segment_table_SE))
+        first = torch.zeros_like(given.tokens_T)
+        segments = first if given.segments_T is None else given.segments_T
+        grad_segments = table_gradient(grad_sum, segments, len(given.segment_table_SE))
     return grad_tokens, grad_positions, grad_segments, grad_weight, grad_bias
 
 
 @_backward.register_fake
-def _(
-    grad_output_TE: Tensor,
-    tokens_T: Tensor,
-    places_T: Tensor,
-    segments_T: Tensor | None,
-    token_table_VE: Tensor,
-    position_table_PE: Tensor,
-    segment_table_SE: Tensor | None,
-    weight_E: Tensor,
-    mean_T: Tensor,
-    rstd_T: Tensor,
-    seed: Tensor | None,
-    dropout: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    grad_tokens = token_table_VE.new_empty(token_table_VE.shape)
-    grad_positions = grad_tokens.new_empty(position_table_PE.shape)
-    shape = (0,) if segment_table_SE is None else segment_table_SE.shape
-    grad_weight = grad_tokens.new_empty(weight_E.shape, dtype=torch.float32)
+def _(_: Tensor, *arguments: Any) -> Gradients:
+    given = Given(*arguments[:_NUM_GIVEN])
+    grad_tokens = given.token_table_VE.new_empty(given.token_table_VE.shape)
+    shape = (0,) if given.segment_table_SE is None else given.segment_table_SE.shape
+    grad_weight = grad_tokens.new_empty(given.weight_E.shape, dtype=torch.float32)
     return (
         grad_tokens,
-        grad_positions,
+        grad_tokens.new_empty(given.position_table_PE.shape),
         grad_tokens.new_empty(shape),
         grad_weight,
         torch.empty_like(grad_weight),
     )
 
 
-def _contiguous(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.contiguous()
-
-
 def _setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *ids_and_tables, weight, bias, seed, _, dropout = inputs
+    given, (bias, seed, _, dropout) = inputs[:_NUM_GIVEN], inputs[_NUM_GIVEN:]
     _, mean, rstd = output
-    ctx.save_for_backward(*ids_and_tables, weight, mean, rstd, seed)
+    ctx.save_for_backward(*given, mean, rstd, seed)
     ctx.dropout = dropout
     ctx.bias_dtype = bias.dtype
     ctx.set_materialize_grads(False)
@@ -146,11 +93,12 @@ def _setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, 
 
 def _differentiate(ctx: Context, grad_output: Tensor, *_: Tensor | None) -> tuple[Any, ...]:
     saved = ctx.saved_tensors
+    given = Given(*saved[:_NUM_GIVEN])
     grad_tokens, grad_positions, grad_segments, grad_weight, grad_bias = _backward(
         grad_output, *saved, ctx.dropout
     )
-    segments = None if saved[5] is None else grad_segments
-    weight, bias = grad_weight.to(saved[6].dtype), grad_bias.to(ctx.bias_dtype)
+    segments = None if given.segment_table_SE is None else grad_segments
+    weight, bias = grad_weight.to(given.weight_E.dtype), grad_bias.to(ctx.bias_dtype)
     tables = (grad_tokens, grad_positions, segments)
     return None, None, None, *tables, weight, bias, None, None, None
 
