@@ -135,8 +135,9 @@ def attention(
     every token of their sequence, and every token sees them. Where they have projections of their
     own (Longformer), call again with ``query_rows=global_rows`` and put the result in their place.
 
-    Returns [T, H, D] in the input's dtype; statistics are kept in float32 or wider. Backward sums
-    in a fixed order, without atomics: the same bits on every run, with nothing to ask for.
+    Returns [T, H, D] in the input's dtype; statistics are kept in float32 or wider. Backward, by
+    ``triton`` and on a CPU, sums in a fixed order, without atomics: the same bits on every run,
+    with nothing to ask for.
 
     Raises :class:`ShapeError`.
     """

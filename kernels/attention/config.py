@@ -52,18 +52,18 @@ def choose_launches(head_dim: int, *, itemsize: int, extras: Extras) -> Launches
 
 def _forward_launch(head_dim: int, itemsize: int, extras: Extras) -> Launch:
     if itemsize == 4:
-        return Launch(64, 32, 4, 2) if head_dim <= 64 else Launch(32, 32, 4, 2)
+        return Launch(64 if head_dim <= 64 else 32, 32, 8, 1)
     narrow = extras.dropout or extras.bias
     if head_dim <= 64:
         return Launch(128, 64 if narrow else 128, 8, 3)
     if head_dim <= 128:
         return Launch(128, 32 if narrow else 64, 8, 3)
-    return Launch(64, 32, 8, 2)
+    return Launch(32 if narrow else 64, 32, 8, 2)
 
 
 def _query_launch(head_dim: int, itemsize: int, extras: Extras) -> Launch:
     if itemsize == 4:
-        return Launch(32, 32, 4, 1)
+        return Launch(32, 32 if head_dim <= 128 else 16, 4 if head_dim <= 64 else 8, 1)
     if head_dim <= 64:
         return Launch(128, 32 if extras.dropout or extras.bias else 64, 8, 2)
     if head_dim <= 128:
@@ -71,12 +71,12 @@ def _query_launch(head_dim: int, itemsize: int, extras: Extras) -> Launch:
             return Launch(32, 32, 4, 2)
         narrow = extras.bias or (extras.dropout and extras.listed)
         return Launch(64, 32 if narrow else 64, 8, 2)
-    return Launch(64, 32, 8, 1)
+    return Launch(32, 32, 8, 1)
 
 
 def _key_launch(head_dim: int, itemsize: int, extras: Extras) -> Launch:
     if itemsize == 4:
-        return Launch(32, 32, 4, 1)
+        return Launch(32 if head_dim <= 128 else 16, 32, 4 if head_dim <= 64 else 8, 1)
     if head_dim <= 64:
         if extras.dropout:
             return Launch(32, 64, 8, 1) if extras.listed else Launch(32, 64, 4, 2)

@@ -202,12 +202,12 @@ def _attention() -> list[Variant]:
     }
     terms |= {f"{name} dropout": more | {"seed": listed} for name, more in terms.items()}
     terms |= {" window": {"window": 64}, " slopes": {"slopes_H": torch.ones(12)}}
+    cases = [(size, 2, name) for size, name in product((64, 128), terms)]
+    cases += [(32, 2, ""), (32, 2, " dropout"), (256, 2, " bias dropout"), (64, 4, " bias dropout")]
     found = []
-    for head_dim, (name, given) in product((32, 64, 128), terms.items()):
-        if head_dim == 32 and name not in ("", " dropout"):
-            continue
-        call, blocks = _attention_call(head_dim, given)
-        launches = choose_launches(head_dim, itemsize=2, extras=blocks.extras(call))
+    for head_dim, itemsize, name in cases:
+        call, blocks = _attention_call(head_dim, terms[name])
+        launches = choose_launches(head_dim, itemsize=itemsize, extras=blocks.extras(call))
         has_globals = len(blocks.global_places) > 0
         halves = (
             ("forward", launches.forward, {"HAS_GLOBALS": has_globals}),
@@ -219,10 +219,11 @@ def _attention() -> list[Variant]:
                 Variant(
                     module=f"attention.{half}",
                     kernel=f"_attention_{half}_kernel",
-                    name=f"attention {half} d{head_dim}{name}",
+                    name=f"attention {half} d{head_dim}{name}{'' if itemsize == 2 else ' float32'}",
                     constants=blocks.constants(call) | more | launch.sizes(),
                     num_warps=launch.num_warps,
                     num_stages=launch.num_stages,
+                    element="*bf16" if itemsize == 2 else "*fp32",
                 )
             )
     return found

@@ -159,6 +159,8 @@ PLAIN = {
 TERMS = {
     "grouped heads": AttentionCase(num_heads=4, group=2),
     "one key head": AttentionCase(num_heads=3, group=3),
+    "wide heads": AttentionCase(num_heads=1, head_dim=200),
+    "widest heads": AttentionCase(num_heads=1, head_dim=256, bias_reach=4, nth_is_query=2),
     "window": AttentionCase(window=3),
     "window wider than the text": AttentionCase(window=1000),
     "window of nothing but the row": AttentionCase(window=0),

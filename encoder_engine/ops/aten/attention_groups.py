@@ -131,6 +131,8 @@ def _attend(
         key_nKLD, value_nKLD = (x.repeat_interleave(group, 1) for x in (key_nKLD, value_nKLD))
     tensors = [query_nHQD, key_nKLD, value_nKLD]
     invariant = query_nHQD.device.type == "cpu" and not torch.is_grad_enabled()
+    # What is dropped would then depend on whether gradients are.
+    invariant = invariant and terms.dropout == 0.0
     if invariant and (head_dim % 4 or head_dim < 12):
         tensors = [F.pad(x, (0, -head_dim % 16)) for x in tensors]
     if invariant and num_sequences * num_heads == 1:
