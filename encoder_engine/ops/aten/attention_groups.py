@@ -38,11 +38,15 @@ def attend(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
     """Call SDPA once per group."""
-    groups = groups_of(sequences, terms)
+    groups, dtype = groups_of(sequences, terms), query_MHD.dtype
     if not groups:
         # No row to compute; the sums keep all tied to the graph.
         bias = 0.0 if terms.bias_HR is None else terms.bias_HR[:0].sum()
         return query_MHD + key_TKD[:0].sum() + value_TKD[:0].sum() + bias
+    if terms.bias_HR is not None and terms.bias_HR.requires_grad and torch.is_grad_enabled():
+        # SDPA would round every score's gradient, and the bias's is a sum of all of them.
+        wide = torch.promote_types(query_MHD.dtype, torch.float32)
+        query_MHD, key_TKD, value_TKD = (x.to(wide) for x in (query_MHD, key_TKD, value_TKD))
     outputs = []
     for group in groups:
         query = taken(query_MHD, group.queries, group.num_queries)
@@ -50,8 +54,8 @@ def attend(
         output_nHQD = _attend(query, key, value, mask_of(group, terms, query_MHD), terms)
         outputs.append(output_nHQD.transpose(1, 2).reshape(-1, *query_MHD.shape[1:]))
     if len(outputs) == 1:
-        return outputs[0]
-    joined = torch.cat(outputs)
+        return outputs[0].to(dtype)
+    joined = torch.cat(outputs).to(dtype)
     order = sequences.grouped_order if terms.query_rows is None else terms.query_rows.grouped_order
     return joined if order is None else joined[order]
 
@@ -81,7 +85,8 @@ def mask_of(group: Group, terms: Terms, like: Tensor) -> Tensor | None:
         added = (-terms.slopes_H[:, None, None] * distance_nQL.abs()[:, None]).to(like.dtype)
     if terms.bias_HR is not None:
         entries_nQL = entries_of(distance_nQL, terms.bias_HR)
-        bias = F.embedding(entries_nQL, terms.bias_HR.T).permute(0, 3, 1, 2).to(like.dtype)
+        table_RH = terms.bias_HR.T.to(like.dtype)
+        bias = F.embedding(entries_nQL, table_RH).permute(0, 3, 1, 2)
         added = bias if added is None else added + bias
     return seen if added is None else added.masked_fill(~seen, -torch.inf)
 
