@@ -55,7 +55,11 @@ def _run(function: Functions, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in inputs.items()}
     outputs = _several(function(**leaves))
     generator = torch.Generator().manual_seed(99)
-    weights = [torch.randn(x.shape, generator=generator, dtype=torch.float64) for x in outputs]
+    # Multiples of 1/32, which no dtype rounds: an error shared by all would hide another.
+    weights = [
+        (torch.randn(x.shape, generator=generator, dtype=torch.float64) * 32).round() / 32
+        for x in outputs
+    ]
     torch.autograd.backward(
         outputs, [w.to(x.dtype).to(x.device) for w, x in zip(weights, outputs, strict=True)]
     )
