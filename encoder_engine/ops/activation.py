@@ -22,14 +22,14 @@ __all__ = ["Approximation", "bias_gelu", "geglu", "swiglu"]
 Approximation = Literal["none", "tanh"]
 
 
-def _activation(name: str, operator: str) -> Operation:
+def _activation(name: str) -> Operation:
     return Operation(
         name,
         Facts,
         (
             Implementation(
                 name="triton",
-                module=f"encoder_engine.kernels.activation.{operator}",
+                module="encoder_engine.kernels.activation.operator",
                 refuse=gpu.refuse_triton,
                 unasked=gpu.on_its_own,
             ),
@@ -45,9 +45,9 @@ def _activation(name: str, operator: str) -> Operation:
     )
 
 
-_BIAS_GELU = _activation("bias_gelu", "operator")
-_GEGLU = _activation("geglu", "gated_operator")
-_SWIGLU = _activation("swiglu", "gated_operator")
+_BIAS_GELU = _activation("bias_gelu")
+_GEGLU = _activation("geglu")
+_SWIGLU = _activation("swiglu")
 
 
 def bias_gelu(

@@ -1,4 +1,4 @@
-"""Bias and GELU as a PyTorch operator: traceable, differentiable, the kernels behind it."""
+"""Bias, activation and gate as a PyTorch operator: traceable, differentiable."""
 
 from __future__ import annotations
 
@@ -7,49 +7,50 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .backward import bias_gelu_backward
-from .forward import bias_gelu_forward
+from .backward import activation_backward
+from .forward import activation_forward
 
 if TYPE_CHECKING:
     Context = Any
 
 
-@torch.library.custom_op("encoder_engine::bias_gelu", mutates_args=())
-def _forward(input_TF: Tensor, bias_F: Tensor | None, tanh: bool) -> Tensor:
-    return bias_gelu_forward(input_TF.contiguous(), bias_F, tanh)
+@torch.library.custom_op("encoder_engine::activation", mutates_args=())
+def _forward(input_TG: Tensor, bias_G: Tensor | None, activation: str, gated: bool) -> Tensor:
+    return activation_forward(input_TG.contiguous(), bias_G, activation, gated=gated)
 
 
 @_forward.register_fake
-def _(input_TF: Tensor, bias_F: Tensor | None, tanh: bool) -> Tensor:
-    return torch.empty_like(input_TF, memory_format=torch.contiguous_format)
+def _(input_TG: Tensor, bias_G: Tensor | None, activation: str, gated: bool) -> Tensor:
+    return input_TG.new_empty(input_TG.shape[0], input_TG.shape[1] // (2 if gated else 1))
 
 
-@torch.library.custom_op("encoder_engine::bias_gelu_backward", mutates_args=())
+@torch.library.custom_op("encoder_engine::activation_backward", mutates_args=())
 def _backward(
-    grad_output_TF: Tensor, input_TF: Tensor, bias_F: Tensor | None, tanh: bool
+    grad_output_TF: Tensor, input_TG: Tensor, bias_G: Tensor | None, activation: str, gated: bool
 ) -> tuple[Tensor, Tensor]:
-    return bias_gelu_backward(grad_output_TF.contiguous(), input_TF.contiguous(), bias_F, tanh)
+    return activation_backward(
+        grad_output_TF.contiguous(), input_TG.contiguous(), bias_G, activation, gated=gated
+    )
 
 
 @_backward.register_fake
 def _(
-    grad_output_TF: Tensor, input_TF: Tensor, bias_F: Tensor | None, tanh: bool
+    grad_output_TF: Tensor, input_TG: Tensor, bias_G: Tensor | None, activation: str, gated: bool
 ) -> tuple[Tensor, Tensor]:
-    grad = torch.empty_like(input_TF, memory_format=torch.contiguous_format)
-    width = 0 if bias_F is None else input_TF.shape[1]
+    grad = torch.empty_like(input_TG, memory_format=torch.contiguous_format)
+    width = 0 if bias_G is None else input_TG.shape[1]
     return grad, grad.new_empty(width, dtype=torch.float32)
 
 
 def _setup_context(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
-    input_TF, bias_F, tanh = inputs
-    ctx.save_for_backward(input_TF, bias_F)
-    ctx.tanh = tanh
+    input_TG, bias_G, *ctx.options = inputs
+    ctx.save_for_backward(input_TG, bias_G)
 
 
 def _differentiate(ctx: Context, grad_output: Tensor) -> tuple[Any, ...]:
-    input_TF, bias_F = ctx.saved_tensors
-    grad_input, grad_bias = _backward(grad_output, input_TF, bias_F, ctx.tanh)
-    return grad_input, None if bias_F is None else grad_bias.to(bias_F.dtype), None
+    input_TG, bias_G = ctx.saved_tensors
+    grad_input, grad_bias = _backward(grad_output, input_TG, bias_G, *ctx.options)
+    return grad_input, None if bias_G is None else grad_bias.to(bias_G.dtype), None, None
 
 
 _forward.register_autograd(_differentiate, setup_context=_setup_context)
@@ -57,5 +58,21 @@ _forward.register_autograd(_differentiate, setup_context=_setup_context)
 
 def bias_gelu(input_TF: Tensor, bias_F: Tensor | None, *, approximate: str) -> Tensor:
     """Fulfil ``ops.bias_gelu``."""
-    output: Tensor = _forward(input_TF, bias_F, approximate == "tanh")
+    output: Tensor = _forward(input_TF, bias_F, _gelu(approximate), gated=False)
     return output
+
+
+def geglu(input_TG: Tensor, bias_G: Tensor | None, *, approximate: str) -> Tensor:
+    """Fulfil ``ops.geglu``."""
+    output: Tensor = _forward(input_TG, bias_G, _gelu(approximate), gated=True)
+    return output
+
+
+def swiglu(input_TG: Tensor, bias_G: Tensor | None) -> Tensor:
+    """Fulfil ``ops.swiglu``."""
+    output: Tensor = _forward(input_TG, bias_G, "silu", gated=True)
+    return output
+
+
+def _gelu(approximate: str) -> str:
+    return "gelu_tanh" if approximate == "tanh" else "gelu"

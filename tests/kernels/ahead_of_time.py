@@ -77,8 +77,7 @@ def variants() -> list[Variant]:
     """List the kernels at the shapes they are tuned for, launched as a call launches them."""
     return [
         *_layer_norm(),
-        *_bias_gelu(),
-        *_gated_activation(),
+        *_activation(),
         *_embedding(),
         *_attention(),
         *_masked_projection(),
@@ -111,44 +110,24 @@ def _layer_norm() -> list[Variant]:
     return found
 
 
-def _bias_gelu() -> list[Variant]:
+def _activation() -> list[Variant]:
+    from encoder_engine.kernels.activation.backward import backward_block_shape
     from encoder_engine.kernels.activation.forward import NUM_WARPS, block_shape
 
     found = []
-    for width in (1536, 3072, 4096):
-        rows, columns = block_shape(width)
-        for tanh in (False, True):
+    plain = product((1536, 3072, 4096), ("gelu", "gelu_tanh"), (False,))
+    gates = product((768, 1152, 2624), ("gelu", "gelu_tanh", "silu"), (True,))
+    for width, activation, gated in (*plain, *gates):
+        shapes = {"forward": block_shape(width)}
+        shapes["backward"] = backward_block_shape(width, gated=gated)
+        for half, (rows, columns) in shapes.items():
             constants = {"WIDTH": width, "BLOCK_ROWS": rows, "BLOCK_COLUMNS": columns}
-            constants |= {"HAS_BIAS": True, "TANH": tanh}
-            found += [
-                Variant(
-                    module=f"activation.{half}",
-                    kernel=f"_bias_gelu_{half}_kernel",
-                    name=f"bias_gelu {half} {width}{' tanh' if tanh else ''}",
-                    constants=constants,
-                    num_warps=NUM_WARPS,
-                )
-                for half in ("forward", "backward")
-            ]
-    return found
-
-
-def _gated_activation() -> list[Variant]:
-    from encoder_engine.kernels.activation.forward import NUM_WARPS, block_shape
-    from encoder_engine.kernels.activation.gated_backward import backward_block_shape
-
-    found = []
-    shapes = {"forward": block_shape, "backward": backward_block_shape}
-    for width, activation in product((768, 1152, 2624), ("gelu", "gelu_tanh", "silu")):
-        for half, shape in shapes.items():
-            rows, columns = shape(width)
-            constants = {"WIDTH": width, "BLOCK_ROWS": rows, "BLOCK_COLUMNS": columns}
-            constants |= {"HAS_BIAS": True, "ACTIVATION": activation}
+            constants |= {"HAS_BIAS": True, "GATED": gated, "ACTIVATION": activation}
             found.append(
                 Variant(
-                    module=f"activation.gated_{half}",
-                    kernel=f"_gated_{half}_kernel",
-                    name=f"gated_activation {half} {width} {activation}",
+                    module=f"activation.{half}",
+                    kernel=f"_activation_{half}_kernel",
+                    name=f"{'gated' if gated else 'bias'} {activation} {half} {width}",
                     constants=constants,
                     num_warps=NUM_WARPS,
                 )

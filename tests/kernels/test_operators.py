@@ -74,11 +74,11 @@ OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
     ),
     "embedding": ("embedding", embedding_arguments(segments=False)),
     "embedding dropout": ("embedding", embedding_arguments(segments=True)),
-    "bias_gelu": ("bias_gelu", (draw(6, 24), draw(24), False)),
-    "bias_gelu tanh": ("bias_gelu", (draw(6, 24), None, True)),
-    "geglu": ("gated_activation", (draw(6, 24), draw(24), "gelu")),
-    "geglu tanh": ("gated_activation", (draw(6, 24), None, "gelu_tanh")),
-    "swiglu": ("gated_activation", (draw(6, 24), draw(24), "silu")),
+    "bias_gelu": ("activation", (draw(6, 24), draw(24), "gelu", False)),
+    "bias_gelu tanh": ("activation", (draw(6, 24), None, "gelu_tanh", False)),
+    "geglu": ("activation", (draw(6, 24), draw(24), "gelu", True)),
+    "geglu tanh": ("activation", (draw(6, 24), None, "gelu_tanh", True)),
+    "swiglu": ("activation", (draw(6, 24), draw(24), "silu", True)),
     "rotary": (
         "rotary",
         (draw(5, 2, 6), draw(5, 1, 6), draw(9, 6, grad=False), torch.arange(5).to(DEVICE), False),
@@ -106,7 +106,6 @@ OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_opcheck_finds_nothing(name: str) -> None:
-    import encoder_engine.kernels.activation.gated_operator
     import encoder_engine.kernels.activation.operator
     import encoder_engine.kernels.attention.operator
     import encoder_engine.kernels.embedding.operator

@@ -1,4 +1,4 @@
-"""GELU's two forms and their derivatives, for the kernels: all in float32."""
+"""The activations and their derivatives, for the kernels: all in float32."""
 
 from __future__ import annotations
 
@@ -26,3 +26,21 @@ def gelu_slope(x, share, TANH: tl.constexpr):
         # Far out the first factor is 0 and the other may be infinite.
         return share + tl.where(bend == 0.0, 0.0, x * bend * steep)
     return share + x * (0.3989422804014327 * tl.exp(-0.5 * x * x))
+
+
+@triton.jit
+def passed_share(x, ACTIVATION: tl.constexpr):
+    """Give the share of x that the activation lets through; ``x`` times it is the activation."""
+    if ACTIVATION == "silu":
+        # The logistic function, from the exponential that cannot overflow.
+        decay = tl.exp(-tl.abs(x))
+        return tl.where(x < 0.0, decay, 1.0) / (1.0 + decay)
+    return gelu_share(x, ACTIVATION == "gelu_tanh")
+
+
+@triton.jit
+def slope(x, share, ACTIVATION: tl.constexpr):
+    """Give the activation's derivative at x, where ``share`` is let through."""
+    if ACTIVATION == "silu":
+        return share + x * share * (1.0 - share)
+    return gelu_slope(x, share, ACTIVATION == "gelu_tanh")
