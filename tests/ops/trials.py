@@ -265,6 +265,55 @@ def _packed_linear(draw: Draw) -> Trial:
     )
 
 
+def _scales(x: Tensor) -> Tensor:
+    return x.float().abs().amax(1) / 127
+
+
+def _excess(x: Tensor, quantized: Tensor, scale: Tensor) -> Tensor:
+    """Return by how much rows are off by more than half a step."""
+    wide = (quantized.double() - 128) * scale.double()[:, None]
+    return ((wide - x.double()).abs() - scale.double()[:, None] / 2).clamp(min=0).to(x.dtype)
+
+
+def _quantize_rows(draw: Draw) -> Trial:
+    def run(by: str) -> Functions:
+        def function(x: Tensor) -> tuple[Tensor, ...]:
+            quantized, scale = ops.quantize_rows(x, implementation=by)
+            return scale.to(x.dtype), _excess(x, quantized, scale)
+
+        return function
+
+    def eager(x: Tensor) -> tuple[Tensor, ...]:
+        scale = _scales(x)
+        quantized = (x.float() / scale[:, None]).round() + 128
+        return scale.to(x.dtype), _excess(x, quantized, scale)
+
+    inputs = {"x": 3 * draw.rows(draw["rows"], draw["width"], seed=0)}
+    # The scale is rounded, its inverse, and their product with an element.
+    return Trial(inputs=inputs, run=run, eager=eager, terms=9, differentiable=False)
+
+
+def _layer_norm_quantized(draw: Draw) -> Trial:
+    plain = _norm("layer_norm", draw)
+
+    def run(by: str) -> Functions:
+        def function(
+            x: Tensor, weight: Tensor, bias: Tensor | None = None, residual: Tensor | None = None
+        ) -> tuple[Tensor, ...]:
+            output, _, scale = ops.layer_norm_quantized(
+                x, weight, bias, epsilon=1e-12, residual_TD=residual, implementation=by
+            )
+            return output, scale.to(x.dtype)
+
+        return function
+
+    def eager(x: Tensor, **others: Tensor) -> tuple[Tensor, ...]:
+        output = norm_eager("layer_norm", x, **others)[0]
+        return output, _scales(output).to(x.dtype)
+
+    return Trial(inputs=plain.inputs, run=run, eager=eager, terms=plain.terms, differentiable=False)
+
+
 _ROWS: Space = {"rows": SIZES, "width": WIDTHS}
 _NORM: Space = _ROWS | {"residual": BOTH, "sum": BOTH, "dropout": DROPOUTS}
 _FORMS: Space = {"approximate": ("none", "tanh")}
@@ -303,6 +352,11 @@ TRIALS: dict[str, tuple[Space, Callable[[Draw], Trial]]] = {
         _masked,
     ),
     "packed_linear": (_LINEAR | {"gelu": (None, "none", "tanh")}, _packed_linear),
+    "layer_norm_quantized": (
+        _NORM | {"bias": BOTH, "dropout": (0.0,)},
+        _layer_norm_quantized,
+    ),
+    "quantize_rows": (_ROWS, _quantize_rows),
     "pooling": (
         {
             "lengths": (*SIZES, 130, 300),

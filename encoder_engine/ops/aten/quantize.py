@@ -30,9 +30,10 @@ def layer_norm_quantized(
     residual_TD: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Fulfil ``ops.layer_norm_quantized``."""
-    wide_TD = input_TD.float()
+    wide = torch.promote_types(input_TD.dtype, torch.float32)
+    wide_TD = input_TD.to(wide)
     if residual_TD is not None:
-        wide_TD = wide_TD + residual_TD.float()
-    bias = None if bias_D is None else bias_D.float()
-    output_TD = F.layer_norm(wide_TD, weight_D.shape, weight_D.float(), bias, epsilon)
+        wide_TD = wide_TD + residual_TD.to(wide)
+    bias = None if bias_D is None else bias_D.to(wide)
+    output_TD = F.layer_norm(wide_TD, weight_D.shape, weight_D.to(wide), bias, epsilon)
     return output_TD.to(input_TD.dtype), *quantize_rows(output_TD)
