@@ -16,6 +16,7 @@ from encoder_engine.ops.registry import (
     Facts,
     Implementation,
     Operation,
+    autocast,
     check_alike,
     check_probability,
     tensor_facts,
@@ -157,6 +158,7 @@ def attention(
         global_rows,
     )
     _check_terms(terms, query_THD, sequences)
+    query_THD, key_TKD, value_TKD = (autocast(x) for x in (query_THD, key_TKD, value_TKD))
     function = _ATTENTION.find(_facts(terms, query_THD, key_TKD, value_TKD), implementation)
     result: Tensor = function(query_THD, key_TKD, value_TKD, sequences, terms)
     return result

@@ -14,6 +14,7 @@ from encoder_engine.ops.registry import (
     Facts,
     Implementation,
     Operation,
+    autocast,
     check_alike,
     find_operation,
     tensor_facts,
@@ -184,7 +185,8 @@ def masked_cross_entropy(
     hidden_ME = _look_up(rows_M, hidden_TD)
     if transform is not None:
         hidden_ME = transform(hidden_ME, implementation=implementation)
-    hidden_ME, weight_VE, bias_V = _autocast(hidden_ME, weight_VE, bias_V)
+    hidden_ME, weight_VE = autocast(hidden_ME), autocast(weight_VE)
+    bias_V = None if bias_V is None else autocast(bias_V)
     facts = Facts(**tensor_facts(hidden_ME, weight_VE, bias_V))
     mode = mode or choose_mode(rows_M.shape[0], weight_VE.shape[0], hidden_ME.element_size())
     function = _MASKED_CROSS_ENTROPY.find(facts, implementation)
@@ -215,20 +217,6 @@ def _look_up(rows_M: Tensor, hidden_TD: Tensor) -> Tensor:
     import torch.nn.functional as F  # noqa: N812
 
     return F.embedding(rows_M, hidden_TD)
-
-
-def _autocast(
-    hidden_ME: Tensor, weight_VE: Tensor, bias_V: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Cast to autocast's type where that is on, as it does for a dense layer."""
-    import torch
-
-    device = hidden_ME.device.type
-    if not torch.is_autocast_enabled(device):
-        return hidden_ME, weight_VE, bias_V
-    dtype = torch.get_autocast_dtype(device)
-    bias_V = None if bias_V is None else bias_V.to(dtype)
-    return hidden_ME.to(dtype), weight_VE.to(dtype), bias_V
 
 
 def _check_shapes(

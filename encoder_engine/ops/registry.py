@@ -133,6 +133,14 @@ def tensor_facts(*tensors: Tensor | None) -> dict[str, Any]:
     }
 
 
+def autocast(x: Tensor) -> Tensor:
+    """Cast to autocast's type where that is on, as PyTorch does for a matrix product."""
+    device = x.device.type
+    if not torch.is_autocast_enabled(device) or x.dtype == torch.float64:
+        return x
+    return x.to(torch.get_autocast_dtype(device))
+
+
 def check_alike(first: Tensor, **others: Tensor | None) -> None:
     """Raise :class:`ShapeError` for a tensor of another dtype or device than the first.
 

@@ -153,6 +153,23 @@ def test_a_trace_drops_weights_and_differentiates_what_it_dropped() -> None:
     torch.testing.assert_close(grad.sum(), (output * noise).sum(), rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("implementation", implementations("attention"))
+def test_autocast_casts_as_for_a_matrix_product(implementation: str, traced: bool) -> None:
+    case = AttentionCase(window=4)
+    skip_if_refused("attention", implementation, AttentionFacts(dtype="bfloat16"))
+    attend = case.attend(sequences([5, 17], "cpu"), torch.float32, implementation)
+    inputs = case.inputs(22, torch.float32, "cpu")
+    expected = attend(**{name: tensor.bfloat16() for name, tensor in inputs.items()})
+    torch.compiler.reset()
+    run = torch.compile(attend, backend="aot_eager", fullgraph=True) if traced else attend
+    with torch.autocast("cpu", torch.bfloat16):
+        found = run(**inputs | {"value": inputs["value"].bfloat16()})
+    assert isinstance(found, torch.Tensor)
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found, expected)
+
+
 @pytest.mark.filterwarnings("ignore:.*invalid value.*")
 @pytest.mark.parametrize("implementation", implementations("attention"))
 def test_a_sequence_never_sees_its_neighbours(implementation: str) -> None:
