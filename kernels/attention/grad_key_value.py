@@ -70,9 +70,7 @@ def _attention_grad_key_value_kernel(
     value = load_rows(value_pointer, keys, columns, value_stride, length, HEAD_DIM, True)
     grad_key = tl.zeros([BLOCK_KEYS, BLOCK_DIM], dtype=tl.float32)
     grad_value = tl.zeros([BLOCK_KEYS, BLOCK_DIM], dtype=tl.float32)
-    first, last = row_range(
-        block, length, count, BLOCK_ROWS, BLOCK_KEYS, WINDOW, CAUSAL, SUBSET or LISTED
-    )
+    first, last = row_range(block, length, count, BLOCK_KEYS, WINDOW, CAUSAL, SUBSET or LISTED)
     for member in tl.range(0, GROUP):
         head = key_head * GROUP + member
         slope = 0.0

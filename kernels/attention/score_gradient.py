@@ -59,8 +59,12 @@ def add_by_distance(sums_pointer, grad_score, rows, at, length, far, BLOCK: tl.c
     ``-(far + 1) * BLOCK`` on; what lies further out goes to the outermost block of its side.
 
     A row's gradients are turned until column c holds distance c, or c - BLOCK, off its own block.
+    Rows are counted as if keys began at a whole block: only distances matter.
     """
     columns = tl.arange(0, BLOCK)
+    first = tl.cdiv(at, BLOCK)
+    length += first * BLOCK - at
+    rows += first * BLOCK - at
     turn = columns[None, :] + (rows % BLOCK)[:, None]
     turned = tl.gather(grad_score, turn % BLOCK, 1)
     lowest = tl.min(rows, axis=0) // BLOCK
@@ -68,7 +72,7 @@ def add_by_distance(sums_pointer, grad_score, rows, at, length, far, BLOCK: tl.c
     for block in tl.range(lowest, highest + 1):
         own = (rows // BLOCK == block)[:, None]
         for before in tl.static_range(2):
-            away = at // BLOCK - block - before
+            away = first - block - before
             away = tl.minimum(tl.maximum(away, -far - 1), far) + far + 1
             here = own & (turn // BLOCK == before)
             taken = tl.sum(tl.where(here, turned, 0.0), axis=0)

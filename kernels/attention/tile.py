@@ -49,7 +49,7 @@ def key_range(rows, length, BLOCK_KEYS: tl.constexpr, WINDOW: tl.constexpr, CAUS
         highest = tl.max(tl.where(rows < length, rows, 0), axis=0)
         if WINDOW >= 0:
             lowest = tl.min(rows, axis=0)
-            first = tl.maximum(0, lowest - WINDOW) // BLOCK_KEYS * BLOCK_KEYS
+            first = tl.maximum(0, lowest - WINDOW)
             last = tl.minimum(last, highest + WINDOW + 1)
         if CAUSAL:
             last = tl.minimum(last, highest + 1)
@@ -62,7 +62,6 @@ def row_range(
     block,
     length,
     count,
-    BLOCK_ROWS: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
     WINDOW: tl.constexpr,
     CAUSAL: tl.constexpr,
@@ -78,7 +77,7 @@ def row_range(
         last = tl.minimum(last, (block + 1) * BLOCK_KEYS + WINDOW)
     if CAUSAL:
         first = tl.maximum(first, block * BLOCK_KEYS)
-    return first // BLOCK_ROWS * BLOCK_ROWS, last
+    return first, last
 
 
 @triton.jit
