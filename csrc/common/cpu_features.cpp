@@ -21,6 +21,16 @@ bool has_avx512() {
 }
 #endif
 
+// Intel's processors take four times as long for a vector of products of bfloat16 as for one of
+// float32, which holds half as many: 105 for 210 GFLOP/s on a core of Emerald Rapids.
+bool fast_bfloat16_products() {
+#if defined(__x86_64__)
+    return __builtin_cpu_is("amd");
+#else
+    return false;
+#endif
+}
+
 }  // namespace
 
 const char* instruction_set_name(instruction_set level) {
@@ -28,6 +38,7 @@ const char* instruction_set_name(instruction_set level) {
         case instruction_set::portable: return "portable";
         case instruction_set::avx2: return "avx2";
         case instruction_set::avx512: return "avx512";
+        case instruction_set::avx512_bf16: return "avx512_bf16";
     }
     return "portable";
 }
@@ -38,6 +49,9 @@ std::vector<instruction_set> supported_instruction_sets() {
     __builtin_cpu_init();
     if (has_avx2()) out.push_back(instruction_set::avx2);
     if (has_avx512()) out.push_back(instruction_set::avx512);
+    if (has_avx512() && __builtin_cpu_supports("avx512bf16")) {
+        out.push_back(instruction_set::avx512_bf16);
+    }
 #endif
     return out;
 }
@@ -45,6 +59,9 @@ std::vector<instruction_set> supported_instruction_sets() {
 std::string choose_instruction_set(const char* request) {
     const std::vector<instruction_set> supported = supported_instruction_sets();
     chosen = supported.back();
+    if (chosen == instruction_set::avx512_bf16 && !fast_bfloat16_products()) {
+        chosen = instruction_set::avx512;
+    }
     if (request == nullptr || *request == '\0') return {};
     std::string names;
     for (const instruction_set level : supported) {

@@ -7,15 +7,16 @@
 namespace encoder_engine {
 
 // In rising order; each level includes the ones before it. Off x86-64 there is only portable.
-enum class instruction_set { portable, avx2, avx512 };
+enum class instruction_set { portable, avx2, avx512, avx512_bf16 };
 
-// The name users meet: "portable", "avx2" (with FMA, BMI2) or "avx512" (F, BW, DQ, VL, VBMI, VBMI2).
+// The name users meet: "portable", "avx2" (with FMA, BMI2), "avx512" (F, BW, DQ, VL, VBMI, VBMI2) or
+// "avx512_bf16".
 const char* instruction_set_name(instruction_set level);
 
 // What this processor and operating system can run, rising.
 std::vector<instruction_set> supported_instruction_sets();
 
-// Chooses the level once, when the module loads: the best supported, or the one `request` names.
+// Chooses the level once, when the module loads: the fastest supported, or the one `request` names.
 // Returns an empty string, or why the request cannot be met.
 std::string choose_instruction_set(const char* request);
 

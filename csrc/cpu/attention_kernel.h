@@ -3,6 +3,7 @@
 // need no step across lanes, and along the head while values are mixed.
 #pragma once
 
+#include "cpu/attention_operands.h"
 #include "cpu/element_vector.h"
 #include "cpu/kernels.h"
 #include "cpu/tile.h"
@@ -14,18 +15,22 @@ constexpr int64_t kQueryBlock = kMostColumns * kLanes;
 constexpr int64_t kKeyBlock = 96;
 constexpr float kLog2E = 1.44269504f;
 
-// Where a piece's arrays begin in the scratch memory, in floats. S: keys of the sequence, D: head
-// size in whole vectors, Q: kQueryBlock, K: kKeyBlock.
+// Where a piece's arrays begin in the scratch memory, in words. S: keys of the sequence, D: head
+// size in whole vectors, Q: kQueryBlock, K: kKeyBlock; of queries and keys along D, and of weights and
+// values along S and K, `depth` elements lie in a word.
 struct attention_layout {
-    int64_t width, keys_SD, values_SD, queries_DQ, weights_KQ, mixed_QD;
+    int64_t width;      // of values and what is mixed of them
+    int64_t key_width;  // of keys
+    int64_t keys_SD, values_SD, queries_DQ, weights_KQ, mixed_QD;
     int64_t largest_Q, anchor_Q, sum_Q, shrink_Q, end;
 
-    attention_layout(int64_t length, int64_t head_dim) {
+    attention_layout(int64_t length, int64_t head_dim, int depth) {
         width = (head_dim + kLanes - 1) / kLanes * kLanes;
+        key_width = ((head_dim + depth - 1) / depth + kLanes - 1) / kLanes * kLanes;
         keys_SD = 0;
-        values_SD = keys_SD + length * width;
-        queries_DQ = values_SD + length * width;
-        weights_KQ = queries_DQ + kQueryBlock * width;
+        values_SD = keys_SD + length * key_width;
+        queries_DQ = values_SD + (length + depth - 1) / depth * width;
+        weights_KQ = queries_DQ + kQueryBlock * key_width;
         mixed_QD = weights_KQ + kKeyBlock * kQueryBlock;
         largest_Q = mixed_QD + kQueryBlock * width;
         anchor_Q = largest_Q + kQueryBlock;
@@ -35,27 +40,41 @@ struct attention_layout {
     }
 };
 
-inline size_t attention_scratch_bytes(const attention_call& call, int64_t length) {
-    return static_cast<size_t>(attention_layout(length, call.head_dim).end) * sizeof(float);
+template <typename Operands>
+size_t attention_scratch_bytes(const attention_call& call, int64_t length) {
+    const attention_layout at(length, call.head_dim, Operands::kDepth);
+    return static_cast<size_t>(at.end) * sizeof(float);
 }
 
-// Lays rows side by side as float32, each in whole vectors.
-template <typename Element>
-void lay_out(const Element* rows, int64_t stride, int64_t count, int64_t head_dim, float* to) {
+// Lays rows side by side, each in whole vectors.
+template <typename Operands>
+void lay_out_keys(const typename Operands::Element* rows, int64_t stride, int64_t count,
+                  int64_t head_dim, float* to) {
     for (int64_t row = 0; row < count; ++row, rows += stride) {
-        for (int64_t first = 0; first < head_dim; first += kLanes, to += kLanes) {
-            store(to, load_part(rows, first, head_dim));
+        for (int64_t first = 0; first * Operands::kDepth < head_dim; first += kLanes, to += kLanes) {
+            store(to, Operands::load_words(rows, first, head_dim));
         }
     }
 }
 
-// Lays up to kLanes rows' elements [first, first + kLanes) out as columns, zeros where there is no row.
-template <typename Element>
-EE_TILE void lay_out_square(const Element* rows, int64_t stride, int64_t count, int64_t first,
-                            int64_t head_dim, float* to, int64_t to_stride) {
+template <typename Operands>
+void lay_out_values(const typename Operands::Element* rows, int64_t stride, int64_t count,
+                    int64_t head_dim, float* to) {
+    for (int64_t row = 0; row < count; row += Operands::kDepth, rows += Operands::kDepth * stride) {
+        for (int64_t first = 0; first < head_dim; first += kLanes, to += kLanes) {
+            store(to, Operands::load_across(rows, stride, count - row, first, head_dim));
+        }
+    }
+}
+
+// Lays the words [first, first + kLanes) of up to kLanes rows out as columns, zeros where there is no
+// row.
+template <typename Operands>
+EE_TILE void lay_out_square(const typename Operands::Element* rows, int64_t stride, int64_t count,
+                            int64_t first, int64_t head_dim, float* to, int64_t to_stride) {
     vfloat square[kLanes];
     for (int64_t row = 0; row < kLanes; ++row) {
-        square[row] = row < count ? load_part(rows + row * stride, first, head_dim) : vfloat{};
+        square[row] = row < count ? Operands::load_words(rows + row * stride, first, head_dim) : vfloat{};
     }
     transpose(square);
 #pragma GCC unroll 16
@@ -63,24 +82,24 @@ EE_TILE void lay_out_square(const Element* rows, int64_t stride, int64_t count, 
 }
 
 // Lays up to kQueryBlock rows out as columns, `columns` vectors wide.
-template <typename Element>
-void lay_out_transposed(const Element* rows, int64_t stride, int64_t count, int64_t head_dim,
-                        int columns, float* to_DQ) {
+template <typename Operands>
+void lay_out_queries(const typename Operands::Element* rows, int64_t stride, int64_t count,
+                     int64_t head_dim, int columns, float* to_DQ) {
     for (int column = 0; column < columns; ++column) {
         const int64_t row = column * kLanes;
-        for (int64_t first = 0; first < head_dim; first += kLanes) {
-            lay_out_square(rows + row * stride, stride, count - row, first, head_dim,
-                           to_DQ + first * columns * kLanes + row, columns * kLanes);
+        for (int64_t first = 0; first * Operands::kDepth < head_dim; first += kLanes) {
+            lay_out_square<Operands>(rows + row * stride, stride, count - row, first, head_dim,
+                                     to_DQ + first * columns * kLanes + row, columns * kLanes);
         }
     }
 }
 
 // scores[k][q] = scale * keys[k] . queries[q] for a tile of keys; raises `largest` to theirs.
-template <int Rows, int Columns>
-EE_TILE void score_tile(const float* keys_KD, int64_t width, const float* queries_DQ,
-                        int64_t head_dim, float scale, float* scores_KQ, float* largest_Q) {
+template <typename Operands, int Rows, int Columns>
+EE_TILE void score_tile(const float* keys_KD, int64_t key_width, const float* queries_DQ,
+                        int64_t num_words, float scale, float* scores_KQ, float* largest_Q) {
     vfloat sums[Rows][Columns] = {};
-    multiply(keys_KD, width, 1, queries_DQ, Columns * kLanes, head_dim, sums);
+    multiply<Operands>(keys_KD, key_width, 1, queries_DQ, Columns * kLanes, num_words, sums);
 #pragma GCC unroll 4
     for (int c = 0; c < Columns; ++c) {
         vfloat largest = load(largest_Q + c * kLanes);
@@ -129,8 +148,8 @@ EE_TILE void apply_terms(const place_terms& terms, float distance, float* scores
     for (int c = 0; c < Columns; ++c) store(largest_Q + c * kLanes, largest[c]);
 }
 
-// Turns scores into weights 2^(score - anchor) and adds them up.
-template <int Columns>
+// Turns scores into weights 2^(score - anchor), adds them up and joins them to words.
+template <typename Operands, int Columns>
 EE_TILE void weigh(float* scores_KQ, int64_t num_keys, const float* anchor_Q, float* sum_Q) {
     vfloat anchor[Columns], sum[Columns];
 #pragma GCC unroll 4
@@ -138,23 +157,31 @@ EE_TILE void weigh(float* scores_KQ, int64_t num_keys, const float* anchor_Q, fl
         anchor[c] = load(anchor_Q + c * kLanes);
         sum[c] = load(sum_Q + c * kLanes);
     }
-    for (int64_t key = 0; key < num_keys; ++key) {
+    constexpr int kDepth = Operands::kDepth;
+    const auto weigh_keys = [&](int64_t key, int count) {
 #pragma GCC unroll 4
-        for (int c = 0; c < Columns; ++c, scores_KQ += kLanes) {
-            const vfloat weight = exp2(load(scores_KQ) - anchor[c]);
-            sum[c] = sum[c] + weight;
-            store(scores_KQ, weight);
+        for (int c = 0; c < Columns; ++c) {
+            vfloat weights[kDepth] = {};
+#pragma GCC unroll 2
+            for (int i = 0; i < count; ++i) {
+                weights[i] = exp2(load(scores_KQ + ((key + i) * Columns + c) * kLanes) - anchor[c]);
+                sum[c] = sum[c] + weights[i];
+            }
+            store(scores_KQ + (key / kDepth * Columns + c) * kLanes, Operands::join(weights));
         }
-    }
+    };
+    int64_t key = 0;
+    for (; key + kDepth <= num_keys; key += kDepth) weigh_keys(key, kDepth);
+    if (key < num_keys) weigh_keys(key, 1);
 #pragma GCC unroll 4
     for (int c = 0; c < Columns; ++c) store(sum_Q + c * kLanes, sum[c]);
 }
 
 // mixed[q] = shrink[q] * mixed[q] + sum over k of weights[k][q] * values[k] for a tile of queries, in
 // `Columns` vectors of the head.
-template <int Rows, int Columns>
+template <typename Operands, int Rows, int Columns>
 EE_TILE void mix_tile(const float* weights_KQ, int64_t weights_step, const float* values_KD,
-                      int64_t width, int64_t num_keys, const float* shrink_Q, float* mixed_QD) {
+                      int64_t width, int64_t num_words, const float* shrink_Q, float* mixed_QD) {
     vfloat sums[Rows][Columns];
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
@@ -163,7 +190,7 @@ EE_TILE void mix_tile(const float* weights_KQ, int64_t weights_step, const float
             sums[r][c] = broadcast(shrink_Q[r]) * load(mixed_QD + r * width + c * kLanes);
         }
     }
-    multiply(weights_KQ, 1, weights_step, values_KD, width, num_keys, sums);
+    multiply<Operands>(weights_KQ, 1, weights_step, values_KD, width, num_words, sums);
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 4
@@ -198,8 +225,9 @@ struct query_block {
 };
 
 // One block of queries; leaves what is to be divided by the sums in `mixed`.
-template <int Columns>
+template <typename Operands, int Columns>
 void attend(const attention_layout& at, float* scratch, int64_t head_dim, const query_block& block) {
+    constexpr int kDepth = Operands::kDepth;
     float* const weights_KQ = scratch + at.weights_KQ;
     float* const mixed_QD = scratch + at.mixed_QD;
     float* const largest_Q = scratch + at.largest_Q;
@@ -214,13 +242,14 @@ void attend(const attention_layout& at, float* scratch, int64_t head_dim, const 
     for (int64_t i = 0; i < block.num_queries * at.width; i += kLanes) store(mixed_QD + i, vfloat{});
     for (int64_t key = 0; key < block.num_keys; key += kKeyBlock) {
         const int64_t num_keys = least(kKeyBlock, block.num_keys - key);
-        const float* const keys_KD = block.keys_SD + key * at.width;
-        const float* const values_KD = block.values_SD + key * at.width;
+        const float* const keys_KD = block.keys_SD + key * at.key_width;
+        const float* const values_KD = block.values_SD + key / kDepth * at.width;
         // With terms the largest are found afterwards.
         float* const found_Q = block.has_terms ? shrink_Q : largest_Q;
         for_each_tile<Columns>(num_keys, [&](int64_t first, auto rows) {
-            score_tile<decltype(rows)::value, Columns>(
-                keys_KD + first * at.width, at.width, scratch + at.queries_DQ, head_dim, block.scale,
+            score_tile<Operands, decltype(rows)::value, Columns>(
+                keys_KD + first * at.key_width, at.key_width, scratch + at.queries_DQ,
+                (head_dim + kDepth - 1) / kDepth, block.scale,
                 weights_KQ + first * Columns * kLanes, found_Q);
         });
         if (block.has_terms) {
@@ -228,15 +257,15 @@ void attend(const attention_layout& at, float* scratch, int64_t head_dim, const 
                                  num_keys, largest_Q);
         }
         anchor<Columns>(largest_Q, anchor_Q, sum_Q, shrink_Q);
-        weigh<Columns>(weights_KQ, num_keys, anchor_Q, sum_Q);
+        weigh<Operands, Columns>(weights_KQ, num_keys, anchor_Q, sum_Q);
         for (int64_t first = 0; first < at.width; first += kMostColumns * kLanes) {
             const int64_t across = least<int64_t>(kMostColumns, (at.width - first) / kLanes);
             with_number<kMostColumns>(static_cast<int>(across), [&](auto across_head) {
                 constexpr int kAcross = decltype(across_head)::value;
                 for_each_tile<kAcross>(block.num_queries, [&](int64_t query, auto rows) {
-                    mix_tile<decltype(rows)::value, kAcross>(
-                        weights_KQ + query, Columns * kLanes, values_KD + first, at.width, num_keys,
-                        shrink_Q + query, mixed_QD + query * at.width + first);
+                    mix_tile<Operands, decltype(rows)::value, kAcross>(
+                        weights_KQ + query, Columns * kLanes, values_KD + first, at.width,
+                        (num_keys + kDepth - 1) / kDepth, shrink_Q + query, mixed_QD + query * at.width + first);
                 });
             });
         }
@@ -266,6 +295,7 @@ struct key_range {
 
     key_range(const attention_call& call, int64_t length, int64_t first_query, int64_t last_query) {
         first = call.window < 0 || first_query < call.window ? 0 : first_query - call.window;
+        first -= first % 2;  // two values may share a word
         last = call.causal ? last_query : length;
         if (call.window >= 0) last = least(last, last_query + least(call.window, length));
     }
@@ -278,25 +308,26 @@ inline place_terms terms_of(const attention_call& call, int64_t head) {
             call.causal ? 0.0f : reach};
 }
 
-template <typename Element>
+template <typename Operands>
 void attend_piece(const attention_call& call, const attention_piece& piece, void* memory) {
     float* const scratch = static_cast<float*>(memory);
-    const attention_layout at(piece.length, call.head_dim);
+    using Element = typename Operands::Element;
+    const attention_layout at(piece.length, call.head_dim, Operands::kDepth);
     const key_range seen(call, piece.length, piece.first_query, piece.last_query);
     const int64_t key_head = piece.head * call.num_key_heads / call.num_heads;
     const int64_t key_row = piece.first_row + seen.first;
-    lay_out(head_of<Element>(call.key, key_row, key_head), call.key.token_stride,
+    lay_out_keys<Operands>(head_of<Element>(call.key, key_row, key_head), call.key.token_stride,
             seen.last - seen.first, call.head_dim, scratch + at.keys_SD);
-    lay_out(head_of<Element>(call.value, key_row, key_head), call.value.token_stride,
+    lay_out_values<Operands>(head_of<Element>(call.value, key_row, key_head), call.value.token_stride,
             seen.last - seen.first, call.head_dim, scratch + at.values_SD);
     const int64_t output_stride = call.num_heads * call.head_dim;
     for (int64_t query = piece.first_query; query < piece.last_query; query += kQueryBlock) {
         const int64_t count = least(kQueryBlock, piece.last_query - query);
         const int64_t row = piece.first_row + query;
         const key_range keys(call, piece.length, query, query + count);
-        const int64_t skipped = (keys.first - seen.first) * at.width;
-        const query_block block = {scratch + at.keys_SD + skipped,
-                                   scratch + at.values_SD + skipped,
+        const int64_t skipped = keys.first - seen.first;
+        const query_block block = {scratch + at.keys_SD + skipped * at.key_width,
+                                   scratch + at.values_SD + skipped / Operands::kDepth * at.width,
                                    count,
                                    keys.last - keys.first,
                                    static_cast<float>(keys.first - query),
@@ -305,10 +336,10 @@ void attend_piece(const attention_call& call, const attention_piece& piece, void
                                    terms_of(call, piece.head)};
         with_number<kMostColumns>(static_cast<int>((count + kLanes - 1) / kLanes), [&](auto columns) {
             constexpr int kColumns = decltype(columns)::value;
-            lay_out_transposed(head_of<Element>(call.query, row, piece.head),
+            lay_out_queries<Operands>(head_of<Element>(call.query, row, piece.head),
                                call.query.token_stride, count, call.head_dim, kColumns,
                                scratch + at.queries_DQ);
-            attend<kColumns>(at, scratch, call.head_dim, block);
+            attend<Operands, kColumns>(at, scratch, call.head_dim, block);
         });
         write_out(scratch + at.mixed_QD, scratch + at.sum_Q, count, call.head_dim,
                   static_cast<Element*>(call.output) + row * output_stride + piece.head * call.head_dim,
@@ -316,10 +347,9 @@ void attend_piece(const attention_call& call, const attention_piece& piece, void
     }
 }
 
-constexpr attention_kernel kFloat32Attention = {kQueryBlock, attention_scratch_bytes,
-                                                attend_piece<float>};
-constexpr attention_kernel kBfloat16Attention = {kQueryBlock, attention_scratch_bytes,
-                                                 attend_piece<bfloat16>};
+template <typename Operands>
+constexpr attention_kernel kAttention = {kQueryBlock, attention_scratch_bytes<Operands>,
+                                         attend_piece<Operands>};
 
 }  // namespace EE_ISA
 }  // namespace encoder_engine

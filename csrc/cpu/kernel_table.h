@@ -10,7 +10,7 @@ namespace encoder_engine {
 namespace EE_ISA {
 
 constexpr kernel_table kKernels = {
-    {kFloat32Attention, kBfloat16Attention},
+    {kAttention<float_operands<float>>, kAttention<float_operands<bfloat16>>},
     {normalize_rows<float>, normalize_rows<bfloat16>},
     {activate_rows<float>, activate_rows<bfloat16>},
     {quantize_rows<float>, quantize_rows<bfloat16>},

@@ -8,12 +8,23 @@ namespace encoder_engine {
 const kernel_table& kernels() {
 #if defined(__x86_64__)
     switch (chosen_instruction_set()) {
+        case instruction_set::avx512_bf16:
         case instruction_set::avx512: return avx512_kernels;
         case instruction_set::avx2: return avx2_kernels;
         case instruction_set::portable: break;
     }
 #endif
     return portable_kernels;
+}
+
+const attention_kernel& attention_for(element_type type) {
+#if defined(__x86_64__)
+    if (type == element_type::bfloat16 &&
+        chosen_instruction_set() == instruction_set::avx512_bf16) {
+        return avx512_bf16_attention;
+    }
+#endif
+    return kernels().attention[static_cast<int>(type)];
 }
 
 }  // namespace encoder_engine

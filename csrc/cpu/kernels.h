@@ -37,10 +37,14 @@ struct kernel_table {
 // The table for the instruction set that was chosen when the module was loaded.
 const kernel_table& kernels();
 
+// Attention for it.
+const attention_kernel& attention_for(element_type type);
+
 extern const kernel_table portable_kernels;
 #if defined(__x86_64__)
 extern const kernel_table avx2_kernels;
 extern const kernel_table avx512_kernels;
+extern const attention_kernel avx512_bf16_attention;  // of bfloat16
 #endif
 
 }  // namespace encoder_engine

@@ -12,8 +12,9 @@ constexpr int rows_beside(int columns) {
     return least(8, (kRegisters - columns - 2) / columns);
 }
 
-// sums[r][c] += left[r][step] * right[step][c] over `steps`, in that order.
-template <int Rows, int Columns>
+// sums[r][c] += left[r][step] * right[step][c] over `steps`, in that order. Operands says what the
+// words of left and right hold, and multiplies them.
+template <typename Operands, int Rows, int Columns>
 EE_INLINE void multiply(const float* left, int64_t left_row, int64_t left_step, const float* right,
                         int64_t right_step, int64_t steps, vfloat (&sums)[Rows][Columns]) {
     for (int64_t step = 0; step < steps; ++step) {
@@ -22,9 +23,11 @@ EE_INLINE void multiply(const float* left, int64_t left_row, int64_t left_step, 
         for (int c = 0; c < Columns; ++c) beside[c] = load(right + c * kLanes);
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r) {
-            const vfloat factor = broadcast(left[r * left_row]);
+            const vfloat factor = Operands::broadcast_word(left + r * left_row);
 #pragma GCC unroll 8
-            for (int c = 0; c < Columns; ++c) sums[r][c] = factor * beside[c] + sums[r][c];
+            for (int c = 0; c < Columns; ++c) {
+                sums[r][c] = Operands::multiply_add(factor, beside[c], sums[r][c]);
+            }
         }
         left += left_step;
         right += right_step;

@@ -118,4 +118,6 @@ def test_the_environment_masks_instruction_sets(name: str, expected: str | None)
         return
     chosen, *supported = done.stdout.split()
     assert supported[0] == "portable"
-    assert chosen == (supported[-1] if expected is None else expected)
+    # Products of bfloat16 are not faster on every processor that has them.
+    fastest = {supported[-1]} | ({"avx512"} if supported[-1] == "avx512_bf16" else set())
+    assert chosen in (fastest if expected is None else {expected})
