@@ -35,7 +35,7 @@ SUMMARIES = {
     ("long", "bundled"): "documents of 512 tokens",
     ("skewed", "prose"): "passages of English prose, kept beside some checkouts",
 }
-PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = ("float32", "bfloat16", "int8")
 # The larger ones have random weights: their time does not depend on them. Of their texts only every
 # n-th is embedded, or a call would take minutes.
 MODELS = {"minilm": 1, "bert-base": 8, "bert-large": 25}
@@ -203,8 +203,13 @@ def build_ours(job: EmbeddingJob) -> Call:
     from encoder_engine import Embedder
 
     torch.set_num_threads(job.threads)
+    quantized = job.precision == "int8"
     embedder = Embedder.from_pretrained(
-        job.directory, device="cpu", dtype=job.precision, max_seq_length=job.max_length
+        job.directory,
+        device="cpu",
+        dtype="auto" if quantized else job.precision,
+        quantization="int8" if quantized else None,
+        max_seq_length=job.max_length,
     )
     texts = list(job.texts)
     return lambda: embedder.encode(texts, on_truncation="ignore")

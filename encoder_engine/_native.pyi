@@ -183,3 +183,17 @@ def read_json_number(text: str) -> float: ...
 def checksum(data: memoryview | bytes) -> int: ...
 def instruction_set() -> str: ...
 def supported_instruction_sets() -> tuple[str, ...]: ...
+def rescale_rows(
+    half: bool,
+    function: str,
+    rows: int,
+    row_scales: int,
+    bias: int,
+    output: int,
+    quantized: int,
+    scales: int,
+    num_rows: int,
+    width: int,
+    num_threads: int,
+    /,
+) -> None: ...

@@ -33,6 +33,7 @@ def load(job: EmbeddingJob) -> Callable[[int], Any]:
 
 
 def _convert(job: EmbeddingJob, folder: str) -> None:
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.transformers.optimizer import optimize_model
 
@@ -52,6 +53,8 @@ def _convert(job: EmbeddingJob, folder: str) -> None:
             f"{folder}/model.onnx",
             weight_type=QuantType.QInt8,
             per_channel=True,
+            # The fused nodes' types cannot be inferred.
+            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
         )
 
 

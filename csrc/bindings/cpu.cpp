@@ -21,10 +21,11 @@ T* at(uintptr_t address) {
 }
 
 activation activation_of(const std::string& name) {
+    if (name == "none") return activation::none;
     if (name == "gelu") return activation::gelu;
     if (name == "gelu_tanh") return activation::gelu_tanh;
     if (name == "silu") return activation::silu;
-    throw py::value_error("no activation '" + name + "'; there are gelu, gelu_tanh, silu");
+    throw py::value_error("no activation '" + name + "'; there are none, gelu, gelu_tanh, silu");
 }
 
 }  // namespace
@@ -75,6 +76,16 @@ void bind_cpu(py::module_& module) {
         const py::gil_scoped_release unlocked;
         quantize_rows({type_of(half), at<void>(input), at<uint8_t>(output), at<float>(scales),
                        num_rows, width, num_threads});
+    });
+    module.def("rescale_rows", [](bool half, const std::string& name, uintptr_t input,
+                                  uintptr_t input_scales, uintptr_t bias, uintptr_t output,
+                                  uintptr_t quantized, uintptr_t scales, int64_t num_rows,
+                                  int64_t width, int num_threads) {
+        const activation function = activation_of(name);
+        const py::gil_scoped_release unlocked;
+        rescale_rows({type_of(half), function, at<float>(input), at<float>(input_scales),
+                      at<float>(bias), at<void>(output), at<uint8_t>(quantized), at<float>(scales),
+                      num_rows, width, num_threads});
     });
 }
 

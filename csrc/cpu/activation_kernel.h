@@ -62,6 +62,8 @@ EE_INLINE void activate(const activation_call& call, int64_t first_row, int64_t 
 template <typename Element>
 void activate_rows(const activation_call& call, int64_t first_row, int64_t last_row, float*) {
     switch (call.function) {
+        case activation::none:
+            return activate<Element>(call, first_row, last_row, [](vfloat x) { return x; });
         case activation::gelu:
             return activate<Element>(call, first_row, last_row, [](vfloat x) { return gelu(x); });
         case activation::gelu_tanh:

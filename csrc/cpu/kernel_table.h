@@ -5,6 +5,7 @@
 #include "cpu/attention_kernel.h"
 #include "cpu/kernels.h"
 #include "cpu/norm_kernel.h"
+#include "cpu/rescale_kernel.h"
 
 namespace encoder_engine {
 namespace EE_ISA {
@@ -14,6 +15,7 @@ constexpr kernel_table kKernels = {
     {normalize_rows<float>, normalize_rows<bfloat16>},
     {activate_rows<float>, activate_rows<bfloat16>},
     {quantize_rows<float>, quantize_rows<bfloat16>},
+    {rescale_rows<float>, rescale_rows<bfloat16>},
 };
 
 }  // namespace EE_ISA

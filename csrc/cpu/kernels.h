@@ -32,6 +32,7 @@ struct kernel_table {
     row_kernel<norm_call> normalize[2];
     row_kernel<activation_call> activate[2];
     row_kernel<quantize_call> quantize[2];
+    row_kernel<rescale_call> rescale[2];
 };
 
 // The table for the instruction set that was chosen when the module was loaded.

@@ -28,7 +28,7 @@ struct norm_call {
 
 void normalize_rows(const norm_call& call);
 
-enum class activation { gelu, gelu_tanh, silu };
+enum class activation { none, gelu, gelu_tanh, silu };
 
 // output = f(input + bias), or where `gated` f of the first half, times the second.
 struct activation_call {
@@ -56,5 +56,22 @@ struct quantize_call {
 };
 
 void quantize_rows(const quantize_call& call);
+
+// output = f(input * input scale + bias), or, where `quantized` is wanted, that as quantize_rows gives
+// it and no output.
+struct rescale_call {
+    element_type type;  // of the output
+    activation function;
+    const float* input;         // [rows, width]
+    const float* input_scales;  // [rows]
+    const float* bias;          // [width]; null: none
+    void* output;               // [rows, width]
+    uint8_t* quantized;         // [rows, width]; null: not wanted
+    float* scales;              // [rows]
+    int64_t num_rows, width;
+    int num_threads;  // at most
+};
+
+void rescale_rows(const rescale_call& call);
 
 }  // namespace encoder_engine

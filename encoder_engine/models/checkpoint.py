@@ -19,6 +19,7 @@ from encoder_engine.errors import (
     SuspiciousWeightsWarning,
     TensorNamesError,
     TensorShapeError,
+    UnsupportedFeatureError,
     UnusedWeightsWarning,
 )
 from encoder_engine.files import (
@@ -27,9 +28,15 @@ from encoder_engine.files import (
     write_atomically,
     write_checksums,
 )
-from encoder_engine.models.config import read_config, spec_from_config, spec_to_config
+from encoder_engine.models.config import (
+    INT8_CONFIG,
+    read_config,
+    spec_from_config,
+    spec_to_config,
+)
 from encoder_engine.models.files import read_tensors, resolve_directory
 from encoder_engine.models.names import checkpoint_names, modern_name
+from encoder_engine.models.quantized import load_quantized, quantized_parameters
 from encoder_engine.models.registry import Family, find_family
 
 if TYPE_CHECKING:
@@ -55,13 +62,26 @@ def load_encoder(
     encoder_type: type[EncoderType],
     path_or_hub_id: str | os.PathLike[str],
     *,
-    device: torch.device,
-    dtype: torch.dtype,
+    device: str | torch.device,
+    dtype: str | torch.dtype,
+    quantized: bool,
 ) -> EncoderType:
     """Build the encoder a directory describes; see :meth:`Encoder.from_pretrained`."""
+    from encoder_engine.models.encoder import resolve_device, resolve_dtype
+
+    # What makes no sense is refused before any file is read.
+    resolve_device(device)
+    resolve_dtype(dtype)
     directory = resolve_directory(path_or_hub_id)
     verify_checksums(directory)
     config = read_config(directory)
+    saved_quantized = config.get("quantization_config") is not None
+    device = resolve_device(device, quantized=quantized or saved_quantized)
+    dtype = resolve_dtype(dtype, quantized=quantized or saved_quantized)
+    if saved_quantized and device.type != "cpu":
+        raise UnsupportedFeatureError(
+            f"{directory} holds a model in 8-bit integers, which runs on a CPU, not on {device}"
+        )
     spec = spec_from_config(config)
     family = find_family(spec.model_type)
     tensors = _encoder_tensors(read_tensors(directory), family)
@@ -74,11 +94,16 @@ def load_encoder(
             stacklevel=3,
         )
         encoder.pooler = None
-    state = _assemble(encoder, tensors, family)
+    parameters: dict[str, Tensor] = encoder.state_dict()
+    if saved_quantized:
+        parameters |= quantized_parameters(encoder)
+    state = _assemble(parameters, tensors, family)
+    if saved_quantized:
+        state = load_quantized(encoder, state)
     state = {name: tensor.to(device=device, dtype=dtype) for name, tensor in state.items()}
     _check_overflow(state, dtype)
     encoder.load_state_dict(state, strict=True, assign=True)
-    return encoder.eval()
+    return encoder.eval().requires_grad_(not saved_quantized)
 
 
 def save_encoder(encoder: Encoder, directory: str | os.PathLike[str]) -> None:
@@ -87,7 +112,10 @@ def save_encoder(encoder: Encoder, directory: str | os.PathLike[str]) -> None:
     family = find_family(encoder.spec.model_type)
     config = spec_to_config(encoder.spec, encoder.config)
     config |= {"dtype": str(encoder.dtype).removeprefix("torch.")}
-    config.pop("torch_dtype", None)
+    for stale in ("torch_dtype", "quantization_config"):
+        config.pop(stale, None)
+    if encoder.quantization is not None:
+        config["quantization_config"] = INT8_CONFIG
     encoded_config = (json.dumps(config, indent=2) + "\n").encode()
     tensors: dict[str, Tensor] = {}
     parameters = encoder.state_dict()
@@ -150,9 +178,10 @@ def _check_number_of_blocks(spec: EncoderSpec, tensors: dict[str, Tensor], famil
         )
 
 
-def _assemble(encoder: Encoder, tensors: dict[str, Tensor], family: Family) -> dict[str, Tensor]:
+def _assemble(
+    parameters: dict[str, Tensor], tensors: dict[str, Tensor], family: Family
+) -> dict[str, Tensor]:
     """Map checkpoint tensors to parameters, or say everything that does not fit."""
-    parameters = encoder.state_dict()
     names = checkpoint_names(family.renames, parameters)
     wanted = {their: ours for ours, theirs in names.items() for their in theirs}
     missing = sorted(set(wanted) - set(tensors))
@@ -181,7 +210,9 @@ def _assemble(encoder: Encoder, tensors: dict[str, Tensor], family: Family) -> d
             f"{len(mismatched)} tensors do not have the shape config.json says: {told}",
             mismatched=mismatched,
         )
-    _check_values({their: tensors[their] for their in wanted})
+    whole = {their for their, ours in wanted.items() if parameters[ours].dtype == torch.int8}
+    _check_values({their: tensors[their] for their in wanted if their not in whole})
+    _check_whole({their: tensors[their] for their in whole})
     return {
         ours: torch.cat([tensors[their] for their in theirs])
         if len(theirs) > 1
@@ -219,6 +250,14 @@ def _check_values(tensors: dict[str, Tensor]) -> None:
             ),
             stacklevel=5,
         )
+
+
+def _check_whole(tensors: dict[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if tensor.dtype != torch.int8:
+            raise CheckpointFileError(
+                f"{name} is {tensor.dtype}; config.json says that it is quantized to int8"
+            )
 
 
 def _check_overflow(state: dict[str, Tensor], dtype: torch.dtype) -> None:

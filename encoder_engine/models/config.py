@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["read_config", "spec_from_config", "spec_to_config"]
+__all__ = ["INT8_CONFIG", "read_config", "spec_from_config", "spec_to_config"]
 
 # config.json's names of the two GELUs: the first is the one to write.
 ACTIVATIONS: dict[Activation, tuple[str, ...]] = {
@@ -90,6 +90,8 @@ BOOKKEEPING = frozenset(
         "use_return_dict",
     ]
 )
+# What a quantized encoder's config.json says of itself.
+INT8_CONFIG = {"quant_method": "encoder_engine", "weights": "int8"}
 # Values of keys, in any family, that would make the model another than the one computed here.
 REQUIRED: dict[str, tuple[Any, ...]] = {
     # Code of the model's own: what it computes is not what its model_type says.
@@ -99,7 +101,7 @@ REQUIRED: dict[str, tuple[Any, ...]] = {
     "is_encoder_decoder": (False, None),
     "position_embedding_type": ("absolute", None),
     "pruned_heads": ({}, None),
-    "quantization_config": (None,),
+    "quantization_config": (None, INT8_CONFIG),
 }
 
 

@@ -12,7 +12,12 @@ from encoder_engine import ops
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.models.init import initialise
 from encoder_engine.models.layers import Block, Embedding, Pooler
-from encoder_engine.models.linear import Linear, PackedLinear, replace_layers
+from encoder_engine.models.linear import (
+    Linear,
+    PackedLinear,
+    QuantizedLinear,
+    replace_layers,
+)
 from encoder_engine.packing import PackedBatch, Sequences, pad
 from encoder_engine.packing.batch import Limits
 
@@ -30,6 +35,7 @@ _DTYPES = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
 }
+QUANTIZATIONS = (None, "int8")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,19 +89,25 @@ class Encoder(nn.Module):
     ) -> Self:
         """Load a checkpoint in Hugging Face layout: config.json with model.safetensors or .bin.
 
-        ``device`` ``"auto"``: a CUDA device where there is one. ``dtype`` ``"auto"``: float32.
+        ``device`` ``"auto"``: a CUDA device where there is one. ``dtype`` ``"auto"``: float32, and
+        with int8 bfloat16 where the CPU computes it. ``quantization`` ``"int8"``: as by
+        :meth:`quantize`, on the CPU; a checkpoint that was saved quantized is loaded so anyway.
         Returned in evaluation mode. Raises :class:`ConfigError` and :class:`CheckpointError` for
         anything in the files that does not add up; nothing is filled in or left out silently.
         """
         from encoder_engine.models.checkpoint import load_encoder
 
-        if quantization is not None:
+        if quantization not in QUANTIZATIONS:
             raise UnsupportedFeatureError(
-                f"quantization={quantization!r} is not supported; the only choice is None"
+                f"quantization={quantization!r} is not supported; the choices are "
+                f"{', '.join(map(repr, QUANTIZATIONS))}"
             )
-        return load_encoder(
-            cls, path_or_hub_id, device=resolve_device(device), dtype=resolve_dtype(dtype)
+        encoder = load_encoder(
+            cls, path_or_hub_id, device=device, dtype=dtype, quantized=quantization is not None
         )
+        if quantization is not None and encoder.quantization is None:
+            encoder.quantize()
+        return encoder
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write config.json, model.safetensors and SHA256SUMS as transformers would read them."""
@@ -143,13 +155,45 @@ class Encoder(nn.Module):
             self.requires_grad_(True)
         return self
 
+    @property
+    def quantization(self) -> str | None:
+        """``"int8"`` where the blocks' dense layers are in 8-bit integers."""
+        quantized = any(isinstance(module, QuantizedLinear) for module in self.blocks.modules())
+        return "int8" if quantized else None
+
+    def quantize(self) -> Self:
+        """Round the blocks' dense layers to 8-bit integers, in place; it cannot be undone.
+
+        Weights are rounded once, to 255 steps for each feature out; activations as they come, to
+        255 steps for each row. Embeddings, norms, attention and a pooler stay as they are. The
+        encoder then infers on a CPU only. In evaluation mode, float32 or bfloat16; raises
+        :class:`UnsupportedFeatureError` for another.
+        """
+        if self.device.type != "cpu" or self.dtype not in (torch.float32, torch.bfloat16):
+            raise UnsupportedFeatureError(
+                f"int8 is for float32 and bfloat16 on a CPU, this encoder is {self.dtype} on "
+                f"{self.device}; load it with device='cpu'"
+            )
+        self.unpack()
+        replace_layers(self.blocks, Linear, Linear.quantize)
+        return self.eval().requires_grad_(False)
+
     def train(self, mode: bool = True) -> Self:
-        """Turn dropout on or off. Raises :class:`UnsupportedFeatureError` where it is packed."""
+        """Turn dropout on or off.
+
+        Raises :class:`UnsupportedFeatureError` for an encoder that is packed or quantized.
+        """
         if mode and self.packed:
             raise UnsupportedFeatureError("a packed encoder cannot be trained; call unpack() first")
+        if mode and self.quantization is not None:
+            raise UnsupportedFeatureError("an encoder in 8-bit integers cannot be trained")
         return super().train(mode)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        if self.quantization is not None:
+            raise UnsupportedFeatureError(
+                "an encoder in 8-bit integers can be neither moved nor cast; load it as wanted"
+            )
         packed = self.packed
         self.unpack()
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -210,13 +254,14 @@ class Encoder(nn.Module):
         return batch.checked(limits).to(self.device)
 
 
-def resolve_device(device: str | torch.device) -> torch.device:
-    """Turn ``"auto"`` into the CUDA device where there is one, else the CPU.
+def resolve_device(device: str | torch.device, *, quantized: bool = False) -> torch.device:
+    """Turn ``"auto"`` into the CUDA device where there is one, else, and with int8, the CPU.
 
     Raises :class:`ConfigError` for a device that torch does not know or that is not there.
     """
     if isinstance(device, str) and device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        on_gpu = torch.cuda.is_available() and not quantized
+        return torch.device("cuda" if on_gpu else "cpu")
     try:
         resolved = torch.device(device)
         torch.empty(0, device=resolved)
@@ -227,13 +272,17 @@ def resolve_device(device: str | torch.device) -> torch.device:
     return resolved
 
 
-def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """Turn a name, or ``"auto"`` for float32, into a floating-point type."""
+def resolve_dtype(dtype: str | torch.dtype, *, quantized: bool = False) -> torch.dtype:
+    """Turn a name, or ``"auto"`` for float32, into a floating-point type.
+
+    Beside int8 ``"auto"`` is bfloat16 where the CPU computes it: integers round more coarsely.
+    """
     if isinstance(dtype, torch.dtype):
         if dtype in _DTYPES.values():
             return dtype
     elif dtype == "auto":
-        return torch.float32
+        supported = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+        return torch.bfloat16 if quantized and supported() else torch.float32
     elif dtype in _DTYPES:
         return _DTYPES[dtype]
     raise ConfigError(f"dtype must be 'auto' or one of {', '.join(_DTYPES)}, got {dtype!r}")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from encoder_engine import ops
-from encoder_engine.models.linear import Linear
+from encoder_engine.models.linear import Linear, QuantizedLinear
 
 if TYPE_CHECKING:
     from encoder_engine.models.spec import (
@@ -101,13 +101,16 @@ class FeedForward(nn.Module):
     def __init__(self, spec: FeedForwardSpec, *, width: int) -> None:
         super().__init__()
         self.spec = spec
-        self.up = Linear(width, spec.width)
-        self.down = Linear(spec.width, width)
+        self.up: nn.Module = Linear(width, spec.width)
+        self.down: nn.Module = Linear(spec.width, width)
 
     def forward(self, hidden_TD: Tensor) -> Tensor:
         """Return [T, D]."""
         gelu: ops.Approximation = "tanh" if self.spec.activation == "gelu_tanh" else "none"
-        lowered_TD: Tensor = self.down(self.up(hidden_TD, gelu=gelu))
+        up, down = self.up, self.down
+        if isinstance(up, QuantizedLinear) and isinstance(down, QuantizedLinear):
+            return down.multiply(*up.requantize(hidden_TD, gelu=gelu), dtype=hidden_TD.dtype)
+        lowered_TD: Tensor = down(up(hidden_TD, gelu=gelu))
         return lowered_TD
 
 

@@ -1,4 +1,4 @@
-"""The dense layer as a module: with a weight that can be trained, or one packed for inference."""
+"""The dense layer as a module: to be trained, packed for inference, or in 8-bit integers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.ops import Approximation
 
-__all__ = ["Linear", "PackedLinear", "replace_layers"]
+__all__ = ["Linear", "PackedLinear", "QuantizedLinear", "replace_layers"]
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
@@ -33,6 +33,11 @@ class Linear(nn.Linear):
         """Return the same layer for inference; the caller lets go of this one."""
         with torch.inference_mode(False):
             return PackedLinear(ops.pack_weight(self.weight, self.bias))
+
+    def quantize(self) -> QuantizedLinear:
+        """Return the layer in 8-bit integers; the caller lets go of this one."""
+        with torch.inference_mode(False):
+            return QuantizedLinear(ops.quantize_weight(self.weight, self.bias))
 
 
 class PackedLinear(nn.Module):
@@ -76,6 +81,60 @@ class PackedLinear(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Pack the weight for the machine at hand."""
         self.__dict__.update(state, packed=ops.pack_weight(*state["packed"]))
+
+
+class QuantizedLinear(nn.Module):
+    """A dense layer for inference on a CPU in 8-bit integers, its input quantized row by row.
+
+    Its state is ``weight``, int8 [N, K], ``weight_scale``, float32 [N], and ``bias``, float32 [N].
+    """
+
+    def __init__(self, weight: ops.QuantizedWeight) -> None:
+        super().__init__()
+        self.quantized = weight
+
+    def forward(self, input_TK: Tensor, *, gelu: Approximation | None = None) -> Tensor:
+        """Return [T, N] in the input's dtype."""
+        return self.multiply(*ops.quantize_rows(input_TK), dtype=input_TK.dtype, gelu=gelu)
+
+    def multiply(
+        self,
+        bytes_TK: Tensor,
+        scale_T: Tensor,
+        *,
+        dtype: torch.dtype,
+        gelu: Approximation | None = None,
+    ) -> Tensor:
+        """Take an input that is quantized already; return [T, N]."""
+        return ops.quantized_linear(bytes_TK, scale_T, self.quantized, dtype=dtype, gelu=gelu)
+
+    def requantize(
+        self, input_TK: Tensor, *, gelu: Approximation | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the output as bytes [T, N] and scales [T], for a layer that multiplies those."""
+        return ops.requantized_linear(*ops.quantize_rows(input_TK), self.quantized, gelu=gelu)
+
+    def _apply(self, *_: object, **__: object) -> QuantizedLinear:
+        raise UnsupportedFeatureError(
+            "a quantized layer can be neither moved nor cast; load the model again as wanted"
+        )
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, *_: object) -> None:
+        destination[f"{prefix}weight"] = self.quantized.unpack()
+        destination[f"{prefix}weight_scale"] = self.quantized.scale_N
+        if self.quantized.bias_N is not None:
+            destination[f"{prefix}bias"] = self.quantized.bias_N
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Give the plain integers: their layout is for this machine."""
+        weight = self.quantized
+        state = self.__dict__.copy()
+        state["quantized"] = (weight.unpack(), weight.scale_N, weight.bias_N)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Lay the integers out for the machine at hand."""
+        self.__dict__.update(state, quantized=ops.QuantizedWeight.pack(*state["quantized"]))
 
 
 def replace_layers(

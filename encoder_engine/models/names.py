@@ -27,7 +27,7 @@ class Rename:
     def pattern(self) -> re.Pattern[str]:
         """Matches our parameter names below this module."""
         escaped = re.escape(self.ours).replace(r"\{block\}", r"(?P<block>\d+)")
-        return re.compile(rf"{escaped}\.(?P<part>weight|bias)")
+        return re.compile(rf"{escaped}\.(?P<part>weight|weight_scale|bias)")
 
     def apply(self, name: str) -> tuple[str, ...] | None:
         """Return the checkpoint's names for one of our parameters, or None if it is not below."""

@@ -20,6 +20,12 @@ from encoder_engine.ops.masked_projection import (
 from encoder_engine.ops.packed_linear import PackedWeight, pack_weight, packed_linear
 from encoder_engine.ops.pooling import POOLING_MODES, PoolingMode, pooling
 from encoder_engine.ops.quantize import layer_norm_quantized, quantize_rows
+from encoder_engine.ops.quantized_linear import (
+    QuantizedWeight,
+    quantize_weight,
+    quantized_linear,
+    requantized_linear,
+)
 from encoder_engine.ops.registry import explain, find_operation, operations, use
 from encoder_engine.ops.relative_position import relative_position_buckets
 from encoder_engine.ops.rotary import rotary, rotary_table
@@ -31,6 +37,7 @@ __all__ = [
     "PackedWeight",
     "PoolingMode",
     "ProjectionMode",
+    "QuantizedWeight",
     "Reduction",
     "Transform",
     "attention",
@@ -49,7 +56,10 @@ __all__ = [
     "packed_linear",
     "pooling",
     "quantize_rows",
+    "quantize_weight",
+    "quantized_linear",
     "relative_position_buckets",
+    "requantized_linear",
     "rms_norm",
     "rotary",
     "rotary_table",

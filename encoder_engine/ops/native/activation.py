@@ -8,17 +8,17 @@ from torch import Tensor
 from encoder_engine import _native
 from encoder_engine.ops.native.rows import address, alike
 
-_GELU = {"none": "gelu", "tanh": "gelu_tanh"}
+GELU_NAMES = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
 def bias_gelu(input_TF: Tensor, bias_F: Tensor | None, *, approximate: str) -> Tensor:
     """Fulfil ``ops.bias_gelu``."""
-    return _activate(input_TF, bias_F, _GELU[approximate], False)
+    return _activate(input_TF, bias_F, GELU_NAMES[approximate], False)
 
 
 def geglu(input_TG: Tensor, bias_G: Tensor | None, *, approximate: str) -> Tensor:
     """Fulfil ``ops.geglu``."""
-    return _activate(input_TG, bias_G, _GELU[approximate], True)
+    return _activate(input_TG, bias_G, GELU_NAMES[approximate], True)
 
 
 def swiglu(input_TG: Tensor, bias_G: Tensor | None) -> Tensor:

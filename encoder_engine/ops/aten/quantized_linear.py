@@ -1,0 +1,100 @@
+"""The dense layer in 8-bit integers by oneDNN, which multiplies uint8 rows by int8 weights."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from encoder_engine.ops.aten.quantize import quantize_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+    from encoder_engine.ops.quantized_linear import QuantizedWeight
+
+# The byte that stands for 0.
+ZERO = 128
+# Rows whose sums stay in a core's own cache between the product and what follows it.
+CHUNK_ROWS = 512
+
+
+@cache
+def _multiplies_bytes() -> bool:
+    """Say whether products of bytes are summed exactly.
+
+    Without VNNI (or AMX) a processor sums pairs of them in 16 bits, which saturate.
+    """
+    return torch.backends.mkldnn.is_available() and torch.cpu._is_vnni_supported()  # type: ignore[no-untyped-call]
+
+
+def pack(weight_NK: Tensor) -> Tensor:
+    """Lay int8 [N, K] out as [K, N] in oneDNN's order; where it cannot be used, as it is."""
+    if not _multiplies_bytes():
+        return weight_NK.T
+    content: Tensor = torch.ops.onednn.qlinear_prepack(weight_NK, None)
+    return content
+
+
+def unpack(content_KN: Tensor) -> Tensor:
+    """Return int8 [N, K]."""
+    plain = content_KN.to_dense() if content_KN.is_mkldnn else content_KN
+    return plain.T.contiguous()
+
+
+def chunks(input_TK: Tensor, weight: QuantizedWeight) -> Iterator[tuple[slice, Tensor]]:
+    """Give rows, some at a time, and ``(input - 128) @ weight.T`` of them, float32 [t, N]."""
+    input_TK = input_TK.contiguous()
+    zero_points = torch.zeros(weight.shape[0], dtype=torch.int32)
+    for start in range(0, len(input_TK), CHUNK_ROWS):
+        rows = slice(start, start + CHUNK_ROWS)
+        yield rows, _products(input_TK[rows], weight, zero_points)
+
+
+def quantized_linear(
+    input_TK: Tensor,
+    scale_T: Tensor,
+    weight: QuantizedWeight,
+    *,
+    dtype: torch.dtype,
+    gelu: str | None,
+) -> Tensor:
+    """Fulfil ``ops.quantized_linear``."""
+    output_TN = torch.empty(len(input_TK), weight.shape[0], dtype=dtype)
+    for rows, sums_tN in chunks(input_TK, weight):
+        output_TN[rows] = _finish(sums_tN, scale_T[rows], weight, gelu)
+    return output_TN
+
+
+def requantized_linear(
+    input_TK: Tensor, scale_T: Tensor, weight: QuantizedWeight, *, gelu: str | None
+) -> tuple[Tensor, Tensor]:
+    """Fulfil ``ops.requantized_linear``."""
+    bytes_TN = torch.empty(len(input_TK), weight.shape[0], dtype=torch.uint8)
+    scales_T = torch.empty(len(input_TK))
+    for rows, sums_tN in chunks(input_TK, weight):
+        result_tN = _finish(sums_tN, scale_T[rows], weight, gelu)
+        bytes_TN[rows], scales_T[rows] = quantize_rows(result_tN)
+    return bytes_TN, scales_T
+
+
+def _finish(sums_tN: Tensor, scale_t: Tensor, weight: QuantizedWeight, gelu: str | None) -> Tensor:
+    result_tN = sums_tN.mul_(scale_t[:, None])
+    if weight.bias_N is not None:
+        result_tN = result_tN.add_(weight.bias_N)
+    return result_tN if gelu is None else F.gelu(result_tN, approximate=gelu)
+
+
+def _products(input_tK: Tensor, weight: QuantizedWeight, zero_points: Tensor) -> Tensor:
+    if not weight.content.is_mkldnn:
+        centred_tK = input_tK.float() - ZERO
+        return (centred_tK @ weight.content.float()).mul_(weight.scale_N)
+    sums_tN: Tensor = torch.ops.onednn.qlinear_pointwise(
+        *(input_tK, 1.0, ZERO, weight.content, weight.scale_N, zero_points),
+        *(None, 1.0, 0, torch.float32, "none", [], ""),
+    )
+    return sums_tN

@@ -1,0 +1,170 @@
+"""The dense layer in 8-bit integers: weights rounded once, activations row by row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from encoder_engine.errors import ImplementationError, ShapeError
+from encoder_engine.ops import cpu
+from encoder_engine.ops.activation import check_approximation
+from encoder_engine.ops.registry import Facts, Implementation, Operation, check_alike
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from encoder_engine.ops.activation import Approximation
+
+__all__ = ["QuantizedWeight", "quantize_weight", "quantized_linear", "requantized_linear"]
+
+LARGEST = 127
+OUTPUT_DTYPES = (torch.float32, torch.bfloat16)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class QuantizedWeight:
+    """A dense layer's weight as int8 [N, K] with a scale for each feature out, float32 [N].
+
+    ``content`` is laid out for this machine; :meth:`unpack` gives int8 [N, K] back. ``bias_N``:
+    float32 [N] or None.
+    """
+
+    content: Tensor
+    scale_N: Tensor
+    bias_N: Tensor | None
+    shape: tuple[int, int]
+
+    @classmethod
+    def pack(cls, weight_NK: Tensor, scale_N: Tensor, bias_N: Tensor | None) -> QuantizedWeight:
+        """Lay an int8 weight [N, K] out; its bytes are kept, not doubled."""
+        from encoder_engine.ops.aten.quantized_linear import pack
+
+        rows, columns = weight_NK.shape
+        return cls(content=pack(weight_NK), scale_N=scale_N, bias_N=bias_N, shape=(rows, columns))
+
+    def unpack(self) -> Tensor:
+        """Return the weight as int8, [N, K]."""
+        from encoder_engine.ops.aten.quantized_linear import unpack
+
+        return unpack(self.content)
+
+    def dequantize(self) -> Tensor:
+        """Return what the integers stand for, float32 [N, K]."""
+        return self.unpack().float() * self.scale_N[:, None]
+
+
+def _refuse_aten(facts: Facts) -> str | None:
+    return None if facts.device == "cpu" else f"integers are for CPUs, this is {facts.device}"
+
+
+def _operation(name: str) -> Operation:
+    return Operation(
+        name,
+        Facts,
+        (
+            Implementation(
+                name="native",
+                module="encoder_engine.ops.native.quantized_linear",
+                refuse=cpu.refuse_native,
+                unasked=cpu.on_its_own,
+            ),
+            Implementation(
+                name="aten", module="encoder_engine.ops.aten.quantized_linear", refuse=_refuse_aten
+            ),
+            Implementation(name="reference", module="encoder_engine.kernels.linear.reference"),
+        ),
+    )
+
+
+_QUANTIZED_LINEAR = _operation("quantized_linear")
+_REQUANTIZED_LINEAR = _operation("requantized_linear")
+
+
+def quantize_weight(weight_NK: Tensor, bias_N: Tensor | None = None) -> QuantizedWeight:
+    """Round a weight [N, K] to int8, each feature out to 255 steps around zero.
+
+    ``scale = weight.abs().amax(1) / 127; (weight / scale[:, None]).round()``. ``bias_N``: [N] or
+    None, kept in float32. On the CPU. Raises :class:`ShapeError`, and :class:`ImplementationError`
+    on another device.
+    """
+    if weight_NK.dim() != 2 or (bias_N is not None and bias_N.shape != weight_NK.shape[:1]):
+        shape = None if bias_N is None else list(bias_N.shape)
+        raise ShapeError(
+            f"weight must be [N, K] and bias [N], got {list(weight_NK.shape)}, {shape}"
+        )
+    check_alike(weight_NK, bias=bias_N)
+    if weight_NK.device.type != "cpu":
+        raise ImplementationError(f"weights are quantized on the CPU, not {weight_NK.device}")
+    wide_NK = weight_NK.detach().float()
+    largest_N = wide_NK.abs().amax(dim=1)
+    # A feature without weights has any scale.
+    scale_N = torch.where(largest_N > 0, largest_N / LARGEST, 1.0)
+    rounded_NK = (wide_NK / scale_N[:, None]).round().to(torch.int8)
+    bias = None if bias_N is None else bias_N.detach().float()
+    return QuantizedWeight.pack(rounded_NK, scale_N, bias)
+
+
+def quantized_linear(
+    input_TK: Tensor,
+    scale_T: Tensor,
+    weight: QuantizedWeight,
+    *,
+    dtype: torch.dtype = torch.float32,
+    gelu: Approximation | None = None,
+    implementation: str | None = None,
+) -> Tensor:
+    """Compute ``((input - 128) * scale) @ weight.T + bias`` and, where asked for, GELU of it.
+
+    ``input_TK``: uint8 [T, K] and ``scale_T``: float32 [T], as :func:`ops.quantize_rows` gives
+    them. Returns [T, N] in ``dtype``, float32 or bfloat16. Products and sums are exact integers, so
+    that a row's result does not depend on the other rows. For inference: there is no gradient.
+    Raises :class:`ShapeError`.
+    """
+    _check(input_TK, scale_T, weight, gelu)
+    if dtype not in OUTPUT_DTYPES:
+        raise ShapeError(f"dtype must be float32 or bfloat16, got {dtype}")
+    facts = Facts(device=input_TK.device.type, dtype=str(dtype).removeprefix("torch."))
+    function = _QUANTIZED_LINEAR.find(facts, implementation)
+    result: Tensor = function(input_TK, scale_T, weight, dtype=dtype, gelu=gelu)
+    return result
+
+
+def requantized_linear(
+    input_TK: Tensor,
+    scale_T: Tensor,
+    weight: QuantizedWeight,
+    *,
+    gelu: Approximation | None = None,
+    implementation: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Compute what :func:`quantized_linear` does, and quantize it: the next layer's input.
+
+    Returns uint8 [T, N] and float32 [T] as :func:`ops.quantize_rows` of the float32 result would.
+    Raises :class:`ShapeError`.
+    """
+    _check(input_TK, scale_T, weight, gelu)
+    facts = Facts(device=input_TK.device.type)
+    function = _REQUANTIZED_LINEAR.find(facts, implementation)
+    bytes_TN, scale_T = function(input_TK, scale_T, weight, gelu=gelu)
+    return bytes_TN, scale_T
+
+
+def _check(
+    input_TK: Tensor, scale_T: Tensor, weight: QuantizedWeight, gelu: Approximation | None
+) -> None:
+    if input_TK.dim() != 2 or input_TK.shape[1] != weight.shape[1]:
+        raise ShapeError(
+            f"input {list(input_TK.shape)} has {input_TK.shape[-1]} features, "
+            f"the quantized weight {list(weight.shape)} expects {weight.shape[1]}"
+        )
+    if input_TK.dtype != torch.uint8 or scale_T.dtype != torch.float32:
+        raise ShapeError(
+            f"input must be uint8 and its scale float32, got {input_TK.dtype} and {scale_T.dtype}; "
+            "ops.quantize_rows makes both"
+        )
+    if scale_T.shape != input_TK.shape[:1]:
+        raise ShapeError(f"scale is {list(scale_T.shape)}, the input has {len(input_TK)} rows")
+    if gelu is not None:
+        check_approximation(gelu)

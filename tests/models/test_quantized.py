@@ -1,0 +1,139 @@
+"""Encoders in 8-bit integers: near the plain one, saved bit for bit, honest at limits."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from safetensors.torch import load_file, save_file
+
+import encoder_engine as ee
+from encoder_engine.errors import (
+    CheckpointFileError,
+    TensorNamesError,
+    UnsupportedFeatureError,
+)
+from encoder_engine.packing import pack
+from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from encoder_engine.packing import PackedBatch
+
+MINIMUM = 0.995
+
+
+def load(directory: Path, **options: Any) -> ee.Encoder:
+    return ee.Encoder.from_pretrained(directory, device="cpu", **options)
+
+
+@pytest.fixture
+def batch() -> PackedBatch:
+    """Draw three sequences."""
+    generator = torch.Generator().manual_seed(5)
+    drawn = [torch.randint(5, VOCAB_SIZE, (n,), generator=generator).tolist() for n in (9, 1, 30)]
+    return pack(drawn)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Save a small BERT with transformers."""
+    CASES[0].save(tmp_path / "plain")
+    return tmp_path / "plain"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_every_family_stays_near_its_plain_vectors(
+    case: Case, dtype: str, batch: PackedBatch, tmp_path: Path
+) -> None:
+    case.save(tmp_path)
+    with torch.inference_mode():
+        expected = load(tmp_path)(batch).last_hidden_state
+        encoder = load(tmp_path, dtype=dtype, quantization="int8")
+        found = encoder(batch).last_hidden_state
+    assert encoder.quantization == "int8"
+    assert found.dtype == encoder.dtype == getattr(torch, dtype)
+    # The mean is what the int8 class of benchmarks asks for.
+    assert F.cosine_similarity(found.float(), expected).mean() >= MINIMUM
+
+
+def test_saving_loading_copying_and_pickling_keep_every_bit(
+    model: Path, batch: PackedBatch, tmp_path: Path
+) -> None:
+    encoder = load(model, quantization="int8")
+    encoder.save_pretrained(tmp_path / "int8")
+    with torch.inference_mode():
+        expected = encoder(batch).last_hidden_state
+        for other in (
+            load(tmp_path / "int8"),
+            load(tmp_path / "int8", quantization="int8"),
+            copy.deepcopy(encoder),
+            pickle.loads(pickle.dumps(encoder)),
+        ):
+            assert other.quantization == "int8"
+            assert torch.equal(other(batch).last_hidden_state, expected)
+    weights = load_file(tmp_path / "int8" / "model.safetensors")
+    name = "encoder.layer.0.attention.self.key"
+    assert weights[f"{name}.weight"].dtype == torch.int8
+    assert weights[f"{name}.weight_scale"].shape == weights[f"{name}.bias"].shape
+    assert not any(".embeddings." in n and t.dtype == torch.int8 for n, t in weights.items())
+
+
+def test_a_quantized_checkpoint_takes_about_a_quarter(tmp_path: Path) -> None:
+    CASES[0].save(tmp_path / "plain", hidden_size=120, intermediate_size=480)
+    load(tmp_path / "plain", quantization="int8").save_pretrained(tmp_path / "int8")
+    sizes = [(tmp_path / kind / "model.safetensors").stat().st_size for kind in ("plain", "int8")]
+    assert sizes[1] < sizes[0] / 2
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error", "message"),
+    [
+        ("weight", lambda t: t.float(), CheckpointFileError, r"float32; config\.json says"),
+        ("weight_scale", lambda t: 0 * t, CheckpointFileError, "scales are above zero"),
+        ("weight_scale", lambda _t: None, TensorNamesError, "weight_scale"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused(
+    name: str, change: Any, error: type[Exception], message: str, model: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "int8"
+    load(model, quantization="int8").save_pretrained(target)
+    weights = load_file(target / "model.safetensors")
+    key = f"encoder.layer.1.output.dense.{name}"
+    changed = change(weights.pop(key))
+    if changed is not None:
+        weights[key] = changed.contiguous()
+    (target / "SHA256SUMS").unlink()
+    save_file(weights, target / "model.safetensors")
+    with pytest.raises(error, match=message):
+        load(target)
+
+
+def test_another_quantization_is_refused_by_name(model: Path, tmp_path: Path) -> None:
+    target = tmp_path / "int8"
+    load(model, quantization="int8").save_pretrained(target)
+    config = json.loads((target / "config.json").read_text("utf-8"))
+    config["quantization_config"]["weights"] = "int4"
+    (target / "SHA256SUMS").unlink()
+    (target / "config.json").write_text(json.dumps(config), "utf-8")
+    with pytest.raises(UnsupportedFeatureError, match="int4"):
+        load(target)
+
+
+def test_what_integers_cannot_do_is_refused(model: Path) -> None:
+    encoder = load(model, quantization="int8")
+    with pytest.raises(UnsupportedFeatureError, match="cannot be trained"):
+        encoder.train()
+    with pytest.raises(UnsupportedFeatureError, match="neither moved nor cast"):
+        encoder.to(torch.bfloat16)
+    with pytest.raises(UnsupportedFeatureError, match="float64"):
+        load(model, dtype="float64", quantization="int8")
+    assert not any(parameter.requires_grad for parameter in encoder.parameters())
