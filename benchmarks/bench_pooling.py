@@ -11,6 +11,7 @@ from torch import Tensor
 
 from benchmarks.op_case import Rival, Shape, Work, op_specs
 from encoder_engine import ops
+from encoder_engine.ops.pooling import PoolingFacts
 from encoder_engine.packing import Sequences
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def make_work(shape: Shape) -> Work:
         eager=partial(_eager, list(shape.lengths)),
         rivals=(Rival(name="torch index_add", function=partial(_index_add, layout)),),
         terms=num_rows + width,
+        facts=PoolingFacts(device=shape.device, dtype=shape.facts.dtype, width=width),
     )
 
 
