@@ -314,6 +314,37 @@ def _layer_norm_quantized(draw: Draw) -> Trial:
     return Trial(inputs=plain.inputs, run=run, eager=eager, terms=plain.terms, differentiable=False)
 
 
+def _quantized_linear(draw: Draw, *, again: bool = False) -> Trial:
+    """``again``: of what is quantized again, the scales; its bytes have tests of their own."""
+    num, width, gelu = draw["rows"], draw["width"], draw["gelu"]
+    wide = draw.rows(draw["outer"], width, seed=1).float()
+    bias = draw.rows(draw["outer"], seed=2).float() if draw["bias"] else None
+    weight = ops.quantize_weight(wide, bias)
+    x = draw.ids(num * width, 255, seed=3).add(1).to(torch.uint8).view(num, width)
+
+    def run(by: str) -> Functions:
+        def function(scale: Tensor) -> Tensor:
+            if again:
+                return ops.requantized_linear(x, scale, weight, gelu=gelu, implementation=by)[1]
+            return ops.quantized_linear(x, scale, weight, gelu=gelu, implementation=by)
+
+        return function
+
+    def eager(scale: Tensor) -> Tensor:
+        rows = (x.to(scale.dtype) - 128) * scale[:, None]
+        plain = weight.unpack().to(scale.dtype) * weight.scale_N.to(scale.dtype)[:, None]
+        result = F.linear(rows, plain, None if bias is None else bias.to(scale.dtype))
+        result = result if gelu is None else F.gelu(result, approximate=gelu)
+        largest = result.abs().amax(1)
+        return torch.where(largest < 2.0**-100, 1.0, largest / 127) if again else result
+
+    inputs = {"scale": draw.rows(num, seed=4).float().abs() / 64}
+    terms = width + draw["outer"] + 1
+    return Trial(
+        inputs=inputs, run=run, eager=eager, truth=eager, terms=terms, differentiable=False
+    )
+
+
 _ROWS: Space = {"rows": SIZES, "width": WIDTHS}
 _NORM: Space = _ROWS | {"residual": BOTH, "sum": BOTH, "dropout": DROPOUTS}
 _FORMS: Space = {"approximate": ("none", "tanh")}
@@ -357,6 +388,11 @@ TRIALS: dict[str, tuple[Space, Callable[[Draw], Trial]]] = {
         _layer_norm_quantized,
     ),
     "quantize_rows": (_ROWS, _quantize_rows),
+    "quantized_linear": (_LINEAR | {"gelu": (None, "none", "tanh")}, _quantized_linear),
+    "requantized_linear": (
+        _LINEAR | {"gelu": (None, "none", "tanh")},
+        partial(_quantized_linear, again=True),
+    ),
     "pooling": (
         {
             "lengths": (*SIZES, 130, 300),
