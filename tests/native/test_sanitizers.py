@@ -32,24 +32,28 @@ def why_not() -> str | None:
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build everything with AddressSanitizer and UndefinedBehaviorSanitizer."""
+    names = ["encoder_engine_tests", *(f"{target}_standalone" for target in TARGETS)]
+    return build_with("address,undefined", names, tmp_path_factory.mktemp("sanitized"))
+
+
+def build_with(sanitizers: str, names: list[str], folder: Path) -> Path:
+    """Build programs under sanitizers."""
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
     import pybind11
 
-    folder = tmp_path_factory.mktemp("sanitized")
     settings = {
         "CMAKE_BUILD_TYPE": "RelWithDebInfo",
         "CMAKE_CXX_FLAGS_RELWITHDEBINFO": "-O1 -g1",
         "ENCODER_ENGINE_FUZZ": "ON",
         "ENCODER_ENGINE_TESTS": "ON",
-        "ENCODER_ENGINE_SANITIZE": "address,undefined",
+        "ENCODER_ENGINE_SANITIZE": sanitizers,
         "Python_EXECUTABLE": sys.executable,
         "pybind11_DIR": pybind11.get_cmake_dir(),
     }
     options = [f"-D{name}={value}" for name, value in settings.items()]
     run("cmake", "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *options)
-    names = ["encoder_engine_tests", *(f"{target}_standalone" for target in TARGETS)]
     run("cmake", "--build", str(folder), "--parallel", "2", "--target", *names)
     return folder
 
@@ -63,6 +67,12 @@ def run(*command: str, folder: Path | None = None) -> str:
 
 def test_unit_tests_pass_under_sanitizers(build: Path) -> None:
     assert run(str(build / "csrc" / "tests" / "encoder_engine_tests")).strip() == "ok"
+
+
+def test_threads_pass_under_thread_sanitizer(tmp_path: Path) -> None:
+    build = build_with("thread", ["encoder_engine_tests"], tmp_path)
+    program = str(build / "csrc" / "tests" / "encoder_engine_tests")
+    assert run(program, "threads").strip() == "ok"
 
 
 @pytest.mark.parametrize("target", TARGETS)
