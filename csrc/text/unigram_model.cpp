@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 
 #include "text/text_view.h"
 
@@ -230,17 +229,27 @@ void path_search::relax(const unigram_model& model, int64_t first, int count) {
 
 int64_t path_search::find_settled() {
     // Points from done_ on that are reached; whatever follows goes through one of them.
-    std::map<int64_t, bool> open;
-    for (int64_t i = done_; i < points_.size(); ++i) {
-        if (points_[i].score != piece_trie::kNoPiece) open[i] = true;
+    const int64_t size = points_.size();
+    open_.clear();
+    open_.reserve_more(size);
+    open_.extend(size);
+    uint8_t* const open = open_.data();
+    std::fill(open, open + size, uint8_t{0});
+    int64_t num_open = 0;
+    for (int64_t i = done_; i < size; ++i) {
+        open[i] = points_[i].score != piece_trie::kNoPiece;
+        num_open += open[i];
     }
-    while (open.size() > 1) {
-        const auto last = std::prev(open.end());
-        const int64_t from = points_[last->first].from;
-        open.erase(last);
-        open[from] = true;
+    if (num_open == 0) return 0;
+    // From behind, each gives way to the one that it came from, until they have met.
+    int64_t last = size - 1;
+    for (;; --last) {
+        if (!open[last]) continue;
+        if (num_open == 1) return last;
+        const int32_t from = points_[last].from;
+        num_open -= open[from];
+        open[from] = 1;
     }
-    return open.empty() ? 0 : open.begin()->first;
 }
 
 void path_search::trace(const unigram_model& model, int64_t stop,

@@ -95,7 +95,7 @@ public:
     void forget(int64_t count);
     int64_t num_bytes() const {
         return points_.capacity() * static_cast<int64_t>(sizeof(point)) +
-               4 * (numbers_.capacity() + places_.capacity());
+               open_.capacity() + 4 * (numbers_.capacity() + places_.capacity());
     }
 
 private:
@@ -114,6 +114,7 @@ private:
     void relax(const unigram_model& model, int64_t first, int count);
 
     pod_vector<point> points_;
+    pod_vector<uint8_t> open_;      // flags of find_settled
     pod_vector<int32_t> places_;    // the node of each length and start of a block
     int32_t lengths_[kBlock];       // of its starts: up to which length there are nodes
     pod_vector<uint32_t> numbers_;  // of the characters, as the trie has them
