@@ -140,11 +140,19 @@ class QuantizedLinear(nn.Module):
 def replace_layers(
     module: nn.Module, kind: type[Layer], make: Callable[[Layer], nn.Module]
 ) -> None:
-    """Put ``make(layer)`` in the place of every layer of a kind; a shared one stays shared."""
-    made: dict[nn.Module, nn.Module] = {}
-    for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
+    """Put ``make(layer)`` in the place of every layer of a kind; a shared one stays shared.
+
+    One after the other: a layer is let go of before the next is made.
+    """
+    places: dict[Layer, list[tuple[nn.Module, str]]] = {}
+    for parent in module.modules():
+        for name, child in parent._modules.items():
             if isinstance(child, kind):
-                if child not in made:
-                    made[child] = make(child)
-                setattr(parent, name, made[child])
+                places.setdefault(child, []).append((parent, name))
+    while places:
+        layer, found = places.popitem()
+        made = make(layer)
+        for parent, name in found:
+            setattr(parent, name, made)
+        # The loop's own name would keep it while the next is made.
+        del layer

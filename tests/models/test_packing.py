@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 import encoder_engine as ee
 from encoder_engine.errors import ImplementationError, UnsupportedFeatureError
+from encoder_engine.models.linear import Linear, replace_layers
 from encoder_engine.packing import pack
 from tests.budget import assert_within_budget
 from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id
@@ -90,6 +92,23 @@ def test_a_packed_encoder_is_cast_and_packed_again(plain: ee.Encoder, batch: Pac
     with torch.inference_mode():
         assert torch.equal(found(batch).last_hidden_state, expected(batch).last_hidden_state)
     assert not found.double().packed
+
+
+def test_layers_are_let_go_of_one_by_one_and_stay_shared() -> None:
+    shared = Linear(2, 2)
+    module = torch.nn.ModuleList([shared, Linear(2, 2), torch.nn.Sequential(shared), Linear(2, 2)])
+    del shared
+    made: list[weakref.ref[Linear]] = []
+
+    def make(layer: Linear) -> torch.nn.Module:
+        assert all(earlier() is None for earlier in made)
+        made.append(weakref.ref(layer))
+        return layer.pack()
+
+    replace_layers(module, Linear, make)
+    assert len(made) == 3
+    assert module[0] is module[2][0]  # type: ignore[index]
+    assert not any(isinstance(layer, Linear) for layer in module.modules())
 
 
 def test_a_packed_encoder_does_not_train(plain: ee.Encoder) -> None:
