@@ -96,6 +96,18 @@ def test_products_are_exact_at_the_largest_values() -> None:
     assert torch.equal(found, torch.full((3, 2), 127.0 * 3072))
 
 
+@pytest.mark.usefixtures("with_bytes")
+def test_products_are_exact_beyond_what_float32_sums() -> None:
+    generator = torch.Generator().manual_seed(8)
+    x = torch.randint(200, 256, (9, 4097), generator=generator, dtype=torch.uint8)
+    steps = torch.randint(100, 128, (5, 4097), generator=generator, dtype=torch.int8)
+    weight = ops.QuantizedWeight.pack(steps, torch.ones(5), None)
+    expected = (x.long() - 128) @ steps.long().T
+    assert expected.min() > 2**24
+    found = ops.quantized_linear(x, torch.ones(9), weight, implementation="aten")
+    assert torch.equal(found, expected.float())
+
+
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_a_row_is_bit_equal_whatever_comes_with_it(num_threads: int) -> None:
     x, scale = draw_rows(1100, 384)

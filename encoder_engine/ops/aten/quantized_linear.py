@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 ZERO = 128
 # Rows whose sums stay in a core's own cache between the product and what follows it.
 CHUNK_ROWS = 512
+# Products of bytes of which float32 holds any sum exactly: 1024 * 128 * 127 < 2^24.
+EXACT_TERMS = 1024
 
 
 @cache
@@ -91,10 +93,18 @@ def _finish(sums_tN: Tensor, scale_t: Tensor, weight: QuantizedWeight, gelu: str
 
 def _products(input_tK: Tensor, weight: QuantizedWeight, zero_points: Tensor) -> Tensor:
     if not weight.content.is_mkldnn:
-        centred_tK = input_tK.float() - ZERO
-        return (centred_tK @ weight.content.float()).mul_(weight.scale_N)
+        return _exact_products(input_tK, weight.content).mul_(weight.scale_N)
     sums_tN: Tensor = torch.ops.onednn.qlinear_pointwise(
         *(input_tK, 1.0, ZERO, weight.content, weight.scale_N, zero_points),
         *(None, 1.0, 0, torch.float32, "none", [], ""),
     )
     return sums_tN
+
+
+def _exact_products(input_tK: Tensor, weight_KN: Tensor) -> Tensor:
+    """Compute in floats what integers would be, whatever the order of the sums."""
+    sums_tN = torch.zeros(len(input_tK), weight_KN.shape[1], dtype=torch.float64)
+    for start in range(0, len(weight_KN), EXACT_TERMS):
+        part = slice(start, start + EXACT_TERMS)
+        sums_tN += (input_tK[:, part].float() - ZERO) @ weight_KN[part].float()
+    return sums_tN.float()
