@@ -15,6 +15,7 @@ import numpy as np
 
 from benchmarks import corpus
 from benchmarks.case import Call, Candidate, Case, CaseSpec, EmbeddingJob, Options
+from benchmarks.ceilings import encoder_operations, product_ceiling
 from benchmarks.environments import peers_folder
 from benchmarks.gates import CosineGate
 from benchmarks.peers import embedding_candidates
@@ -155,6 +156,8 @@ def make_case(kind: Kind, options: Options) -> Case:
         threads=options.threads,
         precision=kind.precision,
     )
+    lengths = count(texts, special=True)
+    config = json.loads(Path(job.directory, "config.json").read_text("utf-8"))
     ours = Candidate(name="encoder-engine", role="ours", build=partial(build_ours, job))
     return Case(
         name=kind.name,
@@ -162,9 +165,20 @@ def make_case(kind: Kind, options: Options) -> Case:
         gate=make_gate(job, smoke=options.smoke),
         fingerprint=corpus.fingerprint(texts),
         seed=SEED,
-        amounts={"documents": len(texts), "tokens": sum(count(texts, special=True))},
+        amounts={
+            "documents": len(texts),
+            "tokens": sum(lengths),
+            "operations": encoder_operations(config, lengths),
+        },
+        ceilings={} if options.smoke else find_ceilings(kind.precision, options.threads),
         isolated=True,
     )
+
+
+def find_ceilings(precision: str, threads: int) -> dict[str, float]:
+    """Measure the rate of matrix products in a process of its own, which frees its memory."""
+    measure = partial(product_ceiling, "cpu", precision, threads)
+    return {"operations": run_in_worker(measure, threads)}
 
 
 def make_texts(

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from benchmarks.case import Call, Candidate, Case, CaseSpec, Options, Verdict
+from benchmarks.ceilings import encoder_operations, product_ceiling
 from benchmarks.gates import CosineGate
 from benchmarks.peers.transformers import PEER
 from encoder_engine import Encoder, ops
@@ -24,13 +25,13 @@ from encoder_engine.models.config import spec_from_config
 from encoder_engine.packing import PackedBatch, pack, pad
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
     from torch import Tensor
 
 SEED = 11
-# BERT-base, and a MiniLM-sized one for a processor.
+# BERT-base and BERT-large, and a MiniLM-sized one for a processor.
 BASE: dict[str, Any] = {
     "model_type": "bert",
     "vocab_size": 30_522,
@@ -43,6 +44,12 @@ BASE: dict[str, Any] = {
     "layer_norm_eps": 1e-12,
     "hidden_act": "gelu",
     "pad_token_id": 0,
+}
+LARGE = BASE | {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
 }
 SMALL = BASE | {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
 TINY = BASE | {
@@ -57,25 +64,43 @@ NUM_JUDGED = 8
 SORTED_BATCH_SIZE = 4
 
 
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A case: lengths, and the size of the model on a GPU; on a processor it is MiniLM's."""
+
+    lengths: str
+    config: Mapping[str, Any]
+    devices: tuple[str, ...] = ("cuda",)
+
+
+KINDS = {
+    "encoder/equal": Kind(lengths="128", config=BASE, devices=("cpu", "cuda")),
+    "encoder/mixed": Kind(lengths="mixed", config=BASE, devices=("cpu", "cuda")),
+    "encoder/equal-512": Kind(lengths="512", config=BASE),
+    "encoder_large/equal": Kind(lengths="128", config=LARGE),
+    "encoder_large/equal-512": Kind(lengths="512", config=LARGE),
+}
+
+
 def case_specs() -> list[CaseSpec]:
-    """Equal lengths, where nobody pads, and mixed ones."""
+    """Equal lengths, where nobody pads, and mixed ones; on a GPU also longer and larger."""
     return [
         CaseSpec(
-            name=f"encoder/{kind}",
-            summary=f"forward pass on ready token ids, {kind} lengths",
-            make=partial(make_case, kind),
-            devices=("cpu", "cuda"),
+            name=name,
+            summary=f"forward pass on ready token ids, lengths {kind.lengths}",
+            make=partial(make_case, name, kind),
+            devices=kind.devices,
         )
-        for kind in ("equal", "mixed")
+        for name, kind in KINDS.items()
     ]
 
 
-def make_case(kind: str, options: Options) -> Case:
+def make_case(name: str, kind: Kind, options: Options) -> Case:
     """Draw token ids and weights: float32 on a processor, bfloat16 on a GPU."""
     on_gpu = options.device == "cuda"
     precision = "bfloat16" if on_gpu else "float32"
-    config = TINY if options.smoke else BASE if on_gpu else SMALL
-    sequences = _draw_sequences(_lengths(kind, options), config["vocab_size"])
+    config = dict(TINY if options.smoke else kind.config if on_gpu else SMALL)
+    sequences = _draw_sequences(_lengths(kind.lengths, options), config["vocab_size"])
     batch = pack(sequences, vocab_size=config["vocab_size"], device=options.device)
     torch.manual_seed(SEED)
     ours = Encoder(spec_from_config(config), config=config).eval().to(options.device)
@@ -88,23 +113,31 @@ def make_case(kind: str, options: Options) -> Case:
             precision=precision,
         )
     )
+    ceiling = partial(product_ceiling, options.device, precision, options.threads)
+    lengths = [len(sequence) for sequence in sequences]
+    candidates = _candidates(ours, sequences, batch, getattr(torch, precision), smoke=options.smoke)
     return Case(
-        name=f"encoder/{kind}",
-        candidates=tuple(_candidates(ours, sequences, batch, getattr(torch, precision))),
+        name=name,
+        candidates=tuple(candidates),
         gate=gate,
         fingerprint=hashlib.sha256(repr((sequences, config)).encode()).hexdigest()[:16],
         seed=SEED,
-        amounts={"sequences": len(sequences), "tokens": batch.num_tokens},
+        amounts={
+            "sequences": len(sequences),
+            "tokens": batch.num_tokens,
+            "operations": encoder_operations(config, lengths),
+        },
+        ceilings={} if options.smoke else {"operations": ceiling()},
         device=options.device,
     )
 
 
 def _lengths(kind: str, options: Options) -> list[int]:
     if options.smoke:
-        return [7, 7] if kind == "equal" else [3, 9, 1]
+        return [3, 9, 1] if kind == "mixed" else [7, 7]
     number = 256 if options.device == "cuda" else 16
-    if kind == "equal":
-        return [128] * number
+    if kind != "mixed":
+        return [int(kind)] * (number * 128 // int(kind))
     drawn = np.random.default_rng(SEED).uniform(math.log(16), math.log(512), size=number)
     return [int(length) for length in np.exp(drawn)]
 
@@ -124,7 +157,12 @@ def _truth(ours: Encoder, sequences: Sequence[Sequence[int]]) -> npt.NDArray[np.
 
 
 def _candidates(
-    ours: Encoder, sequences: Sequence[Sequence[int]], batch: PackedBatch, dtype: torch.dtype
+    ours: Encoder,
+    sequences: Sequence[Sequence[int]],
+    batch: PackedBatch,
+    dtype: torch.dtype,
+    *,
+    smoke: bool,
 ) -> Iterator[Candidate]:
     yield Candidate(
         name="encoder-engine",
@@ -134,14 +172,18 @@ def _candidates(
     missing = PEER.available()
     theirs = None if missing is not None else _theirs(ours, dtype)
     by_length = sorted(range(len(sequences)), key=lambda row: -len(sequences[row]))
-    sizes = {"transformers, one batch": len(sequences), "transformers, sorted": SORTED_BATCH_SIZE}
-    for name, size in sizes.items():
+    one, few = len(sequences), SORTED_BATCH_SIZE
+    for name, size, compiled in (
+        ("transformers, one batch", one, False),
+        ("transformers, compiled, one batch", one, True),
+        ("transformers, sorted", few, False),
+    ):
         groups = [by_length[i : i + size] for i in range(0, len(by_length), size)]
         yield Candidate(
             name=name,
             role="peer",
-            build=partial(_build_theirs, theirs, sequences, groups, ours.device),
-            unavailable=missing,
+            build=partial(_build_theirs, theirs, sequences, groups, ours.device, compiled=compiled),
+            unavailable="a smoke run compiles nothing" if compiled and smoke else missing,
             libraries=("transformers",),
         )
 
@@ -185,7 +227,11 @@ def _build_theirs(
     sequences: Sequence[Sequence[int]],
     groups: Sequence[Sequence[int]],
     device: torch.device,
+    *,
+    compiled: bool,
 ) -> Call:
+    if compiled:
+        theirs = torch.compile(theirs)
     lengths = [len(sequence) for sequence in sequences]
     inputs = [_padded([sequences[row] for row in group], device) for group in groups]
 

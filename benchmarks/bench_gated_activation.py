@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from benchmarks.op_case import Function, Shape, Work, op_specs
+from benchmarks.op_case import Function, Rival, Shape, Work, op_specs, why_missing
 from encoder_engine import ops
 
 if TYPE_CHECKING:
@@ -32,8 +32,26 @@ def _make_work(operation: Callable[..., Tensor], activation: Function, shape: Sh
         inputs={"x": shape.draw(num_rows, 2 * width, seed=0)},
         ours=partial(_ours, operation),
         eager=partial(_eager, activation),
+        rivals=() if activation is F.gelu else (_liger(shape),),
         terms=num_rows + 1,
     )
+
+
+def _liger(shape: Shape) -> Rival:
+    """Liger's SwiGLU; its GeGLU has the tanh approximation, which is another function."""
+    return Rival(
+        name="Liger",
+        function=_liger_swiglu,
+        unavailable=why_missing(shape.device, "liger_kernel", "liger-kernel"),
+        libraries=("liger-kernel",),
+    )
+
+
+def _liger_swiglu(*, x: Tensor) -> Tensor:
+    from liger_kernel.transformers.functional import liger_swiglu
+
+    gated: Tensor = liger_swiglu(*x.chunk(2, dim=1))
+    return gated
 
 
 def _ours(operation: Callable[..., Tensor], by: str, *, x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from benchmarks.op_case import Shape, Work, op_specs
+from benchmarks.op_case import Function, Rival, Shape, Work, op_specs, why_missing
 from encoder_engine import ops
 from encoder_engine.ops.layer_norm import LayerNormFacts
 
@@ -35,6 +35,7 @@ def make_work(shape: Shape) -> Work:
         },
         ours=_ours,
         eager=_eager,
+        rivals=(_liger(shape, _liger_layer_norm),),
         terms=width + num_rows,
         facts=LayerNormFacts(device=shape.device, dtype=shape.facts.dtype, width=width),
     )
@@ -44,7 +45,8 @@ def make_rms_work(shape: Shape) -> Work:
     """Divide the same rows by their root mean square."""
     work = make_work(shape)
     inputs = {name: x for name, x in work.inputs.items() if name != "bias"}
-    return replace(work, inputs=inputs, ours=_ours_rms, eager=_eager_rms)
+    rivals = (_liger(shape, _liger_rms_norm),)
+    return replace(work, inputs=inputs, ours=_ours_rms, eager=_eager_rms, rivals=rivals)
 
 
 def _ours(by: str, *, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -61,3 +63,26 @@ def _ours_rms(by: str, *, x: Tensor, residual: Tensor, weight: Tensor) -> Tensor
 
 def _eager_rms(*, x: Tensor, residual: Tensor, weight: Tensor) -> Tensor:
     return F.rms_norm(x + residual, weight.shape, weight, EPSILON)
+
+
+def _liger(shape: Shape, function: Function) -> Rival:
+    return Rival(
+        name="Liger",
+        function=function,
+        unavailable=why_missing(shape.device, "liger_kernel", "liger-kernel"),
+        libraries=("liger-kernel",),
+    )
+
+
+def _liger_layer_norm(*, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    from liger_kernel.transformers.functional import liger_layer_norm
+
+    normalised: Tensor = liger_layer_norm(x + residual, weight, bias, EPSILON)
+    return normalised
+
+
+def _liger_rms_norm(*, x: Tensor, residual: Tensor, weight: Tensor) -> Tensor:
+    from liger_kernel.transformers.functional import liger_fused_add_rms_norm
+
+    normalised: Tensor = liger_fused_add_rms_norm(x, residual, weight, EPSILON, in_place=False)[0]
+    return normalised

@@ -31,6 +31,7 @@ def make_work(shape: Shape) -> Work:
         ours=_ours,
         eager=_eager,
         terms=5 * width + num_rows,
+        operations=8 * num_rows * width**2,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from benchmarks.op_case import SEED, Rival, Shape, Work, op_specs
+from benchmarks.op_case import SEED, Rival, Shape, Work, op_specs, why_missing
 from encoder_engine import ops
 
 if TYPE_CHECKING:
@@ -53,8 +54,21 @@ def make_work(mode: ops.ProjectionMode, shape: Shape) -> Work:
                 function=partial(_chunked, rows, labels),
                 unavailable=_why_not_chunked(),
             ),
+            Rival(
+                name="Liger",
+                function=partial(_liger, rows, labels),
+                unavailable=why_missing(shape.device, "liger_kernel", "liger-kernel"),
+                libraries=("liger-kernel",),
+            ),
+            Rival(
+                name="cut cross-entropy",
+                function=partial(_cut, rows, labels),
+                unavailable=_why_not_cut(shape.device),
+                libraries=("cut-cross-entropy",),
+            ),
         ),
         terms=width + VOCAB_SIZE + num_rows,
+        operations=2 * num_rows * VOCAB_SIZE * width,
     )
 
 
@@ -98,3 +112,29 @@ def _why_not_chunked() -> str | None:
     if hasattr(F, "linear_cross_entropy"):
         return None
     return f"torch {torch.__version__} has no linear_cross_entropy"
+
+
+def _liger(rows: Tensor, labels: Tensor, *, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
+
+    loss: Tensor = liger_fused_linear_cross_entropy(hidden[rows], weight, labels, bias)
+    return loss.to(hidden.dtype)
+
+
+def _cut(rows: Tensor, labels: Tensor, *, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Compute every gradient: its filter, which drops small ones, is off."""
+    from cut_cross_entropy import linear_cross_entropy
+
+    loss: Tensor = linear_cross_entropy(hidden[rows], weight, labels, bias=bias, filter_eps=None)
+    return loss.to(hidden.dtype)
+
+
+def _why_not_cut(device: str) -> str | None:
+    reason = why_missing(device, "cut_cross_entropy", "cut-cross-entropy")
+    if reason is not None:
+        return reason
+    from cut_cross_entropy import linear_cross_entropy
+
+    if "bias" in inspect.signature(linear_cross_entropy).parameters:
+        return None
+    return "the installed cut-cross-entropy takes no bias"

@@ -34,4 +34,5 @@ def make_work(shape: Shape) -> Work:
         return F.gelu(F.linear(x, weight.to(x.dtype), bias.to(x.dtype)))
 
     inputs = {"x": shape.draw(shape.num_tokens, width, seed=0)}
-    return Work(inputs=inputs, ours=ours, eager=eager, terms=width + 1)
+    operations = 8 * shape.num_tokens * width**2
+    return Work(inputs=inputs, ours=ours, eager=eager, terms=width + 1, operations=operations)

@@ -32,6 +32,7 @@ def make_work(shape: Shape) -> Work:
         ours=partial(_ours, layout),
         eager=partial(_eager, list(shape.lengths)),
         rivals=(Rival(name="torch index_add", function=partial(_index_add, layout)),),
+        compilable=False,  # one sequence at a time
         terms=num_rows + width,
         facts=PoolingFacts(device=shape.device, dtype=shape.facts.dtype, width=width),
     )

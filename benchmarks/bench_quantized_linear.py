@@ -51,4 +51,12 @@ def make_work(name: str, shape: Shape) -> Work:
             return activated_TN
         return activated_TN.abs().amax(1) / 127
 
-    return Work(inputs={"scale": scale_T}, ours=ours, eager=eager, terms=width + 1)
+    return Work(
+        inputs={"scale": scale_T},
+        ours=ours,
+        eager=eager,
+        terms=width + 1,
+        operations=8 * shape.num_tokens * width**2,
+        precision="int8",
+        read_bytes=bytes_TK.nbytes + scale_T.nbytes + plain_NK.numel(),
+    )

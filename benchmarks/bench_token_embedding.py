@@ -43,6 +43,7 @@ def make_work(shape: Shape) -> Work:
         ours=partial(_ours, ids, places),
         eager=partial(_eager, ids, places),
         terms=width + num_tokens,
+        read_bytes=2 * num_tokens * width * shape.dtype.itemsize,
         facts=EmbeddingFacts(device=shape.device, dtype=shape.facts.dtype, width=width),
     )
 

@@ -56,10 +56,11 @@ class Case:
     """The same work for every candidate.
 
     ``gate`` judges an output before anything is timed. ``amounts`` is how much one call does
-    (``{"documents": 1000, "tokens": 41800}``), from which throughput follows. ``fingerprint``
-    identifies the inputs: results of different inputs are never compared. ``isolated``: every
-    candidate lives in a process of its own, so that its peak memory is its own. ``fresh``: every
-    sample is the first call of a new process, and its memory is what that call left resident.
+    (``{"documents": 1000, "tokens": 41800}``), from which throughput follows; of those in
+    ``ceilings`` this machine does at most so many a second. ``fingerprint`` identifies the inputs:
+    results of different inputs are never compared. ``isolated``: every candidate lives in a process
+    of its own, so that its peak memory is its own. ``fresh``: every sample is the first call of a
+    new process, and its memory is what that call left resident.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Case:
     fingerprint: str
     seed: int
     amounts: Mapping[str, int] = field(default_factory=dict)
+    ceilings: Mapping[str, float] = field(default_factory=dict)
     device: str = "cpu"
     isolated: bool = False
     fresh: bool = False

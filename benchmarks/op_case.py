@@ -7,6 +7,7 @@ rule (``tests/budget.py``): error(ours) <= 2 x error(same-dtype eager) + floor.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.case import Call, Candidate, Case, CaseSpec, Options, Verdict
+from benchmarks.ceilings import copy_ceiling, product_ceiling
 from encoder_engine import ops
 from encoder_engine.ops.registry import Facts
 from tests.budget import floor, largest, max_error
@@ -24,6 +26,7 @@ from tests.ops.cases import LENGTHS, dtype_id, implementations, rows
 
 Tensors = dict[str, Tensor]
 Function = Callable[..., Tensor]
+MakeShape = Callable[[Options], "Shape"]
 MakeWork = Callable[["Shape"], "Work"]
 SEED = 7
 # Short times scatter more than long ones, and rounds are cheap here.
@@ -62,11 +65,12 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Rival:
-    """Another way to compute it in plain PyTorch; ``unavailable``: why it cannot take part."""
+    """Another way to compute it; ``unavailable``: why it cannot take part."""
 
     name: str
     function: Function
     unavailable: str | None = None
+    libraries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +79,13 @@ class Work:
 
     ``inputs`` are the tensors that gradients are taken of, by name. ``ours(by, **inputs)`` runs the
     implementation ``by``. ``eager(**inputs)`` is the plain PyTorch that the budget is judged by,
-    and a candidate itself; ``rivals`` are further ones. All return the same packed tensor.
-    ``terms`` is the length of the longest sum. ``facts``: where the operation has its own.
+    and a candidate itself, also compiled where it is ``compilable``; ``rivals`` are further ones.
+    All return the same packed tensor. ``terms`` is the length of the longest sum. ``facts``: where
+    the operation has its own.
+
+    For the limit: ``operations`` in the forward pass's matrix products, ``backward_ratio`` times as
+    many in the backward's, computed in ``precision`` (default: the shape's dtype); ``read_bytes``
+    of a forward pass where it does not read all of its inputs.
     """
 
     inputs: Tensors
@@ -85,24 +94,35 @@ class Work:
     terms: int
     rivals: tuple[Rival, ...] = ()
     facts: Facts | None = None
+    compilable: bool = True
+    operations: int = 0
+    backward_ratio: float = 2.0
+    precision: str | None = None
+    read_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Kind:
-    """``training``: forward and backward. ``equal``: no two lengths differ."""
+    """``training``: forward and backward."""
 
+    operation: str
+    group: str
     training: bool
-    equal: bool
+    lengths: str
+    make_shape: MakeShape
 
     @property
     def name(self) -> str:
         mode = "training" if self.training else "forward"
-        return f"{mode}-equal" if self.equal else mode
+        return f"{self.group}/{mode}{'-equal' if self.lengths == 'equal' else ''}"
 
     @property
     def summary(self) -> str:
         steps = "forward and backward" if self.training else "forward"
-        return f"{steps} on {'equal' if self.equal else 'mixed'} lengths"
+        return (
+            f"ops.{self.operation} {steps} on {self.lengths} lengths, each implementation and "
+            "plain PyTorch"
+        )
 
 
 def op_specs(
@@ -119,21 +139,47 @@ def op_specs(
     gradient, and runs on a CPU.
     """
     kinds = [
-        _Kind(training=training, equal=equal)
-        for training in ((False,) if inference_only else (False, True))
-        for equal in ((False, True) if ragged else (False,))
-    ]
-    return [
-        CaseSpec(
-            name=f"{prefix or operation}/{kind.name}",
-            summary=f"ops.{operation} {kind.summary}, each implementation and plain PyTorch",
-            make=partial(
-                _make_case, f"{prefix or operation}/{kind.name}", operation, make_work, kind
-            ),
-            devices=("cpu",) if inference_only else ("cpu", "cuda"),
+        _Kind(
+            operation=operation,
+            group=prefix or operation,
+            training=training,
+            lengths=lengths,
+            make_shape=partial(make_shape, equal=lengths == "equal"),
         )
-        for kind in kinds
+        for training in ((False,) if inference_only else (False, True))
+        for lengths in (("mixed", "equal") if ragged else ("mixed",))
     ]
+    devices = ("cpu",) if inference_only else ("cpu", "cuda")
+    return [_spec(make_work, kind, devices=devices) for kind in kinds]
+
+
+def gpu_specs(
+    operation: str, group: str, make_work: MakeWork, make_shape: MakeShape
+) -> list[CaseSpec]:
+    """Name the cases of an operation at a size that only a GPU has the time for."""
+    return [
+        _spec(
+            make_work,
+            _Kind(
+                operation=operation,
+                group=group,
+                training=training,
+                lengths="equal",
+                make_shape=make_shape,
+            ),
+            devices=("cuda",),
+        )
+        for training in (False, True)
+    ]
+
+
+def _spec(make_work: MakeWork, kind: _Kind, *, devices: tuple[str, ...]) -> CaseSpec:
+    return CaseSpec(
+        name=kind.name,
+        summary=kind.summary,
+        make=partial(_make_case, make_work, kind),
+        devices=devices,
+    )
 
 
 def make_shape(options: Options, *, equal: bool) -> Shape:
@@ -156,46 +202,83 @@ def make_shape(options: Options, *, equal: bool) -> Shape:
     return replace(shape, lengths=tuple(int(length) for length in drawn))
 
 
-def _make_case(
-    name: str, operation: str, make_work: MakeWork, kind: _Kind, options: Options
-) -> Case:
-    shape = make_shape(options, equal=kind.equal)
+def why_missing(device: str, module: str, library: str) -> str | None:
+    """Return why a library for GPUs cannot take part, or None."""
+    if device != "cuda":
+        return f"{library} is for CUDA devices"
+    return None if importlib.util.find_spec(module) else f"{library} is not installed"
+
+
+def _make_case(make_work: MakeWork, kind: _Kind, options: Options) -> Case:
+    shape = kind.make_shape(options)
     work = make_work(shape)
     truth = _call(partial(work.ours, "reference"), _wide(work.inputs), training=kind.training)()
     eager = _call(work.eager, work.inputs, training=kind.training)()
+    candidates = _candidates(work, shape, kind, smoke=options.smoke)
     return Case(
-        name=name,
-        candidates=tuple(_candidates(operation, work, shape, training=kind.training)),
+        name=kind.name,
+        candidates=tuple(candidates),
         gate=BudgetGate(truth=truth, eager=eager, inputs=work.inputs, terms=work.terms),
-        fingerprint=hashlib.sha256(repr((name, asdict(shape))).encode()).hexdigest()[:16],
+        fingerprint=hashlib.sha256(repr((kind.name, asdict(shape))).encode()).hexdigest()[:16],
         seed=SEED,
-        amounts={"tokens": shape.num_tokens},
+        amounts={"tokens": shape.num_tokens, **_efforts(work, eager["output"], kind)},
+        ceilings={} if options.smoke else _ceilings(work, shape, options),
         device=options.device,
         rounds=ROUNDS,
     )
+
+
+def _efforts(work: Work, output: Tensor, kind: _Kind) -> dict[str, int]:
+    """Count what nobody can do without: operations, and bytes between memory and processor.
+
+    The backward pass reads the inputs and the output's gradient, and writes every gradient.
+    """
+    inputs = sum(tensor.nbytes for tensor in work.inputs.values())
+    read = inputs if work.read_bytes is None else work.read_bytes
+    moved, operations = read + output.nbytes, work.operations
+    if kind.training:
+        moved, operations = 2 * moved + inputs, round((1 + work.backward_ratio) * operations)
+    efforts = {"moved bytes": moved}
+    return efforts | {"operations": operations} if operations else efforts
+
+
+def _ceilings(work: Work, shape: Shape, options: Options) -> dict[str, float]:
+    found = {"moved bytes": copy_ceiling(options.device, options.threads)}
+    if work.operations:
+        precision = work.precision or dtype_id(shape.dtype)
+        found["operations"] = product_ceiling(options.device, precision, options.threads)
+    return found
 
 
 def _wide(inputs: Tensors) -> Tensors:
     return {name: tensor.double() for name, tensor in inputs.items()}
 
 
-def _candidates(operation: str, work: Work, shape: Shape, *, training: bool) -> Iterator[Candidate]:
-    facts = replace(work.facts or shape.facts, requires_grad=training)
-    reasons = dict(ops.find_operation(operation).explain(facts))
-    for name in implementations(operation):
+def _candidates(work: Work, shape: Shape, kind: _Kind, *, smoke: bool) -> Iterator[Candidate]:
+    facts = replace(work.facts or shape.facts, requires_grad=kind.training)
+    reasons = dict(ops.find_operation(kind.operation).explain(facts))
+    for name in implementations(kind.operation):
         yield Candidate(
             name=f"encoder-engine {name}",
             role="ours",
-            build=partial(_call, partial(work.ours, name), work.inputs, training=training),
+            build=partial(_call, partial(work.ours, name), work.inputs, training=kind.training),
             unavailable=reasons[name],
         )
     eager = Rival(name="torch eager", function=work.eager)
+    if work.compilable:
+        yield Candidate(
+            name="torch.compile",
+            role="peer",
+            build=partial(_compiled_call, work.eager, work.inputs, training=kind.training),
+            unavailable="a smoke run compiles nothing" if smoke else None,
+        )
     for rival in (eager, *work.rivals):
         yield Candidate(
             name=rival.name,
             role="peer",
-            build=partial(_call, rival.function, work.inputs, training=training),
+            build=partial(_call, rival.function, work.inputs, training=kind.training),
             unavailable=rival.unavailable,
+            libraries=rival.libraries,
         )
 
 
@@ -218,6 +301,11 @@ def _call(function: Function, inputs: Tensors, *, training: bool) -> Call:
         return {"output": output.detach(), **named}
 
     return forward_and_backward
+
+
+def _compiled_call(function: Function, inputs: Tensors, *, training: bool) -> Call:
+    compiled = torch.compile(lambda **tensors: function(**tensors))
+    return _call(compiled, inputs, training=training)
 
 
 @dataclass(frozen=True, kw_only=True)

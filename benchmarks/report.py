@@ -16,9 +16,22 @@ if TYPE_CHECKING:
     from benchmarks.results import Result
 
 Row = list[str]
+_UNITS = {
+    "bytes": (1e6, "MB"),
+    "moved bytes": (1e9, "GB moved"),
+    "operations": (1e9, "G operations"),
+}
 # Cores' worth of other work above which figures are marked as disturbed.
 BUSY = 0.1
-_RESULT_HEADER = ["candidate", "p50 ms", "p20 .. p80", "per second", "peak MiB", "x best peer"]
+_RESULT_HEADER = [
+    "candidate",
+    "p50 ms",
+    "p20 .. p80",
+    "per second",
+    "peak MiB",
+    "of the limit",
+    "x best peer",
+]
 _COMPARISON_HEADER = ["device", "case", "candidate", "before ms", "after ms", "ratio", "95 %", ""]
 
 
@@ -122,6 +135,7 @@ def result_row(result: Result) -> Row:
         f"{number(result.p20_ms)} .. {number(result.p80_ms)}",
         ", ".join(amount(what, rate) for what, rate in result.throughput_per_s.items()),
         number(result.peak_mib),
+        "" if result.fraction_of_limit is None else f"{result.fraction_of_limit:.0%}",
         "" if result.ratio_to_best_peer is None else f"{result.ratio_to_best_peer:.2f}",
     ]
 
@@ -147,8 +161,11 @@ def comparison_row(comparison: Comparison) -> Row:
 
 
 def amount(what: str, value: float) -> str:
-    """Write an amount; bytes in MB of 10^6."""
-    return f"{number(value / 1e6)} MB" if what == "bytes" else f"{number(value)} {what}"
+    """Write an amount; bytes in MB of 10^6, operations in units of 10^9."""
+    if what in _UNITS:
+        unit, name = _UNITS[what]
+        return f"{number(value / unit)} {name}"
+    return f"{number(value)} {what}"
 
 
 def number(value: float | None) -> str:

@@ -15,7 +15,7 @@ from benchmarks.machine import find_commit, find_versions
 from benchmarks.measure import Measurement, best_peer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.case import Case
     from benchmarks.machine import Device
@@ -32,6 +32,8 @@ class Result:
     are the rounds in their order. ``ratio_to_best_peer`` is its median time divided by this one's:
     2.0 is twice as fast. ``peak_of`` says what ``peak_mib`` counts (``benchmarks/memory.py``).
     ``other_cores`` is how many cores' worth other processes used meanwhile: 0 on a quiet machine.
+    ``ceilings`` are the most that this machine did a second, measured for the run, and
+    ``fraction_of_limit`` is the least time they permit divided by the median one.
     ``isa`` is what ENCODER_ENGINE_ISA restricted the engine to; None: nothing.
     """
 
@@ -71,6 +73,8 @@ class Result:
     ratio_to_best_peer: float | None = None
     other_cores: float | None = None
     isa: str | None = None
+    ceilings: dict[str, float] = field(default_factory=dict)
+    fraction_of_limit: float | None = None
 
 
 def make_results(
@@ -102,14 +106,18 @@ def make_results(
         role="",
         status="",
         isa=os.environ.get("ENCODER_ENGINE_ISA") or None,
+        ceilings={what: _rounded(rate) for what, rate in case.ceilings.items()},
     )
     rival = best_peer(measurements)
-    return [dataclasses.replace(common, **_figures(m, case.amounts, rival)) for m in measurements]
+    return [dataclasses.replace(common, **_figures(m, case, rival)) for m in measurements]
 
 
-def _figures(
-    measurement: Measurement, amounts: Mapping[str, int], rival: Measurement | None
-) -> dict[str, Any]:
+def _least_ms(case: Case) -> float:
+    """Return the time below which this machine's ceilings forbid to do the work."""
+    return max((1e3 * case.amounts[what] / rate for what, rate in case.ceilings.items()), default=0)
+
+
+def _figures(measurement: Measurement, case: Case, rival: Measurement | None) -> dict[str, Any]:
     verdict = measurement.verdict
     figures: dict[str, Any] = {
         "candidate": measurement.candidate,
@@ -129,8 +137,10 @@ def _figures(
         "p80_ms": _rounded(wall_ms.p80),
         "cpu_p50_ms": _rounded(measurement.cpu_ms.p50),
         "samples_ms": [_rounded(sample.wall_ms) for sample in measurement.samples],
-        "throughput_per_s": {k: _rounded(1e3 * n / wall_ms.p50) for k, n in amounts.items()},
+        "throughput_per_s": {k: _rounded(1e3 * n / wall_ms.p50) for k, n in case.amounts.items()},
     }
+    if case.ceilings:
+        figures["fraction_of_limit"] = _rounded(_least_ms(case) / wall_ms.p50)
     if measurement.other_cores is not None:
         figures["other_cores"] = round(measurement.other_cores, 2)
     if measurement.peak is not None:
