@@ -18,6 +18,7 @@ from benchmarks.case import Call, Candidate, Case, CaseSpec, EmbeddingJob, Optio
 from benchmarks.ceilings import encoder_operations, product_ceiling
 from benchmarks.environments import peers_folder
 from benchmarks.gates import CosineGate
+from benchmarks.measure import MIN_ROUNDS
 from benchmarks.peers import embedding_candidates
 from benchmarks.peers import transformers as truth_peer
 from benchmarks.worker import run_in_worker
@@ -39,7 +40,7 @@ SUMMARIES = {
 PRECISIONS = ("float32", "bfloat16", "int8")
 # The larger ones have random weights: their time does not depend on them. Of their texts only every
 # n-th is embedded, or a call would take minutes.
-MODELS = {"minilm": 1, "bert-base": 8, "bert-large": 25}
+MODELS = {"minilm": 1, "bert-base": 12, "bert-large": 40}
 SIZES: dict[str, dict[str, Any]] = {
     "bert-base": {},
     "bert-large": {
@@ -172,6 +173,7 @@ def make_case(kind: Kind, options: Options) -> Case:
         },
         ceilings={} if options.smoke else find_ceilings(kind.precision, options.threads),
         isolated=True,
+        rounds=MIN_ROUNDS,
     )
 
 

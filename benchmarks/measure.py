@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from benchmarks.memory import Peak
 
 MIN_ROUNDS = 5
-Status = Literal["measured", "gate failed", "failed", "skipped"]
+# In an isolated case, whose calls take seconds, a peer this many times slower than the fastest one
+# in the first round takes no part in the others.
+SLOW = 4.0
+Status = Literal["measured", "gate failed", "failed", "skipped", "left out"]
 Watcher = Callable[[str], None]
 Item = TypeVar("Item")
 
@@ -88,7 +91,7 @@ def measure(
                 results[candidate.name] = admitted
             else:
                 contenders.append(admitted)
-        results |= _take_rounds(contenders, num_rounds, watch)
+        results |= _take_rounds(contenders, num_rounds, watch, drop_slow=case.isolated)
     finally:
         for contender in contenders:
             contender.runner.close()
@@ -134,9 +137,9 @@ def _untuned(candidate: Candidate) -> Candidate:
 
 
 def _take_rounds(
-    contenders: Sequence[_Contender], num_rounds: int, watch: Watcher
+    contenders: Sequence[_Contender], num_rounds: int, watch: Watcher, *, drop_slow: bool
 ) -> dict[str, Measurement]:
-    broken: dict[str, str] = {}
+    broken: dict[str, tuple[Status, str]] = {}
     before = snapshot()
     for number, order in enumerate(rotations(contenders, num_rounds), start=1):
         for contender in order:
@@ -147,7 +150,9 @@ def _take_rounds(
             try:
                 contender.samples.append(contender.runner.sample())
             except CandidateError as error:
-                broken[name] = str(error)
+                broken[name] = "failed", str(error)
+        if number == 1 and drop_slow:
+            broken |= _slow(contenders)
     samples = [sample for contender in contenders for sample in contender.samples]
     others = other_cores(before, sum(s.cpu_ms * s.num_calls for s in samples) / 1e3)
     return {
@@ -155,12 +160,30 @@ def _take_rounds(
     }
 
 
-def _conclude(contender: _Contender, failure: str | None, others: float | None) -> Measurement:
+def _slow(contenders: Sequence[_Contender]) -> dict[str, tuple[Status, str]]:
+    """Name the peers that no round more would bring near the fastest one."""
+    peers = [c for c in contenders if c.candidate.role == "peer" and c.samples]
+    least = min((peer.samples[0].wall_ms for peer in peers), default=0.0)
+    return {
+        peer.candidate.name: (
+            "left out",
+            f"a call took {peer.samples[0].wall_ms / 1e3:.1f} s in the first round, over "
+            f"{SLOW:g} times the fastest peer's {least / 1e3:.1f} s",
+        )
+        for peer in peers
+        if peer.samples[0].wall_ms > SLOW * least
+    }
+
+
+def _conclude(
+    contender: _Contender, failure: tuple[Status, str] | None, others: float | None
+) -> Measurement:
+    status, reason = failure or ("measured", None)
     return Measurement(
         candidate=contender.candidate.name,
         role=contender.candidate.role,
-        status="measured" if failure is None else "failed",
-        reason=failure,
+        status=status,
+        reason=reason,
         settings=contender.settings,
         verdict=contender.verdict,
         samples=tuple(contender.samples) if failure is None else (),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.case import Call, Candidate, Case, Role, Verdict
@@ -78,5 +79,13 @@ def build_first_call_only() -> Call:
     def call() -> int:
         calls.append(RIGHT)
         return RIGHT if len(calls) == 1 else 1 // 0
+
+    return call
+
+
+def build_slow(*, seconds: float) -> Call:
+    def call() -> int:
+        time.sleep(seconds)
+        return RIGHT
 
     return call

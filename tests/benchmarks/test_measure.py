@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import pytest
 
 from benchmarks import load, memory
-from benchmarks.case import Candidate
+from benchmarks.case import Candidate, Role
 from benchmarks.measure import best_peer, measure, rotations
 from benchmarks.runner import describe
 from benchmarks.timing import calls_per_sample, percentiles
@@ -151,6 +152,22 @@ def test_an_isolated_candidate_may_fail_or_die_and_leaves_no_path() -> None:
     assert failed.reason == "FileNotFoundError: no weights in model.bin"
     assert died.reason == "its process ended with code 3"
     assert {failed.status, died.status} == {"failed"}
+
+
+def test_an_isolated_peer_that_is_far_behind_is_left_out_after_the_first_round() -> None:
+    def sleeper(name: str, role: Role, seconds: float) -> Candidate:
+        return Candidate(name=name, role=role, build=partial(fakes.build_slow, seconds=seconds))
+
+    ours, quick, slow = (
+        sleeper("ours", "ours", 0.5),
+        sleeper("quick", "peer", 0.05),
+        sleeper("slow", "peer", 0.5),
+    )
+    mine, first, last = measure(fakes.case(ours, quick, slow, isolated=True), threads=1)
+    assert (mine.status, first.status, last.status) == ("measured", "measured", "left out")
+    assert last.reason is not None
+    assert last.reason.startswith("a call took 0.5 s in the first round")
+    assert last.samples == ()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
