@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from benchmarks.memory import Peak
 
 MIN_ROUNDS = 5
-# In an isolated case, whose calls take seconds, a peer this many times slower than the fastest one
-# in the first round takes no part in the others.
-SLOW = 4.0
+# In an isolated case a peer whose call takes seconds, and this many times as long as the fastest
+# one's in the first round, takes no part in the others.
+SLOW, SLOW_MS = 4.0, 1000.0
 Status = Literal["measured", "gate failed", "failed", "skipped", "left out"]
 Watcher = Callable[[str], None]
 Item = TypeVar("Item")
@@ -171,7 +171,7 @@ def _slow(contenders: Sequence[_Contender]) -> dict[str, tuple[Status, str]]:
             f"{SLOW:g} times the fastest peer's {least / 1e3:.1f} s",
         )
         for peer in peers
-        if peer.samples[0].wall_ms > SLOW * least
+        if peer.samples[0].wall_ms > max(SLOW * least, SLOW_MS)
     }
 
 

@@ -159,14 +159,14 @@ def test_an_isolated_peer_that_is_far_behind_is_left_out_after_the_first_round()
         return Candidate(name=name, role=role, build=partial(fakes.build_slow, seconds=seconds))
 
     ours, quick, slow = (
-        sleeper("ours", "ours", 0.5),
+        sleeper("ours", "ours", 1.1),
         sleeper("quick", "peer", 0.05),
-        sleeper("slow", "peer", 0.5),
+        sleeper("slow", "peer", 1.1),
     )
     mine, first, last = measure(fakes.case(ours, quick, slow, isolated=True), threads=1)
     assert (mine.status, first.status, last.status) == ("measured", "measured", "left out")
     assert last.reason is not None
-    assert last.reason.startswith("a call took 0.5 s in the first round")
+    assert last.reason.startswith("a call took 1.1 s in the first round")
     assert last.samples == ()
 
 
