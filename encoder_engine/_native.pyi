@@ -157,6 +157,38 @@ def normalize_rows(
     num_threads: int,
     /,
 ) -> None: ...
+def embed_rows(
+    half: bool,
+    tokens: int,
+    token_ids: int,
+    num_tokens: int,
+    positions: int,
+    position_ids: int,
+    num_positions: int,
+    segments: int,
+    segment_ids: int,
+    num_segments: int,
+    weight: int,
+    bias: int,
+    output: int,
+    num_rows: int,
+    width: int,
+    epsilon: float,
+    num_threads: int,
+    /,
+) -> None: ...
+def pool_rows(
+    half: bool,
+    mode: str,
+    normalized: bool,
+    rows: int,
+    cu_seqlens: int,
+    output: int,
+    num_rows: int,
+    width: int,
+    num_threads: int,
+    /,
+) -> None: ...
 def activate_rows(
     half: bool,
     function: str,

@@ -28,6 +28,16 @@ activation activation_of(const std::string& name) {
     throw py::value_error("no activation '" + name + "'; there are none, gelu, gelu_tanh, silu");
 }
 
+pooling_mode pooling_mode_of(const std::string& name) {
+    if (name == "cls") return pooling_mode::cls;
+    if (name == "lasttoken") return pooling_mode::lasttoken;
+    if (name == "max") return pooling_mode::max;
+    if (name == "mean") return pooling_mode::mean;
+    if (name == "mean_sqrt_len_tokens") return pooling_mode::mean_sqrt_len_tokens;
+    if (name == "weightedmean") return pooling_mode::weightedmean;
+    throw py::value_error("no pooling mode '" + name + "'");
+}
+
 }  // namespace
 
 void bind_cpu(py::module_& module) {
@@ -62,6 +72,25 @@ void bind_cpu(py::module_& module) {
         normalize_rows({type_of(half), at<void>(input), at<void>(residual), at<void>(weight),
                         at<void>(bias), at<void>(sum), at<void>(output), at<uint8_t>(quantized),
                         at<float>(scales), num_rows, width, epsilon, centred, num_threads});
+    });
+    module.def("embed_rows", [](bool half, uintptr_t tokens, uintptr_t token_ids, int64_t num_tokens,
+                                uintptr_t positions, uintptr_t position_ids, int64_t num_positions,
+                                uintptr_t segments, uintptr_t segment_ids, int64_t num_segments,
+                                uintptr_t weight, uintptr_t bias, uintptr_t output,
+                                int64_t num_rows, int64_t width, float epsilon, int num_threads) {
+        const py::gil_scoped_release unlocked;
+        embed_rows({type_of(half), {at<void>(tokens), at<int32_t>(token_ids), num_tokens},
+                    {at<void>(positions), at<int32_t>(position_ids), num_positions},
+                    {at<void>(segments), at<int32_t>(segment_ids), num_segments}, at<void>(weight),
+                    at<void>(bias), at<void>(output), num_rows, width, epsilon, num_threads});
+    });
+    module.def("pool_rows", [](bool half, const std::string& name, bool normalized, uintptr_t input,
+                               uintptr_t cu_seqlens, uintptr_t output, int64_t num_rows,
+                               int64_t width, int num_threads) {
+        const pooling_mode mode = pooling_mode_of(name);
+        const py::gil_scoped_release unlocked;
+        pool_rows({type_of(half), mode, normalized, at<void>(input), at<int32_t>(cu_seqlens),
+                   at<void>(output), num_rows, width, num_threads});
     });
     module.def("activate_rows", [](bool half, const std::string& name, bool gated, uintptr_t input,
                                    uintptr_t bias, uintptr_t output, int64_t num_rows,

@@ -3,6 +3,7 @@
 
 #include "cpu/activation_kernel.h"
 #include "cpu/attention_kernel.h"
+#include "cpu/embedding_kernel.h"
 #include "cpu/kernels.h"
 #include "cpu/norm_kernel.h"
 #include "cpu/rescale_kernel.h"
@@ -13,6 +14,8 @@ namespace EE_ISA {
 constexpr kernel_table kKernels = {
     {kAttention<float_operands<float>>, kAttention<float_operands<bfloat16>>},
     {normalize_rows<float>, normalize_rows<bfloat16>},
+    {embed_rows<float>, embed_rows<bfloat16>},
+    {pool_rows<float>, pool_rows<bfloat16>},
     {activate_rows<float>, activate_rows<bfloat16>},
     {quantize_rows<float>, quantize_rows<bfloat16>},
     {rescale_rows<float>, rescale_rows<bfloat16>},

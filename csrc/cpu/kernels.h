@@ -30,6 +30,8 @@ using row_kernel = void (*)(const Call&, int64_t first, int64_t last, float* scr
 struct kernel_table {
     attention_kernel attention[2];
     row_kernel<norm_call> normalize[2];
+    row_kernel<embedding_call> embed[2];
+    row_kernel<pooling_call> pool[2];
     row_kernel<activation_call> activate[2];
     row_kernel<quantize_call> quantize[2];
     row_kernel<rescale_call> rescale[2];

@@ -83,14 +83,34 @@ EE_INLINE float quantize_row(const float* row_D, int64_t width, const row_extent
     return scale;
 }
 
+// Takes the mean off a row in place, where `centred`; returns what it is then to be multiplied by.
+EE_INLINE vfloat centre_row(float* row_D, int64_t width, const row_sum& sum, bool centred, float epsilon) {
+    const float share = 1.0f / static_cast<float>(width);
+    const int64_t last = (width - 1) / kLanes * kLanes;
+    const vfloat kept = ones_until(width - last);
+    const vfloat mean = broadcast(centred ? sum.total() * share : 0.0f);
+    row_sum squares;
+    for_each_vector(width, [&](int64_t at, int part) {
+        vfloat x = load(row_D + at) - mean;
+        if (at == last) x = x * kept;
+        store(row_D + at, x);
+        squares.parts[part] = squares.parts[part] + x * x;
+    });
+    return broadcast(1.0f / __builtin_sqrtf(squares.total() * share + epsilon));
+}
+
+template <typename Element>
+EE_INLINE vfloat normalized_part(const float* row_D, int64_t at, int64_t width, vfloat factor,
+                                 const Element* weight, const Element* bias) {
+    const vfloat y = load(row_D + at) * factor * load_part(weight, at, width);
+    return bias == nullptr ? y : y + load_part(bias, at, width);
+}
+
 template <typename Element>
 void normalize_rows(const norm_call& call, int64_t first_row, int64_t last_row, float* row_D) {
     const int64_t width = call.width;
-    const float share = 1.0f / static_cast<float>(width);
     const Element* const weight = static_cast<const Element*>(call.weight);
     const Element* const bias = static_cast<const Element*>(call.bias);
-    const int64_t last = (width - 1) / kLanes * kLanes;
-    const vfloat kept = ones_until(width - last);
     for (int64_t row = first_row; row < last_row; ++row) {
         const Element* const input = static_cast<const Element*>(call.input) + row * width;
         const Element* const residual =
@@ -106,21 +126,11 @@ void normalize_rows(const norm_call& call, int64_t first_row, int64_t last_row, 
             Element* const to = static_cast<Element*>(call.sum) + row * width;
             for_each_vector(width, [&](int64_t at, int) { store_part(to, at, width, load(row_D + at)); });
         }
-        const vfloat mean = broadcast(call.centred ? sum.total() * share : 0.0f);
-        row_sum squares;
-        for_each_vector(width, [&](int64_t at, int part) {
-            vfloat x = load(row_D + at) - mean;
-            if (at == last) x = x * kept;
-            store(row_D + at, x);
-            squares.parts[part] = squares.parts[part] + x * x;
-        });
-        const vfloat factor =
-            broadcast(1.0f / __builtin_sqrtf(squares.total() * share + call.epsilon));
+        const vfloat factor = centre_row(row_D, width, sum, call.centred, call.epsilon);
         Element* const output = static_cast<Element*>(call.output) + row * width;
         row_extent extent;
         for_each_vector(width, [&](int64_t at, int) {
-            vfloat y = load(row_D + at) * factor * load_part(weight, at, width);
-            if (bias != nullptr) y = y + load_part(bias, at, width);
+            const vfloat y = normalized_part(row_D, at, width, factor, weight, bias);
             store_part(output, at, width, y);
             if (call.quantized == nullptr) return;
             extent.add(y);

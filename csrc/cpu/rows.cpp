@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <new>
+#include <stdexcept>
 
 #include "common/parallel.h"
 #include "cpu/kernels.h"
@@ -15,9 +16,10 @@ namespace {
 // Elements that a thread takes at a time: some microseconds' work.
 constexpr int64_t kChunk = 1 << 14;
 
+// `row_size`: how many elements a row takes, on average.
 template <typename Call>
-void share_rows(const Call& call, row_kernel<Call> run) {
-    const int64_t rows = std::max<int64_t>(1, kChunk / std::max<int64_t>(1, call.width));
+void share_rows(const Call& call, row_kernel<Call> run, int64_t row_size) {
+    const int64_t rows = std::max<int64_t>(1, kChunk / std::max<int64_t>(1, row_size));
     const int64_t num_chunks = (call.num_rows + rows - 1) / rows;
     const int num_threads =
         static_cast<int>(std::clamp<int64_t>(num_chunks / 2, 1, std::max(1, call.num_threads)));
@@ -38,10 +40,36 @@ void share_rows(const Call& call, row_kernel<Call> run) {
     if (out_of_memory) throw std::bad_alloc();
 }
 
+template <typename Call>
+void share_rows(const Call& call, row_kernel<Call> run) {
+    share_rows(call, run, call.width);
+}
+
+void check_ids(const embedding_table& table, int64_t num_rows) {
+    if (table.content == nullptr || table.ids == nullptr) return;
+    bool fit = true;
+    for (int64_t row = 0; row < num_rows; ++row) {
+        fit &= table.ids[row] >= 0 && table.ids[row] < table.num_rows;
+    }
+    if (!fit) throw std::out_of_range("an id lies outside of its embedding table");
+}
+
 }  // namespace
 
 void normalize_rows(const norm_call& call) {
     share_rows(call, kernels().normalize[static_cast<int>(call.type)]);
+}
+
+void embed_rows(const embedding_call& call) {
+    for (const embedding_table* table : {&call.tokens, &call.positions, &call.segments}) {
+        check_ids(*table, call.num_rows);
+    }
+    share_rows(call, kernels().embed[static_cast<int>(call.type)]);
+}
+
+void pool_rows(const pooling_call& call) {
+    const int64_t length = call.num_rows == 0 ? 0 : call.cu_seqlens[call.num_rows] / call.num_rows;
+    share_rows(call, kernels().pool[static_cast<int>(call.type)], (length + 1) * call.width);
 }
 
 void activate_rows(const activation_call& call) {

@@ -28,6 +28,44 @@ struct norm_call {
 
 void normalize_rows(const norm_call& call);
 
+// Rows of a table, [.., width].
+struct embedding_table {
+    const void* content;  // null: there is none
+    const int32_t* ids;   // [rows]; null: all 0
+    int64_t num_rows;     // of the table
+};
+
+// output = the rows found in the tables, added and normalised as by norm_call.
+struct embedding_call {
+    element_type type;
+    embedding_table tokens, positions, segments;
+    const void* weight;  // [width]
+    const void* bias;    // [width]; null: none
+    void* output;        // [rows, width]
+    int64_t num_rows, width;
+    float epsilon;
+    int num_threads;  // at most
+};
+
+// Throws std::out_of_range for an id that no row of its table has.
+void embed_rows(const embedding_call& call);
+
+enum class pooling_mode { cls, lasttoken, max, mean, mean_sqrt_len_tokens, weightedmean };
+
+// One row for each sequence, as ops.pooling defines the modes; zeros for an empty one.
+struct pooling_call {
+    element_type type;
+    pooling_mode mode;
+    bool normalized;  // divided by its Euclidean norm, at least 1e-12
+    const void* input;          // [tokens, width]
+    const int32_t* cu_seqlens;  // [rows + 1]
+    void* output;               // [rows, width]
+    int64_t num_rows, width;
+    int num_threads;  // at most
+};
+
+void pool_rows(const pooling_call& call);
+
 enum class activation { none, gelu, gelu_tanh, silu };
 
 // output = f(input + bias), or where `gated` f of the first half, times the second.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,47 @@ void check_norm_and_quantization(std::mt19937& random, int64_t width, int num_th
     }
 }
 
+void check_lookup_and_pooling(std::mt19937& random, int64_t width, int num_threads) {
+    constexpr int64_t kTokens = 5;
+    const std::vector<float> table = draw(random, kTokens * width), weight = draw(random, width);
+    std::vector<int32_t> ids(kRows), none(kRows);
+    for (size_t row = 0; row < ids.size(); ++row) ids[row] = static_cast<int32_t>(random() % kTokens);
+    std::vector<float> sums, output(static_cast<size_t>(kRows * width), NAN), same(output.size(), NAN);
+    for (const int32_t id : ids) {
+        for (int64_t at = 0; at < width; ++at) {
+            sums.push_back(table[static_cast<size_t>(id * width + at)] + table[static_cast<size_t>(at)]);
+        }
+    }
+    embed_rows({element_type::float32, {table.data(), ids.data(), kTokens}, {table.data(), none.data(), 1},
+                {nullptr, nullptr, 0}, weight.data(), nullptr, output.data(), kRows, width, 1e-5f, num_threads});
+    normalize_rows({element_type::float32, sums.data(), nullptr, weight.data(), nullptr, nullptr, same.data(),
+                    nullptr, nullptr, kRows, width, 1e-5f, true, 1});
+    CHECK(output == same);
+    bool refused = false;
+    try {
+        embed_rows({element_type::float32, {table.data(), ids.data(), 0}, {nullptr, nullptr, 0},
+                    {nullptr, nullptr, 0}, weight.data(), nullptr, output.data(), kRows, width, 1e-5f, 1});
+    } catch (const std::out_of_range&) {
+        refused = true;
+    }
+    CHECK(refused);
+
+    const std::vector<int32_t> cu_seqlens = {0, 1, 1, 66, kRows};
+    std::vector<float> pooled(static_cast<size_t>(4 * width), NAN);
+    pool_rows({element_type::float32, pooling_mode::mean, false, sums.data(), cu_seqlens.data(),
+               pooled.data(), 4, width, num_threads});
+    for (size_t place = 0; place < 4; ++place) {
+        for (int64_t at = 0; at < width; ++at) {
+            double truth = 0.0;
+            for (int64_t row = cu_seqlens[place]; row < cu_seqlens[place + 1]; ++row) {
+                truth += double{sums[static_cast<size_t>(row * width + at)]};
+            }
+            truth /= std::max(1, cu_seqlens[place + 1] - cu_seqlens[place]);
+            CHECK(std::abs(double{pooled[place * static_cast<size_t>(width) + static_cast<size_t>(at)]} - truth) < 1e-5);
+        }
+    }
+}
+
 void check_activations(std::mt19937& random, int64_t width, int num_threads) {
     const std::vector<float> input = draw(random, kRows * 2 * width), bias = draw(random, 2 * width);
     std::vector<float> output(static_cast<size_t>(kRows * width), NAN);
@@ -78,6 +120,7 @@ void test_rows_on_every_instruction_set() {
             for (const int num_threads : {1, 3}) {
                 check_norm_and_quantization(random, width, num_threads);
                 check_activations(random, width, num_threads);
+                check_lookup_and_pooling(random, width, num_threads);
             }
         }
     }

@@ -11,7 +11,6 @@ from encoder_engine.ops.registry import (
     Implementation,
     Operation,
     check_alike,
-    tensor_facts,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def bias_gelu(
         )
     check_approximation(approximate)
     check_alike(input_TF, bias=bias_F)
-    function = _BIAS_GELU.find(Facts(**tensor_facts(input_TF, bias_F)), implementation)
+    function = _BIAS_GELU.find(implementation, input_TF, bias_F)
     result: Tensor = function(input_TF, bias_F, approximate=approximate)
     return result
 
@@ -90,7 +89,7 @@ def geglu(
     """
     _check_halves(input_TG, bias_G)
     check_approximation(approximate)
-    function = _GEGLU.find(Facts(**tensor_facts(input_TG, bias_G)), implementation)
+    function = _GEGLU.find(implementation, input_TG, bias_G)
     result: Tensor = function(input_TG, bias_G, approximate=approximate)
     return result
 
@@ -106,7 +105,7 @@ def swiglu(
     Raises :class:`ShapeError`.
     """
     _check_halves(input_TG, bias_G)
-    function = _SWIGLU.find(Facts(**tensor_facts(input_TG, bias_G)), implementation)
+    function = _SWIGLU.find(implementation, input_TG, bias_G)
     result: Tensor = function(input_TG, bias_G)
     return result
 

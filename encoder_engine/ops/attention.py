@@ -7,7 +7,7 @@ size, B sequences, L longest sequence, R entries of a relative bias.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import ShapeError
 from encoder_engine.kernels.attention.terms import Terms
@@ -19,10 +19,11 @@ from encoder_engine.ops.registry import (
     autocast,
     check_alike,
     check_probability,
-    tensor_facts,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from encoder_engine.packing import SelectedRows, Sequences
@@ -158,8 +159,8 @@ def attention(
         global_rows,
     )
     _check_terms(terms, query_THD, sequences)
-    query_THD, key_TKD, value_TKD = (autocast(x) for x in (query_THD, key_TKD, value_TKD))
-    function = _ATTENTION.find(_facts(terms, query_THD, key_TKD, value_TKD), implementation)
+    query_THD, key_TKD, value_TKD = autocast(query_THD, key_TKD, value_TKD)
+    function = _find(_ATTENTION, implementation, terms, query_THD, key_TKD, value_TKD)
     result: Tensor = function(query_THD, key_TKD, value_TKD, sequences, terms)
     return result
 
@@ -194,18 +195,21 @@ def attention_probabilities(
         global_rows,
     )
     _check_terms(terms, query_THD, sequences)
-    function = _PROBABILITIES.find(_facts(terms, query_THD, key_TKD), implementation)
+    function = _find(_PROBABILITIES, implementation, terms, query_THD, key_TKD)
     result: Tensor = function(query_THD, key_TKD, sequences, terms)
     return result
 
 
-def _facts(terms: Terms, *tensors: Tensor) -> AttentionFacts:
-    query_THD, key_TKD = tensors[:2]
-    return AttentionFacts(
-        **tensor_facts(*tensors, terms.bias_HR),
-        head_dim=query_THD.shape[2],
+def _find(
+    operation: Operation, implementation: str | None, terms: Terms, *tensors: Tensor
+) -> Callable[..., Any]:
+    (_, num_heads, head_dim), (_, num_key_heads, _) = (x.shape for x in tensors[:2])
+    return operation.find(
+        implementation,
+        *(*tensors, terms.bias_HR),
+        head_dim=head_dim,
         dropout=terms.dropout > 0.0,
-        grouped_heads=key_TKD.shape[1] != query_THD.shape[1],
+        grouped_heads=num_key_heads != num_heads,
         terms=terms.names(),
     )
 

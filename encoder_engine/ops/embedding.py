@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops import gpu
+from encoder_engine.ops import cpu, gpu
 from encoder_engine.ops.registry import (
     Facts,
     Implementation,
     Operation,
     check_alike,
     check_probability,
-    tensor_facts,
 )
 
 if TYPE_CHECKING:
@@ -30,12 +29,17 @@ class EmbeddingFacts(Facts):
     """What the embedding layer is chosen by."""
 
     width: int = 768
+    dropout: bool = False
 
 
 def _refuse_triton(facts: EmbeddingFacts) -> str | None:
     if facts.width > WIDEST_TRITON:
         return f"its rows are at most {WIDEST_TRITON} wide, these are {facts.width}"
     return gpu.refuse_triton(facts)
+
+
+def _refuse_native(facts: EmbeddingFacts) -> str | None:
+    return "it drops nothing out" if facts.dropout else cpu.refuse_native(facts)
 
 
 _EMBEDDING = Operation(
@@ -47,6 +51,12 @@ _EMBEDDING = Operation(
             module="encoder_engine.kernels.embedding.operator",
             refuse=_refuse_triton,
             unasked=gpu.on_its_own,
+        ),
+        Implementation(
+            name="native",
+            module="encoder_engine.ops.native.embedding",
+            refuse=_refuse_native,
+            unasked=cpu.on_its_own,
         ),
         Implementation(name="aten", module="encoder_engine.ops.aten.embedding"),
         Implementation(name="reference", module="encoder_engine.kernels.embedding.reference"),
@@ -94,8 +104,8 @@ def embedding(
     )
     check_probability(dropout)
     tables = (token_weight_VE, position_weight_PE, segment_weight_SE)
-    facts = EmbeddingFacts(**tensor_facts(*tables, norm_weight_E, norm_bias_E), width=width)
-    function = _EMBEDDING.find(facts, implementation)
+    tensors = (*tables, norm_weight_E, norm_bias_E)
+    function = _EMBEDDING.find(implementation, *tensors, width=width, dropout=dropout > 0.0)
     result: Tensor = function(
         input_ids_T,
         position_ids_T,

@@ -13,7 +13,6 @@ from encoder_engine.ops.registry import (
     Operation,
     check_alike,
     check_probability,
-    tensor_facts,
 )
 
 if TYPE_CHECKING:
@@ -117,12 +116,9 @@ def layer_norm(
     :class:`ShapeError`.
     """
     check_norm(input_TD, weight_D, bias_D, residual_TD, dropout)
-    facts = LayerNormFacts(
-        **tensor_facts(input_TD, weight_D, bias_D, residual_TD),
-        width=input_TD.shape[1],
-        dropout=dropout > 0.0,
-    )
-    function = _LAYER_NORM.find(facts, implementation)
+    tensors = (input_TD, weight_D, bias_D, residual_TD)
+    own = {"width": input_TD.shape[1], "dropout": dropout > 0.0}
+    function = _LAYER_NORM.find(implementation, *tensors, **own)
     output, summed = function(
         input_TD,
         weight_D,
@@ -181,12 +177,8 @@ def rms_norm(
     the residual stream of a pre-norm block. Raises :class:`ShapeError`.
     """
     check_norm(input_TD, weight_D, None, residual_TD, dropout)
-    facts = LayerNormFacts(
-        **tensor_facts(input_TD, weight_D, residual_TD),
-        width=input_TD.shape[1],
-        dropout=dropout > 0.0,
-    )
-    function = _RMS_NORM.find(facts, implementation)
+    own = {"width": input_TD.shape[1], "dropout": dropout > 0.0}
+    function = _RMS_NORM.find(implementation, input_TD, weight_D, residual_TD, **own)
     output, summed = function(
         input_TD,
         weight_D,

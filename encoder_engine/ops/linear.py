@@ -10,7 +10,6 @@ from encoder_engine.ops.registry import (
     Implementation,
     Operation,
     check_alike,
-    tensor_facts,
 )
 
 if TYPE_CHECKING:
@@ -49,6 +48,6 @@ def linear(
     if bias_N is not None and bias_N.shape != weight_NK.shape[:1]:
         raise ShapeError(f"bias is {list(bias_N.shape)}, the weight has {len(weight_NK)} rows")
     check_alike(input_TK, weight=weight_NK, bias=bias_N)
-    function = _LINEAR.find(Facts(**tensor_facts(input_TK, weight_NK, bias_N)), implementation)
+    function = _LINEAR.find(implementation, input_TK, weight_NK, bias_N)
     result: Tensor = function(input_TK, weight_NK, bias_N)
     return result

@@ -17,7 +17,6 @@ from encoder_engine.ops.registry import (
     autocast,
     check_alike,
     find_operation,
-    tensor_facts,
 )
 
 if TYPE_CHECKING:
@@ -185,11 +184,10 @@ def masked_cross_entropy(
     hidden_ME = _look_up(rows_M, hidden_TD)
     if transform is not None:
         hidden_ME = transform(hidden_ME, implementation=implementation)
-    hidden_ME, weight_VE = autocast(hidden_ME), autocast(weight_VE)
-    bias_V = None if bias_V is None else autocast(bias_V)
-    facts = Facts(**tensor_facts(hidden_ME, weight_VE, bias_V))
+    hidden_ME, weight_VE = autocast(hidden_ME, weight_VE)
+    bias_V = None if bias_V is None else autocast(bias_V)[0]
     mode = mode or choose_mode(rows_M.shape[0], weight_VE.shape[0], hidden_ME.element_size())
-    function = _MASKED_CROSS_ENTROPY.find(facts, implementation)
+    function = _MASKED_CROSS_ENTROPY.find(implementation, hidden_ME, weight_VE, bias_V)
     loss_M, nll_M, predictions_M = function(
         hidden_ME,
         weight_VE,

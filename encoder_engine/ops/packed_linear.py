@@ -114,6 +114,6 @@ def packed_linear(
         check_approximation(gelu)
     if input_TK.dtype != weight.dtype:
         raise ShapeError(f"input is {input_TK.dtype}, the packed weight {weight.dtype}")
-    function = _PACKED_LINEAR.find(Facts(**tensor_facts(input_TK)), implementation)
+    function = _PACKED_LINEAR.find(implementation, input_TK)
     result: Tensor = function(input_TK, weight, gelu=gelu)
     return result

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from encoder_engine.errors import ShapeError, UnknownNameError
-from encoder_engine.ops import gpu
-from encoder_engine.ops.registry import Facts, Implementation, Operation, tensor_facts
+from encoder_engine.ops import cpu, gpu
+from encoder_engine.ops.registry import Facts, Implementation, Operation
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,6 +46,12 @@ _POOLING = Operation(
             refuse=_refuse_triton,
             unasked=gpu.on_its_own,
         ),
+        Implementation(
+            name="native",
+            module="encoder_engine.ops.native.pooling",
+            refuse=cpu.refuse_native,
+            unasked=cpu.on_its_own,
+        ),
         Implementation(name="aten", module="encoder_engine.ops.aten.pooling"),
         Implementation(name="reference", module="encoder_engine.kernels.pooling.reference"),
     ),
@@ -76,7 +82,6 @@ def pooling(
             f"hidden must be [T, D] with T = {sequences.num_tokens} tokens, "
             f"got {list(hidden_TD.shape)}"
         )
-    facts = PoolingFacts(**tensor_facts(hidden_TD), width=hidden_TD.shape[1])
-    function = _POOLING.find(facts, implementation)
+    function = _POOLING.find(implementation, hidden_TD, width=hidden_TD.shape[1])
     result: Tensor = function(hidden_TD, sequences, mode=mode, normalize=normalize)
     return result

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops import cpu
 from encoder_engine.ops.layer_norm import check_norm
-from encoder_engine.ops.registry import Facts, Implementation, Operation, tensor_facts
+from encoder_engine.ops.registry import Facts, Implementation, Operation
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,7 +58,7 @@ def quantize_rows(input_TD: Tensor, *, implementation: str | None = None) -> tup
     """
     if input_TD.dim() != 2:
         raise ShapeError(f"input must be [T, D], got {list(input_TD.shape)}")
-    function = _QUANTIZE_ROWS.find(Facts(**tensor_facts(input_TD)), implementation)
+    function = _QUANTIZE_ROWS.find(implementation, input_TD)
     quantized_TD, scale_T = function(input_TD)
     return quantized_TD, scale_T
 
@@ -79,8 +79,8 @@ def layer_norm_quantized(
     :class:`ShapeError`.
     """
     check_norm(input_TD, weight_D, bias_D, residual_TD, 0.0)
-    facts = Facts(**tensor_facts(input_TD, weight_D, bias_D, residual_TD))
-    function = _LAYER_NORM_QUANTIZED.find(facts, implementation)
+    tensors = (input_TD, weight_D, bias_D, residual_TD)
+    function = _LAYER_NORM_QUANTIZED.find(implementation, *tensors)
     output_TD, quantized_TD, scale_T = function(
         input_TD, weight_D, bias_D, epsilon=epsilon, residual_TD=residual_TD
     )

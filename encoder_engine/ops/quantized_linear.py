@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["QuantizedWeight", "quantize_weight", "quantized_linear", "requantized_linear"]
 
 LARGEST = 127
-OUTPUT_DTYPES = (torch.float32, torch.bfloat16)
+OUTPUT_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -125,8 +125,7 @@ def quantized_linear(
     _check(input_TK, scale_T, weight, gelu)
     if dtype not in OUTPUT_DTYPES:
         raise ShapeError(f"dtype must be float32 or bfloat16, got {dtype}")
-    facts = Facts(device=input_TK.device.type, dtype=str(dtype).removeprefix("torch."))
-    function = _QUANTIZED_LINEAR.find(facts, implementation)
+    function = _QUANTIZED_LINEAR.find(implementation, input_TK, dtype=OUTPUT_DTYPES[dtype])
     result: Tensor = function(input_TK, scale_T, weight, dtype=dtype, gelu=gelu)
     return result
 
@@ -145,8 +144,7 @@ def requantized_linear(
     Raises :class:`ShapeError`.
     """
     _check(input_TK, scale_T, weight, gelu)
-    facts = Facts(device=input_TK.device.type)
-    function = _REQUANTIZED_LINEAR.find(facts, implementation)
+    function = _REQUANTIZED_LINEAR.find(implementation, input_TK, dtype="float32")
     bytes_TN, scale_T = function(input_TK, scale_T, weight, gelu=gelu)
     return bytes_TN, scale_T
 

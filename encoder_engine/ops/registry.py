@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -53,6 +53,9 @@ class Operation:
     name: str
     facts: type[Facts]
     implementations: tuple[Implementation, ...]
+    _found: dict[tuple[object, ...], Callable[..., Any]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         for implementation in self.implementations:
@@ -65,17 +68,26 @@ class Operation:
         candidates = [(i.name, i.refuse if named else _unasked(i)) for i in self.implementations]
         return choose.explain(candidates, facts)
 
-    def find(self, facts: Facts, requested: str | None) -> Callable[..., Any]:
-        """Return the function to call for these facts."""
-        if requested is None:
+    def find(
+        self, requested: str | None, *tensors: Tensor | None, **others: object
+    ) -> Callable[..., Any]:
+        """Return the function to call for these tensors; ``others``: facts they do not tell.
+
+        What was found once is found again without a fact being spelled out: that would take longer
+        than a short text's norm.
+        """
+        if requested is None and _requested:
             requested = _requested.get(self.name, _requested.get("*"))
         if torch.compiler.is_compiling():
-            return _look_up(_choose_module(self.name, requested, vars(facts)), self.name)
-        key = (self.name, requested, facts)
-        function = _found.get(key)
+            facts = tensor_facts(*tensors) | others
+            return _look_up(_choose_module(self.name, requested, facts), self.name)
+        first = tensors[0]
+        assert first is not None
+        key = (requested, first.device, first.dtype, _wants_grad(tensors), *others.values())
+        function = self._found.get(key)
         if function is None:
-            module = _choose_module(self.name, requested, vars(facts))
-            function = _found[key] = _look_up(module, self.name)
+            module = _choose_module(self.name, requested, tensor_facts(*tensors) | others)
+            function = self._found[key] = _look_up(module, self.name)
         return function
 
 
@@ -118,27 +130,30 @@ def _unasked(implementation: Implementation) -> Callable[[Any], str | None]:
 # A plain dict under a lock, not a ContextVar: torch.compile cannot trace ContextVar.get.
 _requested: dict[str, str] = {}
 _requested_lock = threading.Lock()
-_found: dict[tuple[str, str | None, Facts], Callable[..., Any]] = {}
 
 
 def tensor_facts(*tensors: Tensor | None) -> dict[str, Any]:
     """Read the facts every operation shares off its tensors; the first decides device and dtype."""
     first = tensors[0]
     assert first is not None
-    grad = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     return {
         "device": first.device.type,
         "dtype": str(first.dtype).removeprefix("torch."),
-        "requires_grad": grad,
+        "requires_grad": _wants_grad(tensors),
     }
 
 
-def autocast(x: Tensor) -> Tensor:
+def _wants_grad(tensors: tuple[Tensor | None, ...]) -> bool:
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Cast to autocast's type where that is on, as PyTorch does for a matrix product."""
-    device = x.device.type
-    if not torch.is_autocast_enabled(device) or x.dtype == torch.float64:
-        return x
-    return x.to(torch.get_autocast_dtype(device))
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(x if x.dtype == torch.float64 else x.to(dtype) for x in tensors)
 
 
 def check_alike(first: Tensor, **others: Tensor | None) -> None:
@@ -146,13 +161,14 @@ def check_alike(first: Tensor, **others: Tensor | None) -> None:
 
     Under autocast dtypes may differ: PyTorch casts what it computes.
     """
+    device, dtype = first.device, first.dtype
     for name, other in others.items():
         if other is None:
             continue
-        if other.device != first.device:
-            raise ShapeError(f"{name} is on {other.device}, the input on {first.device}")
-        if other.dtype != first.dtype and not torch.is_autocast_enabled(first.device.type):
-            raise ShapeError(f"{name} is {other.dtype}, the input is {first.dtype}")
+        if other.device != device:
+            raise ShapeError(f"{name} is on {other.device}, the input on {device}")
+        if other.dtype != dtype and not torch.is_autocast_enabled(device.type):
+            raise ShapeError(f"{name} is {other.dtype}, the input is {dtype}")
 
 
 def check_probability(dropout: float) -> None:

@@ -11,7 +11,6 @@ from encoder_engine.ops.registry import (
     Implementation,
     Operation,
     check_alike,
-    tensor_facts,
 )
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def rotary(
     """
     _check_shapes(query_THD, key_TKD, table_PD, position_ids_T)
     _check_positions(position_ids_T, table_PD.shape[0])
-    function = _ROTARY.find(Facts(**tensor_facts(query_THD, key_TKD)), implementation)
+    function = _ROTARY.find(implementation, query_THD, key_TKD)
     turned: tuple[Tensor, Tensor] = function(query_THD, key_TKD, table_PD, position_ids_T)
     return turned
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from encoder_engine import ops
+from encoder_engine.ops.embedding import EmbeddingFacts
 from encoder_engine.ops.layer_norm import LayerNormFacts
 from encoder_engine.ops.registry import Facts
 from tests.ops.cases import dtype_id, rows, skip_if_refused
@@ -121,12 +122,36 @@ def test_native_rows_have_the_same_bits_on_any_number_of_threads(dtype: torch.dt
     assert torch.equal(alone, normal[137:138])
 
 
+def test_a_native_lookup_refuses_an_id_that_no_row_has() -> None:
+    skip_if_refused("embedding", "native", EmbeddingFacts())
+    table = torch.ones(5, 8)
+    for ids in ([0, 5], [-1, 0]):
+        with pytest.raises(IndexError, match="outside of its embedding table"):
+            ops.embedding(
+                torch.tensor(ids),
+                torch.zeros(2, dtype=torch.int32),
+                None,
+                token_weight_VE=table,
+                position_weight_PE=table,
+                segment_weight_SE=None,
+                norm_weight_E=table[0],
+                norm_bias_E=table[0],
+                epsilon=1e-5,
+                implementation="native",
+            )
+
+
 def test_native_norms_and_activations_are_operators_that_trace() -> None:
     skip_if_refused("layer_norm", "native", LayerNormFacts())
-    from encoder_engine.ops.native import activation, layer_norm
+    from encoder_engine.ops.native import activation, embedding, layer_norm, pooling
 
     x, weight = (rows(n, 8, seed=n, dtype=torch.float32, device="cpu") for n in (20, 1))
     weight = weight[0]
     torch.library.opcheck(layer_norm.operator, (x, weight, None, x, 1e-6, True, True))
     torch.library.opcheck(layer_norm.operator, (x, weight, None, None, 1e-6, False, False))
     torch.library.opcheck(activation.operator, (x, weight, "silu", True))
+    ids = torch.arange(7)
+    tables = (x, x, None, weight, weight)
+    torch.library.opcheck(embedding.operator, (ids, ids, None, *tables, 1e-6))
+    ends = torch.tensor([0, 3, 3, 20], dtype=torch.int32)
+    torch.library.opcheck(pooling.operator, (x, ends, "mean", True))

@@ -34,13 +34,13 @@ def onednn_linear(
     input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, *, gelu: str | None = None
 ) -> Tensor:
     """Compute by oneDNN; the weight may be one it has reordered."""
-    num_rows = len(input_TK)
+    num_rows = input_TK.shape[0]
     if num_rows == 0:
-        return input_TK.new_empty(0, len(weight_NK))
+        return input_TK.new_empty(0, weight_NK.shape[0])
     # One row alone is a matrix-vector product, summed in another order: it comes twice.
     rows = input_TK.expand(2, -1) if num_rows == 1 else input_TK
     post = "none" if gelu is None else "gelu"
     output: Tensor = torch.ops.mkldnn._linear_pointwise(
         rows, weight_NK, bias_N, post, [], gelu or ""
     )
-    return output[:num_rows]
+    return output[:1] if num_rows == 1 else output

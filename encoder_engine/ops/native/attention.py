@@ -40,7 +40,9 @@ def _compute(
     output = torch.empty(query_THD.shape, dtype=query_THD.dtype)
     query_THD = _side_by_side(query_THD)
     # Under autocast they may be of another dtype.
-    key_TKD, value_TKD = (_side_by_side(x.to(query_THD.dtype)) for x in (key_TKD, value_TKD))
+    if key_TKD.dtype != query_THD.dtype or value_TKD.dtype != query_THD.dtype:
+        key_TKD, value_TKD = key_TKD.to(query_THD.dtype), value_TKD.to(query_THD.dtype)
+    key_TKD, value_TKD = _side_by_side(key_TKD), _side_by_side(value_TKD)
     cu_seqlens = cu_seqlens.contiguous()
     slopes_H = None if slopes_H is None else slopes_H.contiguous()
     _native.attention(

@@ -1,0 +1,76 @@
+"""The embedding sum and norm by the C++ extension: forward, without gradients or dropout."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from encoder_engine import _native
+from encoder_engine.ops.native.rows import address, alike
+
+
+def embedding(
+    input_ids_T: Tensor,
+    position_ids_T: Tensor,
+    segment_ids_T: Tensor | None,
+    *,
+    token_weight_VE: Tensor,
+    position_weight_PE: Tensor,
+    segment_weight_SE: Tensor | None,
+    norm_weight_E: Tensor,
+    norm_bias_E: Tensor,
+    epsilon: float,
+    dropout: float,
+) -> Tensor:
+    """Fulfil ``ops.embedding``."""
+    # The operator exists for tracing; a call through it costs more than a short text's embedding.
+    compute = operator if torch.compiler.is_compiling() else _compute
+    output_TE: Tensor = compute(
+        *(input_ids_T, position_ids_T, segment_ids_T),
+        *(token_weight_VE, position_weight_PE, segment_weight_SE),
+        *(norm_weight_E, norm_bias_E, epsilon),
+    )
+    return output_TE
+
+
+def _compute(
+    input_ids_T: Tensor,
+    position_ids_T: Tensor,
+    segment_ids_T: Tensor | None,
+    token_weight_VE: Tensor,
+    position_weight_PE: Tensor,
+    segment_weight_SE: Tensor | None,
+    norm_weight_E: Tensor,
+    norm_bias_E: Tensor,
+    epsilon: float,
+) -> Tensor:
+    tokens, positions, segments, weight, bias = alike(
+        *(token_weight_VE, position_weight_PE, segment_weight_SE, norm_weight_E, norm_bias_E)
+    )
+    ids, places = _narrow(input_ids_T), _narrow(position_ids_T)
+    kinds = None if segment_ids_T is None else _narrow(segment_ids_T)
+    num_rows, width = input_ids_T.shape[0], token_weight_VE.shape[1]
+    output_TE = torch.empty(num_rows, width, dtype=token_weight_VE.dtype)
+    _native.embed_rows(
+        token_weight_VE.dtype == torch.bfloat16,
+        *(address(tokens), address(ids), token_weight_VE.shape[0]),
+        *(address(positions), address(places), position_weight_PE.shape[0]),
+        *(address(segments), address(kinds), 0 if segments is None else segments.shape[0]),
+        *(address(weight), address(bias), output_TE.data_ptr()),
+        *(num_rows, width),
+        epsilon,
+        torch.get_num_threads(),
+    )
+    return output_TE
+
+
+def _narrow(ids_T: Tensor) -> Tensor:
+    return ids_T.to(torch.int32).contiguous()
+
+
+operator = torch.library.custom_op("encoder_engine::native_embedding", mutates_args=())(_compute)
+
+
+@operator.register_fake
+def _(input_ids_T: Tensor, _places: Tensor, _kinds: Tensor | None, *tables: Tensor) -> Tensor:
+    return tables[0].new_empty(input_ids_T.shape[0], tables[0].shape[1])
