@@ -137,8 +137,9 @@ def _embed(
         embedder.encoder.eval()
     lengths = np.diff(encoding.cu_seqlens)
     vectors = np.empty((len(lengths), options.dimension), dtype=np.float32)
+    typed = bool(encoding.type_ids.any())
     for rows in plan_batches(lengths, options.batch_tokens):
-        vectors[rows] = _embed_batch(embedder, encoding, rows, options)
+        vectors[rows] = _embed_batch(embedder, encoding, rows, options, typed=typed)
     broken = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(broken):
         hint = "" if embedder.encoder.dtype == torch.float32 else "; load it with dtype='float32'"
@@ -156,10 +157,12 @@ def _embed_batch(
     encoding: Encoding,
     rows: np.ndarray[Any, np.dtype[np.intp]],
     options: EncodeOptions,
+    *,
+    typed: bool,
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
     ids, cu_seqlens = take(encoding.ids, encoding.cu_seqlens, rows)
     types = None
-    if encoding.type_ids.any():
+    if typed:
         types, _ = take(encoding.type_ids, encoding.cu_seqlens, rows)
     batch = PackedBatch.from_numpy(
         input_ids=ids,
@@ -167,7 +170,7 @@ def _embed_batch(
         token_type_ids=types,
         device=embedder.encoder.device,
     )
-    output = embedder.encoder(batch)
+    output = embedder.encoder(batch, output_pooled=False)
     vectors = pool(
         output.last_hidden_state,
         batch.sequences,

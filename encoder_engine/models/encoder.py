@@ -204,8 +204,9 @@ class Encoder(nn.Module):
         batch: PackedBatch,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
+        output_pooled: bool = True,
     ) -> EncoderOutput:
-        """Encode a packed batch.
+        """Encode a packed batch; ``output_pooled`` False leaves the pooler out.
 
         ``torch.compile(encoder, fullgraph=True)`` and ``torch.export.export`` take it whole, with
         any number of tokens and sequences, but for ``output_attentions``, whose shape is not known
@@ -229,11 +230,14 @@ class Encoder(nn.Module):
                 hidden_states.append(hidden_TD)
             if probabilities is not None:
                 attentions.append(probabilities)
+        pooled_BD = None
+        if self.pooler is not None and output_pooled:
+            pooled_BD = self.pooler(hidden_TD, sequences)
         return EncoderOutput(
             last_hidden_state=hidden_TD,
             # In a graph the layers have a layout of their own, which ends with it.
             sequences=batch.sequences if torch.compiler.is_compiling() else sequences,
-            pooler_output=None if self.pooler is None else self.pooler(hidden_TD, sequences),
+            pooler_output=pooled_BD,
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )

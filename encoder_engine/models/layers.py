@@ -59,7 +59,8 @@ class Embedding(nn.Module):
     def _places(self, batch: PackedBatch) -> Tensor:
         positions = batch.sequences.positions
         if not self.spec.positions_skip_padding:
-            return positions + self.spec.first_position
+            first = self.spec.first_position
+            return positions + first if first else positions
         # A text may hold the padding token itself: it takes no position, as in fairseq.
         assert self.spec.padding_id is not None
         padding = torch.eq(batch.input_ids, self.spec.padding_id)

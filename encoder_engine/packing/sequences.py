@@ -127,6 +127,9 @@ class Sequences:
         return self._remember("positions", self._make_positions)
 
     def _make_positions(self) -> Tensor:
+        if self.device.type == "cpu" and not torch.compiler.is_compiling():
+            starts = np.repeat(self.offsets[:-1], self.lengths)
+            return torch.from_numpy(np.arange(self.num_tokens) - starts)
         rows = torch.arange(self.num_tokens, device=self.device)
         return rows - self.cu_seqlens[self.sequence_ids]
 
