@@ -60,7 +60,8 @@ class Case:
     ``ceilings`` this machine does at most so many a second. ``fingerprint`` identifies the inputs:
     results of different inputs are never compared. ``isolated``: every candidate lives in a process
     of its own, so that its peak memory is its own. ``fresh``: every sample is the first call of a
-    new process, and its memory is what that call left resident.
+    new process, and its memory is what that call left resident. ``single``: a sample is one call,
+    right after another that is not timed, however short; with many rounds its tail can be seen.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Case:
     device: str = "cpu"
     isolated: bool = False
     fresh: bool = False
+    single: bool = False
     rounds: int = 7
 
 

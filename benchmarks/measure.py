@@ -115,9 +115,9 @@ def _admit(
         if case.isolated and case.fresh:
             runner = FreshRunner(candidate, settings, threads)
         elif case.isolated or candidate.python is not None:
-            runner = WorkerRunner(candidate, settings, threads)
+            runner = WorkerRunner(candidate, settings, threads, single=case.single)
         else:
-            runner = LocalRunner(candidate, settings, case.device)
+            runner = LocalRunner(candidate, settings, case.device, single=case.single)
         verdict = case.gate(runner.warm_up())
     except CandidateError as error:
         if runner is not None:

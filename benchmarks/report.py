@@ -132,7 +132,8 @@ def result_row(result: Result) -> Row:
     return [
         f"{result.candidate} ({settings})" if settings else result.candidate,
         number(result.p50_ms),
-        f"{number(result.p20_ms)} .. {number(result.p80_ms)}",
+        f"{number(result.p20_ms)} .. {number(result.p80_ms)}"
+        + ("" if result.p99_ms is None else f", p99 {number(result.p99_ms)}"),
         ", ".join(amount(what, rate) for what, rate in result.throughput_per_s.items()),
         number(result.peak_mib),
         "" if result.fraction_of_limit is None else f"{result.fraction_of_limit:.0%}",

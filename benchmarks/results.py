@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent / "results"
 SCHEMA = 1
+# Fewer samples show nothing of a tail.
+TAIL_SAMPLES = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +31,9 @@ class Result:
     """One line: everything that is needed to read the figures years later.
 
     ``run`` is common to the candidates measured side by side. Times are per call; ``samples_ms``
-    are the rounds in their order. ``ratio_to_best_peer`` is its median time divided by this one's:
-    2.0 is twice as fast. ``peak_of`` says what ``peak_mib`` counts (``benchmarks/memory.py``).
+    are the rounds in their order; ``p99_ms`` is there where they are many. ``ratio_to_best_peer``
+    is its median time divided by this one's: 2.0 is twice as fast. ``peak_of`` says what
+    ``peak_mib`` counts (``benchmarks/memory.py``).
     ``other_cores`` is how many cores' worth other processes used meanwhile: 0 on a quiet machine.
     ``ceilings`` are the most that this machine did a second, measured for the run, and
     ``fraction_of_limit`` is the least time they permit divided by the median one.
@@ -64,6 +67,7 @@ class Result:
     p20_ms: float | None = None
     p50_ms: float | None = None
     p80_ms: float | None = None
+    p99_ms: float | None = None
     cpu_p50_ms: float | None = None
     samples_ms: list[float] = field(default_factory=list)
     throughput_per_s: dict[str, float] = field(default_factory=dict)
@@ -135,6 +139,7 @@ def _figures(measurement: Measurement, case: Case, rival: Measurement | None) ->
         "p20_ms": _rounded(wall_ms.p20),
         "p50_ms": _rounded(wall_ms.p50),
         "p80_ms": _rounded(wall_ms.p80),
+        "p99_ms": _rounded(wall_ms.p99) if len(measurement.samples) >= TAIL_SAMPLES else None,
         "cpu_p50_ms": _rounded(measurement.cpu_ms.p50),
         "samples_ms": [_rounded(sample.wall_ms) for sample in measurement.samples],
         "throughput_per_s": {k: _rounded(1e3 * n / wall_ms.p50) for k, n in case.amounts.items()},

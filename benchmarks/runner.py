@@ -40,8 +40,10 @@ class Runner(Protocol):
 class LocalRunner:
     """A candidate in this process."""
 
-    def __init__(self, candidate: Candidate, settings: Settings, device: str) -> None:
-        self._device = device
+    def __init__(
+        self, candidate: Candidate, settings: Settings, device: str, *, single: bool = False
+    ) -> None:
+        self._device, self._single = device, single
         self._num_calls = 1
         built = _attempt(lambda: candidate.build(**settings))
         work = built if isinstance(built, Work) else Work(call=built, answer=built)
@@ -54,7 +56,8 @@ class LocalRunner:
         if self._answer is not self._call:
             _attempt(self._call)
         once = _attempt(lambda: sample(self._call, 1, self._device))
-        self._num_calls = calls_per_sample(once.wall_ms / 1e3)
+        if not self._single:
+            self._num_calls = calls_per_sample(once.wall_ms / 1e3)
         return output
 
     def answer(self) -> Any:
@@ -62,6 +65,8 @@ class LocalRunner:
         return _attempt(self._answer)
 
     def sample(self) -> Sample:
+        if self._single:
+            _attempt(self._call)
         return _attempt(lambda: sample(self._call, self._num_calls, self._device))
 
     def peak(self) -> Peak | None:

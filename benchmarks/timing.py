@@ -38,12 +38,13 @@ class Percentiles:
     p20: float
     p50: float
     p80: float
+    p99: float
 
 
 def percentiles(samples: Sequence[float]) -> Percentiles:
     """Interpolate linearly between samples, as numpy does."""
-    p20, p50, p80 = np.percentile(np.asarray(samples, dtype=np.float64), (20, 50, 80))
-    return Percentiles(p20=float(p20), p50=float(p50), p80=float(p80))
+    p20, p50, p80, p99 = np.percentile(np.asarray(samples, dtype=np.float64), (20, 50, 80, 99))
+    return Percentiles(p20=float(p20), p50=float(p50), p80=float(p80), p99=float(p99))
 
 
 def calls_per_sample(seconds_of_one: float) -> int:

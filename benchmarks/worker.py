@@ -31,8 +31,10 @@ _QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 class WorkerRunner:
     """A candidate in a fresh interpreter."""
 
-    def __init__(self, candidate: Candidate, settings: Settings, threads: int) -> None:
-        self._worker = _start(candidate, settings, threads)
+    def __init__(
+        self, candidate: Candidate, settings: Settings, threads: int, *, single: bool = False
+    ) -> None:
+        self._worker = _start(candidate, settings, threads, single=single)
 
     def warm_up(self) -> Any:
         return self._worker.ask("warm_up")
@@ -80,9 +82,11 @@ class FreshRunner:
         self._left_mib.clear()
 
 
-def _start(candidate: Candidate, settings: Settings, threads: int) -> _Worker:
+def _start(
+    candidate: Candidate, settings: Settings, threads: int, *, single: bool = False
+) -> _Worker:
     worker = _Worker(threads, candidate.python)
-    worker.ask("build", pickle.dumps((candidate.build, dict(settings))))
+    worker.ask("build", pickle.dumps((candidate.build, dict(settings), single)))
     return worker
 
 

@@ -32,8 +32,9 @@ class Servant:
         return pickle.loads(pickled)()
 
     def build(self, pickled: bytes) -> None:
-        build, settings = pickle.loads(pickled)
-        self.runner = LocalRunner(Candidate(name="", role="ours", build=build), settings, "cpu")
+        build, settings, single = pickle.loads(pickled)
+        candidate = Candidate(name="", role="ours", build=build)
+        self.runner = LocalRunner(candidate, settings, "cpu", single=single)
 
     def warm_up(self) -> Any:
         return self.runner.warm_up()

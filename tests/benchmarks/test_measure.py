@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -133,6 +134,21 @@ def test_quick_calls_are_timed_many_at_a_time() -> None:
     assert calls_per_sample(1.0) == 1
     assert calls_per_sample(0.001) == 20
     assert calls_per_sample(0.0) == 1000
+
+
+def test_single_calls_are_timed_one_at_a_time_each_after_another() -> None:
+    calls: list[int] = []
+
+    def count() -> int:
+        calls.append(0)
+        return fakes.RIGHT
+
+    case = replace(fakes.case(fakes.candidate("quick", count)), single=True)
+    (found,) = measure(case, threads=1, rounds=100)
+    assert {sample.num_calls for sample in found.samples} == {1}
+    warm_up = 2
+    assert len(calls) - warm_up in (200, 201)  # and one whose memory is measured
+    assert found.wall_ms.p50 <= found.wall_ms.p99
 
 
 def test_an_isolated_candidate_is_tuned_built_and_measured_in_its_own_process() -> None:
