@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cpu/attention.h"
+#include "cpu/quantized_linear.h"
 #include "cpu/rows.h"
 
 namespace py = pybind11;
@@ -106,15 +107,26 @@ void bind_cpu(py::module_& module) {
         quantize_rows({type_of(half), at<void>(input), at<uint8_t>(output), at<float>(scales),
                        num_rows, width, num_threads});
     });
-    module.def("rescale_rows", [](bool half, const std::string& name, uintptr_t input,
-                                  uintptr_t input_scales, uintptr_t bias, uintptr_t output,
-                                  uintptr_t quantized, uintptr_t scales, int64_t num_rows,
-                                  int64_t width, int num_threads) {
+    module.def("quantized_linear", [](bool half, const std::string& name, uintptr_t input,
+                                      uintptr_t input_scales, uintptr_t weight,
+                                      uintptr_t weight_scales, uintptr_t bias, uintptr_t output,
+                                      uintptr_t quantized, uintptr_t scales, int64_t num_rows,
+                                      int64_t depth, int64_t width, int num_threads) {
         const activation function = activation_of(name);
         const py::gil_scoped_release unlocked;
-        rescale_rows({type_of(half), function, at<float>(input), at<float>(input_scales),
-                      at<float>(bias), at<void>(output), at<uint8_t>(quantized), at<float>(scales),
-                      num_rows, width, num_threads});
+        quantized_linear({type_of(half), function, at<uint8_t>(input), at<float>(input_scales),
+                          at<int8_t>(weight), at<float>(weight_scales), at<float>(bias),
+                          at<void>(output), at<uint8_t>(quantized), at<float>(scales), num_rows, depth,
+                          width, num_threads});
+    });
+    module.def("packed_weight_bytes", &packed_weight_bytes);
+    module.def("pack_weight", [](uintptr_t plain, int64_t width, int64_t depth, uintptr_t packed) {
+        const py::gil_scoped_release unlocked;
+        pack_weight(at<int8_t>(plain), width, depth, at<int8_t>(packed));
+    });
+    module.def("unpack_weight", [](uintptr_t packed, int64_t width, int64_t depth, uintptr_t plain) {
+        const py::gil_scoped_release unlocked;
+        unpack_weight(at<int8_t>(packed), width, depth, at<int8_t>(plain));
     });
 }
 

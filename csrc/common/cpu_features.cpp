@@ -1,7 +1,10 @@
 // Reads the processor's features through the compiler's built-ins.
 #include "common/cpu_features.h"
 
-#include <algorithm>
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace encoder_engine {
 namespace {
@@ -17,7 +20,21 @@ bool has_avx2() {
 bool has_avx512() {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
+           __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+
+// Linux gives a process the registers of AMX when it asks for them, once for all of its threads.
+bool has_amx() {
+#if defined(__linux__)
+    constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+    constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+    return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") &&
+           __builtin_cpu_supports("amx-bf16") &&
+           syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+    return false;
+#endif
 }
 #endif
 
@@ -39,6 +56,7 @@ const char* instruction_set_name(instruction_set level) {
         case instruction_set::avx2: return "avx2";
         case instruction_set::avx512: return "avx512";
         case instruction_set::avx512_bf16: return "avx512_bf16";
+        case instruction_set::amx: return "amx";
     }
     return "portable";
 }
@@ -51,6 +69,7 @@ std::vector<instruction_set> supported_instruction_sets() {
     if (has_avx512()) out.push_back(instruction_set::avx512);
     if (has_avx512() && __builtin_cpu_supports("avx512bf16")) {
         out.push_back(instruction_set::avx512_bf16);
+        if (has_amx()) out.push_back(instruction_set::amx);
     }
 #endif
     return out;

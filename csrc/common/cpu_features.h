@@ -7,10 +7,10 @@
 namespace encoder_engine {
 
 // In rising order; each level includes the ones before it. Off x86-64 there is only portable.
-enum class instruction_set { portable, avx2, avx512, avx512_bf16 };
+enum class instruction_set { portable, avx2, avx512, avx512_bf16, amx };
 
-// The name users meet: "portable", "avx2" (with FMA, BMI2), "avx512" (F, BW, DQ, VL, VBMI, VBMI2) or
-// "avx512_bf16".
+// The name users meet: "portable", "avx2" (with FMA, BMI2), "avx512" (F, BW, DQ, VL, VBMI, VBMI2,
+// VNNI), "avx512_bf16" or "amx" (with products of bytes and of bfloat16).
 const char* instruction_set_name(instruction_set level);
 
 // What this processor and operating system can run, rising.

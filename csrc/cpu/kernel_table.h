@@ -6,7 +6,7 @@
 #include "cpu/embedding_kernel.h"
 #include "cpu/kernels.h"
 #include "cpu/norm_kernel.h"
-#include "cpu/rescale_kernel.h"
+#include "cpu/quantized_linear_kernel.h"
 
 namespace encoder_engine {
 namespace EE_ISA {
@@ -18,7 +18,7 @@ constexpr kernel_table kKernels = {
     {pool_rows<float>, pool_rows<bfloat16>},
     {activate_rows<float>, activate_rows<bfloat16>},
     {quantize_rows<float>, quantize_rows<bfloat16>},
-    {rescale_rows<float>, rescale_rows<bfloat16>},
+    {kQuantizedLinear<float>, kQuantizedLinear<bfloat16>},
 };
 
 }  // namespace EE_ISA

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "cpu/attention.h"
+#include "cpu/quantized_linear.h"
 #include "cpu/rows.h"
 
 namespace encoder_engine {
@@ -22,6 +23,17 @@ struct attention_kernel {
     void (*run)(const attention_call&, const attention_piece&, void* scratch);  // 64-byte aligned
 };
 
+// Some rows and features out; where rows are quantized, all the features.
+struct quantized_linear_piece {
+    int64_t first_row, last_row;
+    int64_t first_panel, last_panel;
+};
+
+struct quantized_linear_kernel {
+    size_t (*scratch_bytes)(const quantized_linear_call&, int64_t num_rows);
+    void (*run)(const quantized_linear_call&, const quantized_linear_piece&, void* scratch);  // aligned
+};
+
 // Computes rows [first, last); `scratch` holds one row in float32.
 template <typename Call>
 using row_kernel = void (*)(const Call&, int64_t first, int64_t last, float* scratch);
@@ -34,7 +46,7 @@ struct kernel_table {
     row_kernel<pooling_call> pool[2];
     row_kernel<activation_call> activate[2];
     row_kernel<quantize_call> quantize[2];
-    row_kernel<rescale_call> rescale[2];
+    quantized_linear_kernel quantized_linear[2];
 };
 
 // The table for the instruction set that was chosen when the module was loaded.
@@ -43,11 +55,15 @@ const kernel_table& kernels();
 // Attention for it.
 const attention_kernel& attention_for(element_type type);
 
+// The dense layer in integers for it, by the type of what comes out.
+const quantized_linear_kernel& quantized_linear_for(element_type type);
+
 extern const kernel_table portable_kernels;
 #if defined(__x86_64__)
 extern const kernel_table avx2_kernels;
 extern const kernel_table avx512_kernels;
 extern const attention_kernel avx512_bf16_attention;  // of bfloat16
+extern const quantized_linear_kernel amx_quantized_linear[2];
 #endif
 
 }  // namespace encoder_engine

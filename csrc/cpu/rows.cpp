@@ -80,8 +80,4 @@ void quantize_rows(const quantize_call& call) {
     share_rows(call, kernels().quantize[static_cast<int>(call.type)]);
 }
 
-void rescale_rows(const rescale_call& call) {
-    share_rows(call, kernels().rescale[static_cast<int>(call.type)]);
-}
-
 }  // namespace encoder_engine

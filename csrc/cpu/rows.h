@@ -95,21 +95,4 @@ struct quantize_call {
 
 void quantize_rows(const quantize_call& call);
 
-// output = f(input * input scale + bias), or, where `quantized` is wanted, that as quantize_rows gives
-// it and no output.
-struct rescale_call {
-    element_type type;  // of the output
-    activation function;
-    const float* input;         // [rows, width]
-    const float* input_scales;  // [rows]
-    const float* bias;          // [width]; null: none
-    void* output;               // [rows, width]
-    uint8_t* quantized;         // [rows, width]; null: not wanted
-    float* scales;              // [rows]
-    int64_t num_rows, width;
-    int num_threads;  // at most
-};
-
-void rescale_rows(const rescale_call& call);
-
 }  // namespace encoder_engine

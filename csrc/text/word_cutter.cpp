@@ -64,6 +64,7 @@ __attribute__((target("bmi,bmi2,lzcnt,popcnt"))) void cut_bmi(unit_masks& masks,
 scan_functions choose_scan_functions() {
 #if defined(__x86_64__)
     switch (chosen_instruction_set()) {
+        case instruction_set::amx:
         case instruction_set::avx512_bf16:
         case instruction_set::avx512:
             return {classify_avx512, classify_avx512, classify_avx512, cut_bytes_avx512,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from encoder_engine.ops.activation import check_approximation
 from encoder_engine.ops.registry import Facts, Implementation, Operation, check_alike
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from torch import Tensor
 
     from encoder_engine.ops.activation import Approximation
@@ -27,32 +30,49 @@ OUTPUT_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 class QuantizedWeight:
     """A dense layer's weight as int8 [N, K] with a scale for each feature out, float32 [N].
 
-    ``content`` is laid out for this machine; :meth:`unpack` gives int8 [N, K] back. ``bias_N``:
-    float32 [N] or None.
+    ``content`` is laid out for the implementation that runs unasked; :meth:`unpack` gives int8
+    [N, K] back. ``bias_N``: float32 [N] or None.
     """
 
     content: Tensor
     scale_N: Tensor
     bias_N: Tensor | None
     shape: tuple[int, int]
+    layout: str
 
     @classmethod
     def pack(cls, weight_NK: Tensor, scale_N: Tensor, bias_N: Tensor | None) -> QuantizedWeight:
         """Lay an int8 weight [N, K] out; its bytes are kept, not doubled."""
-        from encoder_engine.ops.aten.quantized_linear import pack
-
+        layout = "native" if _QUANTIZED_LINEAR.explain(Facts())[0][1] is None else "aten"
         rows, columns = weight_NK.shape
-        return cls(content=pack(weight_NK), scale_N=scale_N, bias_N=bias_N, shape=(rows, columns))
+        return cls(
+            content=_layouts(layout).pack(weight_NK),
+            scale_N=scale_N,
+            bias_N=bias_N,
+            shape=(rows, columns),
+            layout=layout,
+        )
 
     def unpack(self) -> Tensor:
         """Return the weight as int8, [N, K]."""
-        from encoder_engine.ops.aten.quantized_linear import unpack
+        plain: Tensor = _layouts(self.layout).unpack(self.content, self.shape)
+        return plain
 
-        return unpack(self.content)
+    def content_for(self, layout: str) -> Tensor:
+        """Return the content in a layout; one that is not its own is made for each call."""
+        if layout == self.layout:
+            return self.content
+        content: Tensor = _layouts(layout).pack(self.unpack())
+        return content
 
     def dequantize(self) -> Tensor:
         """Return what the integers stand for, float32 [N, K]."""
         return self.unpack().float() * self.scale_N[:, None]
+
+
+def _layouts(name: str) -> ModuleType:
+    """Return the module of an implementation that lays weights out."""
+    return importlib.import_module(f"encoder_engine.ops.{name}.quantized_linear")
 
 
 def _refuse_aten(facts: Facts) -> str | None:

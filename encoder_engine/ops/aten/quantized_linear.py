@@ -42,19 +42,19 @@ def pack(weight_NK: Tensor) -> Tensor:
     return content
 
 
-def unpack(content_KN: Tensor) -> Tensor:
+def unpack(content_KN: Tensor, _shape: tuple[int, int]) -> Tensor:
     """Return int8 [N, K]."""
     plain = content_KN.to_dense() if content_KN.is_mkldnn else content_KN
     return plain.T.contiguous()
 
 
-def chunks(input_TK: Tensor, weight: QuantizedWeight) -> Iterator[tuple[slice, Tensor]]:
+def _chunks(input_TK: Tensor, weight: QuantizedWeight) -> Iterator[tuple[slice, Tensor]]:
     """Give rows, some at a time, and ``(input - 128) @ weight.T`` of them, float32 [t, N]."""
     input_TK = input_TK.contiguous()
-    zero_points = torch.zeros(weight.shape[0], dtype=torch.int32)
+    content = weight.content_for("aten")
     for start in range(0, len(input_TK), CHUNK_ROWS):
         rows = slice(start, start + CHUNK_ROWS)
-        yield rows, _products(input_TK[rows], weight, zero_points)
+        yield rows, _products(input_TK[rows], content, weight.scale_N)
 
 
 def quantized_linear(
@@ -67,7 +67,7 @@ def quantized_linear(
 ) -> Tensor:
     """Fulfil ``ops.quantized_linear``."""
     output_TN = torch.empty(len(input_TK), weight.shape[0], dtype=dtype)
-    for rows, sums_tN in chunks(input_TK, weight):
+    for rows, sums_tN in _chunks(input_TK, weight):
         output_TN[rows] = _finish(sums_tN, scale_T[rows], weight, gelu)
     return output_TN
 
@@ -78,7 +78,7 @@ def requantized_linear(
     """Fulfil ``ops.requantized_linear``."""
     bytes_TN = torch.empty(len(input_TK), weight.shape[0], dtype=torch.uint8)
     scales_T = torch.empty(len(input_TK))
-    for rows, sums_tN in chunks(input_TK, weight):
+    for rows, sums_tN in _chunks(input_TK, weight):
         result_tN = _finish(sums_tN, scale_T[rows], weight, gelu)
         bytes_TN[rows], scales_T[rows] = quantize_rows(result_tN)
     return bytes_TN, scales_T
@@ -91,11 +91,12 @@ def _finish(sums_tN: Tensor, scale_t: Tensor, weight: QuantizedWeight, gelu: str
     return result_tN if gelu is None else F.gelu(result_tN, approximate=gelu)
 
 
-def _products(input_tK: Tensor, weight: QuantizedWeight, zero_points: Tensor) -> Tensor:
-    if not weight.content.is_mkldnn:
-        return _exact_products(input_tK, weight.content).mul_(weight.scale_N)
+def _products(input_tK: Tensor, content_KN: Tensor, scale_N: Tensor) -> Tensor:
+    if not content_KN.is_mkldnn:
+        return _exact_products(input_tK, content_KN).mul_(scale_N)
+    zero_points = torch.zeros(len(scale_N), dtype=torch.int32)
     sums_tN: Tensor = torch.ops.onednn.qlinear_pointwise(
-        *(input_tK, 1.0, ZERO, weight.content, weight.scale_N, zero_points),
+        *(input_tK, 1.0, ZERO, content_KN, scale_N, zero_points),
         *(None, 1.0, 0, torch.float32, "none", [], ""),
     )
     return sums_tN

@@ -1,0 +1,84 @@
+// The dense layer in integers on every instruction set: exact sums, rows the same in any company.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "common/cpu_features.h"
+#include "cpu/quantized_linear.h"
+#include "tests/checks.h"
+
+namespace encoder_engine {
+namespace {
+
+struct aligned_bytes {
+    explicit aligned_bytes(int64_t size)
+        : memory(static_cast<size_t>(size) + 64),
+          data(memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64)) {}
+    std::vector<int8_t> memory;
+    int8_t* data;
+};
+
+void check_products(std::mt19937& random, int64_t num_rows, int64_t depth, int64_t width) {
+    std::vector<uint8_t> input(static_cast<size_t>(num_rows * depth));
+    std::vector<int8_t> plain(static_cast<size_t>(width * depth)), again(plain.size());
+    for (uint8_t& x : input) x = static_cast<uint8_t>(random() % 256);
+    for (int8_t& x : plain) x = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
+    const aligned_bytes packed(packed_weight_bytes(width, depth));
+    pack_weight(plain.data(), width, depth, packed.data);
+    unpack_weight(packed.data, width, depth, again.data());
+    CHECK(again == plain);
+
+    const std::vector<float> row_scales(static_cast<size_t>(num_rows), 1.0f);
+    const std::vector<float> scales(static_cast<size_t>(width), 1.0f), bias(scales.size(), 2.0f);
+    std::vector<float> output(static_cast<size_t>(num_rows * width), NAN), first(output.size(), NAN);
+    quantized_linear_call call = {element_type::float32, activation::none, input.data(),
+                                  row_scales.data(), packed.data, scales.data(), bias.data(),
+                                  output.data(), nullptr, nullptr, num_rows, depth, width, 3};
+    quantized_linear(call);
+    for (int64_t row = 0; row < num_rows; ++row) {
+        for (int64_t feature = 0; feature < width; ++feature) {
+            int32_t sum = 0;
+            for (int64_t i = 0; i < depth; ++i) {
+                sum += (input[static_cast<size_t>(row * depth + i)] - 128) *
+                       plain[static_cast<size_t>(feature * depth + i)];
+            }
+            CHECK(output[static_cast<size_t>(row * width + feature)] == static_cast<float>(sum) + 2.0f);
+        }
+    }
+    // Alone, a row has the same bits; so has it as bytes.
+    call.num_rows = 1;
+    call.num_threads = 1;
+    call.output = first.data();
+    quantized_linear(call);
+    for (int64_t feature = 0; feature < width; ++feature) {
+        CHECK(first[static_cast<size_t>(feature)] == output[static_cast<size_t>(feature)]);
+    }
+    call.num_rows = num_rows;
+    call.num_threads = 3;
+    std::vector<uint8_t> bytes(output.size()), expected(output.size());
+    std::vector<float> found_scales(row_scales.size()), expected_scales(row_scales.size());
+    call.quantized = bytes.data();
+    call.scales = found_scales.data();
+    quantized_linear(call);
+    quantize_rows({element_type::float32, output.data(), expected.data(), expected_scales.data(),
+                   num_rows, width, 1});
+    CHECK(bytes == expected && found_scales == expected_scales);
+}
+
+}  // namespace
+
+void test_quantized_linear_on_every_instruction_set() {
+    const std::string before = instruction_set_name(chosen_instruction_set());
+    for (const instruction_set level : supported_instruction_sets()) {
+        CHECK(choose_instruction_set(instruction_set_name(level)).empty());
+        std::mt19937 random(5);
+        for (const int64_t num_rows : {1, 15, 33, 150}) {
+            check_products(random, num_rows, 37, 21);
+            check_products(random, num_rows, 320, 200);
+        }
+        check_products(random, 17, 1, 1);
+    }
+    CHECK(choose_instruction_set(before.c_str()).empty());
+}
+
+}  // namespace encoder_engine
