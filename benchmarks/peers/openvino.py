@@ -39,7 +39,7 @@ def load(job: EmbeddingJob) -> Callable[[int], Any]:
         "CPU",
         {
             "INFERENCE_PRECISION_HINT": HINTS[job.precision],
-            "PERFORMANCE_HINT": "THROUGHPUT",
+            "PERFORMANCE_HINT": "THROUGHPUT" if len(job.texts) > 1 else "LATENCY",
             "INFERENCE_NUM_THREADS": job.threads,
         },
     )

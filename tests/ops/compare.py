@@ -14,13 +14,20 @@ Functions = Callable[..., Tensor | tuple[Tensor, ...]]
 
 
 def compare(
-    ours: Functions, eager: Functions, truth: Functions, inputs: dict[str, Tensor], *, terms: int
+    ours: Functions,
+    eager: Functions,
+    truth: Functions,
+    inputs: dict[str, Tensor],
+    *,
+    terms: int,
+    gradient_size: float = 0.0,
 ) -> None:
     """Run three functions of the same named tensors and compare outputs and input gradients.
 
     ``truth`` gets the inputs in float64. The gradient flows back from a fixed random weighting of
     each output.
-    ``terms`` is the length of the operation's longest sum.
+    ``terms`` is the length of the operation's longest sum; ``gradient_size`` how large the terms of
+    a gradient may be, where they are larger than inputs and results because they cancel.
     """
     wide = {name: tensor.double() for name, tensor in inputs.items()}
     found, by_eager, true = (
@@ -29,7 +36,8 @@ def compare(
     )
     size = largest(*wide.values(), *true.values())
     for name, expected in true.items():
-        assert_within_budget(found[name], by_eager[name], expected, name, terms=terms, size=size)
+        summed = max(size, gradient_size) if name.startswith("gradient") else size
+        assert_within_budget(found[name], by_eager[name], expected, name, terms=terms, size=summed)
 
 
 def compare_outputs(

@@ -90,14 +90,19 @@ def hold_to_budget(case: Case) -> bool:
         seed=case.seed,
         by=case.by,
     )
-    for hold, grad in ((compare, True), (compare_outputs, False)):
+    for grad in (True, False):
         try:
             with torch.set_grad_enabled(grad):
                 trial = TRIALS[case.operation][1](draw)
                 if grad and not trial.differentiable:
                     continue
                 truth = trial.truth or trial.run("reference")
-                hold(trial.run(case.by), trial.eager, truth, trial.inputs, terms=trial.terms)
+                functions = trial.run(case.by), trial.eager, truth
+                if grad:
+                    size = trial.gradient_size
+                    compare(*functions, trial.inputs, terms=trial.terms, gradient_size=size)
+                else:
+                    compare_outputs(*functions, trial.inputs, terms=trial.terms)
         except ImplementationError:
             continue
         return True

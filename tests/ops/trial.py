@@ -27,13 +27,15 @@ DROPOUTS = (0.0, 0.0, 0.3)
 class Trial:
     """One call: ``run(by)`` is the operation by an implementation, ``truth`` the same in float64.
 
-    ``terms`` is the length of the longest sum. What is not differentiable is held by its output.
+    ``terms`` is the length of the longest sum; ``gradient_size``: see :func:`compare`. What is not
+    differentiable is held by its output.
     """
 
     inputs: dict[str, Tensor]
     run: Callable[[str], Functions]
     eager: Functions
     terms: int
+    gradient_size: float = 0.0
     truth: Functions | None = None
     differentiable: bool = True
 

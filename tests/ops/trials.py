@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -15,8 +15,7 @@ from tests.ops.attention_trials import ATTENTION, TERMS, attention, probabilitie
 from tests.ops.masked_cases import MaskedCase
 from tests.ops.masked_cases import eager as masked_eager
 from tests.ops.masked_cases import ours as masked_ours
-from tests.ops.test_layer_norm import eager as norm_eager
-from tests.ops.test_layer_norm import normalise
+from tests.ops.norm_trials import NORM, ROWS, layer_norm_quantized, norm, scales
 from tests.ops.test_pooling import eager_pool
 from tests.ops.test_rotary import eager as rotary_eager
 from tests.ops.trial import BOTH, DROPOUTS, SIZES, WIDTHS, Draw, Space, Trial
@@ -25,46 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.ops.compare import Functions
-
-
-def _norm(norm: str, draw: Draw) -> Trial:
-    shape, dropout = (draw["rows"], draw["width"]), draw["dropout"]
-    inputs = {"x": 2 * draw.rows(*shape, seed=0) + 1, "weight": draw.rows(shape[1], seed=1)}
-    if norm == "layer_norm" and draw["bias"]:
-        inputs["bias"] = draw.rows(shape[1], seed=2)
-    if draw["residual"]:
-        inputs["residual"] = draw.rows(*shape, seed=3)
-    num_outputs = 1 + draw["sum"]
-
-    def called(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> Any:
-        torch.manual_seed(draw.seed)
-        return normalise(norm, x, weight, bias, residual, by=draw.by, dropout=dropout)
-
-    kept = torch.ones(shape, dtype=torch.bool, device=draw.device)
-    if dropout > 0.0:
-        ones = torch.ones_like(inputs["x"])
-        kept = called(ones, inputs["weight"], None, 0 * ones)[1] > 0.5
-
-    def dropped(x: Tensor) -> Tensor:
-        scaled: Tensor = x * kept / (1.0 - dropout)
-        return scaled
-
-    def run(by: str) -> Functions:
-        def function(
-            x: Tensor, weight: Tensor, bias: Tensor | None = None, residual: Tensor | None = None
-        ) -> tuple[Tensor, ...]:
-            if by == draw.by:
-                outputs = called(x, weight, bias, residual)
-            else:
-                outputs = normalise(norm, dropped(x), weight, bias, residual, by=by)
-            return tuple(outputs[:num_outputs])
-
-        return function
-
-    def eager(x: Tensor, **others: Tensor) -> tuple[Tensor, ...]:
-        return norm_eager(norm, dropped(x), **others)[:num_outputs]
-
-    return Trial(inputs=inputs, run=run, eager=eager, terms=sum(shape) + 1)
 
 
 def _activation(name: str, draw: Draw) -> Trial:
@@ -265,10 +224,6 @@ def _packed_linear(draw: Draw) -> Trial:
     )
 
 
-def _scales(x: Tensor) -> Tensor:
-    return x.float().abs().amax(1) / 127
-
-
 def _excess(x: Tensor, quantized: Tensor, scale: Tensor) -> Tensor:
     """Return by how much rows are off by more than half a step."""
     wide = (quantized.double() - 128) * scale.double()[:, None]
@@ -284,34 +239,13 @@ def _quantize_rows(draw: Draw) -> Trial:
         return function
 
     def eager(x: Tensor) -> tuple[Tensor, ...]:
-        scale = _scales(x)
+        scale = scales(x)
         quantized = (x.float() / scale[:, None]).round() + 128
         return scale.to(x.dtype), _excess(x, quantized, scale)
 
     inputs = {"x": 3 * draw.rows(draw["rows"], draw["width"], seed=0)}
     # The scale is rounded, its inverse, and their product with an element.
     return Trial(inputs=inputs, run=run, eager=eager, terms=9, differentiable=False)
-
-
-def _layer_norm_quantized(draw: Draw) -> Trial:
-    plain = _norm("layer_norm", draw)
-
-    def run(by: str) -> Functions:
-        def function(
-            x: Tensor, weight: Tensor, bias: Tensor | None = None, residual: Tensor | None = None
-        ) -> tuple[Tensor, ...]:
-            output, _, scale = ops.layer_norm_quantized(
-                x, weight, bias, epsilon=1e-12, residual_TD=residual, implementation=by
-            )
-            return output, scale.to(x.dtype)
-
-        return function
-
-    def eager(x: Tensor, **others: Tensor) -> tuple[Tensor, ...]:
-        output = norm_eager("layer_norm", x, **others)[0]
-        return output, _scales(output).to(x.dtype)
-
-    return Trial(inputs=plain.inputs, run=run, eager=eager, terms=plain.terms, differentiable=False)
 
 
 def _quantized_linear(draw: Draw, *, again: bool = False) -> Trial:
@@ -345,15 +279,13 @@ def _quantized_linear(draw: Draw, *, again: bool = False) -> Trial:
     )
 
 
-_ROWS: Space = {"rows": SIZES, "width": WIDTHS}
-_NORM: Space = _ROWS | {"residual": BOTH, "sum": BOTH, "dropout": DROPOUTS}
 _FORMS: Space = {"approximate": ("none", "tanh")}
-_LINEAR: Space = _ROWS | {"outer": (1, 2, 17, 40), "bias": BOTH}
+_LINEAR: Space = ROWS | {"outer": (1, 2, 17, 40), "bias": BOTH}
 # What may be drawn of each operation, and how it becomes a trial. A "lengths" is drawn as a list.
 TRIALS: dict[str, tuple[Space, Callable[[Draw], Trial]]] = {
     "attention": (ATTENTION, attention),
     "attention_probabilities": (TERMS, probabilities),
-    "bias_gelu": (_ROWS | _FORMS | {"bias": BOTH}, partial(_activation, "bias_gelu")),
+    "bias_gelu": (ROWS | _FORMS | {"bias": BOTH}, partial(_activation, "bias_gelu")),
     "embedding": (
         {
             "rows": SIZES,
@@ -365,8 +297,8 @@ TRIALS: dict[str, tuple[Space, Callable[[Draw], Trial]]] = {
         },
         _embedding,
     ),
-    "geglu": (_ROWS | _FORMS | {"bias": BOTH}, partial(_activation, "geglu")),
-    "layer_norm": (_NORM | {"bias": BOTH}, partial(_norm, "layer_norm")),
+    "geglu": (ROWS | _FORMS | {"bias": BOTH}, partial(_activation, "geglu")),
+    "layer_norm": (NORM | {"bias": BOTH}, partial(norm, "layer_norm")),
     "linear": (_LINEAR, _linear),
     "masked_cross_entropy": (
         {
@@ -384,10 +316,10 @@ TRIALS: dict[str, tuple[Space, Callable[[Draw], Trial]]] = {
     ),
     "packed_linear": (_LINEAR | {"gelu": (None, "none", "tanh")}, _packed_linear),
     "layer_norm_quantized": (
-        _NORM | {"bias": BOTH, "dropout": (0.0,)},
-        _layer_norm_quantized,
+        NORM | {"bias": BOTH, "dropout": (0.0,)},
+        layer_norm_quantized,
     ),
-    "quantize_rows": (_ROWS, _quantize_rows),
+    "quantize_rows": (ROWS, _quantize_rows),
     "quantized_linear": (_LINEAR | {"gelu": (None, "none", "tanh")}, _quantized_linear),
     "requantized_linear": (
         _LINEAR | {"gelu": (None, "none", "tanh")},
@@ -403,10 +335,10 @@ TRIALS: dict[str, tuple[Space, Callable[[Draw], Trial]]] = {
         },
         _pooling,
     ),
-    "rms_norm": (_NORM, partial(_norm, "rms_norm")),
+    "rms_norm": (NORM, partial(norm, "rms_norm")),
     "rotary": (
         {"rows": SIZES, "half": (1, 2, 8, 12), "heads": (1, 2, 3), "key_heads": (1, 2)},
         _rotary,
     ),
-    "swiglu": (_ROWS | {"bias": BOTH}, partial(_activation, "swiglu")),
+    "swiglu": (ROWS | {"bias": BOTH}, partial(_activation, "swiglu")),
 }
