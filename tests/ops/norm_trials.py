@@ -11,7 +11,7 @@ from encoder_engine import ops
 from tests.budget import largest
 from tests.ops.test_layer_norm import eager as norm_eager
 from tests.ops.test_layer_norm import normalise
-from tests.ops.trial import BOTH, DROPOUTS, Draw, Space, Trial
+from tests.ops.trial import BOTH, DROPOUTS, SIZES, WIDTHS, Draw, Space, Trial
 
 if TYPE_CHECKING:
     from tests.ops.compare import Functions
