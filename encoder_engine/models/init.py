@@ -16,8 +16,11 @@ __all__ = ["initialise"]
 def initialise(module: nn.Module, spec: EncoderSpec) -> None:
     """Draw weights from N(0, initializer_range^2), biases 0, norms 1 and 0 (Devlin et al. 2019).
 
-    The embedding of the padding id is zero. Draws from torch's global generator.
+    The embedding of the padding id is zero. Draws from torch's global generator. What is on no
+    device is left as it is.
     """
+    if any(weight.is_meta for weight in module.parameters()):
+        return
     with torch.no_grad():
         for part in module.modules():
             if isinstance(part, nn.Linear):

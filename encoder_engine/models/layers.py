@@ -24,15 +24,24 @@ if TYPE_CHECKING:
     from encoder_engine.packing import PackedBatch, Sequences
 
 
+class Table(nn.Embedding):
+    """One vector for each id."""
+
+    def reset_parameters(self) -> None:
+        """Draw the vectors, unless there is nothing yet to draw them into; see :class:`Linear`."""
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
 class Embedding(nn.Module):
     """Token, position and segment embeddings, normalised, and projected where widths differ."""
 
     def __init__(self, spec: EmbeddingSpec, *, width: int) -> None:
         super().__init__()
         self.spec = spec
-        self.tokens = nn.Embedding(spec.vocab_size, spec.width)
-        self.positions = nn.Embedding(spec.num_positions, spec.width)
-        self.segments = nn.Embedding(spec.num_segments, spec.width) if spec.num_segments else None
+        self.tokens = Table(spec.vocab_size, spec.width)
+        self.positions = Table(spec.num_positions, spec.width)
+        self.segments = Table(spec.num_segments, spec.width) if spec.num_segments else None
         self.norm = nn.LayerNorm(spec.width, eps=spec.norm_epsilon)
         self.projection = Linear(spec.width, width) if spec.width != width else None
 

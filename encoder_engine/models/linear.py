@@ -23,6 +23,12 @@ Layer = TypeVar("Layer", bound=nn.Module)
 class Linear(nn.Linear):
     """``input @ weight.T + bias`` and, where asked for, GELU of it."""
 
+    def reset_parameters(self) -> None:
+        """Draw the weights, unless there is nothing yet to draw them into."""
+        # On no device, drawing makes torch import its compiler, which takes longer than loading.
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
     def forward(self, input_TK: Tensor, *, gelu: Approximation | None = None) -> Tensor:
         """Return [T, N]."""
         if gelu is None:

@@ -5,7 +5,27 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
+from encoder_engine.models import Encoder
+from encoder_engine.models.spec import (
+    AttentionSpec,
+    BlockSpec,
+    EmbeddingSpec,
+    EncoderSpec,
+    FeedForwardSpec,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAVY = {
+    "torch._dynamo",
+    "torch._inductor",
+    "torch.distributed.fsdp",
+    "asyncio",
+    "multiprocessing.pool",
+}
 ALLOWED = {"encoder_engine", "numpy", "safetensors", "torch"}
 SCRIPT = """
 import sys, json, torch
@@ -13,6 +33,18 @@ before = set(sys.modules)
 import encoder_engine
 loaded = sorted(set(sys.modules) - before)
 print(json.dumps({"loaded": loaded, "cuda": torch.cuda.is_initialized()}))
+"""
+LOADING = """
+import sys, json, torch
+before = set(sys.modules)
+import encoder_engine as ee
+from encoder_engine.packing import pack
+for dtype in ("float32", "bfloat16"):
+    encoder = ee.Encoder.from_pretrained(sys.argv[1], device="cpu", dtype=dtype).pack()
+    with torch.inference_mode():
+        encoder(pack([[1, 2, 3]]))
+    encoder.unpack()
+print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 
@@ -27,11 +59,30 @@ def test_nothing_heavy_is_loaded_and_cuda_is_not_initialised() -> None:
     foreign = {name for name in foreign if not name.startswith(("__editable__", "_native"))}
     assert not foreign, f"import encoder_engine loads {sorted(foreign)}"
     assert found["cuda"] is False
-    heavy = {
-        "torch._dynamo",
-        "torch._inductor",
-        "torch.distributed.fsdp",
-        "asyncio",
-        "multiprocessing.pool",
-    }
-    assert not heavy & set(found["loaded"])
+    assert not HEAVY & set(found["loaded"])
+
+
+def test_loading_and_calling_an_encoder_leaves_the_compiler_out(tmp_path: Path) -> None:
+    spec = EncoderSpec(
+        model_type="bert",
+        width=8,
+        embedding=EmbeddingSpec(
+            vocab_size=9, width=8, num_positions=16, num_segments=2, padding_id=0
+        ),
+        blocks=(
+            BlockSpec(
+                attention=AttentionSpec(num_heads=2, head_dim=4),
+                feed_forward=FeedForwardSpec(width=8),
+            ),
+        ),
+        pooler=True,
+    )
+    Encoder(spec).save_pretrained(tmp_path)
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", LOADING, tmp_path],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # Drawing weights on no device once brought torch._dynamo, sympy and triton: 2 s and 100 MB.
+    assert not (HEAVY | {"sympy", "triton"}) & set(json.loads(ran.stdout))
