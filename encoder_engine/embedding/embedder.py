@@ -288,7 +288,8 @@ class Embedder:
         """Check the options of a call and fill in what the directory says."""
         recipe = self.recipe
         prefix = resolve_prompt(prompt, prompt_name, recipe.prompts, recipe.default_prompt_name)
-        default_tokens = default_batch_tokens(self.encoder.device)
+        encoder = self.encoder
+        default_tokens = default_batch_tokens(encoder.spec, encoder.device, encoder.dtype)
         normalized = recipe.normalized if normalize_embeddings is None else normalize_embeddings
         return check_options(
             EncodeOptions(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encoder_engine.embedding import batching
+from encoder_engine.models.spec import FeedForwardSpec
 
 if TYPE_CHECKING:
     import pytest
+
+    from encoder_engine.embedding import Embedder
 
 LENGTHS = st.lists(st.integers(1, 300), max_size=200).map(lambda n: np.array(n, dtype=np.int32))
 
@@ -53,9 +57,23 @@ def test_windows_are_bounded_in_texts_and_in_characters(monkeypatch: pytest.Monk
     assert list(batching.windows(iter([]))) == []
 
 
-def test_a_gpu_gets_larger_batches_than_a_cpu() -> None:
-    cpu = batching.default_batch_tokens(torch.device("cpu"))
-    assert 0 < cpu < batching.default_batch_tokens(torch.device("cuda", 0))
+def test_a_gpu_gets_larger_batches_than_a_cpu_and_wider_models_smaller_ones(
+    tiny: Embedder,
+) -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda", 0)
+
+    def tokens(width: int, dtype: torch.dtype, device: torch.device = cpu) -> int:
+        spec = tiny.encoder.spec
+        wide = replace(spec.blocks[0], feed_forward=FeedForwardSpec(width=width))
+        spec = replace(spec, blocks=(*spec.blocks, wide))
+        return batching.default_batch_tokens(spec, device, dtype)
+
+    for width in (1536, 3072, 4096):
+        for dtype in (torch.float32, torch.bfloat16):
+            # Beyond 32 MiB glibc gives memory back when it is freed.
+            assert 1 << 24 < tokens(width, dtype) * width * dtype.itemsize <= 1 << 25
+            assert tokens(width, dtype) < tokens(width, dtype, gpu)
+    assert tokens(1 << 30, torch.float32) == 1
 
 
 def test_row_numbers_in_messages_stay_short() -> None:
