@@ -12,26 +12,30 @@ if TYPE_CHECKING:
 
 def embedding(
     input_ids_T: Tensor,
-    position_ids_T: Tensor,
+    position_ids_T: Tensor | None,
     segment_ids_T: Tensor | None,
     *,
     token_weight_VE: Tensor,
-    position_weight_PE: Tensor,
+    position_weight_PE: Tensor | None,
     segment_weight_SE: Tensor | None,
-    norm_weight_E: Tensor,
-    norm_bias_E: Tensor,
+    norm_weight_E: Tensor | None,
+    norm_bias_E: Tensor | None,
     epsilon: float,
     dropout: float,
 ) -> Tensor:
     """``dropout(layer_norm(token[id] + position[place] + segment[kind]))``, row by row."""
     x = token_weight_VE.double()[input_ids_T.long()]
-    x = x + position_weight_PE.double()[position_ids_T.long()]
+    if position_ids_T is not None and position_weight_PE is not None:
+        x = x + position_weight_PE.double()[position_ids_T.long()]
     if segment_weight_SE is not None:
         segments = torch.zeros_like(input_ids_T) if segment_ids_T is None else segment_ids_T
         x = x + segment_weight_SE.double()[segments.long()]
-    centred = x - x.mean(dim=1, keepdim=True)
-    variance = (centred * centred).mean(dim=1, keepdim=True)
-    output = centred / (variance + epsilon).sqrt() * norm_weight_E.double() + norm_bias_E.double()
+    if norm_weight_E is not None:
+        centred = x - x.mean(dim=1, keepdim=True)
+        variance = (centred * centred).mean(dim=1, keepdim=True)
+        x = centred / (variance + epsilon).sqrt() * norm_weight_E.double()
+    if norm_bias_E is not None:
+        x = x + norm_bias_E.double()
     if dropout > 0.0:
-        output = torch.dropout(output, dropout, train=True)
-    return output.to(token_weight_VE.dtype)
+        x = torch.dropout(x, dropout, train=True)
+    return x.to(token_weight_VE.dtype)

@@ -24,6 +24,7 @@ from tests.ops.cases import (
 from tests.ops.compare import compare, compare_outputs
 
 EPSILON = 1e-5
+WITHOUT = [("positions",), ("norm_bias",), ("norm", "norm_bias")]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -84,6 +85,68 @@ def test_output_and_gradients_are_within_budget(
         inputs,
         terms=48 + num_tokens,
     )
+
+
+@pytest.mark.parametrize("implementation", implementations("embedding"))
+@pytest.mark.parametrize("without", WITHOUT, ids=str)
+def test_what_is_left_out_is_neither_added_nor_normalised(
+    without: tuple[str, ...], implementation: str
+) -> None:
+    facts = EmbeddingFacts(requires_grad=True, width=48, without=without)
+    skip_if_refused("embedding", implementation, facts)
+    ids, places = torch.tensor([3, 0, 3, 8]), torch.tensor([1, 0, 2, 3])
+    draw = partial(rows, dtype=torch.float32, device="cpu")
+    named = {
+        "token_weight_VE": draw(9, 48, seed=0),
+        "position_weight_PE": draw(9, 48, seed=1),
+        "norm_weight_E": draw(48, seed=2),
+        "norm_bias_E": draw(48, seed=3),
+    }
+    argument = {"positions": "position_weight_PE", "norm": "norm_weight_E"}
+    left_out = {argument.get(name, "norm_bias_E") for name in without}
+    inputs = {name: tensor for name, tensor in named.items() if name not in left_out}
+
+    def run(by: str, **tables: torch.Tensor) -> torch.Tensor:
+        return ops.embedding(
+            ids,
+            places if "position_weight_PE" in tables else None,
+            None,
+            token_weight_VE=tables["token_weight_VE"],
+            position_weight_PE=tables.get("position_weight_PE"),
+            segment_weight_SE=None,
+            norm_weight_E=tables.get("norm_weight_E"),
+            norm_bias_E=tables.get("norm_bias_E"),
+            epsilon=EPSILON,
+            implementation=by,
+        )
+
+    def eager(**tables: torch.Tensor) -> torch.Tensor:
+        summed = tables["token_weight_VE"][ids]
+        if "position_weight_PE" in tables:
+            summed = summed + tables["position_weight_PE"][places]
+        if "norm_weight_E" not in tables:
+            return summed
+        bias = tables.get("norm_bias_E")
+        return F.layer_norm(summed, (48,), tables["norm_weight_E"], bias, EPSILON)
+
+    compare(partial(run, implementation), eager, partial(run, "reference"), inputs, terms=52)
+
+
+def test_half_a_pair_of_arguments_is_refused() -> None:
+    table, ids = torch.zeros(3, 4), torch.zeros(2, dtype=torch.int64)
+    for position, bias in ((table, None), (None, table[0])):
+        with pytest.raises(ShapeError):
+            ops.embedding(
+                ids,
+                None,
+                None,
+                token_weight_VE=table,
+                position_weight_PE=position,
+                segment_weight_SE=None,
+                norm_weight_E=None,
+                norm_bias_E=bias,
+                epsilon=EPSILON,
+            )
 
 
 @pytest.mark.parametrize("implementation", [*implementations("embedding"), "reference"])

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 def embedding(
     input_ids_T: Tensor,
-    position_ids_T: Tensor,
+    position_ids_T: Tensor | None,
     segment_ids_T: Tensor | None,
     *,
     token_weight_VE: Tensor,
-    position_weight_PE: Tensor,
+    position_weight_PE: Tensor | None,
     segment_weight_SE: Tensor | None,
-    norm_weight_E: Tensor,
-    norm_bias_E: Tensor,
+    norm_weight_E: Tensor | None,
+    norm_bias_E: Tensor | None,
     epsilon: float,
     dropout: float,
 ) -> Tensor:
@@ -32,6 +32,9 @@ def embedding(
             else F.embedding(segment_ids_T, segment_weight_SE)
         )
         hidden_TE = hidden_TE + segments
-    hidden_TE = hidden_TE + F.embedding(position_ids_T, position_weight_PE)
-    hidden_TE = F.layer_norm(hidden_TE, norm_weight_E.shape, norm_weight_E, norm_bias_E, epsilon)
+    if position_ids_T is not None and position_weight_PE is not None:
+        hidden_TE = hidden_TE + F.embedding(position_ids_T, position_weight_PE)
+    if norm_weight_E is not None:
+        width = norm_weight_E.shape
+        hidden_TE = F.layer_norm(hidden_TE, width, norm_weight_E, norm_bias_E, epsilon)
     return F.dropout(hidden_TE, dropout) if dropout > 0.0 else hidden_TE
