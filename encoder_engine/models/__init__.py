@@ -8,6 +8,9 @@ from encoder_engine.models.spec import (
     EmbeddingSpec,
     EncoderSpec,
     FeedForwardSpec,
+    NormSpec,
+    RelativeBiasSpec,
+    RotarySpec,
 )
 
 __all__ = [
@@ -18,6 +21,9 @@ __all__ = [
     "EncoderOutput",
     "EncoderSpec",
     "FeedForwardSpec",
+    "NormSpec",
+    "RelativeBiasSpec",
+    "RotarySpec",
     "all_families",
     "find_family",
 ]

@@ -34,8 +34,9 @@ from encoder_engine.models.config import (
     spec_from_config,
     spec_to_config,
 )
+from encoder_engine.models.constants import Constant
 from encoder_engine.models.files import read_tensors, resolve_directory
-from encoder_engine.models.names import checkpoint_names, modern_name
+from encoder_engine.models.names import modern_name, origins
 from encoder_engine.models.quantized import load_quantized, quantized_parameters
 from encoder_engine.models.registry import Family, find_family
 
@@ -103,6 +104,9 @@ def load_encoder(
     state = {name: tensor.to(device=device, dtype=dtype) for name, tensor in state.items()}
     _check_overflow(state, dtype)
     encoder.load_state_dict(state, strict=True, assign=True)
+    for module in encoder.modules():
+        if isinstance(module, Constant):
+            module.fit(device, dtype)
     return encoder.eval().requires_grad_(not saved_quantized)
 
 
@@ -119,9 +123,8 @@ def save_encoder(encoder: Encoder, directory: str | os.PathLike[str]) -> None:
     encoded_config = (json.dumps(config, indent=2) + "\n").encode()
     tensors: dict[str, Tensor] = {}
     parameters = encoder.state_dict()
-    for ours, theirs in checkpoint_names(family.renames, parameters).items():
-        parts = parameters[ours].detach().cpu().chunk(len(theirs))
-        tensors.update(zip(theirs, (part.contiguous() for part in parts), strict=True))
+    for ours, origin in origins(family.renames, parameters).items():
+        tensors |= origin.split(parameters[ours].detach().cpu())
     encoded_weights = save_safetensors(tensors, metadata={"format": "pt"})
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -152,6 +155,9 @@ def _encoder_tensors(tensors: dict[str, Tensor], family: Family) -> dict[str, Te
                 f"the checkpoint holds {bare} twice, once as {name}", unexpected=[name]
             )
         kept[bare] = tensor
+    for copy, original in family.copies.items():
+        if copy in kept:
+            _drop_copy(kept, copy, original)
     if heads:
         warnings.warn(
             UnusedWeightsWarning(
@@ -161,6 +167,16 @@ def _encoder_tensors(tensors: dict[str, Tensor], family: Family) -> dict[str, Te
             stacklevel=4,
         )
     return kept
+
+
+def _drop_copy(tensors: dict[str, Tensor], copy: str, original: str) -> None:
+    """Keep one of two names for what should be the same tensor."""
+    copied = tensors.pop(copy)
+    if not torch.equal(tensors.setdefault(original, copied), copied):
+        raise CheckpointFileError(
+            f"{copy} should be {original} again, but they differ; the checkpoint is damaged, or "
+            "its model was trained with tables of their own, which is not supported"
+        )
 
 
 def _check_number_of_blocks(spec: EncoderSpec, tensors: dict[str, Tensor], family: Family) -> None:
@@ -182,8 +198,8 @@ def _assemble(
     parameters: dict[str, Tensor], tensors: dict[str, Tensor], family: Family
 ) -> dict[str, Tensor]:
     """Map checkpoint tensors to parameters, or say everything that does not fit."""
-    names = checkpoint_names(family.renames, parameters)
-    wanted = {their: ours for ours, theirs in names.items() for their in theirs}
+    sources = origins(family.renames, parameters)
+    wanted = {their: ours for ours, origin in sources.items() for their in origin.names}
     missing = sorted(set(wanted) - set(tensors))
     unexpected = sorted(set(tensors) - set(wanted))
     if missing or unexpected:
@@ -194,7 +210,8 @@ def _assemble(
             unexpected=unexpected,
         )
     mismatched = []
-    for ours, theirs in names.items():
+    for ours, origin in sources.items():
+        theirs = origin.names
         rows, *rest = parameters[ours].shape
         expected = (rows // len(theirs), *rest)
         mismatched += [
@@ -213,12 +230,7 @@ def _assemble(
     whole = {their for their, ours in wanted.items() if parameters[ours].dtype == torch.int8}
     _check_values({their: tensors[their] for their in wanted if their not in whole})
     _check_whole({their: tensors[their] for their in whole})
-    return {
-        ours: torch.cat([tensors[their] for their in theirs])
-        if len(theirs) > 1
-        else tensors[theirs[0]]
-        for ours, theirs in names.items()
-    }
+    return {ours: origin.join(tensors) for ours, origin in sources.items()}
 
 
 def _check_values(tensors: dict[str, Tensor]) -> None:

@@ -13,26 +13,25 @@ from encoder_engine.errors import (
     UnsupportedFeatureError,
 )
 from encoder_engine.files import read_json
-from encoder_engine.models.registry import Family, find_family
-from encoder_engine.models.spec import (
-    Activation,
-    AttentionSpec,
-    BlockSpec,
-    EmbeddingSpec,
-    EncoderSpec,
-    FeedForwardSpec,
-)
+from encoder_engine.models.quirks import fact, with_fact
+from encoder_engine.models.registry import Family, find_family, recognise_family
+from encoder_engine.models.spec import Activation, EmbeddingSpec, EncoderSpec
+from encoder_engine.models.values import flag, integer, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from encoder_engine.models.spec import BlockSpec, NormSpec
+
 __all__ = ["INT8_CONFIG", "read_config", "spec_from_config", "spec_to_config"]
 
-# config.json's names of the two GELUs: the first is the one to write.
+# config.json's names of activations: the first is the one to write.
 ACTIVATIONS: dict[Activation, tuple[str, ...]] = {
     "gelu": ("gelu", "gelu_python"),
     "gelu_tanh": ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate"),
+    "relu": ("relu",),
+    "silu": ("silu", "swish"),
 }
 assert set(ACTIVATIONS) == set(get_args(Activation))
 
@@ -94,8 +93,6 @@ BOOKKEEPING = frozenset(
 INT8_CONFIG = {"quant_method": "encoder_engine", "weights": "int8"}
 # Values of keys, in any family, that would make the model another than the one computed here.
 REQUIRED: dict[str, tuple[Any, ...]] = {
-    # Code of the model's own: what it computes is not what its model_type says.
-    "auto_map": (None,),
     "is_decoder": (False, None),
     "add_cross_attention": (False, None),
     "is_encoder_decoder": (False, None),
@@ -103,10 +100,6 @@ REQUIRED: dict[str, tuple[Any, ...]] = {
     "pruned_heads": ({}, None),
     "quantization_config": (None, INT8_CONFIG),
 }
-
-
-# No table or layer is larger; a damaged file may say so.
-LARGEST_SIZE = 2**31 - 1
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -129,48 +122,77 @@ def spec_from_config(config: Mapping[str, Any]) -> EncoderSpec:
     for another computation, :class:`ConfigError` for a missing or impossible value; warns with
     :class:`UnknownConfigKeyWarning` of keys nobody reads.
     """
-    family = find_family(config.get("model_type"))
+    family = recognise_family(config)
     _refuse_other_computations(config, family)
     _warn_of_unknown_keys(config, family)
+    spec = _plain_spec(config, family)
+    for key, paths in family.dropouts.items():
+        rate = number(config, key, default=family.dropout, below_one=True)
+        for path in paths:
+            spec = with_fact(spec, path, rate)
+    for key, paths in family.flags.items():
+        there = flag(config, key, default=fact(spec, paths[0]))
+        for path in paths:
+            spec = with_fact(spec, path, there)
+    for quirk in family.quirks:
+        spec = quirk.read(spec, config)
+    return spec
+
+
+def _plain_spec(config: Mapping[str, Any], family: Family) -> EncoderSpec:
+    """Read the facts that every family states alike."""
     keys = family.keys
-    width = _integer(config, keys.width)
-    num_heads = _integer(config, keys.num_heads)
-    if width % num_heads:
-        raise ConfigError(f"{keys.width}={width} is not a multiple of {keys.num_heads}={num_heads}")
-    epsilon = _number(config, keys.norm_epsilon, default=1e-12)
-    dropout = _number(config, keys.dropout, default=0.1, below_one=True)
-    padding_id = _padding_id(config, family)
-    block = BlockSpec(
-        attention=AttentionSpec(
-            num_heads=num_heads,
-            head_dim=width // num_heads,
-            dropout=_number(config, keys.attention_dropout, default=0.1, below_one=True),
-        ),
-        feed_forward=FeedForwardSpec(
-            width=_integer(config, keys.feed_forward_width),
-            activation=_activation(config, keys.activation),
-        ),
-        norm_epsilon=epsilon,
-        dropout=dropout,
+    width = integer(config, keys.width)
+    norm = replace(
+        family.block.norm,
+        epsilon=number(config, keys.norm_epsilon, default=family.block.norm.epsilon),
     )
+    padding_id = _padding_id(config, family)
+    num_positions = integer(config, keys.num_positions) if keys.num_positions else 0
     after_padding = family.positions_follow_padding_id
     return EncoderSpec(
         model_type=family.model_type,
         width=width,
         embedding=EmbeddingSpec(
-            vocab_size=_integer(config, "vocab_size"),
-            width=_integer(config, keys.embedding_width) if keys.embedding_width else width,
-            num_positions=_integer(config, keys.num_positions),
+            vocab_size=integer(config, "vocab_size"),
+            width=integer(config, keys.embedding_width) if keys.embedding_width else width,
+            num_positions=num_positions if family.position_table else 0,
             first_position=padding_id + 1 if after_padding else 0,
             positions_skip_padding=after_padding,
-            num_segments=_integer(config, keys.num_segments) if keys.num_segments else 0,
+            num_segments=_num_segments(config, family),
             padding_id=padding_id,
-            norm_epsilon=epsilon,
-            dropout=dropout,
+            projected=family.embedding_projected,
+            norm=norm if family.embedding_norm else None,
         ),
-        blocks=(block,) * _integer(config, keys.num_blocks),
+        blocks=(_plain_block(config, family, norm),) * integer(config, keys.num_blocks),
+        final_norm=norm if family.final_norm else None,
         pooler=family.pooler,
-        initializer_range=_number(config, "initializer_range", default=0.02),
+        position_limit=None if family.position_table else num_positions or None,
+        initializer_range=number(config, "initializer_range", default=0.02),
+    )
+
+
+def _plain_block(config: Mapping[str, Any], family: Family, norm: NormSpec) -> BlockSpec:
+    keys, block = family.keys, family.block
+    width, num_heads = integer(config, keys.width), integer(config, keys.num_heads)
+    if keys.head_dim is not None and config.get(keys.head_dim) is not None:
+        head_dim = integer(config, keys.head_dim)
+    elif width % num_heads:
+        raise ConfigError(f"{keys.width}={width} is not a multiple of {keys.num_heads}={num_heads}")
+    else:
+        head_dim = width // num_heads
+    activation = block.feed_forward.activation
+    return replace(
+        block,
+        norm=norm,
+        attention=replace(block.attention, num_heads=num_heads, head_dim=head_dim),
+        feed_forward=replace(
+            block.feed_forward,
+            width=integer(config, keys.feed_forward_width),
+            activation=activation
+            if keys.activation is None
+            else _activation(config, keys.activation, activation),
+        ),
     )
 
 
@@ -178,36 +200,38 @@ def spec_to_config(spec: EncoderSpec, original: Mapping[str, Any]) -> dict[str, 
     """Write the configuration of a spec over the one it was read from, as transformers reads it."""
     family = find_family(spec.model_type)
     keys, embedding = family.keys, spec.embedding
-    block = spec.blocks[0] if spec.blocks else None
-    if any(other != block for other in spec.blocks):
-        raise ConfigError(f"a {spec.model_type} configuration cannot say that blocks differ")
-    facts: dict[str | None, Any] = {
+    positions = embedding.num_positions if family.position_table else spec.position_limit
+    written: dict[str | None, Any] = {
         keys.width: spec.width,
-        keys.num_blocks: len(spec.blocks),
-        keys.num_positions: embedding.num_positions,
+        keys.num_blocks: spec.num_layers,
+        keys.num_positions: positions,
         keys.num_segments: embedding.num_segments,
         keys.embedding_width: embedding.width,
-        keys.norm_epsilon: embedding.norm_epsilon,
-        keys.dropout: embedding.dropout,
+        keys.norm_epsilon: fact(spec, "blocks.norm.epsilon"),
     }
-    if block is not None:
-        facts |= {
-            keys.num_heads: block.attention.num_heads,
-            keys.attention_dropout: block.attention.dropout,
-            keys.feed_forward_width: block.feed_forward.width,
-            keys.activation: _activation_name(
-                block.feed_forward.activation, original, keys.activation
-            ),
+    if spec.blocks:
+        attention, layer = spec.blocks[0].attention, spec.blocks[0].feed_forward
+        written |= {
+            keys.num_heads: attention.num_heads,
+            keys.head_dim: attention.head_dim,
+            keys.feed_forward_width: layer.width,
+            keys.activation: _activation_name(layer.activation, original, keys.activation),
         }
-    written = {key: value for key, value in facts.items() if key is not None}
+    for key, paths in {**family.dropouts, **family.flags}.items():
+        written[key] = fact(spec, paths[0])
+    stale = {key for quirk in family.quirks for key in quirk.keys}
+    for quirk in family.quirks:
+        written.update(quirk.write(spec).items())
     own = {
-        "model_type": spec.model_type,
+        "model_type": family.config_model_type,
         "architectures": [family.architecture],
         "vocab_size": embedding.vocab_size,
         "pad_token_id": embedding.padding_id,
         "initializer_range": spec.initializer_range,
     }
-    config = dict(sorted({**original, **written, **own}.items()))
+    kept = {key: value for key, value in original.items() if key not in stale}
+    said_by_us = {key: value for key, value in written.items() if key is not None}
+    config = dict(sorted({**kept, **family.marks, **said_by_us, **own}.items()))
     said = _spec_said_by(config)
     if family.pooler:
         # No key speaks of the pooler: a checkpoint that lacks its weights has none.
@@ -243,6 +267,7 @@ def _first_difference(ours: object, theirs: object, where: str = "spec") -> str:
 
 
 def _refuse_other_computations(config: Mapping[str, Any], family: Family) -> None:
+    _refuse_unknown_code(config.get("auto_map"), family)
     for key, allowed in {**REQUIRED, **family.required}.items():
         if key in config and config[key] not in allowed:
             raise UnsupportedFeatureError(
@@ -251,10 +276,25 @@ def _refuse_other_computations(config: Mapping[str, Any], family: Family) -> Non
             )
 
 
+def _refuse_unknown_code(auto_map: object, family: Family) -> None:
+    """Refuse code of the model's own, unless it is known to compute what the family does."""
+    if auto_map is None:
+        return
+    named = auto_map.values() if isinstance(auto_map, dict) else [auto_map]
+    for name in named:
+        if not (isinstance(name, str) and name.startswith(family.code or ("\0",))):
+            raise UnsupportedFeatureError(
+                f"auto_map={auto_map!r} is not supported for {family.model_type}: code of its own "
+                f"computes it; supported: {', '.join(family.code) or 'none'}"
+            )
+
+
 def _warn_of_unknown_keys(config: Mapping[str, Any], family: Family) -> None:
     read = {value for value in vars(family.keys).values() if value is not None}
+    read |= {key for quirk in family.quirks for key in quirk.keys}
+    read |= set(family.dropouts) | set(family.flags) | set(family.marks)
     known = read | BOOKKEEPING | set(REQUIRED) | set(family.required) | set(family.ignored)
-    unknown = sorted(set(config) - known - {"vocab_size"})
+    unknown = sorted(set(config) - known - {"auto_map", "vocab_size"})
     if unknown:
         warnings.warn(
             UnknownConfigKeyWarning(
@@ -266,31 +306,16 @@ def _warn_of_unknown_keys(config: Mapping[str, Any], family: Family) -> None:
         )
 
 
-def _integer(config: Mapping[str, Any], key: str) -> int:
-    if key not in config:
-        raise ConfigError(f"config.json lacks {key!r}")
-    value = config[key]
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_SIZE:
-        raise ConfigError(
-            f"{key} must be an integer of at least 1 and at most {LARGEST_SIZE}, got {value!r:.40}"
-        )
-    return value
-
-
-def _number(
-    config: Mapping[str, Any], key: str | None, *, default: float, below_one: bool = False
-) -> float:
-    value = default if key is None else config.get(key, default)
-    valid = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0.0
-    if not valid or (below_one and value >= 1.0):
-        wanted = "at least 0 and below 1" if below_one else "at least 0"
-        raise ConfigError(f"{key} must be a number {wanted}, got {value!r}")
-    return float(value)
+def _num_segments(config: Mapping[str, Any], family: Family) -> int:
+    key = family.keys.num_segments
+    if key is None or (family.segments_optional and config.get(key) == 0):
+        return 0
+    return integer(config, key)
 
 
 def _padding_id(config: Mapping[str, Any], family: Family) -> int:
     value = config.get("pad_token_id", family.padding_id)
-    vocab_size = _integer(config, "vocab_size")
+    vocab_size = integer(config, "vocab_size")
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < vocab_size:
         raise ConfigError(
             f"pad_token_id must be an id below vocab_size={vocab_size}, got {value!r}"
@@ -298,8 +323,8 @@ def _padding_id(config: Mapping[str, Any], family: Family) -> int:
     return value
 
 
-def _activation(config: Mapping[str, Any], key: str) -> Activation:
-    value = config.get(key, "gelu")
+def _activation(config: Mapping[str, Any], key: str, default: Activation) -> Activation:
+    value = config.get(key, ACTIVATIONS[default][0])
     for activation, names in ACTIVATIONS.items():
         if value in names:
             return activation
@@ -307,6 +332,10 @@ def _activation(config: Mapping[str, Any], key: str) -> Activation:
     raise UnsupportedFeatureError(f"{key}={value!r} is not supported; supported: {supported}")
 
 
-def _activation_name(activation: Activation, original: Mapping[str, Any], key: str) -> str:
+def _activation_name(
+    activation: Activation, original: Mapping[str, Any], key: str | None
+) -> object:
     names = ACTIVATIONS[activation]
+    if key is None:
+        return None
     return original[key] if original.get(key) in names else names[0]

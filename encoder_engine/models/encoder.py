@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from encoder_engine import ops
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.models.attention import RelativeBias, Surroundings
 from encoder_engine.models.init import initialise
-from encoder_engine.models.layers import Block, Embedding, Pooler
+from encoder_engine.models.layers import Block, Embedding, Norm, Pooler
 from encoder_engine.models.linear import (
     Linear,
     PackedLinear,
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
+    from encoder_engine.models.constants import Constant
     from encoder_engine.models.spec import EncoderSpec
+    from encoder_engine.packing import SelectedRows
 
 __all__ = ["Encoder", "EncoderOutput", "resolve_device", "resolve_dtype"]
 
@@ -36,6 +40,8 @@ _DTYPES = {
     "bfloat16": torch.bfloat16,
 }
 QUANTIZATIONS = (None, "int8")
+# Tokens of a sequence where nothing says how many there may be.
+NO_LIMIT = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,7 +81,19 @@ class Encoder(nn.Module):
         self.spec = spec
         self.config: dict[str, Any] = dict(config or {})
         self.embedding = Embedding(spec.embedding, width=spec.width)
-        self.blocks = nn.ModuleList(Block(block, width=spec.width) for block in spec.blocks)
+        constants: dict[object, Constant] = {}
+        self.blocks = nn.ModuleList(
+            Block(block, width=spec.width, num_positions=spec.max_length, constants=constants)
+            for block in spec.blocks
+        )
+        self.relative_bias = (
+            None
+            if spec.relative_bias is None
+            else RelativeBias(spec.relative_bias, num_heads=spec.num_heads)
+        )
+        self.final_norm = (
+            None if spec.final_norm is None else Norm(spec.final_norm, width=spec.width)
+        )
         self.pooler = Pooler(spec) if spec.pooler else None
         initialise(self, spec)
 
@@ -205,8 +223,12 @@ class Encoder(nn.Module):
         output_hidden_states: bool = False,
         output_attentions: bool = False,
         output_pooled: bool = True,
+        global_rows: SelectedRows | None = None,
     ) -> EncoderOutput:
         """Encode a packed batch; ``output_pooled`` False leaves the pooler out.
+
+        ``global_rows``: rows that see all of their sequence, and are seen by all of it, in an
+        encoder whose blocks have a window and ``global_projections`` (Longformer).
 
         ``torch.compile(encoder, fullgraph=True)`` and ``torch.export.export`` take it whole, with
         any number of tokens and sequences, but for ``output_attentions``, whose shape is not known
@@ -214,22 +236,24 @@ class Encoder(nn.Module):
         types, positions and layout: ``{"batch": [{0: tokens}, {0: tokens}, None, [{0: offsets}, {0:
         offsets}]]}`` with ``offsets = Dim("offsets", min=3)``.
 
-        Raises :class:`TokenIdError` for an id outside the vocabulary and
-        :class:`SequenceLengthError` for a sequence the position table cannot place.
+        Raises :class:`TokenIdError` for an id outside the vocabulary,
+        :class:`SequenceLengthError` for a sequence the position table cannot place, and
+        :class:`UnsupportedFeatureError` for positions or global rows that this encoder has no use
+        of.
         """
         checked = self._checked(batch)
-        sequences = checked.sequences
+        around = self._surroundings(checked, output_attentions, global_rows)
         hidden_TD = self.embedding(checked)
         hidden_states = [hidden_TD]
         attentions = []
-        for block in self.blocks:
-            hidden_TD, probabilities = block(
-                hidden_TD, sequences, with_probabilities=output_attentions
-            )
+        for index in self._order:
+            hidden_TD, probabilities = self.blocks[index](hidden_TD, around)
             if output_hidden_states:
                 hidden_states.append(hidden_TD)
             if probabilities is not None:
                 attentions.append(probabilities)
+        hidden_states[-1] = hidden_TD = self._finish(hidden_TD)
+        sequences = checked.sequences
         pooled_BD = None
         if self.pooler is not None and output_pooled:
             pooled_BD = self.pooler(hidden_TD, sequences)
@@ -242,6 +266,46 @@ class Encoder(nn.Module):
             attentions=tuple(attentions) if output_attentions else None,
         )
 
+    @property
+    def _order(self) -> tuple[int, ...]:
+        order = self.spec.order
+        return tuple(range(len(self.spec.blocks))) if order is None else order
+
+    def _finish(self, hidden_TD: Tensor) -> Tensor:
+        if self.final_norm is not None:
+            hidden_TD = self.final_norm(hidden_TD)
+        if self.training and self.spec.final_dropout > 0.0:
+            hidden_TD = F.dropout(hidden_TD, self.spec.final_dropout)
+        return hidden_TD
+
+    def _surroundings(
+        self, batch: PackedBatch, with_probabilities: bool, global_rows: SelectedRows | None
+    ) -> Surroundings:
+        if global_rows is not None and not self._has_global_rows:
+            raise UnsupportedFeatureError(
+                f"global_rows are for encoders whose blocks have a window and projections for "
+                f"them; a {self.spec.model_type} has none"
+            )
+        positions = None
+        if self._turns:
+            positions = batch.position_ids
+            positions = batch.sequences.positions if positions is None else positions
+        return Surroundings(
+            sequences=batch.sequences,
+            position_ids_T=positions,
+            relative_bias_HR=None if self.relative_bias is None else self.relative_bias(),
+            global_rows=None if global_rows is None else global_rows.to(batch.device),
+            with_probabilities=with_probabilities,
+        )
+
+    @property
+    def _turns(self) -> bool:
+        return any(block.attention.rotary is not None for block in self.spec.blocks)
+
+    @property
+    def _has_global_rows(self) -> bool:
+        return any(block.attention.global_projections for block in self.spec.blocks)
+
     def _checked(self, batch: PackedBatch) -> PackedBatch:
         if not isinstance(batch, PackedBatch):
             raise TypeError(
@@ -249,11 +313,17 @@ class Encoder(nn.Module):
                 "use Tokenizer.encode_batch(texts).to_packed(device), packing.pack or packing.unpad"
             )
         embedding = self.spec.embedding
+        longest = NO_LIMIT if self.spec.max_length is None else self.spec.max_length
+        if batch.position_ids is not None and not (embedding.num_positions or self._turns):
+            raise UnsupportedFeatureError(
+                f"a {self.spec.model_type} knows distances between tokens, no positions; leave out "
+                "position_ids"
+            )
         limits = Limits(
             vocab_size=embedding.vocab_size,
             num_segments=embedding.num_segments,
-            num_positions=embedding.num_positions,
-            max_length=embedding.max_length,
+            num_positions=embedding.num_positions or longest,
+            max_length=longest,
         )
         return batch.checked(limits).to(self.device)
 

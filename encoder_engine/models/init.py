@@ -14,10 +14,10 @@ __all__ = ["initialise"]
 
 
 def initialise(module: nn.Module, spec: EncoderSpec) -> None:
-    """Draw weights from N(0, initializer_range^2), biases 0, norms 1 and 0 (Devlin et al. 2019).
+    """Draw weights from N(0, initializer_range^2), biases 0 (Devlin et al. 2019).
 
-    The embedding of the padding id is zero. Draws from torch's global generator. What is on no
-    device is left as it is.
+    Norms stay as they are made, 1 and 0. The embedding of the padding id is zero. Draws from
+    torch's global generator. What is on no device is left as it is.
     """
     if any(weight.is_meta for weight in module.parameters()):
         return
@@ -25,11 +25,10 @@ def initialise(module: nn.Module, spec: EncoderSpec) -> None:
         for part in module.modules():
             if isinstance(part, nn.Linear):
                 part.weight.normal_(0.0, spec.initializer_range)
-                part.bias.zero_()
+                if part.bias is not None:
+                    part.bias.zero_()
             elif isinstance(part, nn.Embedding):
                 part.weight.normal_(0.0, spec.initializer_range)
-            elif isinstance(part, nn.LayerNorm):
-                part.reset_parameters()
         tokens = module.get_submodule("embedding.tokens")
         assert isinstance(tokens, nn.Embedding)
         if spec.embedding.padding_id is not None:

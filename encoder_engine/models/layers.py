@@ -1,6 +1,6 @@
 """The layers of an encoder, over packed rows. They hold parameters; the operations compute.
 
-Dimensions: T packed tokens, B sequences, D width, E embedding width, H heads.
+Dimensions: T packed tokens, B sequences, D width, E embedding width.
 """
 
 from __future__ import annotations
@@ -8,29 +8,77 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from encoder_engine import ops
+from encoder_engine.models.attention import SelfAttention
 from encoder_engine.models.linear import Linear, QuantizedLinear
+from encoder_engine.models.tables import Table
 
 if TYPE_CHECKING:
+    from encoder_engine.models.attention import Surroundings
+    from encoder_engine.models.constants import Constant
     from encoder_engine.models.spec import (
+        Activation,
         AttentionSpec,
         BlockSpec,
         EmbeddingSpec,
         EncoderSpec,
         FeedForwardSpec,
+        NormSpec,
     )
     from encoder_engine.packing import PackedBatch, Sequences
 
+GELU: dict[Activation, ops.Approximation] = {"gelu": "none", "gelu_tanh": "tanh"}
 
-class Table(nn.Embedding):
-    """One vector for each id."""
 
-    def reset_parameters(self) -> None:
-        """Draw the vectors, unless there is nothing yet to draw them into; see :class:`Linear`."""
-        if not self.weight.is_meta:
-            super().reset_parameters()
+class Norm(nn.Module):
+    """Layer norm or RMS norm, of a sum where a residual is given."""
+
+    def __init__(self, spec: NormSpec, *, width: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width)) if spec.bias else None
+
+    def forward(
+        self, input_TD: Tensor, *, residual_TD: Tensor | None = None, dropout: float = 0.0
+    ) -> Tensor:
+        """Normalise ``dropout(input) + residual``, [T, D]."""
+        if not self.spec.centred:
+            return ops.rms_norm(
+                *(input_TD, self.weight),
+                epsilon=self.spec.epsilon,
+                residual_TD=residual_TD,
+                dropout=dropout,
+            )
+        return ops.layer_norm(
+            *(input_TD, self.weight, self.bias),
+            epsilon=self.spec.epsilon,
+            residual_TD=residual_TD,
+            dropout=dropout,
+        )
+
+    def with_sum(
+        self, input_TD: Tensor, *, residual_TD: Tensor, dropout: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sum as well: what a block that normalises first goes on with."""
+        if not self.spec.centred:
+            return ops.rms_norm(
+                *(input_TD, self.weight),
+                epsilon=self.spec.epsilon,
+                residual_TD=residual_TD,
+                dropout=dropout,
+                return_sum=True,
+            )
+        return ops.layer_norm(
+            *(input_TD, self.weight, self.bias),
+            epsilon=self.spec.epsilon,
+            residual_TD=residual_TD,
+            dropout=dropout,
+            return_sum=True,
+        )
 
 
 class Embedding(nn.Module):
@@ -40,24 +88,25 @@ class Embedding(nn.Module):
         super().__init__()
         self.spec = spec
         self.tokens = Table(spec.vocab_size, spec.width)
-        self.positions = Table(spec.num_positions, spec.width)
+        self.positions = Table(spec.num_positions, spec.width) if spec.num_positions else None
         self.segments = Table(spec.num_segments, spec.width) if spec.num_segments else None
-        self.norm = nn.LayerNorm(spec.width, eps=spec.norm_epsilon)
-        self.projection = Linear(spec.width, width) if spec.width != width else None
+        self.norm = None if spec.norm is None else Norm(spec.norm, width=spec.width)
+        projected = spec.projected or spec.width != width
+        self.projection = Linear(spec.width, width) if projected else None
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Embed a batch: [T, D]."""
-        places = self._places(batch) if batch.position_ids is None else batch.position_ids
+        norm = self.norm
         hidden_TE = ops.embedding(
             batch.input_ids,
-            places,
+            self._places(batch),
             batch.token_type_ids,
             token_weight_VE=self.tokens.weight,
-            position_weight_PE=self.positions.weight,
+            position_weight_PE=None if self.positions is None else self.positions.weight,
             segment_weight_SE=None if self.segments is None else self.segments.weight,
-            norm_weight_E=self.norm.weight,
-            norm_bias_E=self.norm.bias,
-            epsilon=self.spec.norm_epsilon,
+            norm_weight_E=None if norm is None else norm.weight,
+            norm_bias_E=None if norm is None else norm.bias,
+            epsilon=0.0 if norm is None else norm.spec.epsilon,
             dropout=self.spec.dropout if self.training else 0.0,
         )
         if self.projection is None:
@@ -65,7 +114,11 @@ class Embedding(nn.Module):
         projected_TD: Tensor = self.projection(hidden_TE)
         return projected_TD
 
-    def _places(self, batch: PackedBatch) -> Tensor:
+    def _places(self, batch: PackedBatch) -> Tensor | None:
+        if self.positions is None:
+            return None
+        if batch.position_ids is not None:
+            return batch.position_ids
         positions = batch.sequences.positions
         if not self.spec.positions_skip_padding:
             first = self.spec.first_position
@@ -81,82 +134,95 @@ class Embedding(nn.Module):
         return places.masked_fill(padding, self.spec.first_position - 1)
 
 
-class SelfAttention(nn.Module):
-    """Multi-head self-attention; query, key and value are one matrix product."""
-
-    def __init__(self, spec: AttentionSpec, *, width: int) -> None:
-        super().__init__()
-        self.spec = spec
-        heads_width = spec.num_heads * spec.head_dim
-        self.qkv = Linear(width, 3 * heads_width)
-        self.output = Linear(heads_width, width)
-
-    def forward(
-        self, hidden_TD: Tensor, sequences: Sequences, *, with_probabilities: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return [T, D], and [B, H, L, L] where the probabilities are asked for."""
-        qkv = self.qkv(hidden_TD)
-        query, key, value = qkv.view(-1, 3, self.spec.num_heads, self.spec.head_dim).unbind(1)
-        dropout = self.spec.dropout if self.training else 0.0
-        mixed = ops.attention(query, key, value, sequences, dropout=dropout).flatten(1)
-        output_TD = self.output(mixed)
-        if not with_probabilities:
-            return output_TD, None
-        return output_TD, ops.attention_probabilities(query, key, sequences)
-
-
 class FeedForward(nn.Module):
-    """Two dense layers with GELU between."""
+    """Two dense layers with an activation between, or with an activated gate."""
 
     def __init__(self, spec: FeedForwardSpec, *, width: int) -> None:
         super().__init__()
         self.spec = spec
-        self.up: nn.Module = Linear(width, spec.width)
-        self.down: nn.Module = Linear(spec.width, width)
+        self.up: nn.Module | None = None
+        self.halves: nn.Module | None = None
+        if spec.gated:
+            # The half that is activated comes first.
+            self.halves = Linear(width, 2 * spec.width, bias=spec.up_bias)
+        else:
+            self.up = Linear(width, spec.width, bias=spec.up_bias)
+        self.down: nn.Module = Linear(spec.width, width, bias=spec.down_bias)
 
     def forward(self, hidden_TD: Tensor) -> Tensor:
         """Return [T, D]."""
-        gelu: ops.Approximation = "tanh" if self.spec.activation == "gelu_tanh" else "none"
+        gelu = GELU.get(self.spec.activation)
         up, down = self.up, self.down
-        if isinstance(up, QuantizedLinear) and isinstance(down, QuantizedLinear):
+        if gelu and isinstance(up, QuantizedLinear) and isinstance(down, QuantizedLinear):
             return down.multiply(*up.requantize(hidden_TD, gelu=gelu), dtype=hidden_TD.dtype)
-        lowered_TD: Tensor = down(up(hidden_TD, gelu=gelu))
+        raised_TF = self._raise(hidden_TD)
+        if self.training and self.spec.dropout > 0.0:
+            raised_TF = F.dropout(raised_TF, self.spec.dropout)
+        lowered_TD: Tensor = down(raised_TF)
         return lowered_TD
+
+    def _raise(self, hidden_TD: Tensor) -> Tensor:
+        gelu = GELU.get(self.spec.activation)
+        if self.halves is not None:
+            halves = self.halves(hidden_TD)
+            return ops.swiglu(halves) if gelu is None else ops.geglu(halves, approximate=gelu)
+        assert self.up is not None
+        if gelu is None:
+            return torch.relu(self.up(hidden_TD))
+        raised_TF: Tensor = self.up(hidden_TD, gelu=gelu)
+        return raised_TF
 
 
 class Block(nn.Module):
     """One layer of the encoder: attention, then feed-forward, each added and normalised."""
 
-    def __init__(self, spec: BlockSpec, *, width: int) -> None:
+    def __init__(
+        self,
+        spec: BlockSpec,
+        *,
+        width: int,
+        num_positions: int | None = None,
+        constants: dict[object, Constant] | None = None,
+    ) -> None:
         super().__init__()
         self.spec = spec
-        self.attention = SelfAttention(spec.attention, width=width)
-        self.attention_norm = nn.LayerNorm(width, eps=spec.norm_epsilon)
+        self.attention = SelfAttention(
+            spec.attention, width=width, num_positions=num_positions, constants=constants
+        )
+        self.attention_norm = Norm(spec.norm, width=width) if spec.attention_norm else None
         self.feed_forward = FeedForward(spec.feed_forward, width=width)
-        self.feed_forward_norm = nn.LayerNorm(width, eps=spec.norm_epsilon)
+        self.feed_forward_norm = Norm(spec.norm, width=width)
 
-    def forward(
-        self, hidden_TD: Tensor, sequences: Sequences, *, with_probabilities: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, hidden_TD: Tensor, around: Surroundings) -> tuple[Tensor, Tensor | None]:
         """Return [T, D], and [B, H, L, L] where the probabilities are asked for."""
-        mixed, probabilities = self.attention(
-            hidden_TD, sequences, with_probabilities=with_probabilities
+        if self.spec.norm_first:
+            return self._forward_norm_first(hidden_TD, around)
+        mixed, probabilities = self.attention(hidden_TD, around)
+        assert self.attention_norm is not None
+        hidden_TD = self.attention_norm(
+            mixed, residual_TD=hidden_TD, dropout=self._dropout(self.spec.attention)
         )
-        hidden_TD = self._add_and_normalise(mixed, hidden_TD, self.attention_norm)
-        raised = self.feed_forward(hidden_TD)
-        return self._add_and_normalise(raised, hidden_TD, self.feed_forward_norm), probabilities
+        hidden_TD = self.feed_forward_norm(
+            self.feed_forward(hidden_TD),
+            residual_TD=hidden_TD,
+            dropout=self._dropout(self.spec.feed_forward),
+        )
+        return hidden_TD, probabilities
 
-    def _add_and_normalise(
-        self, branch_TD: Tensor, residual_TD: Tensor, norm: nn.LayerNorm
-    ) -> Tensor:
-        return ops.layer_norm(
-            branch_TD,
-            norm.weight,
-            norm.bias,
-            epsilon=self.spec.norm_epsilon,
-            residual_TD=residual_TD,
-            dropout=self.spec.dropout if self.training else 0.0,
+    def _forward_norm_first(
+        self, hidden_TD: Tensor, around: Surroundings
+    ) -> tuple[Tensor, Tensor | None]:
+        normal_TD = hidden_TD if self.attention_norm is None else self.attention_norm(hidden_TD)
+        mixed, probabilities = self.attention(normal_TD, around)
+        normal_TD, hidden_TD = self.feed_forward_norm.with_sum(
+            mixed, residual_TD=hidden_TD, dropout=self._dropout(self.spec.attention)
         )
+        raised = self.feed_forward(normal_TD)
+        dropout = self._dropout(self.spec.feed_forward)
+        return hidden_TD + (F.dropout(raised, dropout) if dropout > 0.0 else raised), probabilities
+
+    def _dropout(self, spec: AttentionSpec | FeedForwardSpec) -> float:
+        return spec.output_dropout if self.training else 0.0
 
 
 class Pooler(nn.Module):

@@ -5,12 +5,39 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-__all__ = ["Rename", "checkpoint_names", "modern_name"]
+    from torch import Tensor
+
+__all__ = ["Origin", "Rename", "modern_name", "origins"]
+
+
+class Origin(NamedTuple):
+    """The checkpoint tensors that one of our parameters is stacked from."""
+
+    names: tuple[str, ...]
+    halves_swapped: bool = False
+
+    def join(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """Make our parameter of theirs."""
+        parts = [tensors[name] for name in self.names]
+        whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return _swapped(whole) if self.halves_swapped else whole
+
+    def split(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Make theirs of our parameter."""
+        whole = _swapped(parameter) if self.halves_swapped else parameter
+        parts = (part.contiguous() for part in whole.chunk(len(self.names)))
+        return dict(zip(self.names, parts, strict=True))
+
+
+def _swapped(whole: Tensor) -> Tensor:
+    return torch.cat(whole.chunk(2)[::-1])
 
 
 @dataclass(frozen=True)
@@ -18,10 +45,12 @@ class Rename:
     """One module of ours and what a checkpoint calls it; ``{block}`` stands for a block's index.
 
     Where ``theirs`` names several modules, ours is theirs stacked along the first dimension.
+    ``halves_swapped``: what is then the first half comes second in ours.
     """
 
     ours: str
     theirs: str | tuple[str, ...]
+    halves_swapped: bool = False
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -29,25 +58,24 @@ class Rename:
         escaped = re.escape(self.ours).replace(r"\{block\}", r"(?P<block>\d+)")
         return re.compile(rf"{escaped}\.(?P<part>weight|weight_scale|bias)")
 
-    def apply(self, name: str) -> tuple[str, ...] | None:
-        """Return the checkpoint's names for one of our parameters, or None if it is not below."""
+    def apply(self, name: str) -> Origin | None:
+        """Say where one of our parameters is from, or None if it is not below."""
         match = self.pattern.fullmatch(name)
         if match is None:
             return None
         parts = match.groupdict()
         theirs = (self.theirs,) if isinstance(self.theirs, str) else self.theirs
         block = parts.get("block", "")
-        return tuple(f"{other.replace('{block}', block)}.{parts['part']}" for other in theirs)
+        names = tuple(f"{other.replace('{block}', block)}.{parts['part']}" for other in theirs)
+        return Origin(names, self.halves_swapped)
 
 
-def checkpoint_names(
-    renames: Iterable[Rename], parameters: Iterable[str]
-) -> dict[str, tuple[str, ...]]:
+def origins(renames: Iterable[Rename], parameters: Iterable[str]) -> dict[str, Origin]:
     """Map each of our parameter names to the one or more checkpoint tensors it is made of."""
-    mapped: dict[str, tuple[str, ...]] = {}
+    mapped: dict[str, Origin] = {}
     renames = tuple(renames)
     for name in parameters:
-        found = [theirs for rename in renames if (theirs := rename.apply(name)) is not None]
+        found = [origin for rename in renames if (origin := rename.apply(name)) is not None]
         assert len(found) == 1, f"{name} is named by {len(found)} renames, not one"
         mapped[name] = found[0]
     return mapped

@@ -47,7 +47,7 @@ def load_quantized(encoder: Encoder, state: dict[str, Tensor]) -> dict[str, Tens
                 f"{name}.weight_scale holds {float(scale_N.min())}; scales are above zero, the "
                 "checkpoint is damaged"
             )
-        bias_N = rest.pop(f"{name}.bias").float()
+        bias_N = rest.pop(f"{name}.bias").float() if layer.bias is not None else None
         weight = ops.QuantizedWeight.pack(rest.pop(f"{name}.weight"), scale_N, bias_N)
         made[layer] = QuantizedLinear(weight)
     replace_layers(encoder.blocks, Linear, made.__getitem__)

@@ -9,13 +9,32 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import UnknownModelTypeError
+from encoder_engine.models.spec import AttentionSpec, BlockSpec, FeedForwardSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from encoder_engine.models.names import Rename
+    from encoder_engine.models.quirks import Quirk
 
-__all__ = ["ConfigKeys", "Family", "all_families", "find_family"]
+__all__ = ["DROPOUTS", "ConfigKeys", "Family", "all_families", "find_family", "recognise_family"]
+
+
+# Where BERT drops out: keys of config.json, and the facts of a spec that each states.
+DROPOUTS = {
+    "hidden_dropout_prob": (
+        "embedding.dropout",
+        "blocks.attention.output_dropout",
+        "blocks.feed_forward.output_dropout",
+    ),
+    "attention_probs_dropout_prob": ("blocks.attention.dropout",),
+}
+
+
+# A block of BERT's, sizes aside.
+PLAIN_BLOCK = BlockSpec(
+    attention=AttentionSpec(num_heads=1, head_dim=1), feed_forward=FeedForwardSpec(width=1)
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +44,10 @@ class ConfigKeys:
     width: str = "hidden_size"
     num_blocks: str = "num_hidden_layers"
     num_heads: str = "num_attention_heads"
+    head_dim: str | None = None
     feed_forward_width: str = "intermediate_size"
-    num_positions: str = "max_position_embeddings"
-    activation: str = "hidden_act"
-    dropout: str = "hidden_dropout_prob"
-    attention_dropout: str = "attention_probs_dropout_prob"
+    num_positions: str | None = "max_position_embeddings"
+    activation: str | None = "hidden_act"
     norm_epsilon: str | None = "layer_norm_eps"
     num_segments: str | None = "type_vocab_size"
     embedding_width: str | None = None
@@ -41,8 +59,18 @@ class Family:
 
     ``architecture`` is the class transformers loads a saved encoder as. ``prefix`` is what a
     checkpoint with a head puts before the encoder's tensor names, and ``heads`` are the beginnings
-    of the head's own. ``required`` are configuration values without which the computation would be
-    another; ``ignored`` are keys that say nothing about it.
+    of the head's own. ``copies`` are names under which a checkpoint may hold another tensor again.
+
+    ``block`` is a block of the family, sizes aside, and says what a missing key means.
+    ``position_table``: positions are learned; otherwise the key only limits how long a text is.
+    ``segments_optional``: a member may have no table of segments.
+    ``dropouts`` and ``flags`` map keys to the facts they state, as paths into the spec; ``quirks``
+    state facts in ways of their own.
+
+    ``required`` are configuration values without which the computation would be another;
+    ``ignored`` are keys that say nothing about it. ``written_as`` is the model_type in config.json
+    where that is another's, and ``marks`` the values that then tell the two apart. ``code`` is
+    where ``auto_map`` may find the code of this family.
     """
 
     model_type: str
@@ -51,11 +79,30 @@ class Family:
     renames: tuple[Rename, ...]
     padding_id: int
     pooler: bool
-    keys: ConfigKeys = field(default_factory=ConfigKeys)
+    block: BlockSpec = PLAIN_BLOCK
+    embedding_norm: bool = True
+    embedding_projected: bool = False
+    final_norm: bool = False
+    position_table: bool = True
+    segments_optional: bool = False
     positions_follow_padding_id: bool = False
+    keys: ConfigKeys = field(default_factory=ConfigKeys)
+    dropouts: Mapping[str, tuple[str, ...]] = field(default_factory=DROPOUTS.copy)
+    dropout: float = 0.1
+    flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    quirks: tuple[Quirk, ...] = ()
     heads: tuple[str, ...] = ()
+    copies: Mapping[str, str] = field(default_factory=dict)
     required: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
+    written_as: str | None = None
+    marks: Mapping[str, Any] = field(default_factory=dict)
+    code: tuple[str, ...] = ()
+
+    @property
+    def config_model_type(self) -> str:
+        """What config.json calls the family."""
+        return self.model_type if self.written_as is None else self.written_as
 
     @property
     def block_prefix(self) -> str:
@@ -75,6 +122,18 @@ def all_families() -> dict[str, Family]:
         family: Family = importlib.import_module(f"{package.__name__}.{module.name}").FAMILY
         found[family.model_type] = family
     return dict(sorted(found.items()))
+
+
+def recognise_family(config: Mapping[str, Any]) -> Family:
+    """Find the family of a configuration; :class:`UnknownModelTypeError` lists the known ones."""
+    model_type = config.get("model_type")
+    found = [
+        family
+        for family in all_families().values()
+        if family.config_model_type == model_type
+        and all(config.get(key) == value for key, value in family.marks.items())
+    ]
+    return max(found, key=lambda family: len(family.marks)) if found else find_family(model_type)
 
 
 def find_family(model_type: object) -> Family:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from encoder_engine.errors import ConfigError
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 
 __all__ = [
     "Activation",
@@ -14,77 +14,157 @@ __all__ = [
     "EmbeddingSpec",
     "EncoderSpec",
     "FeedForwardSpec",
+    "NormSpec",
+    "RelativeBiasSpec",
+    "RotarySpec",
 ]
 
-Activation = Literal["gelu", "gelu_tanh"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormSpec:
+    """Layer norm; not ``centred``: RMS norm, which subtracts no mean and has no bias."""
+
+    epsilon: float = 1e-12
+    bias: bool = True
+    centred: bool = True
+
+    def __post_init__(self) -> None:
+        if self.bias and not self.centred:
+            raise ConfigError("an RMS norm has no bias; leave it out, or normalise centred")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingSpec:
     """Token, position and segment tables, added and normalised.
 
-    ``width`` may differ from the encoder's: a projection then follows. ``first_position`` is the
-    table row of a sequence's first token (RoBERTa: one past the padding id). ``num_segments`` 0
-    means no segment table. ``positions_skip_padding``: a padding token inside the text takes no
-    position of its own but the row ``padding_id`` (RoBERTa).
+    ``width`` may differ from the encoder's: a projection then follows; ``projected``: it does so
+    even where it does not (ALBERT). ``num_positions`` and ``num_segments`` 0: no such table.
+    ``first_position`` is the table row of a sequence's first token (RoBERTa: one past the padding
+    id). ``positions_skip_padding``: a padding token inside the text takes no position of its own
+    but the row ``padding_id`` (RoBERTa).
     """
 
     vocab_size: int
     width: int
-    num_positions: int
+    num_positions: int = 0
     first_position: int = 0
     positions_skip_padding: bool = False
     num_segments: int = 0
     padding_id: int | None = None
-    norm_epsilon: float = 1e-12
+    projected: bool = False
+    norm: NormSpec | None = field(default_factory=NormSpec)
     dropout: float = 0.0
 
-    @property
-    def max_length(self) -> int:
-        """Tokens of the longest sequence the position table can place."""
-        return self.num_positions - self.first_position
+
+@dataclass(frozen=True, kw_only=True)
+class RotarySpec:
+    """Query and key are turned by their positions, by angles ``position * base^(-2i/head_dim)``."""
+
+    base: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeBiasSpec:
+    """A learned number for each bucket of distances and head is added to every block's scores.
+
+    The buckets are those of :func:`encoder_engine.ops.relative_position_buckets`.
+    """
+
+    num_buckets: int
+    max_distance: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionSpec:
-    """Multi-head self-attention with a bias in every projection."""
+    """Multi-head self-attention.
+
+    ``bias``: in every projection. ``scale`` of the scores, None: ``head_dim ** -0.5``. ``window``:
+    tokens seen to either side, None: all. ``alibi_slopes``: what a head takes off its scores for
+    each token of distance. ``global_projections``: rows that see beyond the window have query, key
+    and value projections of their own. ``dropout`` is of weights, ``output_dropout`` of the result.
+    """
 
     num_heads: int
     head_dim: int
+    bias: bool = True
+    scale: float | None = None
+    window: int | None = None
+    rotary: RotarySpec | None = None
+    alibi_slopes: tuple[float, ...] | None = None
+    global_projections: bool = False
     dropout: float = 0.0
+    output_dropout: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeedForwardSpec:
-    """Two dense layers with an activation between."""
+    """Two dense layers with an activation between.
+
+    ``gated``: the first is twice as wide; one half, activated, multiplies the other. ``dropout`` is
+    of what is activated, ``output_dropout`` of the result.
+    """
 
     width: int
     activation: Activation = "gelu"
+    gated: bool = False
+    up_bias: bool = True
+    down_bias: bool = True
+    dropout: float = 0.0
+    output_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        gates = ("gelu", "gelu_tanh", "silu")
+        able = gates if self.gated else ("gelu", "gelu_tanh", "relu")
+        if self.activation not in able:
+            what = "gated feed-forward layer" if self.gated else "feed-forward layer without a gate"
+            raise UnsupportedFeatureError(
+                f"a {what} is activated by one of {', '.join(able)}, not by {self.activation}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockSpec:
-    """Attention and feed-forward, each followed by dropout, residual add and layer norm."""
+    """Attention and feed-forward, each added to what it was computed from.
+
+    Each sum is normalised; ``norm_first``: what either is computed from is instead, and the first
+    not at all where ``attention_norm`` is not there (ModernBERT's first block).
+    """
 
     attention: AttentionSpec
     feed_forward: FeedForwardSpec
-    norm_epsilon: float = 1e-12
-    dropout: float = 0.0
+    norm: NormSpec = field(default_factory=NormSpec)
+    norm_first: bool = False
+    attention_norm: bool = True
+
+    def __post_init__(self) -> None:
+        if not (self.attention_norm or self.norm_first):
+            raise ConfigError("only a block that normalises first can leave out its attention_norm")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSpec:
     """A whole encoder. ``model_type`` names the family whose files it is read from and written as.
 
-    ``pooler``: a dense layer and tanh on each sequence's first row. Raises :class:`ConfigError`
-    for sizes that contradict each other.
+    ``order``: the blocks in the order they compute, some perhaps often (ALBERT); None: each once.
+    ``final_norm`` and ``final_dropout`` come after the last. ``pooler``: a dense layer and tanh on
+    each sequence's first row. ``position_limit``: where the embedding has no table of positions,
+    the longest sequence the encoder is made for; None: any.
+
+    Raises :class:`ConfigError` for sizes that contradict each other.
     """
 
     model_type: str
     width: int
     embedding: EmbeddingSpec
     blocks: tuple[BlockSpec, ...]
+    order: tuple[int, ...] | None = None
+    relative_bias: RelativeBiasSpec | None = None
+    final_norm: NormSpec | None = None
+    final_dropout: float = 0.0
     pooler: bool = False
+    position_limit: int | None = None
     initializer_range: float = 0.02
 
     def __post_init__(self) -> None:
@@ -92,8 +172,9 @@ class EncoderSpec:
             "width": self.width,
             "vocab_size": self.embedding.vocab_size,
             "embedding width": self.embedding.width,
-            "longest sequence (positions after first_position)": self.embedding.max_length,
         }
+        if self.max_length is not None:
+            sizes["longest sequence (positions after first_position)"] = self.max_length
         for index, block in enumerate(self.blocks):
             sizes[f"block {index} num_heads"] = block.attention.num_heads
             sizes[f"block {index} head_dim"] = block.attention.head_dim
@@ -101,15 +182,45 @@ class EncoderSpec:
         for name, size in sizes.items():
             if size < 1:
                 raise ConfigError(f"{name} must be at least 1, got {size}")
+        if self.order is not None and set(self.order) != set(range(len(self.blocks))):
+            raise ConfigError(
+                f"order must name each of the {len(self.blocks)} blocks, 0 to "
+                f"{len(self.blocks) - 1}, at least once, got {self.order}"
+            )
+        self._check_attention()
+
+    def _check_attention(self) -> None:
         for index, block in enumerate(self.blocks):
-            heads_width = block.attention.num_heads * block.attention.head_dim
-            if heads_width != self.width:
+            attention = block.attention
+            slopes = attention.alibi_slopes
+            if slopes is not None and len(slopes) != attention.num_heads:
                 raise ConfigError(
-                    f"block {index} has {block.attention.num_heads} heads of "
-                    f"{block.attention.head_dim} = {heads_width}, the encoder is {self.width} wide"
+                    f"block {index} has {attention.num_heads} heads and {len(slopes)} alibi_slopes"
+                )
+            if attention.rotary is not None and self.max_length is None:
+                raise ConfigError(f"block {index} turns by position: it needs a position_limit")
+            if attention.global_projections and attention.window is None:
+                raise ConfigError(f"block {index} has global_projections, but no window")
+            if (self.relative_bias is not None) and attention.num_heads != self.num_heads:
+                raise ConfigError(
+                    f"block {index} has {attention.num_heads} heads, block 0 {self.num_heads}: one "
+                    "relative_bias cannot serve both"
                 )
 
     @property
-    def max_length(self) -> int:
-        """Tokens of the longest sequence the encoder takes, special tokens included."""
-        return self.embedding.max_length
+    def num_heads(self) -> int:
+        """Heads of the first block."""
+        return self.blocks[0].attention.num_heads
+
+    @property
+    def num_layers(self) -> int:
+        """How often a block computes."""
+        return len(self.blocks if self.order is None else self.order)
+
+    @property
+    def max_length(self) -> int | None:
+        """Tokens of the longest sequence, special tokens included; None: any."""
+        embedding = self.embedding
+        if embedding.num_positions:
+            return embedding.num_positions - embedding.first_position
+        return self.position_limit

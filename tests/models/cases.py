@@ -15,17 +15,22 @@ VOCAB_SIZE = 120
 
 @dataclass(frozen=True)
 class Case:
-    """One model: the family's class names in transformers and the sizes it gets."""
+    """One model: the family's class names in transformers and the sizes it gets.
+
+    ``is_half_of``: the class that transformers chooses by itself, which has a decoder as well.
+    """
 
     model_type: str
     config_class: str
     model_class: str
     sizes: dict[str, Any]
+    is_half_of: str | None = None
 
     @property
     def id(self) -> str:
         """Name the case."""
-        return f"{self.model_type}-{self.sizes.get('hidden_size', self.sizes.get('dim'))}"
+        widths = [self.sizes[k] for k in ("hidden_size", "dim", "d_model") if k in self.sizes]
+        return f"{self.model_type}-{widths[0]}"
 
     def build(self, seed: int = 0, **changes: Any) -> Any:
         """Make the transformers model, weights drawn wide enough that nothing is near zero."""
@@ -69,6 +74,17 @@ def _distilbert_sizes(width: int, heads: int, layers: int) -> dict[str, Any]:
     }
 
 
+def _t5_sizes(width: int, heads: int, layers: int, **more: Any) -> dict[str, Any]:
+    return {
+        "vocab_size": VOCAB_SIZE,
+        "d_model": width,
+        "num_heads": heads,
+        "num_layers": layers,
+        "d_ff": 3 * width + 2,
+        **more,
+    }
+
+
 # Odd head counts, head sizes that are no power of two, one and three layers.
 CASES = [
     Case("bert", "BertConfig", "BertModel", _bert_sizes(30, 3, 3, hidden_act="gelu_new")),
@@ -84,8 +100,62 @@ CASES = [
     Case("xlm-roberta", "XLMRobertaConfig", "XLMRobertaModel", _bert_sizes(72, 9, 1)),
     Case("distilbert", "DistilBertConfig", "DistilBertModel", _distilbert_sizes(40, 5, 2)),
     Case("distilbert", "DistilBertConfig", "DistilBertModel", _distilbert_sizes(64, 2, 3)),
+    Case("camembert", "CamembertConfig", "CamembertModel", _bert_sizes(48, 3, 2)),
+    Case("camembert", "CamembertConfig", "CamembertModel", _bert_sizes(40, 5, 1)),
+    Case(
+        "albert",
+        "AlbertConfig",
+        "AlbertModel",
+        _bert_sizes(36, 3, 4, embedding_size=20, num_hidden_groups=2),
+    ),
+    Case("albert", "AlbertConfig", "AlbertModel", _bert_sizes(56, 7, 3, embedding_size=56)),
     Case("electra", "ElectraConfig", "ElectraModel", _bert_sizes(36, 3, 2, embedding_size=20)),
     Case("electra", "ElectraConfig", "ElectraModel", _bert_sizes(56, 7, 3, embedding_size=56)),
+    Case("mpnet", "MPNetConfig", "MPNetModel", _bert_sizes(42, 7, 3, max_position_embeddings=200)),
+    Case("mpnet", "MPNetConfig", "MPNetModel", _bert_sizes(64, 4, 1)),
+    Case(
+        "modernbert",
+        "ModernBertConfig",
+        "ModernBertModel",
+        _bert_sizes(48, 3, 5, pad_token_id=0, local_attention=12),
+    ),
+    Case(
+        "modernbert",
+        "ModernBertConfig",
+        "ModernBertModel",
+        _bert_sizes(40, 2, 2, pad_token_id=0)
+        | {"attention_bias": True, "mlp_bias": True, "norm_bias": True},
+    ),
+    Case(
+        "longformer",
+        "LongformerConfig",
+        "LongformerModel",
+        _bert_sizes(36, 3, 2, attention_window=[4, 12]),
+    ),
+    Case(
+        "longformer",
+        "LongformerConfig",
+        "LongformerModel",
+        _bert_sizes(40, 5, 1, attention_window=32, layer_norm_eps=1e-5),
+    ),
+    Case(
+        "t5",
+        "T5Config",
+        "T5EncoderModel",
+        _t5_sizes(40, 3, 3, d_kv=12, feed_forward_proj="gated-gelu"),
+        is_half_of="T5Model",
+    ),
+    Case(
+        "t5",
+        "T5Config",
+        "T5EncoderModel",
+        _t5_sizes(64, 4, 2, d_kv=16, relative_attention_max_distance=40),
+        is_half_of="T5Model",
+    ),
+    Case("nomic_bert", "NomicBertConfig", "NomicBertModel", _bert_sizes(48, 3, 2)),
+    Case("nomic_bert", "NomicBertConfig", "NomicBertModel", _bert_sizes(40, 10, 1)),
+    Case("gte", "GteConfig", "GteModel", _bert_sizes(36, 3, 2, hidden_act="gelu_new")),
+    Case("gte", "GteConfig", "GteModel", _bert_sizes(56, 7, 1, type_vocab_size=0)),
 ]
 
 

@@ -73,7 +73,7 @@ def change_weights(model: Path, change: Callable[[dict[str, torch.Tensor]], obje
 
 DROP = object()
 BAD_CONFIGS: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"model_type": "gpt2"}, UnknownModelTypeError, "supported are bert"),
+    ({"model_type": "gpt2"}, UnknownModelTypeError, "supported are albert, bert"),
     ({"model_type": DROP}, UnknownModelTypeError, "None"),
     ({"model_type": ["bert"]}, UnknownModelTypeError, "supported"),
     ({"hidden_size": DROP}, ConfigError, "lacks 'hidden_size'"),
@@ -92,7 +92,7 @@ BAD_CONFIGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"layer_norm_eps": -1e-5}, ConfigError, "layer_norm_eps"),
     ({"pad_token_id": 120}, ConfigError, "below vocab_size=120"),
     ({"pad_token_id": None}, ConfigError, "pad_token_id"),
-    ({"hidden_act": "swish"}, UnsupportedFeatureError, "gelu_new"),
+    ({"hidden_act": "quick_gelu"}, UnsupportedFeatureError, "gelu_new"),
     ({"position_embedding_type": "relative_key"}, UnsupportedFeatureError, "'absolute'"),
     ({"is_decoder": True}, UnsupportedFeatureError, "is_decoder"),
     ({"add_cross_attention": True}, UnsupportedFeatureError, "cross"),

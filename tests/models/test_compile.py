@@ -20,6 +20,7 @@ from encoder_engine.models.spec import (
     EmbeddingSpec,
     EncoderSpec,
     FeedForwardSpec,
+    NormSpec,
 )
 from encoder_engine.packing import PackedBatch, Sequences, pack
 from tests.budget import assert_within_budget
@@ -76,10 +77,9 @@ def batches(implementation: str) -> list[list[int]]:
 def make_encoder(*, dropout: float = 0.0, num_blocks: int = 2) -> ee.Encoder:
     torch.manual_seed(0)
     block = BlockSpec(
-        attention=AttentionSpec(num_heads=2, head_dim=16, dropout=dropout),
-        feed_forward=FeedForwardSpec(width=64, activation="gelu"),
-        norm_epsilon=1e-5,
-        dropout=dropout,
+        attention=AttentionSpec(num_heads=2, head_dim=16, dropout=dropout, output_dropout=dropout),
+        feed_forward=FeedForwardSpec(width=64, activation="gelu", output_dropout=dropout),
+        norm=NormSpec(epsilon=1e-5),
     )
     embedding = EmbeddingSpec(
         vocab_size=VOCAB_SIZE,
@@ -89,7 +89,7 @@ def make_encoder(*, dropout: float = 0.0, num_blocks: int = 2) -> ee.Encoder:
         positions_skip_padding=True,
         num_segments=2,
         padding_id=1,
-        norm_epsilon=1e-5,
+        norm=NormSpec(epsilon=1e-5),
         dropout=dropout,
     )
     blocks = (block,) * num_blocks

@@ -9,6 +9,7 @@ import pytest
 
 import encoder_engine as ee
 from encoder_engine.errors import CheckpointFileError, ConfigError, MissingPoolerWarning
+from encoder_engine.models import NormSpec
 from tests.models.cases import CASES
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ UNSAYABLE: list[dict[str, Any]] = [
     {"embedding": {"padding_id": None}},
     {"embedding": {"num_segments": 0}},
     {"embedding": {"width": 20}},
-    {"embedding": {"norm_epsilon": 1e-3}},
+    {"embedding": {"norm": NormSpec(epsilon=1e-3)}},
     {"embedding": {"dropout": 0.5}},
     {"blocks": ()},
 ]

@@ -1,7 +1,7 @@
 """DistilBERT (Sanh et al. 2019): BERT without segments and pooler, under names of its own."""
 
 from encoder_engine.models.names import Rename
-from encoder_engine.models.registry import ConfigKeys, Family
+from encoder_engine.models.registry import DROPOUTS, ConfigKeys, Family
 
 BLOCK = "transformer.layer.{block}"
 FAMILY = Family(
@@ -16,11 +16,13 @@ FAMILY = Family(
         num_heads="n_heads",
         feed_forward_width="hidden_dim",
         activation="activation",
-        dropout="dropout",
-        attention_dropout="attention_dropout",
         norm_epsilon=None,
         num_segments=None,
     ),
+    dropouts={
+        "dropout": DROPOUTS["hidden_dropout_prob"],
+        "attention_dropout": DROPOUTS["attention_probs_dropout_prob"],
+    },
     renames=(
         Rename("embedding.tokens", "embeddings.word_embeddings"),
         Rename("embedding.positions", "embeddings.position_embeddings"),

@@ -1,0 +1,160 @@
+"""Self-attention as a module: projections, what turns or adds to scores, and who sees whom.
+
+Dimensions: T packed tokens, M of them that see everything, D width, H heads, R distances.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from encoder_engine import ops
+from encoder_engine.models.constants import Constant
+from encoder_engine.models.linear import Linear
+from encoder_engine.models.tables import Table
+
+if TYPE_CHECKING:
+    from encoder_engine.models.spec import AttentionSpec, RelativeBiasSpec
+    from encoder_engine.packing import SelectedRows, Sequences
+
+__all__ = ["RelativeBias", "SelfAttention", "Surroundings"]
+
+
+class Surroundings(NamedTuple):
+    """What all blocks see alike in one call of an encoder.
+
+    ``position_ids_T``: where a block turns by position. ``global_rows``: rows that see, and are
+    seen by, all of their sequence, where the others have a window.
+    """
+
+    sequences: Sequences
+    position_ids_T: Tensor | None = None
+    relative_bias_HR: Tensor | None = None
+    global_rows: SelectedRows | None = None
+    with_probabilities: bool = False
+
+
+class _Terms(TypedDict):
+    scale: float | None
+    window: int | None
+    alibi_slopes_H: Tensor | None
+    relative_bias_HR: Tensor | None
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention; query, key and value are one matrix product.
+
+    ``constants`` are those of the encoder, by what they hold, for its blocks to share.
+    """
+
+    def __init__(
+        self,
+        spec: AttentionSpec,
+        *,
+        width: int,
+        num_positions: int | None = None,
+        constants: dict[object, Constant] | None = None,
+    ) -> None:
+        super().__init__()
+        self.spec = spec
+        constants = {} if constants is None else constants
+        heads_width = spec.num_heads * spec.head_dim
+        self.qkv = Linear(width, 3 * heads_width, bias=spec.bias)
+        self.output = Linear(heads_width, width, bias=spec.bias)
+        self.global_query = self.global_key_value = None
+        if spec.global_projections:
+            self.global_query = Linear(width, heads_width, bias=spec.bias)
+            self.global_key_value = Linear(width, 2 * heads_width, bias=spec.bias)
+        self.rotary = self.slopes = None
+        if spec.rotary is not None:
+            assert num_positions is not None
+            angles = partial(
+                ops.rotary_table,
+                *(num_positions, spec.head_dim),
+                base=spec.rotary.base,
+                dtype=torch.float64,
+            )
+            self.rotary = constants.setdefault((spec.rotary, spec.head_dim), Constant(angles))
+        if spec.alibi_slopes is not None:
+            slopes = partial(torch.tensor, spec.alibi_slopes, dtype=torch.float64)
+            self.slopes = constants.setdefault(spec.alibi_slopes, Constant(slopes))
+
+    def forward(self, hidden_TD: Tensor, around: Surroundings) -> tuple[Tensor, Tensor | None]:
+        """Return [T, D], and [B, H, L, L] where the probabilities are asked for."""
+        query, key, value = self._heads(self.qkv(hidden_TD), 3)
+        if self.rotary is not None:
+            assert around.position_ids_T is not None
+            query, key = ops.rotary(query, key, self.rotary(), around.position_ids_T)
+        terms = _Terms(
+            scale=self.spec.scale,
+            window=self.spec.window,
+            alibi_slopes_H=None if self.slopes is None else self.slopes(),
+            relative_bias_HR=around.relative_bias_HR,
+        )
+        everywhere = around.global_rows
+        mixed_THD = ops.attention(
+            *(query, key, value, around.sequences),
+            dropout=self._dropout,
+            global_rows=everywhere,
+            **terms,
+        )
+        probabilities = None
+        if around.with_probabilities:
+            probabilities = ops.attention_probabilities(
+                query, key, around.sequences, global_rows=everywhere, **terms
+            )
+        if everywhere is not None:
+            mixed_THD, probabilities = self._put_global_rows(
+                hidden_TD, everywhere, mixed_THD, probabilities
+            )
+        return self.output(mixed_THD.flatten(1)), probabilities
+
+    @property
+    def _dropout(self) -> float:
+        return self.spec.dropout if self.training else 0.0
+
+    def _heads(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
+        return projected.view(-1, parts, self.spec.num_heads, self.spec.head_dim).unbind(1)
+
+    def _put_global_rows(
+        self,
+        hidden_TD: Tensor,
+        everywhere: SelectedRows,
+        mixed_THD: Tensor,
+        probabilities: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Compute the global rows by their own projections and put them in their place."""
+        assert self.global_query is not None
+        assert self.global_key_value is not None
+        rows_M = everywhere.rows.long()
+        key, value = self._heads(self.global_key_value(hidden_TD), 2)
+        (query,) = self._heads(self.global_query(F.embedding(rows_M, hidden_TD)), 1)
+        sequences = everywhere.sequences
+        seen_MHD = ops.attention(
+            query, key, value, sequences, dropout=self._dropout, query_rows=everywhere
+        )
+        mixed_THD = mixed_THD.index_copy(0, rows_M, seen_MHD)
+        if probabilities is not None:
+            (query,) = self._heads(self.global_query(hidden_TD), 1)
+            seen = ops.attention_probabilities(query, key, sequences)
+            owners, places = sequences.sequence_ids[rows_M], sequences.positions[rows_M]
+            probabilities[owners, :, places] = seen[owners, :, places]
+        return mixed_THD, probabilities
+
+
+class RelativeBias(nn.Module):
+    """A learned number for each bucket of distances and head, which all blocks share."""
+
+    def __init__(self, spec: RelativeBiasSpec, *, num_heads: int) -> None:
+        super().__init__()
+        self.table = Table(spec.num_buckets, num_heads)
+        buckets = partial(ops.relative_position_buckets, spec.num_buckets, spec.max_distance)
+        self.buckets = Constant(buckets)
+
+    def forward(self) -> Tensor:
+        """Return what is added at each distance, [H, R]."""
+        return F.embedding(self.buckets(), self.table.weight).T

@@ -1,0 +1,52 @@
+"""Tensors that follow from the architecture: tables of angles, slopes, buckets of distances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Constant"]
+
+
+class Constant(nn.Module):
+    """A constant: integers as they are, numbers in float32, or float64 beside float64 weights.
+
+    It is where the weights are but neither saved with them nor rounded to their type; it is made
+    again, by ``make``, whenever they are moved or cast.
+    """
+
+    content: Tensor
+    weights_like: Tensor
+
+    def __init__(self, make: Callable[[], Tensor]) -> None:
+        super().__init__()
+        self.make = make
+        # Told by what becomes of an empty weight.
+        self.register_buffer("weights_like", torch.empty(0, device="cpu"), persistent=False)
+        self.register_buffer("content", None, persistent=False)
+        self.fit(torch.device("cpu"), torch.float32)
+
+    def forward(self) -> Tensor:
+        """Return the constant."""
+        return self.content
+
+    def fit(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Make the constant for weights of this type on this device."""
+        # The surroundings may put what is made on no device, to be filled from a checkpoint.
+        with torch.device("cpu"), torch.inference_mode(False):
+            made = self.make()
+            self.weights_like = torch.empty(0, dtype=dtype).to(device)
+        if made.is_floating_point():
+            made = made.to(torch.promote_types(dtype, torch.float32))
+        self.content = made.to(device)
+
+    def _apply(self, fn: Callable[..., Any], _recurse: bool = True) -> Self:
+        moved = fn(self.weights_like)
+        if (moved.device, moved.dtype) != (self.weights_like.device, self.weights_like.dtype):
+            self.fit(moved.device, moved.dtype)
+        return self

@@ -1,0 +1,42 @@
+"""ALBERT (Lan et al. 2020): narrow embeddings, projected; one block, or few, computes all layers.
+
+Published sizes have one group of layers; of several, each is a run of layers that share a block.
+"""
+
+from encoder_engine.models.names import Rename
+from encoder_engine.models.quirks import SharedGroups
+from encoder_engine.models.registry import ConfigKeys, Family
+
+BLOCK = "encoder.albert_layer_groups.{block}.albert_layers.0"
+FAMILY = Family(
+    model_type="albert",
+    architecture="AlbertModel",
+    prefix="albert.",
+    padding_id=0,
+    pooler=True,
+    embedding_projected=True,
+    keys=ConfigKeys(embedding_width="embedding_size"),
+    dropout=0.0,
+    quirks=(SharedGroups("num_hidden_groups"),),
+    renames=(
+        Rename("embedding.tokens", "embeddings.word_embeddings"),
+        Rename("embedding.positions", "embeddings.position_embeddings"),
+        Rename("embedding.segments", "embeddings.token_type_embeddings"),
+        Rename("embedding.norm", "embeddings.LayerNorm"),
+        Rename("embedding.projection", "encoder.embedding_hidden_mapping_in"),
+        Rename(
+            "blocks.{block}.attention.qkv",
+            (f"{BLOCK}.attention.query", f"{BLOCK}.attention.key", f"{BLOCK}.attention.value"),
+        ),
+        Rename("blocks.{block}.attention.output", f"{BLOCK}.attention.dense"),
+        Rename("blocks.{block}.attention_norm", f"{BLOCK}.attention.LayerNorm"),
+        Rename("blocks.{block}.feed_forward.up", f"{BLOCK}.ffn"),
+        Rename("blocks.{block}.feed_forward.down", f"{BLOCK}.ffn_output"),
+        Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.full_layer_layer_norm"),
+        Rename("pooler.dense", "pooler"),
+    ),
+    heads=("predictions.", "sop_classifier.", "classifier.", "qa_outputs."),
+    # A layer of several blocks was never published.
+    required={"inner_group_num": (1,)},
+    ignored=("classifier_dropout_prob", "down_scale_factor", "gap_size", "net_structure_type"),
+)

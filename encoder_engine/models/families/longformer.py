@@ -1,0 +1,34 @@
+"""Longformer (Beltagy et al. 2020): RoBERTa with a window, and rows that see beyond it.
+
+Such rows have projections of their own. In transformers a text is padded to whole windows; here
+nothing is padded.
+"""
+
+from dataclasses import replace
+
+from encoder_engine.models.families import roberta
+from encoder_engine.models.families.bert import BLOCK
+from encoder_engine.models.names import Rename
+from encoder_engine.models.quirks import LayerWindows
+from encoder_engine.models.registry import PLAIN_BLOCK
+
+ATTENTION = f"{BLOCK}.attention.self"
+FAMILY = replace(
+    roberta.FAMILY,
+    model_type="longformer",
+    architecture="LongformerModel",
+    prefix="longformer.",
+    block=replace(
+        PLAIN_BLOCK, attention=replace(PLAIN_BLOCK.attention, window=1, global_projections=True)
+    ),
+    quirks=(LayerWindows("attention_window"),),
+    renames=(
+        *roberta.FAMILY.renames,
+        Rename("blocks.{block}.attention.global_query", f"{ATTENTION}.query_global"),
+        Rename(
+            "blocks.{block}.attention.global_key_value",
+            (f"{ATTENTION}.key_global", f"{ATTENTION}.value_global"),
+        ),
+    ),
+    ignored=("attention_mode", "ignore_attention_mask", "onnx_export"),
+)

@@ -1,0 +1,40 @@
+"""NomicBERT (Nussbaum et al. 2024): BERT with rotary positions and SwiGLU, few biases.
+
+The tensors' names are those of the published checkpoints, which transformers keeps when it saves.
+"""
+
+from encoder_engine.models.names import Rename
+from encoder_engine.models.quirks import RopeParameters
+from encoder_engine.models.registry import ConfigKeys, Family
+from encoder_engine.models.spec import AttentionSpec, BlockSpec, FeedForwardSpec
+
+BLOCK = "encoder.layers.{block}"
+FAMILY = Family(
+    model_type="nomic_bert",
+    architecture="NomicBertModel",
+    prefix="nomic_bert.",
+    padding_id=0,
+    pooler=False,
+    block=BlockSpec(
+        attention=AttentionSpec(num_heads=1, head_dim=1, bias=False),
+        feed_forward=FeedForwardSpec(
+            width=1, activation="silu", gated=True, up_bias=False, down_bias=False
+        ),
+    ),
+    position_table=False,
+    keys=ConfigKeys(head_dim="head_dim"),
+    dropout=0.0,
+    quirks=(RopeParameters(default_base=1000.0),),
+    renames=(
+        Rename("embedding.tokens", "embeddings.word_embeddings"),
+        Rename("embedding.segments", "embeddings.token_type_embeddings"),
+        Rename("embedding.norm", "emb_ln"),
+        Rename("blocks.{block}.attention.qkv", f"{BLOCK}.attn.Wqkv"),
+        Rename("blocks.{block}.attention.output", f"{BLOCK}.attn.out_proj"),
+        Rename("blocks.{block}.attention_norm", f"{BLOCK}.norm1"),
+        Rename("blocks.{block}.feed_forward.halves", (f"{BLOCK}.mlp.fc12", f"{BLOCK}.mlp.fc11")),
+        Rename("blocks.{block}.feed_forward.down", f"{BLOCK}.mlp.fc2"),
+        Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.norm2"),
+    ),
+    heads=("cls.", "classifier.", "pooler."),
+)

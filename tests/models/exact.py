@@ -1,0 +1,49 @@
+"""Models of transformers in float64 throughout: the truth that both of us are measured against."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class InFloat64(TorchFunctionMode):
+    """Gives float64 wherever float32 is asked for by name, as many models do of some steps."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Call with one name in the place of the other."""
+        if func is torch.Tensor.float:
+            return args[0].double()
+        args = tuple(torch.float64 if arg is torch.float32 else arg for arg in args)
+        named = {} if kwargs is None else kwargs
+        named = {k: torch.float64 if v is torch.float32 else v for k, v in named.items()}
+        return func(*args, **named)
+
+
+@contextmanager
+def in_float64() -> Iterator[None]:
+    """Compute in float64 what is not told to be done in another type."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with InFloat64():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def exact(model: Any) -> Any:
+    """Return the same model in float64, tables of angles too; call it within :func:`in_float64`."""
+    with in_float64():
+        again = type(model)(model.config)
+        again.load_state_dict(model.state_dict(), strict=True)
+        for table in again.buffers():
+            assert table.dtype != torch.float32
+    return again.train(model.training)
