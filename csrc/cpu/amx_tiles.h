@@ -8,18 +8,16 @@
 namespace encoder_engine {
 namespace EE_ISA {
 
+struct alignas(64) tile_shapes {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
 // Until _tile_release, for the thread that calls it.
-inline void configure_tiles() {
-    struct alignas(64) {
-        uint8_t palette = 1, start_row = 0, reserved[14] = {};
-        uint16_t row_bytes[16] = {};
-        uint8_t rows[16] = {};
-    } wanted;
-    for (int tile = 0; tile < 8; ++tile) {
-        wanted.row_bytes[tile] = 64;
-        wanted.rows[tile] = 16;
-    }
-    _tile_loadconfig(&wanted);
+EE_INLINE void configure_tiles() {
+    static constexpr tile_shapes kShapes;
+    __asm__ volatile("ldtilecfg %0" : : "m"(kShapes));
 }
 
 // GCC 12 does not know that a tile is read from memory: what was written there must have been.

@@ -216,7 +216,7 @@ EE_TILE void anchor(const float* largest_Q, float* anchor_Q, float* sum_Q, float
 // A block of queries, and the keys it sees: where their rows are laid out, and which they are.
 struct query_block {
     const float* keys_SD;
-    const float* values_SD;
+    const float* values_SD;  // by tiles: values_DS
     int64_t num_queries, num_keys;
     float distance;  // places from the first query to the first key
     float scale;
@@ -308,6 +308,19 @@ inline place_terms terms_of(const attention_call& call, int64_t head) {
             call.causal ? 0.0f : reach};
 }
 
+inline query_block query_block_of(const attention_call& call, int64_t head, int64_t first_query,
+                                  int64_t num_queries, const key_range& keys, const float* keys_SD,
+                                  const float* values_SD) {
+    return {keys_SD,
+            values_SD,
+            num_queries,
+            keys.last - keys.first,
+            static_cast<float>(keys.first - first_query),
+            call.scale * kLog2E,
+            call.window >= 0 || call.causal || call.alibi_slopes != nullptr,
+            terms_of(call, head)};
+}
+
 template <typename Operands>
 void attend_piece(const attention_call& call, const attention_piece& piece, void* memory) {
     float* const scratch = static_cast<float*>(memory);
@@ -326,14 +339,10 @@ void attend_piece(const attention_call& call, const attention_piece& piece, void
         const int64_t row = piece.first_row + query;
         const key_range keys(call, piece.length, query, query + count);
         const int64_t skipped = keys.first - seen.first;
-        const query_block block = {scratch + at.keys_SD + skipped * at.key_width,
-                                   scratch + at.values_SD + skipped / Operands::kDepth * at.width,
-                                   count,
-                                   keys.last - keys.first,
-                                   static_cast<float>(keys.first - query),
-                                   call.scale * kLog2E,
-                                   call.window >= 0 || call.causal || call.alibi_slopes != nullptr,
-                                   terms_of(call, piece.head)};
+        const query_block block =
+            query_block_of(call, piece.head, query, count, keys,
+                           scratch + at.keys_SD + skipped * at.key_width,
+                           scratch + at.values_SD + skipped / Operands::kDepth * at.width);
         with_number<kMostColumns>(static_cast<int>((count + kLanes - 1) / kLanes), [&](auto columns) {
             constexpr int kColumns = decltype(columns)::value;
             lay_out_queries<Operands>(head_of<Element>(call.query, row, piece.head),

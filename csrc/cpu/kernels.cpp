@@ -20,9 +20,9 @@ const kernel_table& kernels() {
 
 const attention_kernel& attention_for(element_type type) {
 #if defined(__x86_64__)
-    if (type == element_type::bfloat16 &&
-        chosen_instruction_set() == instruction_set::avx512_bf16) {
-        return avx512_bf16_attention;
+    if (type == element_type::bfloat16) {
+        if (chosen_instruction_set() == instruction_set::amx) return amx_attention;
+        if (chosen_instruction_set() == instruction_set::avx512_bf16) return avx512_bf16_attention;
     }
 #endif
     return kernels().attention[static_cast<int>(type)];

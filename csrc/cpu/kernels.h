@@ -63,6 +63,7 @@ extern const kernel_table portable_kernels;
 extern const kernel_table avx2_kernels;
 extern const kernel_table avx512_kernels;
 extern const attention_kernel avx512_bf16_attention;  // of bfloat16
+extern const attention_kernel amx_attention;          // of bfloat16
 extern const quantized_linear_kernel amx_quantized_linear[2];
 #endif
 

@@ -17,7 +17,6 @@ constexpr int64_t kPanelWidth = 64;
 constexpr int64_t kDepthGroup = 4;
 constexpr int64_t kDepthUnit = 64;  // the depth is filled up to a multiple of it
 
-constexpr int64_t whole(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 inline int64_t packed_weight_bytes(int64_t width, int64_t depth) {
     return whole(width, kPanelWidth) * (whole(depth, kDepthUnit) + int64_t{sizeof(int32_t)});
 }

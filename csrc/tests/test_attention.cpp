@@ -23,6 +23,20 @@ struct attention_case {
     }
 };
 
+// Numbers of bfloat16, so that both types compute the same.
+bfloat16 narrow(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof(bits));
+    return {static_cast<uint16_t>(bits >> 16)};
+}
+
+float widen(bfloat16 x) {
+    const uint32_t bits = uint32_t{x.bits} << 16;
+    float wide;
+    std::memcpy(&wide, &bits, sizeof(wide));
+    return wide;
+}
+
 attention_case draw(std::mt19937& random) {
     attention_case drawn{{0}, 1 + static_cast<int64_t>(random() % 3), 1 + static_cast<int64_t>(random() % 70), {}};
     for (uint32_t i = random() % 4; i < 5; ++i) {
@@ -30,7 +44,7 @@ attention_case draw(std::mt19937& random) {
     }
     std::normal_distribution<float> normal;
     drawn.joint.resize(static_cast<size_t>(3 * drawn.num_tokens() * drawn.width()));
-    for (float& x : drawn.joint) x = normal(random);
+    for (float& x : drawn.joint) x = widen(narrow(normal(random)));
     return drawn;
 }
 
@@ -43,6 +57,21 @@ std::vector<float> compute(const attention_case& given, int num_threads) {
                given.cu_seqlens.data(), static_cast<int64_t>(given.cu_seqlens.size()) - 1,
                given.num_heads, given.num_heads, given.head_dim, 0.25f, -1, false, nullptr, num_threads});
     return output;
+}
+
+std::vector<float> compute_in_bfloat16(const attention_case& given, int num_threads) {
+    std::vector<bfloat16> joint;
+    for (const float x : given.joint) joint.push_back(narrow(x));
+    std::vector<bfloat16> output(static_cast<size_t>(given.num_tokens() * given.width()));
+    const auto rows = [&](int which) {
+        return head_rows{joint.data() + which * given.width(), 3 * given.width(), given.head_dim};
+    };
+    attention({element_type::bfloat16, rows(0), rows(1), rows(2), output.data(),
+               given.cu_seqlens.data(), static_cast<int64_t>(given.cu_seqlens.size()) - 1,
+               given.num_heads, given.num_heads, given.head_dim, 0.25f, -1, false, nullptr, num_threads});
+    std::vector<float> wide;
+    for (const bfloat16 x : output) wide.push_back(widen(x));
+    return wide;
 }
 
 // One output row in double precision.
@@ -79,6 +108,8 @@ void test_attention_on_every_instruction_set() {
             const attention_case given = draw(random);
             const std::vector<float> one = compute(given, 1), many = compute(given, 3);
             CHECK(std::memcmp(one.data(), many.data(), one.size() * sizeof(float)) == 0);
+            const std::vector<float> half = compute_in_bfloat16(given, 1);
+            CHECK(half == compute_in_bfloat16(given, 3));
             for (size_t s = 0; s + 1 < given.cu_seqlens.size(); ++s) {
                 const int64_t first = given.cu_seqlens[s], last = given.cu_seqlens[s + 1];
                 for (int64_t token = first; token < last; token += 7) {
@@ -87,6 +118,9 @@ void test_attention_on_every_instruction_set() {
                     const float* found = one.data() + token * given.width() + head * given.head_dim;
                     for (size_t d = 0; d < truth.size(); ++d) {
                         CHECK(std::abs(double{found[d]} - truth[d]) < 1e-5);
+                        const size_t place = static_cast<size_t>(found - one.data()) + d;
+                        // Weights and what is mixed of them, up to 4, are rounded to 8 bits.
+                        CHECK(std::abs(double{half[place]} - truth[d]) < 0x1p-5);
                     }
                 }
             }
