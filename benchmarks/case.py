@@ -102,7 +102,8 @@ class CaseSpec:
 class EmbeddingJob:
     """Texts to embed with the model in ``directory``, at most ``max_length`` tokens of each.
 
-    ``precision``: the class of results that are compared, see :data:`gates.COSINE_CLASSES`.
+    ``precision``: the class of results that are compared, see
+    :data:`encoder_engine.embedding.accuracy.COSINE_CLASSES`.
     """
 
     directory: str

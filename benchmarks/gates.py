@@ -16,22 +16,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CosineClass:
-    """What a precision class must reach; None: not asked."""
-
-    min_cosine: float | None = None
-    mean_cosine: float | None = None
-
-
-# The quality every result of a class has: benchmarks of different classes are never compared.
-COSINE_CLASSES = {
-    "float32": CosineClass(min_cosine=0.999999),
-    "bfloat16": CosineClass(mean_cosine=0.9995),
-    "int8": CosineClass(mean_cosine=0.995),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
 class CosineGate:
     """Compare rows of the output with their float64 truth: ``rows`` are the truth's places.
 
@@ -51,29 +35,12 @@ class CosineGate:
         num_bad = int((~np.isfinite(vectors).all(axis=1)).sum())
         if num_bad:
             return Verdict(passed=False, reason=f"{num_bad} vectors are not finite")
-        cosines = row_cosines(vectors[list(self.rows)], self.truth)
-        found = {"min_cosine": float(cosines.min()), "mean_cosine": float(cosines.mean())}
-        return _judge(found, COSINE_CLASSES[self.precision])
+        # Not above: a worker that runs a peer imports nothing of ours.
+        from encoder_engine.embedding.accuracy import Accuracy
 
-
-def row_cosines(
-    vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
-    """Return the cosine of each pair of rows, computed in float64."""
-    wide = vectors.astype(np.float64)
-    lengths = np.linalg.norm(wide, axis=1) * np.linalg.norm(truth, axis=1)
-    with np.errstate(invalid="ignore"):
-        cosines: npt.NDArray[np.float64] = (wide * truth).sum(axis=1) / lengths
-    return np.nan_to_num(cosines, nan=-1.0)
-
-
-def _judge(found: dict[str, float], asked: CosineClass) -> Verdict:
-    for name in ("min_cosine", "mean_cosine"):
-        limit = asked.min_cosine if name == "min_cosine" else asked.mean_cosine
-        if limit is not None and not found[name] >= limit:
-            reason = f"{name.replace('_', ' ')} {found[name]:.9f} is below {limit}"
-            return Verdict(passed=False, figures=found, reason=reason)
-    return Verdict(passed=True, figures=found)
+        found = Accuracy.of(self.precision, vectors[list(self.rows)], self.truth)
+        figures = {"min_cosine": found.min_cosine, "mean_cosine": found.mean_cosine}
+        return Verdict(passed=found.failure is None, figures=figures, reason=found.failure)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,14 +12,18 @@ from encoder_engine.cli.common import binary_size, debug_option, print_facts, pr
 
 @click.command()
 @click.option("--model", "-m", help="Also check this model directory, down to a first vector.")
+@click.option("--accuracy", metavar="MODEL", help="Compare this model's precisions on texts.")
+@click.option("--texts", metavar="FILE", help="The texts to compare them on, instead of examples.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one line of JSON.")
 @debug_option
-def doctor(model: str | None, *, as_json: bool) -> int:
+def doctor(model: str | None, accuracy: str | None, texts: str | None, *, as_json: bool) -> int:
     """Report machine, versions, chosen implementations and extras, with the mend of each finding.
 
     The exit code is 1 where something does not work.
     """
-    report = build_report(model)
+    if texts is not None and accuracy is None:
+        raise click.UsageError("--texts is for --accuracy MODEL")
+    report = build_report(model, accuracy, texts)
     if as_json:
         print_json(report)
     else:
@@ -27,7 +31,7 @@ def doctor(model: str | None, *, as_json: bool) -> int:
     return int(any(finding["level"] == "problem" for finding in report["findings"]))
 
 
-def build_report(model: str | None) -> dict[str, Any]:
+def build_report(model: str | None, accuracy: str | None, texts: str | None) -> dict[str, Any]:
     """Gather all facts and what follows from them."""
     from encoder_engine.cli.findings import installation_findings, machine_findings
     from encoder_engine.cli.machine import extra_facts, machine_facts, version_facts
@@ -46,6 +50,11 @@ def build_report(model: str | None) -> dict[str, Any]:
     }
     if model is not None and native is not None:
         report["model"], more = check_model(model)
+        findings += more
+    if accuracy is not None and native is not None:
+        from encoder_engine.cli.accuracy_check import check_accuracy
+
+        report["accuracy"], more = check_accuracy(accuracy, texts)
         findings += more
     report["findings"] = [asdict(finding) for finding in findings]
     return report
@@ -80,6 +89,10 @@ def _print_report(report: dict[str, Any]) -> None:
     }
     if "model" in report:
         sections["Model"] = {name: _plain(value) for name, value in report["model"].items()}
+    if "accuracy" in report:
+        from encoder_engine.cli.accuracy_check import accuracy_lines
+
+        sections["Accuracy"] = accuracy_lines(report["accuracy"])
     for title, facts in sections.items():
         print_facts(title, facts)
         click.echo()

@@ -13,7 +13,9 @@ import pytest
 import encoder_engine
 from encoder_engine import ops
 from encoder_engine.cli import machine
+from encoder_engine.cli.accuracy_check import EXAMPLES
 from encoder_engine.cli.findings import installation_findings, machine_findings
+from encoder_engine.embedding.accuracy import COSINE_CLASSES, CosineClass
 from encoder_engine.ops.native import native_instruction_set
 from tests.embedding.tiny_model import write_json
 
@@ -112,6 +114,47 @@ def test_a_model_whose_warnings_matter_gets_them_as_advice(
     (copy / "modules.json").unlink()
     findings = report(run, "--model", copy)["findings"]
     assert any("pooling=" in f["what"] for f in findings if f["level"] == "advice")
+
+
+def test_the_precisions_of_a_model_are_compared_on_texts(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
+    facts = report(run, "--accuracy", model)["accuracy"]
+    assert facts["texts"].endswith("examples")
+    for precision in ("float32", "bfloat16", "int8"):
+        found = facts[precision]
+        assert found["min_cosine"] <= found["mean_cosine"] <= 1.0 + 1e-9
+        assert found["worst_text"] in {text[:60] for text in EXAMPLES}
+    assert facts["float32"]["accurate"]
+    assert facts["int8"]["mean_cosine"] < facts["float32"]["mean_cosine"]
+    texts = tmp_path / "texts.txt"
+    texts.write_text("one text\nanother\n")
+    result = run("doctor", "--accuracy", model, "--texts", texts)
+    assert result.code == 0
+    assert f"2 of {texts}" in result.output
+    assert "accurate: cosine with float64 1.000000 on average" in result.output
+
+
+def test_a_precision_too_far_off_is_advised_against(
+    run: Run, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(COSINE_CLASSES, "bfloat16", CosineClass(mean_cosine=1.1))
+    result = run("doctor", "--json", "--accuracy", model)
+    assert result.code == 0
+    (finding,) = [f for f in json.loads(result.output)["findings"] if "too far" in f["what"]]
+    assert finding["level"] == "advice"
+    assert "below 1.1" in finding["what"]
+
+
+def test_texts_that_cannot_be_compared_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
+    assert run("doctor", "--texts", "texts.txt").code == 2
+    (tmp_path / "empty.txt").write_text("")
+    result = run("doctor", "--accuracy", model, "--texts", tmp_path / "empty.txt")
+    assert result.code == 1
+    assert "no rows" in result.errors
+    result = run("doctor", "--accuracy", tmp_path)
+    assert result.code == 1
+    assert "cannot be compared" in result.output
 
 
 MACHINE: dict[str, Any] = {

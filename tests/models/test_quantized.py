@@ -13,7 +13,7 @@ import torch.nn.functional as F  # noqa: N812
 from safetensors.torch import load_file, save_file
 
 import encoder_engine as ee
-from benchmarks.gates import COSINE_CLASSES
+from encoder_engine.embedding.accuracy import COSINE_CLASSES
 from encoder_engine.errors import (
     CheckpointFileError,
     TensorNamesError,
