@@ -75,7 +75,8 @@ class SelfAttention(nn.Module):
             angles = partial(
                 ops.rotary_table,
                 *(num_positions, spec.head_dim),
-                base=spec.rotary.base,
+                base=spec.rotary.base * spec.rotary.stretch,
+                divisor=spec.rotary.stretch ** (2.0 / spec.head_dim),
                 dtype=torch.float64,
             )
             self.rotary = constants.setdefault((spec.rotary, spec.head_dim), Constant(angles))

@@ -23,6 +23,8 @@ __all__ = [
     "Quirk",
     "RelativeBuckets",
     "RopeParameters",
+    "RopeTheta",
+    "RotaryBase",
     "SharedGroups",
     "fact",
     "with_fact",
@@ -151,6 +153,63 @@ class RopeParameters:
         """Say the base."""
         rotary = fact(spec, "blocks.attention.rotary")
         return {} if rotary is None else {"rope_parameters": _write_rotary(rotary)}
+
+
+@dataclass(frozen=True)
+class RotaryBase:
+    """Every block turns alike, by the base that one key names."""
+
+    key: str
+    default_base: float
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Name the keys it reads."""
+        return (self.key,)
+
+    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+        """Give every block its rotary."""
+        rotary = RotarySpec(base=number(config, self.key, default=self.default_base))
+        return with_fact(spec, "blocks.attention.rotary", rotary)
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """Say the base."""
+        return {self.key: fact(spec, "blocks.attention.rotary.base")}
+
+
+@dataclass(frozen=True)
+class RopeTheta:
+    """Every block turns alike, by the base ``rope_theta``, stretched as ``rope_scaling`` says."""
+
+    default_base: float
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Name the keys it reads."""
+        return ("rope_theta", "rope_scaling")
+
+    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+        """Give every block its rotary."""
+        base = number(config, "rope_theta", default=self.default_base)
+        scaling = config.get("rope_scaling")
+        stretch = 1.0
+        if scaling is not None:
+            known = isinstance(scaling, dict) and scaling.keys() <= {"type", "factor", "mixed_b"}
+            if not known or scaling.get("type") != "ntk" or scaling.get("mixed_b") is not None:
+                raise UnsupportedFeatureError(
+                    f"rope_scaling={scaling!r} is not supported; supported: a factor of type 'ntk'"
+                )
+            stretch = number(scaling, "factor", default=1.0)
+        rotary = RotarySpec(base=base, stretch=stretch)
+        return with_fact(spec, "blocks.attention.rotary", rotary)
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """Say the base, and what stretches it."""
+        rotary = fact(spec, "blocks.attention.rotary")
+        if rotary is None:
+            return {}
+        scaling = None if rotary.stretch == 1.0 else {"type": "ntk", "factor": rotary.stretch}
+        return {"rope_theta": rotary.base, "rope_scaling": scaling}
 
 
 def _read_rotary(said: object, default_base: float) -> RotarySpec:

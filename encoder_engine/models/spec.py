@@ -60,9 +60,14 @@ class EmbeddingSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class RotarySpec:
-    """Query and key are turned by their positions, by angles ``position * base^(-2i/head_dim)``."""
+    """Query and key are turned by their positions, by angles ``position * base^(-2i/head_dim)``.
+
+    ``stretch`` is for texts that many times longer than those trained on: it multiplies the base,
+    and ``stretch^(2/head_dim)`` divides all angles (scaling "aware of NTK").
+    """
 
     base: float
+    stretch: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers.*")
+# What transformers does not read as published; see test_published_layouts.
+PUBLISHED = {"jina_bert_v2", "new", "nomic_bert_v1"}
 LENGTHS = [9, 1, 40, 40, 3, 63]
 
 
@@ -198,4 +200,4 @@ def test_a_padding_token_inside_the_text_takes_no_position(model_type: str, tmp_
 
 
 def test_every_family_is_tested() -> None:
-    assert {case.model_type for case in CASES} == set(all_families())
+    assert {case.model_type for case in CASES} | PUBLISHED == set(all_families())

@@ -156,3 +156,11 @@ def test_positions_outside_of_the_table_are_named() -> None:
 def test_tables_that_cannot_be_are_refused(num_positions: int, head_dim: int, base: float) -> None:
     with pytest.raises(ShapeError):
         ops.rotary_table(num_positions, head_dim, base=base)
+
+
+def test_a_divisor_brings_positions_closer() -> None:
+    halved = ops.rotary_table(21, 16, base=BASE, divisor=2.0, dtype=torch.float64)
+    plain = ops.rotary_table(11, 16, base=BASE, dtype=torch.float64)
+    assert torch.equal(halved[::2], plain)
+    with pytest.raises(ShapeError, match="divisor"):
+        ops.rotary_table(9, 8, base=BASE, divisor=0.0)

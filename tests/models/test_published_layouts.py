@@ -1,0 +1,241 @@
+"""Families that transformers does not read as published: configuration and layout as they are."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from safetensors.torch import load_file, save_file
+
+import encoder_engine as ee
+from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.packing import pack
+from tests.budget import assert_within_budget
+from tests.models.cases import CASES, VOCAB_SIZE, Case
+from tests.models.exact import exact, in_float64
+from tests.models.test_families import LENGTHS, by_transformers, by_us, token_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+
+NOMIC_CODE = "nomic-ai/nomic-bert-2048--"
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers.*")
+
+
+def rewrite(folder: Path, config: dict[str, Any]) -> None:
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def assert_same_after_saving(folder: Path, again: Path) -> None:
+    encoder = ee.Encoder.from_pretrained(folder, device="cpu")
+    encoder.save_pretrained(again)
+    before, after = load_file(folder / "model.safetensors"), load_file(again / "model.safetensors")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    kept = json.loads((folder / "config.json").read_text())
+    said = json.loads((again / "config.json").read_text())
+    assert {key: said[key] for key in kept} == kept
+    assert ee.Encoder.from_pretrained(again, device="cpu").spec == encoder.spec
+
+
+def assert_as_transformers(model: Any, folder: Path) -> None:
+    rows = token_rows(LENGTHS)
+    eager = by_transformers(model, rows, padded=True)
+    with in_float64():
+        truth = by_transformers(exact(model), rows, padded=True)
+    found = by_us(ee.Encoder.from_pretrained(folder, device="cpu"), rows)
+    for name in truth:
+        theirs, true = torch.cat(eager[name]), torch.cat(truth[name])
+        assert_within_budget(found[name], theirs, true, name, terms=3 * true.shape[1])
+
+
+def first(model_type: str) -> Case:
+    return next(case for case in CASES if case.model_type == model_type)
+
+
+@pytest.mark.parametrize("stretch", [None, 8.0])
+def test_gte_as_its_authors_publish_it(stretch: float | None, tmp_path: Path) -> None:
+    head_dim = first("gte").sizes["hidden_size"] // first("gte").sizes["num_attention_heads"]
+    turned = {"rope_type": "default", "rope_theta": 20_000.0}
+    if stretch is not None:
+        # The same angles in transformers' words.
+        divisor = stretch ** (2 / head_dim)
+        turned = {"rope_type": "linear", "factor": divisor, "rope_theta": 20_000.0 * stretch}
+    model = first("gte").save(tmp_path, rope_parameters=turned)
+    config = model.config.to_dict()
+    published = {
+        "model_type": "new",
+        "architectures": ["NewModel"],
+        "auto_map": {"AutoModel": "Alibaba-NLP/new-impl--modeling.NewModel"},
+        "position_embedding_type": "rope",
+        "pack_qkv": True,
+        "rope_theta": 20_000.0,
+        "rope_scaling": None if stretch is None else {"type": "ntk", "factor": stretch},
+    }
+    kept = {key: value for key, value in config.items() if key != "rope_parameters"}
+    rewrite(tmp_path, kept | published)
+    assert_as_transformers(model, tmp_path)
+    assert_same_after_saving(tmp_path, tmp_path / "again")
+
+
+def test_nomic_bert_by_the_keys_it_was_first_published_with(tmp_path: Path) -> None:
+    model = first("nomic_bert").save(tmp_path)
+    config = model.config
+    published = {
+        "model_type": "nomic_bert",
+        "architectures": ["NomicBertModel"],
+        "auto_map": {"AutoModel": f"{NOMIC_CODE}modeling_hf_nomic_bert.NomicBertModel"},
+        "activation_function": "swiglu",
+        "vocab_size": config.vocab_size,
+        "n_embd": config.hidden_size,
+        "n_layer": config.num_hidden_layers,
+        "n_head": config.num_attention_heads,
+        "n_inner": config.intermediate_size,
+        "n_positions": config.max_position_embeddings,
+        "type_vocab_size": config.type_vocab_size,
+        "layer_norm_epsilon": config.layer_norm_eps,
+        "rotary_emb_base": 1000,
+        "rotary_emb_fraction": 1.0,
+        "qkv_proj_bias": False,
+        "prenorm": False,
+    }
+    rewrite(tmp_path, published)
+    assert_as_transformers(model, tmp_path)
+    assert_same_after_saving(tmp_path, tmp_path / "again")
+
+
+JINA: dict[str, Any] = {
+    "model_type": "bert",
+    "architectures": ["JinaBertModel"],
+    "auto_map": {
+        "AutoConfig": "jinaai/jina-bert-implementation--configuration_bert.JinaBertConfig",
+        "AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel",
+    },
+    "position_embedding_type": "alibi",
+    "feed_forward_type": "geglu",
+    "emb_pooler": "mean",
+    "vocab_size": VOCAB_SIZE,
+    "hidden_act": "gelu",
+    "type_vocab_size": 2,
+    "max_position_embeddings": 96,
+    "pad_token_id": 0,
+    "layer_norm_eps": 1e-12,
+}
+
+
+def jina_tensors(width: int, layers: int, inner: int) -> dict[str, Tensor]:
+    """Draw a checkpoint in the layout of jinaai/jina-bert-implementation."""
+    generator = torch.Generator().manual_seed(width)
+    shapes: dict[str, tuple[int, ...]] = {
+        "embeddings.word_embeddings.weight": (VOCAB_SIZE, width),
+        "embeddings.token_type_embeddings.weight": (2, width),
+        "pooler.dense.weight": (width, width),
+        "pooler.dense.bias": (width,),
+    }
+    norms = ["embeddings.LayerNorm"]
+    for layer in (f"encoder.layer.{place}" for place in range(layers)):
+        for name in ("attention.self.query", "attention.self.key", "attention.self.value"):
+            shapes[f"{layer}.{name}.weight"] = (width, width)
+            shapes[f"{layer}.{name}.bias"] = (width,)
+        shapes[f"{layer}.attention.output.dense.weight"] = (width, width)
+        shapes[f"{layer}.attention.output.dense.bias"] = (width,)
+        shapes[f"{layer}.mlp.gated_layers.weight"] = (2 * inner, width)
+        shapes[f"{layer}.mlp.wo.weight"] = (width, inner)
+        shapes[f"{layer}.mlp.wo.bias"] = (width,)
+        norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.mlp.layernorm"]
+    shapes |= {f"{norm}.{part}": (width,) for norm in norms for part in ("weight", "bias")}
+    drawn = {k: torch.randn(shape, generator=generator) * 0.1 for k, shape in shapes.items()}
+    return {k: x + (1.0 if k.removesuffix(".weight") in norms else 0.0) for k, x in drawn.items()}
+
+
+def published_slopes(num_heads: int) -> list[float]:
+    """Follow the ALiBi paper's own recipe."""
+    if math.log2(num_heads).is_integer():
+        start = 2 ** (-(2 ** -(math.log2(num_heads) - 3)))
+        return [start * start**i for i in range(num_heads)]
+    closest = 2 ** math.floor(math.log2(num_heads))
+    more = published_slopes(2 * closest)[0::2][: num_heads - closest]
+    return published_slopes(closest) + more
+
+
+def read_jina(weights: dict[str, Tensor], heads: int, ids: list[int]) -> list[Tensor]:
+    """Compute every hidden state of one text, from the paper and the published code's layout."""
+
+    def dense(x: Tensor, name: str) -> Tensor:
+        return F.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return F.layer_norm(
+            x, x.shape[1:], weights[f"{name}.weight"], weights[f"{name}.bias"], 1e-12
+        )
+
+    words = weights["embeddings.word_embeddings.weight"][ids]
+    x = norm(words + weights["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
+    places = torch.arange(len(ids))
+    distance = (places[:, None] - places[None, :]).abs()
+    slopes = torch.tensor(published_slopes(heads), dtype=x.dtype)
+    hidden, layer = [x], 0
+    while f"encoder.layer.{layer}.mlp.wo.weight" in weights:
+        base = f"encoder.layer.{layer}"
+        query, key, value = (
+            dense(x, f"{base}.attention.self.{part}").view(len(ids), heads, -1).transpose(0, 1)
+            for part in ("query", "key", "value")
+        )
+        scores = query @ key.mT / math.sqrt(query.shape[2]) - slopes[:, None, None] * distance
+        mixed = (scores.softmax(-1) @ value).transpose(0, 1).reshape(len(ids), -1)
+        mixed = dense(mixed, f"{base}.attention.output.dense")
+        x = norm(x + mixed, f"{base}.attention.output.LayerNorm")
+        gate, other = dense(x, f"{base}.mlp.gated_layers").chunk(2, dim=1)
+        x = norm(x + dense(F.gelu(gate) * other, f"{base}.mlp.wo"), f"{base}.mlp.layernorm")
+        hidden.append(x)
+        layer += 1
+    return hidden
+
+
+def by_rows(texts: list[list[Tensor]]) -> list[Tensor]:
+    """Put the texts' hidden states end to end, layer by layer."""
+    return [torch.cat(states) for states in zip(*texts, strict=True)]
+
+
+@pytest.mark.parametrize(("width", "heads", "layers"), [(36, 6, 2), (64, 4, 1)])
+def test_jina_bert_computes_what_its_authors_publish(
+    width: int, heads: int, layers: int, tmp_path: Path
+) -> None:
+    inner = 2 * width + 2
+    weights = jina_tensors(width, layers, inner)
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    sizes = {"hidden_size": width, "num_attention_heads": heads, "num_hidden_layers": layers}
+    rewrite(tmp_path, JINA | sizes | {"intermediate_size": inner})
+    encoder = ee.Encoder.from_pretrained(tmp_path, device="cpu")
+    assert encoder.spec.model_type == "jina_bert_v2"
+    rows = token_rows(LENGTHS)
+    with torch.no_grad():
+        found = encoder(pack(rows), output_hidden_states=True).hidden_states
+    wide = {name: tensor.double() for name, tensor in weights.items()}
+    eager = by_rows([read_jina(weights, heads, row) for row in rows])
+    truth = by_rows([read_jina(wide, heads, row) for row in rows])
+    assert found is not None
+    for place, states in enumerate(zip(found, eager, truth, strict=True)):
+        assert_within_budget(*states, f"hidden_states[{place}]", terms=3 * width)
+    assert_same_after_saving(tmp_path, tmp_path / "again")
+
+
+def test_jina_bert_is_not_taken_for_a_bert_nor_code_of_others_for_it(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 36, "num_attention_heads": 6, "num_hidden_layers": 1}
+    save_file(jina_tensors(36, 1, 74), tmp_path / "model.safetensors", metadata={"format": "pt"})
+    whole = JINA | sizes | {"intermediate_size": 74}
+    changes: list[dict[str, Any]] = [
+        {"feed_forward_type": "reglu"},
+        {"position_embedding_type": "absolute"},
+        {"auto_map": {"AutoModel": "somebody/else--modeling_bert.JinaBertModel"}},
+    ]
+    for change in changes:
+        rewrite(tmp_path, whole | change)
+        with pytest.raises(UnsupportedFeatureError):
+            ee.Encoder.from_pretrained(tmp_path, device="cpu")
