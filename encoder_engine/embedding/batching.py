@@ -37,7 +37,8 @@ def default_batch_tokens(spec: EncoderSpec, device: torch.device, dtype: torch.d
     """
     if device.type == "cuda":
         return 65_536
-    features = max([3 * spec.width, *(block.feed_forward.width for block in spec.blocks)])
+    layers = [block.feed_forward for block in spec.blocks]
+    features = max([3 * spec.width, *(n.width * (2 if n.gated else 1) for n in layers)])
     return max(1, min(MOST_CPU_TOKENS, WIDEST_BYTES // (features * dtype.itemsize)))
 
 

@@ -45,8 +45,8 @@ def _refuse_triton(facts: EmbeddingFacts) -> str | None:
 
 
 def _refuse_native(facts: EmbeddingFacts) -> str | None:
-    if facts.without:
-        return f"it has no embedding without {' and '.join(facts.without)}"
+    if "norm" in facts.without:
+        return "it has no embedding without norm"
     return "it drops nothing out" if facts.dropout else cpu.refuse_native(facts)
 
 

@@ -11,14 +11,14 @@ from encoder_engine.ops.native.rows import address, alike
 
 def embedding(
     input_ids_T: Tensor,
-    position_ids_T: Tensor,
+    position_ids_T: Tensor | None,
     segment_ids_T: Tensor | None,
     *,
     token_weight_VE: Tensor,
-    position_weight_PE: Tensor,
+    position_weight_PE: Tensor | None,
     segment_weight_SE: Tensor | None,
     norm_weight_E: Tensor,
-    norm_bias_E: Tensor,
+    norm_bias_E: Tensor | None,
     epsilon: float,
     dropout: float,
 ) -> Tensor:
@@ -35,27 +35,26 @@ def embedding(
 
 def _compute(
     input_ids_T: Tensor,
-    position_ids_T: Tensor,
+    position_ids_T: Tensor | None,
     segment_ids_T: Tensor | None,
     token_weight_VE: Tensor,
-    position_weight_PE: Tensor,
+    position_weight_PE: Tensor | None,
     segment_weight_SE: Tensor | None,
     norm_weight_E: Tensor,
-    norm_bias_E: Tensor,
+    norm_bias_E: Tensor | None,
     epsilon: float,
 ) -> Tensor:
     tokens, positions, segments, weight, bias = alike(
         *(token_weight_VE, position_weight_PE, segment_weight_SE, norm_weight_E, norm_bias_E)
     )
-    ids, places = _narrow(input_ids_T), _narrow(position_ids_T)
-    kinds = None if segment_ids_T is None else _narrow(segment_ids_T)
+    ids, places, kinds = _narrow(input_ids_T), _narrow(position_ids_T), _narrow(segment_ids_T)
     num_rows, width = input_ids_T.shape[0], token_weight_VE.shape[1]
     output_TE = torch.empty(num_rows, width, dtype=token_weight_VE.dtype)
     _native.embed_rows(
         token_weight_VE.dtype == torch.bfloat16,
         *(address(tokens), address(ids), token_weight_VE.shape[0]),
-        *(address(positions), address(places), position_weight_PE.shape[0]),
-        *(address(segments), address(kinds), 0 if segments is None else segments.shape[0]),
+        *(address(positions), address(places), _length(positions)),
+        *(address(segments), address(kinds), _length(segments)),
         *(address(weight), address(bias), output_TE.data_ptr()),
         *(num_rows, width),
         epsilon,
@@ -64,13 +63,23 @@ def _compute(
     return output_TE
 
 
-def _narrow(ids_T: Tensor) -> Tensor:
-    return ids_T.to(torch.int32).contiguous()
+def _narrow(ids_T: Tensor | None) -> Tensor | None:
+    return None if ids_T is None else ids_T.to(torch.int32).contiguous()
+
+
+def _length(table: Tensor | None) -> int:
+    return 0 if table is None else table.shape[0]
 
 
 operator = torch.library.custom_op("encoder_engine::native_embedding", mutates_args=())(_compute)
 
 
 @operator.register_fake
-def _(input_ids_T: Tensor, _places: Tensor, _kinds: Tensor | None, *tables: Tensor) -> Tensor:
-    return tables[0].new_empty(input_ids_T.shape[0], tables[0].shape[1])
+def _(
+    input_ids_T: Tensor,
+    _places: Tensor | None,
+    _kinds: Tensor | None,
+    token_weight_VE: Tensor,
+    *_: object,
+) -> Tensor:
+    return token_weight_VE.new_empty(input_ids_T.shape[0], token_weight_VE.shape[1])
