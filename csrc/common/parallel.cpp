@@ -16,6 +16,10 @@ omp_parallel find_omp_parallel() {
     return reinterpret_cast<omp_parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
 }
 
+// The process that loaded this: a runtime's threads do not survive a fork, and some runtimes then wait
+// for them for ever.
+const pid_t owner = getpid();
+
 void call(void* task) { (*static_cast<const std::function<void()>*>(task))(); }
 
 }  // namespace
@@ -26,8 +30,6 @@ void run_parallel(int num_threads, const std::function<void()>& task) {
         return;
     }
     static const omp_parallel shared = find_omp_parallel();
-    // A runtime's threads do not survive a fork, and some runtimes then wait for them for ever.
-    static const pid_t owner = getpid();
     if (shared != nullptr && getpid() == owner) {
         shared(call, const_cast<std::function<void()>*>(&task),
                static_cast<unsigned>(num_threads), 0);

@@ -37,6 +37,7 @@ from encoder_engine.models.config import (
 from encoder_engine.models.constants import Constant
 from encoder_engine.models.files import read_tensors, resolve_directory
 from encoder_engine.models.names import modern_name, origins
+from encoder_engine.models.placement import resolve_device, resolve_dtype
 from encoder_engine.models.quantized import load_quantized, quantized_parameters
 from encoder_engine.models.registry import Family, find_family
 
@@ -68,8 +69,6 @@ def load_encoder(
     quantized: bool,
 ) -> EncoderType:
     """Build the encoder a directory describes; see :meth:`Encoder.from_pretrained`."""
-    from encoder_engine.models.encoder import resolve_device, resolve_dtype
-
     # What makes no sense is refused before any file is read.
     resolve_device(device)
     resolve_dtype(dtype)

@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from encoder_engine import ops
-from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.models.attention import RelativeBias, Surroundings
 from encoder_engine.models.init import initialise
 from encoder_engine.models.layers import Block, Embedding, Norm, Pooler
@@ -31,14 +31,8 @@ if TYPE_CHECKING:
     from encoder_engine.models.spec import EncoderSpec
     from encoder_engine.packing import SelectedRows
 
-__all__ = ["Encoder", "EncoderOutput", "resolve_device", "resolve_dtype"]
+__all__ = ["Encoder", "EncoderOutput"]
 
-_DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
 QUANTIZATIONS = (None, "int8")
 # Tokens of a sequence where nothing says how many there may be.
 NO_LIMIT = 2**31 - 1
@@ -95,6 +89,8 @@ class Encoder(nn.Module):
             None if spec.final_norm is None else Norm(spec.final_norm, width=spec.width)
         )
         self.pooler = Pooler(spec) if spec.pooler else None
+        # Of a packed encoder, the names of what was no constant before.
+        self._trainable: set[str] = set()
         initialise(self, spec)
 
     @classmethod
@@ -163,14 +159,17 @@ class Encoder(nn.Module):
         again where it can be. For float32 and bfloat16 on a CPU, see :attr:`packable`; raises
         :class:`ImplementationError` for another.
         """
+        if not self.packed:
+            self._trainable = {name for name, p in self.named_parameters() if p.requires_grad}
         replace_layers(self, Linear, Linear.pack)
         return self.eval().requires_grad_(False)
 
     def unpack(self) -> Self:
-        """Undo :meth:`pack`: every weight is again what it was, bit for bit."""
+        """Undo :meth:`pack`: every weight is again what it was, bit for bit, frozen ones frozen."""
         if self.packed:
             replace_layers(self, PackedLinear, PackedLinear.unpack)
-            self.requires_grad_(True)
+            for name, parameter in self.named_parameters():
+                parameter.requires_grad_(name in self._trainable)
         return self
 
     @property
@@ -326,37 +325,3 @@ class Encoder(nn.Module):
             max_length=longest,
         )
         return batch.checked(limits).to(self.device)
-
-
-def resolve_device(device: str | torch.device, *, quantized: bool = False) -> torch.device:
-    """Turn ``"auto"`` into the CUDA device where there is one, else, and with int8, the CPU.
-
-    Raises :class:`ConfigError` for a device that torch does not know or that is not there.
-    """
-    if isinstance(device, str) and device == "auto":
-        on_gpu = torch.cuda.is_available() and not quantized
-        return torch.device("cuda" if on_gpu else "cpu")
-    try:
-        resolved = torch.device(device)
-        torch.empty(0, device=resolved)
-    # torch reports an unknown or absent device by RuntimeError, AssertionError or others.
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ConfigError(f"device {str(device)!r} cannot be used: {reason}") from error
-    return resolved
-
-
-def resolve_dtype(dtype: str | torch.dtype, *, quantized: bool = False) -> torch.dtype:
-    """Turn a name, or ``"auto"`` for float32, into a floating-point type.
-
-    Beside int8 ``"auto"`` is bfloat16 where the CPU computes it: integers round more coarsely.
-    """
-    if isinstance(dtype, torch.dtype):
-        if dtype in _DTYPES.values():
-            return dtype
-    elif dtype == "auto":
-        supported = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-        return torch.bfloat16 if quantized and supported() else torch.float32
-    elif dtype in _DTYPES:
-        return _DTYPES[dtype]
-    raise ConfigError(f"dtype must be 'auto' or one of {', '.join(_DTYPES)}, got {dtype!r}")

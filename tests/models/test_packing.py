@@ -85,6 +85,14 @@ def test_unpacking_gives_everything_back(plain: ee.Encoder, batch: PackedBatch) 
     assert all(p.grad is not None for n, p in plain.named_parameters() if "pooler" not in n)
 
 
+def test_what_was_frozen_stays_frozen(plain: ee.Encoder) -> None:
+    plain.embedding.requires_grad_(False)
+    before = {name: p.requires_grad for name, p in plain.named_parameters()}
+    packed = pickle.loads(pickle.dumps(plain.pack().pack()))
+    for unpacked in (plain.double(), packed.unpack()):
+        assert {name: p.requires_grad for name, p in unpacked.named_parameters()} == before
+
+
 def test_a_packed_encoder_is_cast_and_packed_again(plain: ee.Encoder, batch: PackedBatch) -> None:
     expected = copy.deepcopy(plain).to(torch.bfloat16).pack()
     found = plain.pack().to(torch.bfloat16)

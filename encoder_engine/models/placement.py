@@ -1,0 +1,50 @@
+"""Where an encoder's weights are to lie, and in which type, by the names that users give."""
+
+from __future__ import annotations
+
+import torch
+
+from encoder_engine.errors import ConfigError
+
+__all__ = ["resolve_device", "resolve_dtype"]
+
+_DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+
+
+def resolve_device(device: str | torch.device, *, quantized: bool = False) -> torch.device:
+    """Turn ``"auto"`` into the CUDA device where there is one, else, and with int8, the CPU.
+
+    Raises :class:`ConfigError` for a device that torch does not know or that is not there.
+    """
+    if isinstance(device, str) and device == "auto":
+        on_gpu = torch.cuda.is_available() and not quantized
+        return torch.device("cuda" if on_gpu else "cpu")
+    try:
+        resolved = torch.device(device)
+        torch.empty(0, device=resolved)
+    # torch reports an unknown or absent device by RuntimeError, AssertionError or others.
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(f"device {str(device)!r} cannot be used: {reason}") from error
+    return resolved
+
+
+def resolve_dtype(dtype: str | torch.dtype, *, quantized: bool = False) -> torch.dtype:
+    """Turn a name, or ``"auto"`` for float32, into a floating-point type.
+
+    Beside int8 ``"auto"`` is bfloat16 where the CPU computes it: integers round more coarsely.
+    """
+    if isinstance(dtype, torch.dtype):
+        if dtype in _DTYPES.values():
+            return dtype
+    elif dtype == "auto":
+        supported = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+        return torch.bfloat16 if quantized and supported() else torch.float32
+    elif dtype in _DTYPES:
+        return _DTYPES[dtype]
+    raise ConfigError(f"dtype must be 'auto' or one of {', '.join(_DTYPES)}, got {dtype!r}")
