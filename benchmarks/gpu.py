@@ -70,7 +70,18 @@ def _tests() -> list[str]:
 
 def _pytest_command(path: Path) -> list[str]:
     """Run the gpu tests without the plug-ins that the project's own options count on."""
-    options = ["-o", "addopts=", "-rf", "-q", "--strict-markers", "-p", "no:cacheprovider"]
+    # Newer and older versions of torch warn of what this one does not.
+    options = [
+        "-o",
+        "addopts=",
+        "-W",
+        "default",
+        "-rf",
+        "-q",
+        "--strict-markers",
+        "-p",
+        "no:cacheprovider",
+    ]
     return [sys.executable, "-m", "pytest", *options, "-m", "gpu", str(path)]
 
 
