@@ -154,6 +154,22 @@ def test_inference_is_one_graph_for_all_sizes_and_equal(inferred_by: str) -> Non
     assert counter.frame_count == 2
 
 
+@pytest.mark.parametrize("laid_out", ["pack", "quantize"])
+def test_a_packed_and_a_quantized_encoder_are_one_graph_with_the_same_bits(laid_out: str) -> None:
+    encoder = make_encoder().eval()
+    if not encoder.packable:
+        pytest.skip("there is no oneDNN here")
+    getattr(encoder, laid_out)()
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(encoder, backend=counter, fullgraph=True)
+    for lengths in BATCHES:
+        batch = make_batch(lengths)
+        with torch.inference_mode():
+            found, expected = outputs(compiled(batch)), outputs(encoder(batch))
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert counter.frame_count == 2
+
+
 def test_dropout_is_drawn_anew_on_every_call_of_a_graph(trained_by: str) -> None:
     encoder = make_encoder(dropout=0.5, num_blocks=1).train()
     compiled = torch.compile(encoder, backend="aot_eager", fullgraph=True)

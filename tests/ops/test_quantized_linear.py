@@ -9,8 +9,9 @@ import torch.nn.functional as F  # noqa: N812
 from encoder_engine import ops
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops.aten import quantized_linear as aten
+from encoder_engine.ops.registry import Facts
 from tests.budget import assert_within_budget, largest
-from tests.ops.cases import dtype_id, rows
+from tests.ops.cases import dtype_id, rows, skip_if_refused
 
 DTYPES = [torch.float32, torch.bfloat16]
 IMPLEMENTATIONS = ["native", "aten", "reference"]
@@ -126,6 +127,17 @@ def test_a_row_is_bit_equal_whatever_comes_with_it(num_threads: int) -> None:
             assert torch.equal(torch.cat(parts), together), f"{size} rows at a time"
     finally:
         torch.set_num_threads(before)
+
+
+def test_native_products_are_operators_that_trace() -> None:
+    skip_if_refused("quantized_linear", "native", Facts())
+    from encoder_engine.ops.native import quantized_linear
+
+    weight = ops.quantize_weight(torch.randn(6, 8), torch.randn(6))
+    rows = ops.quantize_rows(torch.randn(5, 8))
+    parts = (weight.content_for("native"), weight.scale_N, weight.bias_N)
+    torch.library.opcheck(quantized_linear.operator, (*rows, *parts, "tanh", torch.bfloat16))
+    torch.library.opcheck(quantized_linear.requantizing_operator, (*rows, *parts, None))
 
 
 @pytest.mark.usefixtures("with_bytes")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from encoder_engine.ops.aten.linear import onednn_linear
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from encoder_engine.ops.packed_linear import PackedWeight
 
 
@@ -22,4 +21,19 @@ def pack(weight_NK: Tensor) -> Tensor:
 
 def packed_linear(input_TK: Tensor, weight: PackedWeight, *, gelu: str | None) -> Tensor:
     """Fulfil ``ops.packed_linear``."""
-    return onednn_linear(input_TK, weight.content, weight.bias_N, gelu=gelu)
+    # The operator exists for tracing: torch's compiler knows oneDNN's only with weights it packed.
+    compute = operator if torch.compiler.is_compiling() else _compute
+    output_TN: Tensor = compute(input_TK, weight.content, weight.bias_N, gelu)
+    return output_TN
+
+
+def _compute(input_TK: Tensor, content: Tensor, bias_N: Tensor | None, gelu: str | None) -> Tensor:
+    return onednn_linear(input_TK, content, bias_N, gelu=gelu)
+
+
+operator = torch.library.custom_op("encoder_engine::packed_linear", mutates_args=())(_compute)
+
+
+@operator.register_fake
+def _(input_TK: Tensor, content: Tensor, *_: object) -> Tensor:
+    return input_TK.new_empty(input_TK.shape[0], content.shape[0])

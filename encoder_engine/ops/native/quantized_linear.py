@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from encoder_engine import _native
 from encoder_engine.ops.native.activation import GELU_NAMES
 from encoder_engine.ops.native.rows import address
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from encoder_engine.ops.quantized_linear import QuantizedWeight
 
 
@@ -40,8 +39,9 @@ def quantized_linear(
     gelu: str | None,
 ) -> Tensor:
     """Fulfil ``ops.quantized_linear``."""
-    output_TN = torch.empty(len(input_TK), weight.shape[0], dtype=dtype)
-    _multiply(input_TK, scale_T, weight, gelu, output_TN, None)
+    # The operators exist for tracing; a call through one costs more than a short text's product.
+    compute = operator if torch.compiler.is_compiling() else _compute
+    output_TN: Tensor = compute(input_TK, scale_T, *_parts(weight), gelu, dtype)
     return output_TN
 
 
@@ -49,24 +49,57 @@ def requantized_linear(
     input_TK: Tensor, scale_T: Tensor, weight: QuantizedWeight, *, gelu: str | None
 ) -> tuple[Tensor, Tensor]:
     """Fulfil ``ops.requantized_linear``."""
-    bytes_TN = torch.empty(len(input_TK), weight.shape[0], dtype=torch.uint8)
-    scales_T = torch.empty(len(input_TK))
-    _multiply(input_TK, scale_T, weight, gelu, bytes_TN, scales_T)
+    compute = requantizing_operator if torch.compiler.is_compiling() else _requantize
+    bytes_TN, scales_T = compute(input_TK, scale_T, *_parts(weight), gelu)
+    return bytes_TN, scales_T
+
+
+def _parts(weight: QuantizedWeight) -> tuple[Tensor, Tensor, Tensor | None]:
+    return weight.content_for("native"), weight.scale_N, weight.bias_N
+
+
+def _compute(
+    input_TK: Tensor,
+    scale_T: Tensor,
+    content: Tensor,
+    scale_N: Tensor,
+    bias_N: Tensor | None,
+    gelu: str | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    output_TN = torch.empty(input_TK.shape[0], scale_N.shape[0], dtype=dtype)
+    _multiply(input_TK, scale_T, content, scale_N, bias_N, gelu, output_TN, None)
+    return output_TN
+
+
+def _requantize(
+    input_TK: Tensor,
+    scale_T: Tensor,
+    content: Tensor,
+    scale_N: Tensor,
+    bias_N: Tensor | None,
+    gelu: str | None,
+) -> tuple[Tensor, Tensor]:
+    num_rows = input_TK.shape[0]
+    bytes_TN = torch.empty(num_rows, scale_N.shape[0], dtype=torch.uint8)
+    scales_T = torch.empty(num_rows, dtype=torch.float32)
+    _multiply(input_TK, scale_T, content, scale_N, bias_N, gelu, bytes_TN, scales_T)
     return bytes_TN, scales_T
 
 
 def _multiply(
     input_TK: Tensor,
     scale_T: Tensor,
-    weight: QuantizedWeight,
+    content: Tensor,
+    scale_N: Tensor,
+    bias_N: Tensor | None,
     gelu: str | None,
     output_TN: Tensor,
     scales_T: Tensor | None,
 ) -> None:
     """Write the result; with ``scales_T``, as bytes."""
-    input_TK, scale_T = input_TK.contiguous(), scale_T.contiguous()
-    content, scale_N = weight.content_for("native"), weight.scale_N.contiguous()
-    bias_N = None if weight.bias_N is None else weight.bias_N.contiguous()
+    input_TK, scale_T, scale_N = (x.contiguous() for x in (input_TK, scale_T, scale_N))
+    bias_N = None if bias_N is None else bias_N.contiguous()
     to, nowhere = output_TN.data_ptr(), 0
     _native.quantized_linear(
         output_TN.dtype == torch.bfloat16,
@@ -75,5 +108,39 @@ def _multiply(
         *(content.data_ptr(), scale_N.data_ptr(), address(bias_N)),
         *((to, nowhere) if scales_T is None else (nowhere, to)),
         address(scales_T),
-        *(*input_TK.shape, weight.shape[0], torch.get_num_threads()),
+        *(*input_TK.shape, scale_N.shape[0], torch.get_num_threads()),
     )
+
+
+operator = torch.library.custom_op("encoder_engine::native_quantized_linear", mutates_args=())(
+    _compute
+)
+requantizing_operator = torch.library.custom_op(
+    "encoder_engine::native_requantized_linear", mutates_args=()
+)(_requantize)
+
+
+@operator.register_fake
+def _(
+    input_TK: Tensor,
+    scale_T: Tensor,
+    content: Tensor,
+    scale_N: Tensor,
+    bias_N: Tensor | None,
+    gelu: str | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    return scale_T.new_empty(input_TK.shape[0], scale_N.shape[0], dtype=dtype)
+
+
+@requantizing_operator.register_fake
+def _(
+    input_TK: Tensor,
+    scale_T: Tensor,
+    content: Tensor,
+    scale_N: Tensor,
+    bias_N: Tensor | None,
+    gelu: str | None,
+) -> tuple[Tensor, Tensor]:
+    num_rows = input_TK.shape[0]
+    return input_TK.new_empty(num_rows, scale_N.shape[0]), scale_T.new_empty(num_rows)
