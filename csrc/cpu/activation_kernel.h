@@ -26,6 +26,27 @@ EE_INLINE vfloat gelu(vfloat x) {
     return larger(vfloat{}, x) - a * beyond;
 }
 
+// The same for what is to be rounded to bytes or bfloat16, in two thirds of the time: its error is at
+// most 2.5e-7 of the larger of 1 and |x|, less than that of 1 + erf. The share less a half is x times a
+// ratio of polynomials of x^2, fitted on |x| <= 5.2.
+EE_INLINE vfloat gelu_to_round(vfloat x) {
+    const vfloat limit = broadcast(5.2f);
+    const vfloat near = larger(-limit, smaller(limit, x));
+    const vfloat u = near * near;
+    vfloat over = u * 2.4625417e-8f + 6.4192907e-6f;
+    over = over * u + 1.5828824e-4f;
+    over = over * u + 4.6170412e-3f;
+    over = over * u + 3.2682488e-2f;
+    over = over * u + 3.9894224e-1f;
+    vfloat under = u * 1.2566775e-6f + 7.0966839e-5f;
+    under = under * u + 1.8251159e-3f;
+    under = under * u + 2.8005602e-2f;
+    under = under * u + 2.4858896e-1f;
+    under = under * u + 1.0f;
+    const vfloat share = near * over * inverse(under) + 0.5f;
+    return x < -limit ? vfloat{} : x * share;
+}
+
 // x / (1 + 2^-z); 0 where that is as good as none of x.
 EE_INLINE vfloat share_of(vfloat x, vfloat z) {
     const vfloat share = x * inverse(exp2(smaller(broadcast(125.0f), -z)) + 1.0f);
@@ -65,7 +86,9 @@ void activate_rows(const activation_call& call, int64_t first_row, int64_t last_
         case activation::none:
             return activate<Element>(call, first_row, last_row, [](vfloat x) { return x; });
         case activation::gelu:
-            return activate<Element>(call, first_row, last_row, [](vfloat x) { return gelu(x); });
+            return activate<Element>(call, first_row, last_row, [](vfloat x) {
+                return sizeof(Element) == 2 ? gelu_to_round(x) : gelu(x);
+            });
         case activation::gelu_tanh:
             return activate<Element>(call, first_row, last_row, [](vfloat x) { return gelu_tanh(x); });
         case activation::silu:

@@ -27,7 +27,7 @@ struct cut_sequence {
 }  // namespace
 
 void attention(const attention_call& call) {
-    const attention_kernel& kernel = attention_for(call.type);
+    const attention_kernel& kernel = kernels().attention[static_cast<int>(call.type)];
     std::vector<cut_sequence> sequences;
     sequences.reserve(static_cast<size_t>(call.num_sequences));
     int64_t blocks = 0, work = 0, longest = 0;

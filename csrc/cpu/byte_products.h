@@ -7,8 +7,6 @@
 
 #if defined(__AMX_INT8__)
 #include "cpu/amx_tiles.h"
-#elif defined(__AVX2__)
-#include <immintrin.h>
 #endif
 
 namespace encoder_engine {

@@ -16,10 +16,14 @@ EE_INLINE vfloat load_elements(const bfloat16* from) {
 
 // Rounds to the nearest, ties to even.
 EE_INLINE vhalf round_to_bfloat16(vfloat x) {
+#if defined(__AVX512BF16__)
+    return reinterpret_cast<vhalf>(_mm512_cvtneps_pbh(reinterpret_cast<__m512>(x)));
+#else
     const vword bits = as_word(x);
     const vword rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
     const vword quiet = bits >> 16 | 0x40;  // adding could carry a NaN's bits into an infinity
     return __builtin_convertvector(x == x ? rounded : quiet, vhalf);
+#endif
 }
 
 EE_INLINE void store_elements(float* to, vfloat x) { store(to, x); }

@@ -3,6 +3,9 @@
 
 #include "cpu/activation_kernel.h"
 #include "cpu/attention_kernel.h"
+#if defined(__AMX_BF16__)
+#include "cpu/amx_attention_kernel.h"
+#endif
 #include "cpu/embedding_kernel.h"
 #include "cpu/kernels.h"
 #include "cpu/norm_kernel.h"
@@ -11,8 +14,16 @@
 namespace encoder_engine {
 namespace EE_ISA {
 
+#if defined(__AMX_BF16__)
+constexpr attention_kernel kBfloat16Attention = kTileAttention;
+#elif defined(__AVX512BF16__)
+constexpr attention_kernel kBfloat16Attention = kAttention<pair_operands>;
+#else
+constexpr attention_kernel kBfloat16Attention = kAttention<float_operands<bfloat16>>;
+#endif
+
 constexpr kernel_table kKernels = {
-    {kAttention<float_operands<float>>, kAttention<float_operands<bfloat16>>},
+    {kAttention<float_operands<float>>, kBfloat16Attention},
     {normalize_rows<float>, normalize_rows<bfloat16>},
     {embed_rows<float>, embed_rows<bfloat16>},
     {pool_rows<float>, pool_rows<bfloat16>},

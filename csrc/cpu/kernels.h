@@ -52,19 +52,12 @@ struct kernel_table {
 // The table for the instruction set that was chosen when the module was loaded.
 const kernel_table& kernels();
 
-// Attention for it.
-const attention_kernel& attention_for(element_type type);
-
-// The dense layer in integers for it, by the type of what comes out.
-const quantized_linear_kernel& quantized_linear_for(element_type type);
-
 extern const kernel_table portable_kernels;
 #if defined(__x86_64__)
 extern const kernel_table avx2_kernels;
 extern const kernel_table avx512_kernels;
-extern const attention_kernel avx512_bf16_attention;  // of bfloat16
-extern const attention_kernel amx_attention;          // of bfloat16
-extern const quantized_linear_kernel amx_quantized_linear[2];
+extern const kernel_table avx512_bf16_kernels;
+extern const kernel_table amx_kernels;
 #endif
 
 }  // namespace encoder_engine

@@ -30,9 +30,9 @@ int64_t place_of(int64_t feature, int64_t term, int64_t depth) {
 }
 
 void run_pieces(const quantized_linear_call& call, int num_threads) {
-    const quantized_linear_kernel& kernel = quantized_linear_for(call.type);
-    const int64_t row_bytes =
-        call.depth + (call.quantized == nullptr ? 0 : whole(call.width, kPanelWidth) * int64_t{sizeof(float)});
+    const quantized_linear_kernel& kernel = kernels().quantized_linear[static_cast<int>(call.type)];
+    int64_t row_bytes = call.depth;
+    if (call.quantized != nullptr) row_bytes += whole(call.width, kPanelWidth) * int64_t{sizeof(float)};
     const int64_t most_rows =
         std::clamp<int64_t>(kMostBytes / row_bytes / kRowUnit * kRowUnit, 2 * kRowUnit, kMostRows);
     int64_t row_parts = parts_of(call.num_rows, most_rows), panel_parts = 1;
@@ -53,7 +53,8 @@ void run_pieces(const quantized_linear_call& call, int num_threads) {
             out_of_memory = true;
             return;
         }
-        for (int64_t piece; (piece = next.fetch_add(1, std::memory_order_relaxed)) < row_parts * panel_parts;) {
+        const int64_t num_pieces = row_parts * panel_parts;
+        for (int64_t piece; (piece = next.fetch_add(1, std::memory_order_relaxed)) < num_pieces;) {
             const int64_t row = piece / panel_parts * rows, panel = piece % panel_parts * panels;
             kernel.run(call,
                        {row, std::min(row + rows, call.num_rows), panel,

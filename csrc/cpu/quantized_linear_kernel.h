@@ -9,8 +9,6 @@
 namespace encoder_engine {
 namespace EE_ISA {
 
-using vint = int32_t __attribute__((vector_size(kVectorBytes)));
-
 // Where a piece's arrays begin in the scratch memory, in bytes.
 struct quantized_linear_layout {
     int64_t rows, sums, results, end;
@@ -104,7 +102,8 @@ void run_quantized_linear(const quantized_linear_call& call, const quantized_lin
         case activation::none:
             return multiply_and_finish<Element>(call, piece, scratch, [](vfloat x) { return x; });
         case activation::gelu:
-            return multiply_and_finish<Element>(call, piece, scratch, [](vfloat x) { return gelu(x); });
+            return multiply_and_finish<Element>(call, piece, scratch,
+                                                [](vfloat x) { return gelu_to_round(x); });
         case activation::gelu_tanh:
             return multiply_and_finish<Element>(call, piece, scratch,
                                                 [](vfloat x) { return gelu_tanh(x); });

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -40,6 +40,7 @@ constexpr int kVectorBytes = 4 * kLanes;
 
 using vfloat = float __attribute__((vector_size(kVectorBytes)));
 using vword = uint32_t __attribute__((vector_size(kVectorBytes)));
+using vint = int32_t __attribute__((vector_size(kVectorBytes)));
 
 EE_INLINE vfloat as_float(vword x) { return reinterpret_cast<vfloat>(x); }
 EE_INLINE vword as_word(vfloat x) { return reinterpret_cast<vword>(x); }
