@@ -1,6 +1,14 @@
 """Encoders as values: specs, the one encoder module, checkpoints, and the families as data."""
 
 from encoder_engine.models.encoder import Encoder, EncoderOutput
+from encoder_engine.models.heads import (
+    MaskedLM,
+    NextSentence,
+    QuestionAnswering,
+    ReplacedTokens,
+    SequenceClassification,
+    TokenClassification,
+)
 from encoder_engine.models.registry import all_families, find_family
 from encoder_engine.models.spec import (
     AttentionSpec,
@@ -21,9 +29,15 @@ __all__ = [
     "EncoderOutput",
     "EncoderSpec",
     "FeedForwardSpec",
+    "MaskedLM",
+    "NextSentence",
     "NormSpec",
+    "QuestionAnswering",
     "RelativeBiasSpec",
+    "ReplacedTokens",
     "RotarySpec",
+    "SequenceClassification",
+    "TokenClassification",
     "all_families",
     "find_family",
 ]

@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from safetensors.torch import save as save_safetensors
 
 from encoder_engine.errors import (
-    CheckpointFileError,
     MissingPoolerWarning,
-    NonFiniteWeightsError,
     OutputError,
-    SuspiciousWeightsWarning,
     TensorNamesError,
-    TensorShapeError,
     UnsupportedFeatureError,
     UnusedWeightsWarning,
 )
@@ -27,6 +24,12 @@ from encoder_engine.files import (
     verify_checksums,
     write_atomically,
     write_checksums,
+)
+from encoder_engine.models.assembling import (
+    assemble,
+    check_overflow,
+    check_tied,
+    drop_copy,
 )
 from encoder_engine.models.config import (
     INT8_CONFIG,
@@ -47,17 +50,25 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from encoder_engine.models.encoder import Encoder
+    from encoder_engine.models.heads import HeadModel
+    from encoder_engine.models.names import Rename
     from encoder_engine.models.spec import EncoderSpec
 
-__all__ = ["load_encoder", "resolve_directory", "save_encoder"]
+__all__ = [
+    "load_encoder",
+    "load_head_model",
+    "resolve_directory",
+    "save_encoder",
+    "save_head_model",
+]
 
 EncoderType = TypeVar("EncoderType", bound="Encoder")
+HeadModelType = TypeVar("HeadModelType", bound="HeadModel")
 
 # Buffers that older versions of transformers saved; their content follows from the config.
+# What a layout's copies call the token embeddings.
+EMBEDDINGS = "embedding.tokens"
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
-WEIGHT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-# A trained weight is of order 1; a flipped exponent bit makes it 1e9 or far more.
-LARGEST_PLAUSIBLE = 1e4
 
 
 def load_encoder(
@@ -69,6 +80,72 @@ def load_encoder(
     quantized: bool,
 ) -> EncoderType:
     """Build the encoder a directory describes; see :meth:`Encoder.from_pretrained`."""
+    encoder, heads = _load_parts(
+        encoder_type, path_or_hub_id, device=device, dtype=dtype, quantized=quantized
+    )
+    _warn_of_unused(heads, "an Encoder has no heads", stacklevel=4)
+    return encoder
+
+
+def load_head_model(
+    model_type: type[HeadModelType],
+    path_or_hub_id: str | os.PathLike[str],
+    *,
+    device: str | torch.device,
+    dtype: str | torch.dtype,
+) -> HeadModelType:
+    """Build the encoder and the head a directory holds; see :meth:`HeadModel.from_pretrained`."""
+    from encoder_engine.models.encoder import Encoder
+
+    with warnings.catch_warnings():
+        # Whether a pooler is needed is the head's to say.
+        warnings.simplefilter("ignore", MissingPoolerWarning)
+        encoder, tensors = _load_parts(
+            Encoder, path_or_hub_id, device=device, dtype=dtype, quantized=False
+        )
+    if encoder.quantization is not None:
+        raise UnsupportedFeatureError(
+            f"{path_or_hub_id} holds an encoder in 8-bit integers, which has no head; load it as "
+            "an Encoder"
+        )
+    model = model_type(encoder)
+    family, layout = find_family(encoder.spec.model_type), model.layout
+    if model.rows == "pooled" and encoder.pooler is None:
+        missing = [f"{family.prefix}pooler.*"]
+        raise TensorNamesError(
+            f"{path_or_hub_id} has no weights of the pooler that {layout.architecture} computes of",
+            missing=missing,
+        )
+    tokens = encoder.embedding.tokens.weight
+    for copy, original in layout.copies.items():
+        if copy not in tensors:
+            continue
+        if original == EMBEDDINGS:
+            check_tied(tensors.pop(copy).to(tokens), tokens, copy)
+        else:
+            drop_copy(tensors, copy, original)
+    renames = [_bare(rename, family) for rename in layout.renames]
+    parameters: dict[str, Tensor] = model.head.state_dict()
+    wanted = {name for o in origins(renames, parameters).values() for name in o.names}
+    others = {name: tensor for name, tensor in tensors.items() if name not in wanted}
+    _warn_of_unused(others, f"{layout.architecture} has no such layers", stacklevel=4)
+    own = {name: tensor for name, tensor in tensors.items() if name in wanted}
+    state = assemble(parameters, own, renames)
+    state = {name: tensor.to(tokens) for name, tensor in state.items()}
+    check_overflow(state, encoder.dtype)
+    model.head.load_state_dict(state, strict=True, assign=True)
+    return model.eval().requires_grad_()
+
+
+def _load_parts(
+    encoder_type: type[EncoderType],
+    path_or_hub_id: str | os.PathLike[str],
+    *,
+    device: str | torch.device,
+    dtype: str | torch.dtype,
+    quantized: bool,
+) -> tuple[EncoderType, dict[str, Tensor]]:
+    """Build the encoder, and return the heads' tensors beside it."""
     # What makes no sense is refused before any file is read.
     resolve_device(device)
     resolve_dtype(dtype)
@@ -84,46 +161,77 @@ def load_encoder(
         )
     spec = spec_from_config(config)
     family = find_family(spec.model_type)
-    tensors = _encoder_tensors(read_tensors(directory), family)
+    tensors, heads = _split_off_heads(read_tensors(directory), family)
     _check_number_of_blocks(spec, tensors, family)
     with torch.device("meta"):
         encoder = encoder_type(spec, config=config)
     if encoder.pooler is not None and not any(name.startswith("pooler.") for name in tensors):
         warnings.warn(
             MissingPoolerWarning(f"{directory} has no pooler weights; pooler_output will be None"),
-            stacklevel=3,
+            stacklevel=4,
         )
         encoder.pooler = None
     parameters: dict[str, Tensor] = encoder.state_dict()
     if saved_quantized:
         parameters |= quantized_parameters(encoder)
-    state = _assemble(parameters, tensors, family)
+    state = assemble(parameters, tensors, family.renames)
     if saved_quantized:
         state = load_quantized(encoder, state)
     state = {name: tensor.to(device=device, dtype=dtype) for name, tensor in state.items()}
-    _check_overflow(state, dtype)
+    check_overflow(state, dtype)
     encoder.load_state_dict(state, strict=True, assign=True)
     for module in encoder.modules():
         if isinstance(module, Constant):
             module.fit(device, dtype)
-    return encoder.eval().requires_grad_(not saved_quantized)
+    return encoder.eval().requires_grad_(not saved_quantized), heads
 
 
 def save_encoder(encoder: Encoder, directory: str | os.PathLike[str]) -> None:
     """Write what transformers reads as well; see :meth:`Encoder.save_pretrained`."""
-    target = Path(directory)
-    family = find_family(encoder.spec.model_type)
+    config = _config_to_save(encoder)
+    if encoder.quantization is not None:
+        config["quantization_config"] = INT8_CONFIG
+    _write_model(config, _tensors_to_save(encoder), directory)
+
+
+def save_head_model(model: HeadModel, directory: str | os.PathLike[str]) -> None:
+    """Write what transformers reads as well; see :meth:`HeadModel.save_pretrained`."""
+    if model.encoder.quantization is not None:
+        raise UnsupportedFeatureError(
+            "an encoder in 8-bit integers cannot be saved with a head; save it before quantize()"
+        )
+    family = find_family(model.encoder.spec.model_type)
+    config = _config_to_save(model.encoder) | {"architectures": [model.layout.architecture]}
+    bare = _tensors_to_save(model.encoder)
+    tensors = {f"{family.prefix}{name}": tensor for name, tensor in bare.items()}
+    parameters = model.head.state_dict()
+    for ours, origin in origins(model.layout.renames, parameters).items():
+        tensors |= origin.split(parameters[ours].detach().cpu())
+    _write_model(config, tensors, directory)
+
+
+def _config_to_save(encoder: Encoder) -> dict[str, Any]:
     config = spec_to_config(encoder.spec, encoder.config)
     config |= {"dtype": str(encoder.dtype).removeprefix("torch.")}
     for stale in ("torch_dtype", "quantization_config"):
         config.pop(stale, None)
-    if encoder.quantization is not None:
-        config["quantization_config"] = INT8_CONFIG
-    encoded_config = (json.dumps(config, indent=2) + "\n").encode()
+    return config
+
+
+def _tensors_to_save(encoder: Encoder) -> dict[str, Tensor]:
+    family = find_family(encoder.spec.model_type)
     tensors: dict[str, Tensor] = {}
     parameters = encoder.state_dict()
     for ours, origin in origins(family.renames, parameters).items():
         tensors |= origin.split(parameters[ours].detach().cpu())
+    return tensors
+
+
+def _write_model(
+    config: dict[str, Any], tensors: dict[str, Tensor], directory: str | os.PathLike[str]
+) -> None:
+    target = Path(directory)
+    encoded_config = (json.dumps(config, indent=2) + "\n").encode()
     encoded_weights = save_safetensors(tensors, metadata={"format": "pt"})
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -138,43 +246,40 @@ def save_encoder(encoder: Encoder, directory: str | os.PathLike[str]) -> None:
         raise OutputError(f"cannot save the encoder to {target}: {error}") from error
 
 
-def _encoder_tensors(tensors: dict[str, Tensor], family: Family) -> dict[str, Tensor]:
-    """Keep the encoder's tensors under the names the family's base class gives them."""
+def _split_off_heads(
+    tensors: dict[str, Tensor], family: Family
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the encoder's tensors under the names its base class gives them, and the heads'."""
     kept: dict[str, Tensor] = {}
-    heads = []
+    heads: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         bare = modern_name(name).removeprefix(family.prefix)
         if bare in BUFFERS:
             continue
-        if bare.startswith(family.heads):
-            heads.append(name)
-            continue
-        if bare in kept:
+        part = heads if bare.startswith(family.heads) else kept
+        if bare in part:
             raise TensorNamesError(
                 f"the checkpoint holds {bare} twice, once as {name}", unexpected=[name]
             )
-        kept[bare] = tensor
+        part[bare] = tensor
     for copy, original in family.copies.items():
         if copy in kept:
-            _drop_copy(kept, copy, original)
+            drop_copy(kept, copy, original)
+    return kept, heads
+
+
+def _bare(rename: Rename, family: Family) -> Rename:
+    """Name a head's tensors as :func:`_split_off_heads` leaves them."""
+    assert isinstance(rename.theirs, str)
+    return replace(rename, theirs=rename.theirs.removeprefix(family.prefix))
+
+
+def _warn_of_unused(heads: dict[str, Tensor], why: str, *, stacklevel: int) -> None:
     if heads:
+        names = sorted(heads)
         warnings.warn(
-            UnusedWeightsWarning(
-                f"an Encoder has no heads; left in the file: {', '.join(sorted(heads))}",
-                names=sorted(heads),
-            ),
-            stacklevel=4,
-        )
-    return kept
-
-
-def _drop_copy(tensors: dict[str, Tensor], copy: str, original: str) -> None:
-    """Keep one of two names for what should be the same tensor."""
-    copied = tensors.pop(copy)
-    if not torch.equal(tensors.setdefault(original, copied), copied):
-        raise CheckpointFileError(
-            f"{copy} should be {original} again, but they differ; the checkpoint is damaged, or "
-            "its model was trained with tables of their own, which is not supported"
+            UnusedWeightsWarning(f"{why}; left in the file: {', '.join(names)}", names=names),
+            stacklevel=stacklevel,
         )
 
 
@@ -191,99 +296,3 @@ def _check_number_of_blocks(spec: EncoderSpec, tensors: dict[str, Tensor], famil
             f"layers, the weights have {len(found)}: missing {missing[0]}",
             missing=missing,
         )
-
-
-def _assemble(
-    parameters: dict[str, Tensor], tensors: dict[str, Tensor], family: Family
-) -> dict[str, Tensor]:
-    """Map checkpoint tensors to parameters, or say everything that does not fit."""
-    sources = origins(family.renames, parameters)
-    wanted = {their: ours for ours, origin in sources.items() for their in origin.names}
-    missing = sorted(set(wanted) - set(tensors))
-    unexpected = sorted(set(tensors) - set(wanted))
-    if missing or unexpected:
-        raise TensorNamesError(
-            f"the weights and config.json do not belong together: missing {_listed(missing)}; "
-            f"unexpected {_listed(unexpected)}",
-            missing=missing,
-            unexpected=unexpected,
-        )
-    mismatched = []
-    for ours, origin in sources.items():
-        theirs = origin.names
-        rows, *rest = parameters[ours].shape
-        expected = (rows // len(theirs), *rest)
-        mismatched += [
-            (their, tuple(tensors[their].shape), expected)
-            for their in theirs
-            if tuple(tensors[their].shape) != expected
-        ]
-    if mismatched:
-        told = "; ".join(
-            f"{name} is {list(f)}, expected {list(e)}" for name, f, e in mismatched[:8]
-        )
-        raise TensorShapeError(
-            f"{len(mismatched)} tensors do not have the shape config.json says: {told}",
-            mismatched=mismatched,
-        )
-    whole = {their for their, ours in wanted.items() if parameters[ours].dtype == torch.int8}
-    _check_values({their: tensors[their] for their in wanted if their not in whole})
-    _check_whole({their: tensors[their] for their in whole})
-    return {ours: origin.join(tensors) for ours, origin in sources.items()}
-
-
-def _check_values(tensors: dict[str, Tensor]) -> None:
-    suspicious = []
-    for name, tensor in tensors.items():
-        if tensor.dtype not in WEIGHT_DTYPES or tensor.layout != torch.strided:
-            raise CheckpointFileError(
-                f"{name} is {tensor.dtype}, {tensor.layout}; weights must be dense float64, "
-                "float32, float16 or bfloat16 (a quantized checkpoint cannot be loaded)"
-            )
-        if tensor.numel() == 0:
-            continue
-        low, high = torch.aminmax(tensor)
-        if not (torch.isfinite(low) and torch.isfinite(high)):
-            flat = tensor.reshape(len(tensor), -1)
-            rows = (~torch.isfinite(flat)).any(1).nonzero().flatten().tolist()
-            raise NonFiniteWeightsError(
-                f"{name} holds NaN or infinity in {len(rows)} of {len(tensor)} rows, the first "
-                f"row {rows[0]}; the checkpoint is damaged or its training diverged"
-            )
-        if max(-float(low), float(high)) > LARGEST_PLAUSIBLE:
-            suspicious.append(name)
-    if suspicious:
-        warnings.warn(
-            SuspiciousWeightsWarning(
-                f"weights beyond {LARGEST_PLAUSIBLE:g} in {', '.join(suspicious)}: a trained "
-                "encoder has none, a damaged file does; compare the file with its source",
-                names=suspicious,
-            ),
-            stacklevel=5,
-        )
-
-
-def _check_whole(tensors: dict[str, Tensor]) -> None:
-    for name, tensor in tensors.items():
-        if tensor.dtype != torch.int8:
-            raise CheckpointFileError(
-                f"{name} is {tensor.dtype}; config.json says that it is quantized to int8"
-            )
-
-
-def _check_overflow(state: dict[str, Tensor], dtype: torch.dtype) -> None:
-    """Refuse weights that the chosen type cannot hold; they were finite in the file."""
-    if dtype != torch.float16:
-        return
-    for name, tensor in state.items():
-        if not torch.isfinite(tensor).all():
-            raise NonFiniteWeightsError(
-                f"{name} has weights beyond float16's 65504; load it as float32 or bfloat16"
-            )
-
-
-def _listed(names: list[str], *, most: int = 12) -> str:
-    if not names:
-        return "none"
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

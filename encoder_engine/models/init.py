@@ -10,7 +10,7 @@ from torch import nn
 if TYPE_CHECKING:
     from encoder_engine.models.spec import EncoderSpec
 
-__all__ = ["initialise"]
+__all__ = ["draw_weights", "initialise"]
 
 
 def initialise(module: nn.Module, spec: EncoderSpec) -> None:
@@ -22,14 +22,17 @@ def initialise(module: nn.Module, spec: EncoderSpec) -> None:
     if any(weight.is_meta for weight in module.parameters()):
         return
     with torch.no_grad():
-        for part in module.modules():
-            if isinstance(part, nn.Linear):
-                part.weight.normal_(0.0, spec.initializer_range)
-                if part.bias is not None:
-                    part.bias.zero_()
-            elif isinstance(part, nn.Embedding):
-                part.weight.normal_(0.0, spec.initializer_range)
+        draw_weights(module, spec.initializer_range)
         tokens = module.get_submodule("embedding.tokens")
         assert isinstance(tokens, nn.Embedding)
         if spec.embedding.padding_id is not None:
             tokens.weight[spec.embedding.padding_id].zero_()
+
+
+def draw_weights(module: nn.Module, deviation: float) -> None:
+    """Draw the weights of dense layers and tables; zero the layers' biases."""
+    for part in module.modules():
+        if isinstance(part, (nn.Linear, nn.Embedding)) and not part.weight.is_meta:
+            part.weight.normal_(0.0, deviation)
+        if isinstance(part, nn.Linear) and part.bias is not None and not part.bias.is_meta:
+            part.bias.zero_()

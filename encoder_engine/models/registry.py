@@ -14,6 +14,7 @@ from encoder_engine.models.spec import AttentionSpec, BlockSpec, FeedForwardSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from encoder_engine.models.head_layout import HeadLayout
     from encoder_engine.models.names import Rename
     from encoder_engine.models.quirks import Quirk
 
@@ -59,7 +60,8 @@ class Family:
 
     ``architecture`` is the class transformers loads a saved encoder as. ``prefix`` is what a
     checkpoint with a head puts before the encoder's tensor names, and ``heads`` are the beginnings
-    of the head's own. ``copies`` are names under which a checkpoint may hold another tensor again.
+    of the heads' own, which ``layouts`` describe. ``copies`` are names under which a checkpoint may
+    hold another tensor again.
 
     ``block`` is a block of the family, sizes aside, and says what a missing key means.
     ``position_table``: positions are learned; otherwise the key only limits how long a text is.
@@ -92,6 +94,7 @@ class Family:
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     quirks: tuple[Quirk, ...] = ()
     heads: tuple[str, ...] = ()
+    layouts: tuple[HeadLayout, ...] = ()
     copies: Mapping[str, str] = field(default_factory=dict)
     required: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()

@@ -3,6 +3,10 @@
 Published sizes have one group of layers; of several, each is a run of layers that share a block.
 """
 
+from dataclasses import replace
+
+from encoder_engine.models.families.bert import CLASSIFIER, SPANS, TOKEN_CLASSIFIER
+from encoder_engine.models.head_layout import DenseLayout, HeadLayout
 from encoder_engine.models.names import Rename
 from encoder_engine.models.quirks import SharedGroups
 from encoder_engine.models.registry import ConfigKeys, Family
@@ -36,6 +40,33 @@ FAMILY = Family(
         Rename("pooler.dense", "pooler"),
     ),
     heads=("predictions.", "sop_classifier.", "classifier.", "qa_outputs."),
+    layouts=(
+        HeadLayout(
+            task="masked-lm",
+            architecture="AlbertForMaskedLM",
+            dense=DenseLayout(norm=True, to_embedding_width=True),
+            renames=(
+                Rename("dense", "predictions.dense"),
+                Rename("norm", "predictions.LayerNorm"),
+                Rename("output", "predictions"),
+            ),
+            copies={
+                "predictions.decoder.weight": "embedding.tokens",
+                "predictions.decoder.bias": "predictions.bias",
+            },
+        ),
+        replace(
+            CLASSIFIER,
+            architecture="AlbertForSequenceClassification",
+            dropouts=("classifier_dropout_prob",),
+        ),
+        replace(
+            TOKEN_CLASSIFIER,
+            architecture="AlbertForTokenClassification",
+            dropouts=("classifier_dropout_prob", "hidden_dropout_prob"),
+        ),
+        replace(SPANS, architecture="AlbertForQuestionAnswering"),
+    ),
     # A layer of several blocks was never published.
     required={"inner_group_num": (1,)},
     ignored=("classifier_dropout_prob", "down_scale_factor", "gap_size", "net_structure_type"),

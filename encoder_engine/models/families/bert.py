@@ -1,5 +1,6 @@
 """BERT (Devlin et al. 2019), and all that kept its layout: MiniLM, BGE, E5, SciBERT."""
 
+from encoder_engine.models.head_layout import DenseLayout, HeadLayout
 from encoder_engine.models.names import Rename
 from encoder_engine.models.registry import Family
 
@@ -24,6 +25,48 @@ RENAMES = (
     Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.output.LayerNorm"),
 )
 POOLER = Rename("pooler.dense", "pooler.dense")
+PREDICTIONS = HeadLayout(
+    task="masked-lm",
+    architecture="BertForMaskedLM",
+    dense=DenseLayout(norm=True, to_embedding_width=True),
+    renames=(
+        Rename("dense", "cls.predictions.transform.dense"),
+        Rename("norm", "cls.predictions.transform.LayerNorm"),
+        Rename("output", "cls.predictions"),
+    ),
+    copies={
+        "cls.predictions.decoder.weight": "embedding.tokens",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+)
+# What most families drop out ahead of a classifier.
+CLASSIFIER_DROPOUTS = ("classifier_dropout", "hidden_dropout_prob")
+CLASSIFIER = HeadLayout(
+    task="sequence-classification",
+    architecture="BertForSequenceClassification",
+    rows="pooled",
+    dropouts=CLASSIFIER_DROPOUTS,
+    renames=(Rename("output", "classifier"),),
+)
+TOKEN_CLASSIFIER = HeadLayout(
+    task="token-classification",
+    architecture="BertForTokenClassification",
+    dropouts=CLASSIFIER_DROPOUTS,
+    renames=(Rename("output", "classifier"),),
+)
+SPANS = HeadLayout(
+    task="question-answering",
+    architecture="BertForQuestionAnswering",
+    num_outputs=2,
+    renames=(Rename("output", "qa_outputs"),),
+)
+NEXT_SENTENCE = HeadLayout(
+    task="next-sentence",
+    architecture="BertForNextSentencePrediction",
+    rows="pooled",
+    num_outputs=2,
+    renames=(Rename("output", "cls.seq_relationship"),),
+)
 
 FAMILY = Family(
     model_type="bert",
@@ -33,4 +76,5 @@ FAMILY = Family(
     padding_id=0,
     pooler=True,
     heads=("cls.", "classifier.", "qa_outputs."),
+    layouts=(PREDICTIONS, NEXT_SENTENCE, CLASSIFIER, TOKEN_CLASSIFIER, SPANS),
 )

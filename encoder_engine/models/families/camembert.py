@@ -3,5 +3,16 @@
 from dataclasses import replace
 
 from encoder_engine.models.families import roberta
+from encoder_engine.models.families.bert import SPANS, TOKEN_CLASSIFIER
 
-FAMILY = replace(roberta.FAMILY, model_type="camembert", architecture="CamembertModel")
+FAMILY = replace(
+    roberta.FAMILY,
+    model_type="camembert",
+    architecture="CamembertModel",
+    layouts=(
+        replace(roberta.PREDICTIONS, architecture="CamembertForMaskedLM"),
+        replace(roberta.CLASSIFIER, architecture="CamembertForSequenceClassification"),
+        replace(TOKEN_CLASSIFIER, architecture="CamembertForTokenClassification"),
+        replace(SPANS, architecture="CamembertForQuestionAnswering"),
+    ),
+)

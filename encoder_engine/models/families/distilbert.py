@@ -1,5 +1,9 @@
 """DistilBERT (Sanh et al. 2019): BERT without segments and pooler, under names of its own."""
 
+from dataclasses import replace
+
+from encoder_engine.models.families.bert import SPANS, TOKEN_CLASSIFIER
+from encoder_engine.models.head_layout import DenseLayout, HeadLayout
 from encoder_engine.models.names import Rename
 from encoder_engine.models.registry import DROPOUTS, ConfigKeys, Family
 
@@ -38,6 +42,34 @@ FAMILY = Family(
         Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.output_layer_norm"),
     ),
     heads=("vocab_", "classifier.", "pre_classifier.", "qa_outputs."),
+    layouts=(
+        HeadLayout(
+            task="masked-lm",
+            architecture="DistilBertForMaskedLM",
+            dense=DenseLayout(norm=True),
+            renames=(
+                Rename("dense", "vocab_transform"),
+                Rename("norm", "vocab_layer_norm"),
+                Rename("output", "vocab_projector"),
+            ),
+            copies={"vocab_projector.weight": "embedding.tokens"},
+        ),
+        HeadLayout(
+            task="sequence-classification",
+            architecture="DistilBertForSequenceClassification",
+            rows="first",
+            dense=DenseLayout(activation="relu"),
+            dropouts=("seq_classif_dropout",),
+            dropout=0.2,
+            renames=(Rename("dense", "pre_classifier"), Rename("output", "classifier")),
+        ),
+        replace(
+            TOKEN_CLASSIFIER,
+            architecture="DistilBertForTokenClassification",
+            dropouts=("dropout",),
+        ),
+        replace(SPANS, architecture="DistilBertForQuestionAnswering", dropouts=("qa_dropout",)),
+    ),
     # Sinusoidal positions are stored in the table like learned ones.
     ignored=("sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout", "tie_weights_"),
 )

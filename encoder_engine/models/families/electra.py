@@ -1,6 +1,14 @@
 """ELECTRA (Clark et al. 2020): BERT without pooler; narrower embeddings are projected."""
 
-from encoder_engine.models.families.bert import RENAMES
+from dataclasses import replace
+
+from encoder_engine.models.families.bert import (
+    CLASSIFIER_DROPOUTS,
+    RENAMES,
+    SPANS,
+    TOKEN_CLASSIFIER,
+)
+from encoder_engine.models.head_layout import DenseLayout, HeadLayout
 from encoder_engine.models.names import Rename
 from encoder_engine.models.registry import ConfigKeys, Family
 
@@ -13,6 +21,39 @@ FAMILY = Family(
     padding_id=0,
     pooler=False,
     heads=("discriminator_predictions.", "generator_", "classifier.", "qa_outputs."),
+    layouts=(
+        HeadLayout(
+            task="masked-lm",
+            architecture="ElectraForMaskedLM",
+            dense=DenseLayout(activation="gelu", norm=True, to_embedding_width=True),
+            renames=(
+                Rename("dense", "generator_predictions.dense"),
+                Rename("norm", "generator_predictions.LayerNorm"),
+                Rename("output", "generator_lm_head"),
+            ),
+            copies={"generator_lm_head.weight": "embedding.tokens"},
+        ),
+        HeadLayout(
+            task="replaced-tokens",
+            architecture="ElectraForPreTraining",
+            dense=DenseLayout(),
+            num_outputs=1,
+            renames=(
+                Rename("dense", "discriminator_predictions.dense"),
+                Rename("output", "discriminator_predictions.dense_prediction"),
+            ),
+        ),
+        HeadLayout(
+            task="sequence-classification",
+            architecture="ElectraForSequenceClassification",
+            rows="first",
+            dense=DenseLayout(activation="gelu", dropout_before=True),
+            dropouts=CLASSIFIER_DROPOUTS,
+            renames=(Rename("dense", "classifier.dense"), Rename("output", "classifier.out_proj")),
+        ),
+        replace(TOKEN_CLASSIFIER, architecture="ElectraForTokenClassification"),
+        replace(SPANS, architecture="ElectraForQuestionAnswering"),
+    ),
     ignored=(
         "summary_activation",
         "summary_last_dropout",

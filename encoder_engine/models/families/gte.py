@@ -4,6 +4,10 @@ The tensors' names are those of the published checkpoints (Alibaba-NLP/new-impl)
 keeps when it saves; there the gate is the second half of what goes up.
 """
 
+from dataclasses import replace
+
+from encoder_engine.models.families.bert import CLASSIFIER_DROPOUTS, TOKEN_CLASSIFIER
+from encoder_engine.models.head_layout import DenseLayout, HeadLayout
 from encoder_engine.models.names import Rename
 from encoder_engine.models.quirks import RopeParameters
 from encoder_engine.models.registry import DROPOUTS, Family
@@ -41,4 +45,26 @@ FAMILY = Family(
         Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.mlp_ln"),
     ),
     heads=("lm_head.", "classifier.", "pooler."),
+    layouts=(
+        HeadLayout(
+            task="masked-lm",
+            architecture="GteForMaskedLM",
+            dense=DenseLayout(activation="gelu", norm=True),
+            renames=(
+                Rename("dense", "lm_head.dense"),
+                Rename("norm", "lm_head.norm"),
+                Rename("output", "lm_head.decoder"),
+            ),
+            copies={"lm_head.decoder.weight": "embedding.tokens"},
+        ),
+        HeadLayout(
+            task="sequence-classification",
+            architecture="GteForSequenceClassification",
+            rows="first",
+            dense=DenseLayout(activation="tanh"),
+            dropouts=CLASSIFIER_DROPOUTS,
+            renames=(Rename("dense", "gte.pooler.dense"), Rename("output", "classifier")),
+        ),
+        replace(TOKEN_CLASSIFIER, architecture="GteForTokenClassification"),
+    ),
 )

@@ -18,6 +18,8 @@ FAMILY = replace(
     BERT,
     model_type="jina_bert_v2",
     architecture="JinaBertModel",
+    # What is published with a head, rerankers, has keys of its own.
+    layouts=(),
     written_as="bert",
     marks={"position_embedding_type": "alibi", "feed_forward_type": "geglu"},
     block=replace(

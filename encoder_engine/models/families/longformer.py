@@ -7,7 +7,7 @@ nothing is padded.
 from dataclasses import replace
 
 from encoder_engine.models.families import roberta
-from encoder_engine.models.families.bert import BLOCK
+from encoder_engine.models.families.bert import BLOCK, SPANS, TOKEN_CLASSIFIER
 from encoder_engine.models.names import Rename
 from encoder_engine.models.quirks import LayerWindows
 from encoder_engine.models.registry import PLAIN_BLOCK
@@ -29,6 +29,21 @@ FAMILY = replace(
             "blocks.{block}.attention.global_key_value",
             (f"{ATTENTION}.key_global", f"{ATTENTION}.value_global"),
         ),
+    ),
+    layouts=(
+        replace(roberta.PREDICTIONS, architecture="LongformerForMaskedLM"),
+        replace(
+            roberta.CLASSIFIER,
+            architecture="LongformerForSequenceClassification",
+            dropouts=("hidden_dropout_prob",),
+            sees_all="first",
+        ),
+        replace(
+            TOKEN_CLASSIFIER,
+            architecture="LongformerForTokenClassification",
+            dropouts=("hidden_dropout_prob",),
+        ),
+        replace(SPANS, architecture="LongformerForQuestionAnswering", sees_all="question"),
     ),
     ignored=("attention_mode", "ignore_attention_mask", "onnx_export"),
 )

@@ -4,12 +4,16 @@ Every third layer sees all. Nothing has a bias as published. The first block has
 attention: the embedding's is one.
 """
 
+from encoder_engine.models.head_layout import DenseLayout, HeadLayout
 from encoder_engine.models.names import Rename
 from encoder_engine.models.quirks import LayerTypes
 from encoder_engine.models.registry import ConfigKeys, Family
 from encoder_engine.models.spec import AttentionSpec, BlockSpec, FeedForwardSpec, NormSpec
 
 BLOCK = "layers.{block}"
+HEAD = (Rename("dense", "head.dense"), Rename("norm", "head.norm"))
+DENSE = DenseLayout(activation="gelu", bias=False, norm=True)
+AS_PUBLISHED = {"classifier_activation": ("gelu",), "classifier_bias": (False,)}
 FAMILY = Family(
     model_type="modernbert",
     architecture="ModernBertModel",
@@ -49,6 +53,47 @@ FAMILY = Family(
         Rename("final_norm", "final_norm"),
     ),
     heads=("head.", "decoder.", "classifier."),
+    layouts=(
+        HeadLayout(
+            task="masked-lm",
+            architecture="ModernBertForMaskedLM",
+            dense=DENSE,
+            renames=(*HEAD, Rename("output", "decoder")),
+            copies={"decoder.weight": "embedding.tokens"},
+            required={**AS_PUBLISHED, "decoder_bias": (True,)},
+        ),
+        HeadLayout(
+            task="sequence-classification",
+            architecture="ModernBertForSequenceClassification",
+            rows="first",
+            rows_key="classifier_pooling",
+            rows_names={"cls": "first", "mean": "mean"},
+            dense=DENSE,
+            dropouts=("classifier_dropout",),
+            dropout=0.0,
+            renames=(*HEAD, Rename("output", "classifier")),
+            required=AS_PUBLISHED,
+        ),
+        HeadLayout(
+            task="token-classification",
+            architecture="ModernBertForTokenClassification",
+            dense=DENSE,
+            dropouts=("classifier_dropout",),
+            dropout=0.0,
+            renames=(*HEAD, Rename("output", "classifier")),
+            required=AS_PUBLISHED,
+        ),
+        HeadLayout(
+            task="question-answering",
+            architecture="ModernBertForQuestionAnswering",
+            dense=DENSE,
+            num_outputs=2,
+            dropouts=("classifier_dropout",),
+            dropout=0.0,
+            renames=(*HEAD, Rename("output", "classifier")),
+            required=AS_PUBLISHED,
+        ),
+    ),
     ignored=(
         "classifier_activation",
         "classifier_bias",

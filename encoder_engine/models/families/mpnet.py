@@ -4,7 +4,10 @@ One table of 32 buckets serves all layers, whatever ``relative_attention_num_buc
 id of padding is 1 as far as positions go: transformers' code has both as constants.
 """
 
-from encoder_engine.models.families.bert import POOLER
+from dataclasses import replace
+
+from encoder_engine.models.families import roberta
+from encoder_engine.models.families.bert import POOLER, SPANS, TOKEN_CLASSIFIER
 from encoder_engine.models.names import Rename
 from encoder_engine.models.quirks import RelativeBuckets
 from encoder_engine.models.registry import ConfigKeys, Family
@@ -40,5 +43,19 @@ FAMILY = Family(
         POOLER,
     ),
     heads=("lm_head.", "classifier.", "qa_outputs."),
+    layouts=(
+        replace(roberta.PREDICTIONS, architecture="MPNetForMaskedLM"),
+        replace(
+            roberta.CLASSIFIER,
+            architecture="MPNetForSequenceClassification",
+            dropouts=("hidden_dropout_prob",),
+        ),
+        replace(
+            TOKEN_CLASSIFIER,
+            architecture="MPNetForTokenClassification",
+            dropouts=("hidden_dropout_prob",),
+        ),
+        replace(SPANS, architecture="MPNetForQuestionAnswering"),
+    ),
     required={"relative_attention_num_buckets": (32,), "pad_token_id": (1,)},
 )

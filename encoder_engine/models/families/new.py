@@ -8,14 +8,25 @@ modeling.py there.
 from dataclasses import replace
 
 from encoder_engine.models.families import gte
+from encoder_engine.models.names import Rename
 from encoder_engine.models.quirks import RopeTheta
 
+GTE_PREDICTIONS, GTE_CLASSIFIER, GTE_TOKEN_CLASSIFIER = gte.FAMILY.layouts
 FAMILY = replace(
     gte.FAMILY,
     model_type="new",
     architecture="NewModel",
     prefix="new.",
     padding_id=0,
+    layouts=(
+        replace(GTE_PREDICTIONS, architecture="NewForMaskedLM"),
+        replace(
+            GTE_CLASSIFIER,
+            architecture="NewForSequenceClassification",
+            renames=(Rename("dense", "new.pooler.dense"), Rename("output", "classifier")),
+        ),
+        replace(GTE_TOKEN_CLASSIFIER, architecture="NewForTokenClassification"),
+    ),
     quirks=(RopeTheta(default_base=10_000.0),),
     required={
         "position_embedding_type": ("rope",),

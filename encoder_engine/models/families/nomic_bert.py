@@ -3,6 +3,10 @@
 The tensors' names are those of the published checkpoints, which transformers keeps when it saves.
 """
 
+from dataclasses import replace
+
+from encoder_engine.models.families import bert
+from encoder_engine.models.head_layout import DenseLayout, HeadLayout
 from encoder_engine.models.names import Rename
 from encoder_engine.models.quirks import RopeParameters
 from encoder_engine.models.registry import ConfigKeys, Family
@@ -37,4 +41,27 @@ FAMILY = Family(
         Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.norm2"),
     ),
     heads=("cls.", "classifier.", "pooler."),
+    layouts=(
+        replace(
+            bert.PREDICTIONS,
+            architecture="NomicBertForMaskedLM",
+            renames=(
+                Rename("dense", "cls.predictions.transform.dense"),
+                Rename("norm", "cls.predictions.transform.layer_norm"),
+                Rename("output", "cls.predictions"),
+            ),
+        ),
+        HeadLayout(
+            task="sequence-classification",
+            architecture="NomicBertForSequenceClassification",
+            rows="first",
+            dense=DenseLayout(activation="tanh"),
+            dropouts=bert.CLASSIFIER_DROPOUTS,
+            renames=(
+                Rename("dense", "nomic_bert.pooler.dense"),
+                Rename("output", "classifier"),
+            ),
+        ),
+        replace(bert.TOKEN_CLASSIFIER, architecture="NomicBertForTokenClassification"),
+    ),
 )

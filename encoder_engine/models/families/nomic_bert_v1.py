@@ -13,6 +13,8 @@ from encoder_engine.models.registry import ConfigKeys
 FAMILY = replace(
     nomic_bert.FAMILY,
     model_type="nomic_bert_v1",
+    # No checkpoint with a head is published by these keys.
+    layouts=(),
     written_as="nomic_bert",
     marks={"activation_function": "swiglu"},
     prefix="bert.",

@@ -4,6 +4,9 @@ Scores are not scaled, nothing has a bias, and no layer has positions: texts may
 T5 1.1 and all that follow it (Flan-T5) gate the feed-forward layer with the GELU that is tanh's.
 """
 
+from dataclasses import replace
+
+from encoder_engine.models.families.bert import TOKEN_CLASSIFIER
 from encoder_engine.models.names import Rename
 from encoder_engine.models.quirks import FeedForwardName, RelativeBuckets
 from encoder_engine.models.registry import ConfigKeys, Family
@@ -79,6 +82,15 @@ FAMILY = Family(
     ),
     copies={"encoder.embed_tokens.weight": "shared.weight"},
     heads=("decoder.", "lm_head.", "classification_head.", "classifier."),
+    # Its other heads are the decoder's.
+    layouts=(
+        replace(
+            TOKEN_CLASSIFIER,
+            architecture="T5ForTokenClassification",
+            dropouts=("classifier_dropout",),
+            dropout=0.0,
+        ),
+    ),
     # The decoder, where there is one, is left in the file.
     required={"is_encoder_decoder": (False, True)},
     ignored=(

@@ -3,5 +3,16 @@
 from dataclasses import replace
 
 from encoder_engine.models.families import roberta
+from encoder_engine.models.families.bert import SPANS, TOKEN_CLASSIFIER
 
-FAMILY = replace(roberta.FAMILY, model_type="xlm-roberta", architecture="XLMRobertaModel")
+FAMILY = replace(
+    roberta.FAMILY,
+    model_type="xlm-roberta",
+    architecture="XLMRobertaModel",
+    layouts=(
+        replace(roberta.PREDICTIONS, architecture="XLMRobertaForMaskedLM"),
+        replace(roberta.CLASSIFIER, architecture="XLMRobertaForSequenceClassification"),
+        replace(TOKEN_CLASSIFIER, architecture="XLMRobertaForTokenClassification"),
+        replace(SPANS, architecture="XLMRobertaForQuestionAnswering"),
+    ),
+)
