@@ -80,6 +80,17 @@ class Norm(nn.Module):
             return_sum=True,
         )
 
+    def quantized(
+        self, input_TD: Tensor, *, residual_TD: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Return the result as bytes and scales as well; of layer norm alone."""
+        output_TD, *quantized = ops.layer_norm_quantized(
+            *(input_TD, self.weight, self.bias),
+            epsilon=self.spec.epsilon,
+            residual_TD=residual_TD,
+        )
+        return output_TD, (quantized[0], quantized[1])
+
 
 class Embedding(nn.Module):
     """Token, position and segment embeddings, normalised, and projected where widths differ."""
@@ -149,17 +160,32 @@ class FeedForward(nn.Module):
             self.up = Linear(width, spec.width, bias=spec.up_bias)
         self.down: nn.Module = Linear(spec.width, width, bias=spec.down_bias)
 
-    def forward(self, hidden_TD: Tensor) -> Tensor:
-        """Return [T, D]."""
-        gelu = GELU.get(self.spec.activation)
-        up, down = self.up, self.down
-        if gelu and isinstance(up, QuantizedLinear) and isinstance(down, QuantizedLinear):
-            return down.multiply(*up.requantize(hidden_TD, gelu=gelu), dtype=hidden_TD.dtype)
+    @property
+    def reads_bytes(self) -> bool:
+        """Whether its input may come as bytes and scales, and stays so."""
+        layers = (self.up, self.down)
+        is_quantized = all(isinstance(layer, QuantizedLinear) for layer in layers)
+        return is_quantized and self.spec.activation in GELU
+
+    def forward(self, hidden_TD: Tensor, quantized: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """Return [T, D]; ``quantized``: the input as ``ops.quantize_rows`` gives it."""
+        if self.reads_bytes:
+            return self._multiply_bytes(
+                *(ops.quantize_rows(hidden_TD) if quantized is None else quantized),
+                dtype=hidden_TD.dtype,
+            )
         raised_TF = self._raise(hidden_TD)
         if self.training and self.spec.dropout > 0.0:
             raised_TF = F.dropout(raised_TF, self.spec.dropout)
-        lowered_TD: Tensor = down(raised_TF)
+        lowered_TD: Tensor = self.down(raised_TF)
         return lowered_TD
+
+    def _multiply_bytes(self, bytes_TD: Tensor, scale_T: Tensor, *, dtype: torch.dtype) -> Tensor:
+        up, down = self.up, self.down
+        assert isinstance(up, QuantizedLinear)
+        assert isinstance(down, QuantizedLinear)
+        raised = up.requantize(bytes_TD, scale_T, gelu=GELU[self.spec.activation])
+        return down.multiply(*raised, dtype=dtype)
 
     def _raise(self, hidden_TD: Tensor) -> Tensor:
         gelu = GELU.get(self.spec.activation)
@@ -199,11 +225,15 @@ class Block(nn.Module):
             return self._forward_norm_first(hidden_TD, around)
         mixed, probabilities = self.attention(hidden_TD, around)
         assert self.attention_norm is not None
-        hidden_TD = self.attention_norm(
-            mixed, residual_TD=hidden_TD, dropout=self._dropout(self.spec.attention)
-        )
+        quantized = None
+        if self.feed_forward.reads_bytes and self.spec.norm.centred:
+            hidden_TD, quantized = self.attention_norm.quantized(mixed, residual_TD=hidden_TD)
+        else:
+            hidden_TD = self.attention_norm(
+                mixed, residual_TD=hidden_TD, dropout=self._dropout(self.spec.attention)
+            )
         hidden_TD = self.feed_forward_norm(
-            self.feed_forward(hidden_TD),
+            self.feed_forward(hidden_TD, quantized),
             residual_TD=hidden_TD,
             dropout=self._dropout(self.spec.feed_forward),
         )

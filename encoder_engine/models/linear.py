@@ -115,10 +115,10 @@ class QuantizedLinear(nn.Module):
         return ops.quantized_linear(bytes_TK, scale_T, self.quantized, dtype=dtype, gelu=gelu)
 
     def requantize(
-        self, input_TK: Tensor, *, gelu: Approximation | None = None
+        self, bytes_TK: Tensor, scale_T: Tensor, *, gelu: Approximation | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return the output as bytes [T, N] and scales [T], for a layer that multiplies those."""
-        return ops.requantized_linear(*ops.quantize_rows(input_TK), self.quantized, gelu=gelu)
+        return ops.requantized_linear(bytes_TK, scale_T, self.quantized, gelu=gelu)
 
     def _apply(self, *_: object, **__: object) -> QuantizedLinear:
         raise UnsupportedFeatureError(
