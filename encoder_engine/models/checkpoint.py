@@ -177,7 +177,10 @@ def _load_parts(
     state = assemble(parameters, tensors, family.renames)
     if saved_quantized:
         state = load_quantized(encoder, state)
-    state = {name: tensor.to(device=device, dtype=dtype) for name, tensor in state.items()}
+    # One after the other, and each is let go of: the file's weights and ours are never all there.
+    del tensors
+    for name in list(state):
+        state[name] = state[name].to(device=device, dtype=dtype)
     check_overflow(state, dtype)
     encoder.load_state_dict(state, strict=True, assign=True)
     for module in encoder.modules():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -15,11 +16,20 @@ from encoder_engine.files import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from io import BufferedReader
 
     from torch import Tensor
 
 __all__ = ["read_tensors", "resolve_directory"]
 
+# The names of safetensors for what weights are made of.
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I8": torch.int8,
+}
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 
@@ -113,13 +123,32 @@ def _read_shards(index: Path, read: Callable[[Path], dict[str, Tensor]]) -> dict
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
-        with safe_open(path, framework="pt") as file:
-            # Copied out of the mapping: a file changed later must not change a loaded model.
-            return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        # safe_open checks the header; its mapping would keep the whole file in memory while tensors
+        # are copied out of it, and a file changed later must not change a loaded model.
+        with safe_open(path, framework="pt") as file, path.open("rb") as stream:
+            size = int.from_bytes(stream.read(8), "little")
+            header = json.loads(stream.read(size))
+            return {
+                name: _read_tensor(stream, 8 + size, header[name])
+                if header[name]["dtype"] in _DTYPES
+                else file.get_tensor(name).clone()
+                for name in file.keys()  # noqa: SIM118
+            }
     except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
         raise CheckpointFileError(
             f"{path} is not a readable safetensors file: {error}; fetch it again"
         ) from error
+
+
+def _read_tensor(stream: BufferedReader, start: int, entry: dict[str, Any]) -> Tensor:
+    """Read a tensor that a safetensors header describes; its data count from ``start``."""
+    tensor = torch.empty(entry["shape"], dtype=_DTYPES[entry["dtype"]])
+    first, last = entry["data_offsets"]
+    stream.seek(start + first)
+    content = tensor.reshape(-1).view(torch.uint8).numpy()
+    if stream.readinto(content.data) != last - first:
+        raise OSError("it ends within a tensor")
+    return tensor
 
 
 def _read_bin(path: Path) -> dict[str, Tensor]:
