@@ -71,8 +71,9 @@ def test_a_gpu_gets_larger_batches_than_a_cpu_and_wider_models_smaller_ones(
     for width in (1536, 3072, 4096):
         for dtype in (torch.float32, torch.bfloat16):
             # Beyond 32 MiB glibc gives memory back when it is freed.
-            assert 1 << 24 < tokens(width, dtype) * width * dtype.itemsize <= 1 << 25
-            assert tokens(width, dtype) < tokens(width, dtype, gpu)
+            assert tokens(width, dtype) * width * dtype.itemsize <= 1 << 25
+            assert 1024 < tokens(width, dtype) < tokens(width, dtype, gpu)
+    assert tokens(4096, torch.float32) < tokens(1536, torch.float32)
     assert tokens(1 << 30, torch.float32) == 1
 
 
