@@ -27,8 +27,9 @@ bench: $(VENV)/.installed-dev    ## measure against the peers, side by side
 gpu:                             ## GPU tests, then the benchmark table; uses $(PYTHON) as it is
 	$(PYTHON) -m benchmarks.gpu
 
-docs: $(VENV)/.installed-dev     ## write docs/api.md from the docstrings
+docs: $(VENV)/.installed-dev     ## write docs/api.md and docs/families.md from the code
 	$(BIN)/python docs/make_api.py
+	$(BIN)/python docs/make_families.py
 
 clean:
 	rm -rf build dist *.egg-info encoder_engine/_native*.so .coverage .pytest_cache .mypy_cache .ruff_cache

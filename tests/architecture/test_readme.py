@@ -84,13 +84,14 @@ def test_every_set_up_command_uses_the_constraints() -> None:
     )
 
 
-def test_the_api_page_is_current() -> None:
+@pytest.mark.parametrize("page", ["api", "families"])
+def test_a_page_made_of_the_code_is_current(page: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", "import make_api; print(make_api.render(), end='')"],
+        [sys.executable, "-c", f"from make_{page} import render; print(render(), end='')"],
         cwd=ROOT / "docs",
         capture_output=True,
         text=True,
         check=True,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
-    assert ran.stdout == (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), "run make docs"
+    assert ran.stdout == (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), "run make docs"

@@ -9,7 +9,7 @@ from encoder_engine.models.families.bert import CLASSIFIER, SPANS, TOKEN_CLASSIF
 from encoder_engine.models.head_layout import DenseLayout, HeadLayout
 from encoder_engine.models.names import Rename
 from encoder_engine.models.quirks import SharedGroups
-from encoder_engine.models.registry import ConfigKeys, Family
+from encoder_engine.models.registry import PLAIN_BLOCK, ConfigKeys, Family
 
 BLOCK = "encoder.albert_layer_groups.{block}.albert_layers.0"
 FAMILY = Family(
@@ -18,6 +18,9 @@ FAMILY = Family(
     prefix="albert.",
     padding_id=0,
     pooler=True,
+    block=replace(
+        PLAIN_BLOCK, feed_forward=replace(PLAIN_BLOCK.feed_forward, activation="gelu_tanh")
+    ),
     embedding_projected=True,
     keys=ConfigKeys(embedding_width="embedding_size"),
     dropout=0.0,

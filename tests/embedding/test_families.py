@@ -1,0 +1,168 @@
+"""Every family embeds text by its own kind of tokenizer, as transformers would."""
+
+from __future__ import annotations
+
+import json
+import string
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from tokenizers.pre_tokenizers import ByteLevel
+
+import encoder_engine as ee
+from encoder_engine.models import all_families
+from encoder_engine.models.config import spec_from_config
+from tests.budget import assert_within_budget
+from tests.models.cases import Case, one_per_family
+from tests.models.exact import exact, in_float64
+from tests.models.test_families import PUBLISHED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers.*"),
+    pytest.mark.filterwarnings("ignore::encoder_engine.errors.DefaultPoolingWarning"),
+    pytest.mark.filterwarnings("ignore::encoder_engine.errors.MissingPoolerWarning"),
+]
+TEXTS = ["The model of a text", "a", "text of the model, the text"]
+VOCAB_SIZE = 300
+WORDS = ["the", "a", "of", "model", "text", *string.ascii_lowercase]
+BRACKETS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+ANGLES = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+
+def wordpiece(*special: str) -> dict[str, Any]:
+    pieces = [*special, *WORDS, *(f"##{letter}" for letter in string.ascii_lowercase)]
+    return {"vocab": {piece: number for number, piece in enumerate(pieces)}}
+
+
+def unigram(*special: str) -> dict[str, Any]:
+    pieces = [*(f"\u2581{word}" for word in WORDS), "\u2581"]
+    scores = [(piece, -1.0 - place) for place, piece in enumerate(dict.fromkeys(pieces))]
+    return {"vocab": [*((token, 0.0) for token in special), *scores]}
+
+
+def byte_bpe(*special: str) -> dict[str, Any]:
+    pieces = [*special, *sorted(ByteLevel.alphabet()), "th", "the"]
+    vocab = {piece: number for number, piece in enumerate(pieces)}
+    return {"vocab": vocab, "merges": [("t", "h"), ("th", "e")]}
+
+
+BERT = ("BertTokenizer", wordpiece(*BRACKETS))
+XLM_R = ("XLMRobertaTokenizer", unigram(*ANGLES))
+CAMEMBERT_TOKENS = (
+    *("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>"),
+    *("<unk>NOTUSED", "<s>", "</s>", "<mask>"),
+)
+# What a family's checkpoints are published with: transformers' class, and a small vocabulary.
+TOKENIZERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "albert": ("AlbertTokenizer", unigram("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")),
+    "bert": BERT,
+    "camembert": ("CamembertTokenizer", unigram(*CAMEMBERT_TOKENS)),
+    "distilbert": BERT,
+    "electra": ("ElectraTokenizer", wordpiece(*BRACKETS)),
+    "gte": XLM_R,
+    "jina_bert_v2": BERT,
+    "longformer": ("LongformerTokenizer", byte_bpe(*ANGLES)),
+    "modernbert": ("RobertaTokenizer", byte_bpe(*ANGLES)),
+    "mpnet": (
+        "MPNetTokenizer",
+        wordpiece("<s>", "<pad>", "</s>", "<unk>", "[UNK]", "<mask>"),
+    ),
+    "new": BERT,
+    "nomic_bert": BERT,
+    "nomic_bert_v1": BERT,
+    "roberta": ("RobertaTokenizer", byte_bpe(*ANGLES)),
+    "t5": ("T5Tokenizer", unigram("<pad>", "</s>", "<unk>") | {"extra_ids": 2}),
+    "xlm-roberta": XLM_R,
+}
+CASES = one_per_family()
+
+
+def save_tokenizer(model_type: str, folder: Path) -> Any:
+    import transformers
+
+    name, arguments = TOKENIZERS[model_type]
+    tokenizer = getattr(transformers, name)(**arguments)
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def means(model: Any, inputs: Any) -> torch.Tensor:
+    hidden = model(**inputs).last_hidden_state
+    mask = inputs["attention_mask"][..., None].to(hidden.dtype)
+    pooled: torch.Tensor = (hidden * mask).sum(1) / mask.sum(1)
+    return pooled
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.model_type)
+def test_text_becomes_the_vectors_of_transformers(case: Case, tmp_path: Path) -> None:
+    tokenizer = save_tokenizer(case.model_type, tmp_path)
+    model = case.save(tmp_path, vocab_size=VOCAB_SIZE, pad_token_id=tokenizer.pad_token_id)
+    embedder = ee.Embedder.from_pretrained(tmp_path, device="cpu")
+    found = torch.from_numpy(embedder.encode(TEXTS, normalize_embeddings=False))
+    inputs = tokenizer(TEXTS, padding=True, return_tensors="pt", return_token_type_ids=False)
+    assert embedder.tokenizer.encode_batch(TEXTS).tolist() == tokenizer(TEXTS)["input_ids"]
+    with torch.no_grad():
+        eager = means(model, inputs)
+        with in_float64():
+            truth = means(exact(model), inputs)
+    assert_within_budget(found, eager, truth, terms=3 * found.shape[1])
+
+
+SIZES = {"vocab_size": VOCAB_SIZE, "pad_token_id": 0, "type_vocab_size": 2}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "jina_bert_v2": {
+        "model_type": "bert",
+        "position_embedding_type": "alibi",
+        "feed_forward_type": "geglu",
+    },
+    "new": {"model_type": "new", "position_embedding_type": "rope", "rope_theta": 160000},
+    "nomic_bert_v1": {
+        "model_type": "nomic_bert",
+        "activation_function": "swiglu",
+        "n_embd": 24,
+        "n_head": 3,
+        "n_layer": 2,
+        "n_inner": 48,
+        "n_positions": 64,
+    },
+}
+PLAIN_SIZES = {
+    "hidden_size": 24,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+}
+
+
+@pytest.mark.parametrize("model_type", sorted(PUBLISHED))
+def test_text_becomes_the_means_of_the_rows_of_what_is_published(
+    model_type: str, tmp_path: Path
+) -> None:
+    published = CONFIGS[model_type]
+    sizes = {} if "n_embd" in published else PLAIN_SIZES
+    torch.manual_seed(0)
+    ee.Encoder(spec_from_config(SIZES | sizes | published)).save_pretrained(tmp_path)
+    save_tokenizer(model_type, tmp_path)
+    assert (
+        json.loads((tmp_path / "config.json").read_text())["model_type"]
+        == (published["model_type"])
+    )
+    embedder = ee.Embedder.from_pretrained(tmp_path, device="cpu")
+    encoder = ee.Encoder.from_pretrained(tmp_path, device="cpu")
+    batch = embedder.tokenizer.encode_batch(TEXTS).to_packed("cpu")
+    with torch.no_grad():
+        rows = encoder(batch).last_hidden_state
+        expected = ee.ops.pooling(rows, batch.sequences)
+        truth = ee.ops.pooling(encoder.double()(batch).last_hidden_state, batch.sequences)
+    found = torch.from_numpy(embedder.encode(TEXTS, normalize_embeddings=False))
+    assert_within_budget(found, expected, truth, terms=3 * encoder.spec.width)
+
+
+def test_every_family_has_a_tokenizer_here() -> None:
+    assert set(TOKENIZERS) == set(all_families())
+    assert set(CONFIGS) == PUBLISHED
