@@ -65,9 +65,9 @@ __all__ = [
 EncoderType = TypeVar("EncoderType", bound="Encoder")
 HeadModelType = TypeVar("HeadModelType", bound="HeadModel")
 
-# Buffers that older versions of transformers saved; their content follows from the config.
 # What a layout's copies call the token embeddings.
 EMBEDDINGS = "embedding.tokens"
+# Buffers that older versions of transformers saved; their content follows from the config.
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
