@@ -59,9 +59,23 @@ EE_INLINE void store(void* to, Vector x) {
 EE_INLINE vfloat broadcast(float x) { return x - vfloat{}; }
 EE_INLINE vword broadcast(uint32_t x) { return x - vword{}; }
 
-// The second where either is not a number, as MAXPS and MINPS do.
-EE_INLINE vfloat larger(vfloat a, vfloat b) { return a > b ? a : b; }
-EE_INLINE vfloat smaller(vfloat a, vfloat b) { return a < b ? a : b; }
+// The second where either is not a number, as MAXPS and MINPS do; GCC 12 compares and chooses.
+EE_INLINE vfloat larger(vfloat a, vfloat b) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<vfloat>(_mm512_maskz_max_ps(0xffff, reinterpret_cast<__m512>(a),
+                                                        reinterpret_cast<__m512>(b)));
+#else
+    return a > b ? a : b;
+#endif
+}
+EE_INLINE vfloat smaller(vfloat a, vfloat b) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<vfloat>(_mm512_maskz_min_ps(0xffff, reinterpret_cast<__m512>(a),
+                                                        reinterpret_cast<__m512>(b)));
+#else
+    return a < b ? a : b;
+#endif
+}
 
 template <typename T>
 EE_INLINE constexpr T least(T a, T b) {
