@@ -132,9 +132,9 @@ struct byte_operands {
         return as_float(broadcast(word));
     }
     EE_INLINE static vfloat multiply_add(vfloat a, vfloat b, vfloat sum) {
-        return reinterpret_cast<vfloat>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum),
-                                                            reinterpret_cast<__m512i>(a),
-                                                            reinterpret_cast<__m512i>(b)));
+        // Of the built-in GCC 12 copies each sum to and fro, and has too few registers for that.
+        __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+        return sum;
     }
 };
 
