@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..common.pinned import pinned
+
 
 class Launch(NamedTuple):
     """Rows and keys of a block, warps, and stages of the software pipeline."""
@@ -44,9 +46,9 @@ class Extras(NamedTuple):
 def choose_launches(head_dim: int, *, itemsize: int, extras: Extras) -> Launches:
     """Choose the launch shape of each kernel."""
     return Launches(
-        forward=_forward_launch(head_dim, itemsize, extras),
-        query=_query_launch(head_dim, itemsize, extras),
-        key=_key_launch(head_dim, itemsize, extras),
+        forward=pinned("attention_forward", _forward_launch(head_dim, itemsize, extras)),
+        query=pinned("attention_query", _query_launch(head_dim, itemsize, extras)),
+        key=pinned("attention_key", _key_launch(head_dim, itemsize, extras)),
     )
 
 

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import triton
 
+from ..common.pinned import pinned
+
 # Multiprocessors of the largest chip.
 NUM_PROCESSORS = 132
 MOST_SPLITS = 128
@@ -35,12 +37,14 @@ class Launch(NamedTuple):
 
 def statistics_launch(itemsize: int) -> Launch:
     """Choose the launch shape of the tiled forward kernel: twice the columns would spill."""
-    return Launch(64, 64, 32, 4, 2) if itemsize == 4 else Launch(128, 128, 64, 8, 3)
+    launch = Launch(64, 64, 32, 4, 2) if itemsize == 4 else Launch(128, 128, 64, 8, 3)
+    return pinned("projection_statistics", launch)
 
 
 def gradient_launch(itemsize: int) -> Launch:
     """Choose the launch shape of the tiled backward kernel."""
-    return Launch(64, 64, 32, 4, 2) if itemsize == 4 else Launch(128, 256, 64, 8, 3)
+    launch = Launch(64, 64, 32, 4, 2) if itemsize == 4 else Launch(128, 256, 64, 8, 3)
+    return pinned("projection_gradient", launch)
 
 
 @cache
