@@ -28,6 +28,10 @@ SAMPLE = {
     "num_hidden_groups": 1,
     "relative_attention_num_buckets": 32,
     "feed_forward_proj": "gated-gelu",
+    "pos_att_type": ["c2p", "p2c"],
+    "relative_attention": True,
+    "share_att_key": True,
+    "position_biased_input": False,
 }
 
 
@@ -63,6 +67,8 @@ def positions(spec: EncoderSpec) -> str:
         told.append("ALiBi")
     if spec.relative_bias is not None:
         told.append("bias by distance")
+    if spec.distance_vectors is not None:
+        told.append("disentangled")
     return ", ".join(told)
 
 

@@ -13,6 +13,7 @@ from encoder_engine.models.registry import all_families, find_family
 from encoder_engine.models.spec import (
     AttentionSpec,
     BlockSpec,
+    DistanceVectorsSpec,
     EmbeddingSpec,
     EncoderSpec,
     FeedForwardSpec,
@@ -24,6 +25,7 @@ from encoder_engine.models.spec import (
 __all__ = [
     "AttentionSpec",
     "BlockSpec",
+    "DistanceVectorsSpec",
     "EmbeddingSpec",
     "Encoder",
     "EncoderOutput",

@@ -15,13 +15,24 @@ from torch import Tensor, nn
 from encoder_engine import ops
 from encoder_engine.models.constants import Constant
 from encoder_engine.models.linear import Linear
+from encoder_engine.models.norm import Norm
 from encoder_engine.models.tables import Table
 
 if TYPE_CHECKING:
-    from encoder_engine.models.spec import AttentionSpec, RelativeBiasSpec
+    from collections.abc import Callable
+
+    from encoder_engine.models.spec import AttentionSpec, DistanceVectorsSpec, RelativeBiasSpec
     from encoder_engine.packing import SelectedRows, Sequences
 
-__all__ = ["RelativeBias", "SelfAttention", "Surroundings"]
+__all__ = ["DistanceVectors", "Distances", "RelativeBias", "SelfAttention", "Surroundings"]
+
+
+class Distances(NamedTuple):
+    """Vectors that stand for distances, [N, D], and which for which: int64 [2 r + 1]."""
+
+    vectors_ND: Tensor
+    entries_R: Tensor
+    dropout: float
 
 
 class Surroundings(NamedTuple):
@@ -35,6 +46,7 @@ class Surroundings(NamedTuple):
     position_ids_T: Tensor | None = None
     relative_bias_HR: Tensor | None = None
     global_rows: SelectedRows | None = None
+    distances: Distances | None = None
     with_probabilities: bool = False
 
 
@@ -43,6 +55,7 @@ class _Terms(TypedDict):
     window: int | None
     alibi_slopes_H: Tensor | None
     relative_bias_HR: Tensor | None
+    disentangled: ops.Disentangled | None
 
 
 class SelfAttention(nn.Module):
@@ -79,10 +92,10 @@ class SelfAttention(nn.Module):
                 divisor=spec.rotary.stretch ** (2.0 / spec.head_dim),
                 dtype=torch.float64,
             )
-            self.rotary = constants.setdefault((spec.rotary, spec.head_dim), Constant(angles))
+            self.rotary = _shared(constants, (spec.rotary, spec.head_dim), angles)
         if spec.alibi_slopes is not None:
             slopes = partial(torch.tensor, spec.alibi_slopes, dtype=torch.float64)
-            self.slopes = constants.setdefault(spec.alibi_slopes, Constant(slopes))
+            self.slopes = _shared(constants, spec.alibi_slopes, slopes)
 
     def forward(self, hidden_TD: Tensor, around: Surroundings) -> tuple[Tensor, Tensor | None]:
         """Return [T, D], and [B, H, L, L] where the probabilities are asked for."""
@@ -95,6 +108,7 @@ class SelfAttention(nn.Module):
             window=self.spec.window,
             alibi_slopes_H=None if self.slopes is None else self.slopes(),
             relative_bias_HR=around.relative_bias_HR,
+            disentangled=self._disentangled(around.distances),
         )
         everywhere = around.global_rows
         mixed_THD = ops.attention(
@@ -113,6 +127,21 @@ class SelfAttention(nn.Module):
                 hidden_TD, everywhere, mixed_THD, probabilities
             )
         return self.output(mixed_THD.flatten(1)), probabilities
+
+    def _disentangled(self, distances: Distances | None) -> ops.Disentangled | None:
+        """Project the vectors of distances as tokens are."""
+        if distances is None or not self.spec.disentangled:
+            return None
+        vectors_ND = distances.vectors_ND
+        if self.training and distances.dropout > 0.0:
+            vectors_ND = F.dropout(vectors_ND, distances.dropout)
+        query, key, _ = self._heads(self.qkv(vectors_ND), 3)
+        meets = self.spec.disentangled
+        return ops.Disentangled(
+            key if "query" in meets else None,
+            query if "key" in meets else None,
+            distances.entries_R,
+        )
 
     @property
     def _dropout(self) -> float:
@@ -145,6 +174,31 @@ class SelfAttention(nn.Module):
             owners, places = sequences.sequence_ids[rows_M], sequences.positions[rows_M]
             probabilities[owners, :, places] = seen[owners, :, places]
         return mixed_THD, probabilities
+
+
+def _shared(constants: dict[object, Constant], key: object, make: Callable[[], Tensor]) -> Constant:
+    if key not in constants:
+        constants[key] = Constant(make)
+    return constants[key]
+
+
+class DistanceVectors(nn.Module):
+    """Learned vectors that stand for distances, which all blocks share."""
+
+    def __init__(self, spec: DistanceVectorsSpec, *, width: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.table = Table(spec.num_vectors, width)
+        self.norm = None if spec.norm is None else Norm(spec.norm, width=width)
+        entries = partial(ops.log_position_entries, spec.num_buckets, spec.max_distance)
+        self.entries = Constant(entries)
+
+    def forward(self) -> Distances:
+        """Return the vectors, normalised."""
+        vectors_ND = self.table.weight
+        if self.norm is not None:
+            vectors_ND = self.norm(vectors_ND)
+        return Distances(vectors_ND, self.entries(), self.spec.dropout)
 
 
 class RelativeBias(nn.Module):

@@ -13,7 +13,7 @@ from encoder_engine.errors import (
     UnsupportedFeatureError,
 )
 from encoder_engine.files import read_json
-from encoder_engine.models.quirks import fact, with_fact
+from encoder_engine.models.facts import fact, with_fact
 from encoder_engine.models.registry import Family, find_family, recognise_family
 from encoder_engine.models.spec import Activation, EmbeddingSpec, EncoderSpec
 from encoder_engine.models.values import flag, integer, number

@@ -11,15 +11,16 @@ from torch import Tensor, nn
 
 from encoder_engine import ops
 from encoder_engine.errors import UnsupportedFeatureError
-from encoder_engine.models.attention import RelativeBias, Surroundings
+from encoder_engine.models.attention import DistanceVectors, RelativeBias, Surroundings
 from encoder_engine.models.init import initialise
-from encoder_engine.models.layers import Block, Embedding, Norm, Pooler
+from encoder_engine.models.layers import Block, Embedding, Pooler
 from encoder_engine.models.linear import (
     Linear,
     PackedLinear,
     QuantizedLinear,
     replace_layers,
 )
+from encoder_engine.models.norm import Norm
 from encoder_engine.packing import PackedBatch, Sequences, pad
 from encoder_engine.packing.batch import Limits
 
@@ -84,6 +85,11 @@ class Encoder(nn.Module):
             None
             if spec.relative_bias is None
             else RelativeBias(spec.relative_bias, num_heads=spec.num_heads)
+        )
+        self.distance_vectors = (
+            None
+            if spec.distance_vectors is None
+            else DistanceVectors(spec.distance_vectors, width=spec.width)
         )
         self.final_norm = (
             None if spec.final_norm is None else Norm(spec.final_norm, width=spec.width)
@@ -294,6 +300,7 @@ class Encoder(nn.Module):
             position_ids_T=positions,
             relative_bias_HR=None if self.relative_bias is None else self.relative_bias(),
             global_rows=None if global_rows is None else global_rows.to(batch.device),
+            distances=None if self.distance_vectors is None else self.distance_vectors(),
             with_probabilities=with_probabilities,
         )
 

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from encoder_engine import ops
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.models.init import draw_weights
-from encoder_engine.models.layers import GELU, Norm
+from encoder_engine.models.layers import GELU
 from encoder_engine.models.linear import Linear
+from encoder_engine.models.norm import Norm
 from encoder_engine.models.registry import find_family
 from encoder_engine.packing import SelectedRows
 

@@ -14,9 +14,9 @@ from encoder_engine.models.spec import AttentionSpec, BlockSpec, FeedForwardSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from encoder_engine.models.facts import Quirk
     from encoder_engine.models.head_layout import HeadLayout
     from encoder_engine.models.names import Rename
-    from encoder_engine.models.quirks import Quirk
 
 __all__ = ["DROPOUTS", "ConfigKeys", "Family", "all_families", "find_family", "recognise_family"]
 

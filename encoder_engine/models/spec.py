@@ -11,6 +11,7 @@ __all__ = [
     "Activation",
     "AttentionSpec",
     "BlockSpec",
+    "DistanceVectorsSpec",
     "EmbeddingSpec",
     "EncoderSpec",
     "FeedForwardSpec",
@@ -82,13 +83,34 @@ class RelativeBiasSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DistanceVectorsSpec:
+    """Learned vectors that stand for distances, which blocks that are ``disentangled`` project.
+
+    There are twice ``num_buckets`` of them, or, where that is None, ``max_distance``: see
+    :func:`encoder_engine.ops.log_position_entries`. ``dropout`` is of what each block projects.
+    """
+
+    num_buckets: int | None
+    max_distance: int
+    norm: NormSpec | None = None
+    dropout: float = 0.0
+
+    @property
+    def num_vectors(self) -> int:
+        """Vectors of the table."""
+        return 2 * (self.max_distance if self.num_buckets is None else self.num_buckets)
+
+
+@dataclass(frozen=True, kw_only=True)
 class AttentionSpec:
     """Multi-head self-attention.
 
     ``bias``: in every projection. ``scale`` of the scores, None: ``head_dim ** -0.5``. ``window``:
     tokens seen to either side, None: all. ``alibi_slopes``: what a head takes off its scores for
     each token of distance. ``global_projections``: rows that see beyond the window have query, key
-    and value projections of their own. ``dropout`` is of weights, ``output_dropout`` of the result.
+    and value projections of their own. ``disentangled``: who meets the vectors of distances, by the
+    projections of the tokens: ``"query"``, ``"key"`` or both. ``dropout`` is of weights,
+    ``output_dropout`` of the result.
     """
 
     num_heads: int
@@ -99,6 +121,7 @@ class AttentionSpec:
     rotary: RotarySpec | None = None
     alibi_slopes: tuple[float, ...] | None = None
     global_projections: bool = False
+    disentangled: tuple[Literal["query", "key"], ...] = ()
     dropout: float = 0.0
     output_dropout: float = 0.0
 
@@ -166,6 +189,7 @@ class EncoderSpec:
     blocks: tuple[BlockSpec, ...]
     order: tuple[int, ...] | None = None
     relative_bias: RelativeBiasSpec | None = None
+    distance_vectors: DistanceVectorsSpec | None = None
     final_norm: NormSpec | None = None
     final_dropout: float = 0.0
     pooler: bool = False
@@ -202,6 +226,8 @@ class EncoderSpec:
                 raise ConfigError(
                     f"block {index} has {attention.num_heads} heads and {len(slopes)} alibi_slopes"
                 )
+            if attention.disentangled and self.distance_vectors is None:
+                raise ConfigError(f"block {index} is disentangled: it needs distance_vectors")
             if attention.rotary is not None and self.max_length is None:
                 raise ConfigError(f"block {index} turns by position: it needs a position_limit")
             if attention.global_projections and attention.window is None:

@@ -6,7 +6,7 @@ says which and why, :func:`use` names one.
 """
 
 from encoder_engine.ops.activation import Approximation, bias_gelu, geglu, swiglu
-from encoder_engine.ops.attention import attention, attention_probabilities
+from encoder_engine.ops.attention import Disentangled, attention, attention_probabilities
 from encoder_engine.ops.embedding import embedding
 from encoder_engine.ops.layer_norm import layer_norm, rms_norm
 from encoder_engine.ops.linear import linear
@@ -27,12 +27,13 @@ from encoder_engine.ops.quantized_linear import (
     requantized_linear,
 )
 from encoder_engine.ops.registry import explain, find_operation, operations, use
-from encoder_engine.ops.relative_position import relative_position_buckets
+from encoder_engine.ops.relative_position import log_position_entries, relative_position_buckets
 from encoder_engine.ops.rotary import rotary, rotary_table
 
 __all__ = [
     "POOLING_MODES",
     "Approximation",
+    "Disentangled",
     "MaskedTokenLoss",
     "PackedWeight",
     "PoolingMode",
@@ -50,6 +51,7 @@ __all__ = [
     "layer_norm",
     "layer_norm_quantized",
     "linear",
+    "log_position_entries",
     "masked_cross_entropy",
     "operations",
     "pack_weight",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import ShapeError
-from encoder_engine.kernels.attention.terms import Terms
+from encoder_engine.kernels.attention.terms import Disentangled, Terms
 from encoder_engine.ops import cpu, gpu
 from encoder_engine.ops.registry import (
     Facts,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.packing import SelectedRows, Sequences
 
-__all__ = ["attention", "attention_probabilities"]
+__all__ = ["Disentangled", "attention", "attention_probabilities"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,8 @@ LARGEST_TRITON_HEAD = 256
 def _refuse_triton(facts: AttentionFacts) -> str | None:
     if facts.head_dim > LARGEST_TRITON_HEAD:
         return f"its heads are at most {LARGEST_TRITON_HEAD} wide, these are {facts.head_dim}"
+    if "disentangled" in facts.terms:
+        return "it has no disentangled"
     if facts.requires_grad and {"relative_bias", "global_rows"} <= set(facts.terms):
         return "it has no gradient of a relative_bias together with global_rows"
     return gpu.refuse_triton(facts)
@@ -109,6 +111,7 @@ def attention(
     causal: bool = False,
     alibi_slopes_H: Tensor | None = None,
     relative_bias_HR: Tensor | None = None,
+    disentangled: Disentangled | None = None,
     query_rows: SelectedRows | None = None,
     global_rows: SelectedRows | None = None,
     implementation: str | None = None,
@@ -131,6 +134,10 @@ def attention(
     ``slope * abs(d)`` (Press et al. 2022, in both directions); ``relative_bias_HR``, [H, 2 r + 1]
     in the query's dtype or float32, adds ``bias[clamp(d, -r, r) + r]`` and gets a gradient. The
     buckets of T5 and MPNet become one by ``table_NH[relative_position_buckets(..)].T``.
+
+    ``disentangled``: vectors that stand for distances; the query meets its own, the key others
+    (DeBERTa; He et al. 2021), under the same ``scale``. They get gradients, summed by atomics on a
+    GPU. :func:`log_position_entries` says which stands for which distance.
 
     ``query_rows``: the query holds these M rows alone, [M, H, D], and so does what is returned;
     their places in their sequences count as ever. ``global_rows``, beside a ``window``: these see
@@ -157,6 +164,7 @@ def attention(
         relative_bias_HR,
         query_rows,
         global_rows,
+        disentangled,
     )
     _check_terms(terms, query_THD, sequences)
     query_THD, key_TKD, value_TKD = autocast(query_THD, key_TKD, value_TKD)
@@ -175,6 +183,7 @@ def attention_probabilities(
     causal: bool = False,
     alibi_slopes_H: Tensor | None = None,
     relative_bias_HR: Tensor | None = None,
+    disentangled: Disentangled | None = None,
     global_rows: SelectedRows | None = None,
     implementation: str | None = None,
 ) -> Tensor:
@@ -193,6 +202,7 @@ def attention_probabilities(
         relative_bias_HR,
         None,
         global_rows,
+        disentangled,
     )
     _check_terms(terms, query_THD, sequences)
     function = _find(_PROBABILITIES, implementation, terms, query_THD, key_TKD)
@@ -206,7 +216,7 @@ def _find(
     (_, num_heads, head_dim), (_, num_key_heads, _) = (x.shape for x in tensors[:2])
     return operation.find(
         implementation,
-        *(*tensors, terms.bias_HR),
+        *(*tensors, terms.bias_HR, *(terms.disentangled or ())[:2]),
         head_dim=head_dim,
         dropout=terms.dropout > 0.0,
         grouped_heads=num_key_heads != num_heads,
@@ -220,6 +230,7 @@ def _check_terms(terms: Terms, query_THD: Tensor, sequences: Sequences) -> None:
         raise ShapeError(f"window must be a number of tokens, 0 or more, or None, got {window}")
     _check_slopes(terms.slopes_H, query_THD)
     _check_bias(terms.bias_HR, query_THD)
+    _check_disentangled(terms.disentangled, query_THD)
     if terms.global_rows is None:
         return
     if window is None:
@@ -261,6 +272,32 @@ def _check_bias(bias_HR: Tensor | None, query_THD: Tensor) -> None:
         )
     if bias_HR.device != query_THD.device:
         raise ShapeError(f"relative_bias is on {bias_HR.device}, query on {query_THD.device}")
+
+
+def _check_disentangled(said: Disentangled | None, query_THD: Tensor) -> None:
+    if said is None:
+        return
+    vectors = [x for x in (said.key_NHD, said.query_NHD) if x is not None]
+    if not vectors:
+        raise ShapeError("disentangled has neither key nor query; leave it out")
+    for x in vectors:
+        if x.dim() != 3 or x.shape[1:] != query_THD.shape[1:] or x.shape != vectors[0].shape:
+            raise ShapeError(
+                f"disentangled key and query must be [N, {query_THD.shape[1]}, "
+                f"{query_THD.shape[2]}], as many of the query's heads as it has, got "
+                f"{list(x.shape)}"
+            )
+    check_alike(query_THD, disentangled_key=said.key_NHD, disentangled_query=said.query_NHD)
+    entries = said.entries_R
+    if str(entries.dtype) != "torch.int64" or entries.dim() != 1 or entries.shape[0] % 2 == 0:
+        raise ShapeError(
+            f"disentangled entries must be int64 [2 r + 1], one for each of the distances -r to r, "
+            f"got {entries.dtype} {list(entries.shape)}"
+        )
+    if entries.device != query_THD.device:
+        raise ShapeError(
+            f"disentangled entries are on {entries.device}, query on {query_THD.device}"
+        )
 
 
 def _check_selection(name: str, rows: SelectedRows, sequences: Sequences) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["relative_position_buckets"]
+__all__ = ["log_position_entries", "relative_position_buckets"]
 
 
 def relative_position_buckets(
@@ -43,3 +43,35 @@ def relative_position_buckets(
     far = (exact + (octaves * exact).long()).clamp(max=2 * exact - 1)
     buckets = torch.where(away < exact, away, far) + 2 * exact * (distances > 0)
     return buckets.to(device)
+
+
+def log_position_entries(
+    num_buckets: int | None, max_distance: int, *, device: torch.device | str = "cpu"
+) -> Tensor:
+    """Say which of 2 N vectors stands for each distance -max_distance .. max_distance (DeBERTa).
+
+    N is ``num_buckets``, or ``max_distance`` where that is None and every distance has its own.
+    Up to N / 2 each distance has one of its own; from there on ever longer stretches share, in
+    equal steps of the logarithm (He et al. 2021, v2). What lies farther than ``max_distance`` has
+    the outermost. Query's place less key's counts, as in the published tables.
+
+    Returns int64 [2 max_distance + 1]. Raises :class:`ShapeError` for an odd or too small number of
+    buckets, or a ``max_distance`` that half of them reach.
+    """
+    import torch
+
+    behind = -torch.arange(-max_distance, max_distance + 1)
+    if num_buckets is None:
+        return (behind + max_distance).clamp(0, 2 * max_distance - 1).to(device)
+    middle = num_buckets // 2
+    if num_buckets < 4 or num_buckets % 2 or max_distance - 1 <= middle:
+        raise ShapeError(
+            f"buckets are even and at least 4, and max_distance is more than half of them and one, "
+            f"got {num_buckets} and {max_distance}"
+        )
+    away = behind.abs().clamp(min=middle)
+    # In float32, as the models were trained: on a border, float64 may choose the other bucket.
+    octaves = torch.log(away.float() / middle) / math.log((max_distance - 1) / middle)
+    far = (torch.ceil(octaves * (middle - 1)) + middle).long() * behind.sign()
+    entries = torch.where(behind.abs() <= middle, behind, far) + num_buckets
+    return entries.clamp(0, 2 * num_buckets - 1).to(device)

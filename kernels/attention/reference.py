@@ -39,6 +39,8 @@ def attention(
     nothing = 0.0 * (key_TKD[:0].sum() + value_TKD[:0].sum())
     if terms.bias_HR is not None:
         nothing = nothing + terms.bias_HR[:0].sum()
+    for vectors in (terms.disentangled or ())[:2]:
+        nothing = nothing + (0.0 if vectors is None else vectors[:0].sum())
     joined = torch.cat([query_MHD[:0].double(), *outputs]) + nothing
     return joined.to(query_MHD.dtype)
 
@@ -74,6 +76,16 @@ def _scores(
     if terms.bias_HR is not None:
         reach = terms.bias_HR.shape[1] // 2
         scores_QK = scores_QK + terms.bias_HR[head][distance_QK.clamp(-reach, reach) + reach]
+    if terms.disentangled is not None:
+        key_NHD, query_NHD, entries_R = terms.disentangled
+        reach = len(entries_R) // 2
+        entry_QK = entries_R[distance_QK.clamp(-reach, reach) + reach]
+        if key_NHD is not None:
+            of_query_QN = terms.scale * (query_QD @ key_NHD[:, head].double().T)
+            scores_QK = scores_QK + of_query_QN.gather(1, entry_QK)
+        if query_NHD is not None:
+            of_key_KN = terms.scale * (key_KD @ query_NHD[:, head].double().T)
+            scores_QK = scores_QK + of_key_KN.gather(1, entry_QK.T).T
     if terms.window is not None:
         seen_QK = distance_QK.abs() <= terms.window
         if terms.global_rows is not None:

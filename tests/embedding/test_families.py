@@ -61,6 +61,10 @@ TOKENIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "albert": ("AlbertTokenizer", unigram("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")),
     "bert": BERT,
     "camembert": ("CamembertTokenizer", unigram(*CAMEMBERT_TOKENS)),
+    "deberta-v2": (
+        "DebertaV2Tokenizer",
+        unigram("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"),
+    ),
     "distilbert": BERT,
     "electra": ("ElectraTokenizer", wordpiece(*BRACKETS)),
     "gte": XLM_R,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VOCAB_SIZE = 120
+DEBERTA = {"relative_attention": True, "share_att_key": True, "position_biased_input": False}
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,20 @@ CASES = [
     Case("electra", "ElectraConfig", "ElectraModel", _bert_sizes(36, 3, 2, embedding_size=20)),
     Case("electra", "ElectraConfig", "ElectraModel", _bert_sizes(56, 7, 3, embedding_size=56)),
     Case("mpnet", "MPNetConfig", "MPNetModel", _bert_sizes(42, 7, 3, max_position_embeddings=200)),
+    Case(
+        "deberta-v2",
+        "DebertaV2Config",
+        "DebertaV2Model",
+        _bert_sizes(36, 3, 3, pos_att_type=["p2c", "c2p"], norm_rel_ebd="layer_norm")
+        | {"position_buckets": 8, "max_relative_positions": 30}
+        | DEBERTA,
+    ),
+    Case(
+        "deberta-v2",
+        "DebertaV2Config",
+        "DebertaV2Model",
+        _bert_sizes(40, 5, 1, pos_att_type=["c2p"], type_vocab_size=2) | DEBERTA,
+    ),
     Case("mpnet", "MPNetConfig", "MPNetModel", _bert_sizes(64, 4, 1)),
     Case(
         "modernbert",

@@ -9,8 +9,8 @@ from dataclasses import replace
 from encoder_engine.models.families.bert import CLASSIFIER_DROPOUTS, TOKEN_CLASSIFIER
 from encoder_engine.models.head_layout import DenseLayout, HeadLayout
 from encoder_engine.models.names import Rename
-from encoder_engine.models.quirks import RopeParameters
 from encoder_engine.models.registry import DROPOUTS, Family
+from encoder_engine.models.rotary_quirks import RopeParameters
 from encoder_engine.models.spec import AttentionSpec, BlockSpec, FeedForwardSpec
 
 BLOCK = "encoder.layer.{block}"

@@ -7,10 +7,10 @@ both ways and whose gate is the first half of ``gated_layers``.
 
 from dataclasses import replace
 
+from encoder_engine.models.distance_quirks import AlibiSlopes
 from encoder_engine.models.families.bert import FAMILY as BERT
 from encoder_engine.models.families.bert import POOLER
 from encoder_engine.models.names import Rename
-from encoder_engine.models.quirks import AlibiSlopes
 from encoder_engine.models.registry import DROPOUTS, PLAIN_BLOCK
 
 BLOCK = "encoder.layer.{block}"

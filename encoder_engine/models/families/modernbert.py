@@ -6,8 +6,8 @@ attention: the embedding's is one.
 
 from encoder_engine.models.head_layout import DenseLayout, HeadLayout
 from encoder_engine.models.names import Rename
-from encoder_engine.models.quirks import LayerTypes
 from encoder_engine.models.registry import ConfigKeys, Family
+from encoder_engine.models.rotary_quirks import LayerTypes
 from encoder_engine.models.spec import AttentionSpec, BlockSpec, FeedForwardSpec, NormSpec
 
 BLOCK = "layers.{block}"

@@ -6,10 +6,10 @@ id of padding is 1 as far as positions go: transformers' code has both as consta
 
 from dataclasses import replace
 
+from encoder_engine.models.distance_quirks import RelativeBuckets
 from encoder_engine.models.families import roberta
 from encoder_engine.models.families.bert import POOLER, SPANS, TOKEN_CLASSIFIER
 from encoder_engine.models.names import Rename
-from encoder_engine.models.quirks import RelativeBuckets
 from encoder_engine.models.registry import ConfigKeys, Family
 
 BLOCK = "encoder.layer.{block}"

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from encoder_engine.models.families import gte
 from encoder_engine.models.names import Rename
-from encoder_engine.models.quirks import RopeTheta
+from encoder_engine.models.rotary_quirks import RopeTheta
 
 GTE_PREDICTIONS, GTE_CLASSIFIER, GTE_TOKEN_CLASSIFIER = gte.FAMILY.layouts
 FAMILY = replace(

@@ -8,8 +8,8 @@ from dataclasses import replace
 from encoder_engine.models.families import bert
 from encoder_engine.models.head_layout import DenseLayout, HeadLayout
 from encoder_engine.models.names import Rename
-from encoder_engine.models.quirks import RopeParameters
 from encoder_engine.models.registry import ConfigKeys, Family
+from encoder_engine.models.rotary_quirks import RopeParameters
 from encoder_engine.models.spec import AttentionSpec, BlockSpec, FeedForwardSpec
 
 BLOCK = "encoder.layers.{block}"

@@ -7,8 +7,8 @@ layout follows ``NomicBertModel`` of modeling_hf_nomic_bert.py in nomic-ai/nomic
 from dataclasses import replace
 
 from encoder_engine.models.families import nomic_bert
-from encoder_engine.models.quirks import RotaryBase
 from encoder_engine.models.registry import ConfigKeys
+from encoder_engine.models.rotary_quirks import RotaryBase
 
 FAMILY = replace(
     nomic_bert.FAMILY,

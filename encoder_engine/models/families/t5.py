@@ -6,9 +6,10 @@ T5 1.1 and all that follow it (Flan-T5) gate the feed-forward layer with the GEL
 
 from dataclasses import replace
 
+from encoder_engine.models.distance_quirks import RelativeBuckets
 from encoder_engine.models.families.bert import TOKEN_CLASSIFIER
 from encoder_engine.models.names import Rename
-from encoder_engine.models.quirks import FeedForwardName, RelativeBuckets
+from encoder_engine.models.quirks import FeedForwardName
 from encoder_engine.models.registry import ConfigKeys, Family
 from encoder_engine.models.spec import AttentionSpec, BlockSpec, FeedForwardSpec, NormSpec
 

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from encoder_engine.ops.aten.attention_groups import add_mask, attend, groups_of, mask_of, taken
+from encoder_engine.ops.aten.attention_groups import (
+    add_mask,
+    attend,
+    groups_of,
+    mask_of,
+    position_scores,
+    taken,
+)
 from encoder_engine.ops.aten.attention_operator import attend_traced
 
 if TYPE_CHECKING:
@@ -20,7 +27,7 @@ def attention(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
     """Fulfil ``ops.attention``: one SDPA call per distinct length; in a trace, one operator."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() and terms.disentangled is None:
         # The lengths are known on the host, where a trace cannot look.
         return attend_traced(query_MHD, key_TKD, value_TKD, sequences, terms)
     return attend(query_MHD, key_TKD, value_TKD, sequences, terms)
@@ -40,6 +47,8 @@ def attention_probabilities(
         query_nHLD, key_nKLD = (taken(x, group.rows, length) for x in (query_THD, key_TKD))
         key_nHLD = key_nKLD.repeat_interleave(group_size, 1)
         scores_nHLL = torch.matmul(query_nHLD * terms.scale, key_nHLD.transpose(2, 3))
+        if terms.disentangled is not None:
+            scores_nHLL = scores_nHLL + position_scores(group, terms, query_nHLD, key_nHLD)
         scores_nHLL = add_mask(scores_nHLL, mask_of(group, terms, query_THD))
         padded[members, :, :length, :length] = torch.softmax(scores_nHLL, dim=-1)
     return padded

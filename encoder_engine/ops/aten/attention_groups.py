@@ -41,23 +41,32 @@ def attend(
     groups, dtype = groups_of(sequences, terms), query_MHD.dtype
     if not groups:
         # No row to compute; the sums keep all tied to the graph.
-        bias = 0.0 if terms.bias_HR is None else terms.bias_HR[:0].sum()
-        return query_MHD + key_TKD[:0].sum() + value_TKD[:0].sum() + bias
-    if terms.bias_HR is not None and terms.bias_HR.requires_grad and torch.is_grad_enabled():
-        # SDPA would round every score's gradient, and the bias's is a sum of all of them.
+        learned = sum(x[:0].sum() for x in _learned(terms))
+        return query_MHD + key_TKD[:0].sum() + value_TKD[:0].sum() + learned
+    if any(x.requires_grad for x in _learned(terms)) and torch.is_grad_enabled():
+        # SDPA would round every score's gradient, and theirs is a sum of all of them.
         wide = torch.promote_types(query_MHD.dtype, torch.float32)
         query_MHD, key_TKD, value_TKD = (x.to(wide) for x in (query_MHD, key_TKD, value_TKD))
     outputs = []
     for group in groups:
         query = taken(query_MHD, group.queries, group.num_queries)
         key, value = (taken(x, group.rows, group.length) for x in (key_TKD, value_TKD))
-        output_nHQD = _attend(query, key, value, mask_of(group, terms, query_MHD), terms)
+        mask = mask_of(group, terms, query_MHD)
+        if terms.disentangled is not None:
+            mask = add_mask(position_scores(group, terms, query, key), mask)
+        output_nHQD = _attend(query, key, value, mask, terms)
         outputs.append(output_nHQD.transpose(1, 2).reshape(-1, *query_MHD.shape[1:]))
     if len(outputs) == 1:
         return outputs[0].to(dtype)
     joined = torch.cat(outputs).to(dtype)
     order = sequences.grouped_order if terms.query_rows is None else terms.query_rows.grouped_order
     return joined if order is None else joined[order]
+
+
+def _learned(terms: Terms) -> list[Tensor]:
+    """List what gets a gradient besides query, key and value."""
+    vectors = () if terms.disentangled is None else terms.disentangled[:2]
+    return [x for x in (terms.bias_HR, *vectors) if x is not None]
 
 
 def taken(packed_THD: Tensor, rows: Tensor | slice, length: int) -> Tensor:
@@ -70,7 +79,7 @@ def mask_of(group: Group, terms: Terms, like: Tensor) -> Tensor | None:
 
     The bias is looked up as an embedding: its backward is free of atomics.
     """
-    if terms.names() in ((), ("query_rows",)):
+    if not set(terms.names()) - {"query_rows", "disentangled"}:
         return None
     distance_nQL = distances_of(group, like)
     seen = torch.ones_like(distance_nQL, dtype=torch.bool)[:, None]
@@ -96,6 +105,26 @@ def distances_of(group: Group, like: Tensor) -> Tensor:
     places = torch.arange(group.length, device=like.device)
     queries = places[None] if group.places is None else group.places
     return places - queries[:, :, None]
+
+
+def position_scores(group: Group, terms: Terms, query_nHQD: Tensor, key_nKLD: Tensor) -> Tensor:
+    """Return what query and key say of their distance, [n, H, Q, L]."""
+    assert terms.disentangled is not None
+    key_NHD, query_NHD, entries_R = terms.disentangled
+    num_sequences, num_heads = query_nHQD.shape[:2]
+    reach = len(entries_R) // 2
+    entries_nQL = entries_R[distances_of(group, query_nHQD).clamp(-reach, reach) + reach]
+    entries = entries_nQL[:, None].expand(num_sequences, num_heads, -1, -1)
+    said = []
+    if key_NHD is not None:
+        of_query = query_nHQD @ key_NHD.to(query_nHQD.dtype).permute(1, 2, 0)
+        said.append(of_query.gather(3, entries))
+    if query_NHD is not None:
+        key_nHLD = key_nKLD.repeat_interleave(num_heads // key_nKLD.shape[1], 1)
+        of_key = key_nHLD @ query_NHD.to(key_nHLD.dtype).permute(1, 2, 0)
+        said.append(of_key.gather(3, entries.mT).mT)
+    scores: Tensor = terms.scale * sum(said[1:], said[0])
+    return scores
 
 
 def entries_of(distance: Tensor, bias_HR: Tensor) -> Tensor:

@@ -1,0 +1,86 @@
+"""DeBERTa v3 (He et al. 2021 and 2023), and of v2 what has no convolution: disentangled attention.
+
+Query and key meet vectors of distances by the projections they have themselves, in buckets that
+widen with the distance. No position is added to the embeddings.
+"""
+
+from dataclasses import replace
+
+from encoder_engine.models.distance_quirks import DisentangledAttention
+from encoder_engine.models.families.bert import PREDICTIONS, SPANS, TOKEN_CLASSIFIER
+from encoder_engine.models.head_layout import DenseLayout, HeadLayout
+from encoder_engine.models.names import Rename
+from encoder_engine.models.registry import PLAIN_BLOCK, Family
+from encoder_engine.models.spec import NormSpec
+
+BLOCK = "encoder.layer.{block}"
+FAMILY = Family(
+    model_type="deberta-v2",
+    architecture="DebertaV2Model",
+    prefix="deberta.",
+    padding_id=0,
+    pooler=False,
+    block=replace(PLAIN_BLOCK, norm=NormSpec(epsilon=1e-7)),
+    position_table=False,
+    segments_optional=True,
+    quirks=(DisentangledAttention(),),
+    renames=(
+        Rename("embedding.tokens", "embeddings.word_embeddings"),
+        Rename("embedding.segments", "embeddings.token_type_embeddings"),
+        Rename("embedding.norm", "embeddings.LayerNorm"),
+        Rename("distance_vectors.table", "encoder.rel_embeddings"),
+        Rename("distance_vectors.norm", "encoder.LayerNorm"),
+        Rename(
+            "blocks.{block}.attention.qkv",
+            (
+                f"{BLOCK}.attention.self.query_proj",
+                f"{BLOCK}.attention.self.key_proj",
+                f"{BLOCK}.attention.self.value_proj",
+            ),
+        ),
+        Rename("blocks.{block}.attention.output", f"{BLOCK}.attention.output.dense"),
+        Rename("blocks.{block}.attention_norm", f"{BLOCK}.attention.output.LayerNorm"),
+        Rename("blocks.{block}.feed_forward.up", f"{BLOCK}.intermediate.dense"),
+        Rename("blocks.{block}.feed_forward.down", f"{BLOCK}.output.dense"),
+        Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.output.LayerNorm"),
+    ),
+    heads=(
+        "cls.",
+        "lm_predictions.",
+        "mask_predictions.",
+        "pooler.",
+        "classifier.",
+        "qa_outputs.",
+    ),
+    layouts=(
+        replace(PREDICTIONS, architecture="DebertaV2ForMaskedLM", required={"legacy": (True,)}),
+        HeadLayout(
+            task="sequence-classification",
+            architecture="DebertaV2ForSequenceClassification",
+            rows="first",
+            dense=DenseLayout(activation="gelu"),
+            dropouts=("cls_dropout", "hidden_dropout_prob"),
+            renames=(Rename("dense", "pooler.dense"), Rename("output", "classifier")),
+            required={"pooler_dropout": (0, 0.0), "pooler_hidden_act": ("gelu",)},
+        ),
+        replace(
+            TOKEN_CLASSIFIER,
+            architecture="DebertaV2ForTokenClassification",
+            dropouts=("hidden_dropout_prob",),
+        ),
+        replace(SPANS, architecture="DebertaV2ForQuestionAnswering"),
+    ),
+    required={"conv_kernel_size": (0, None)},
+    ignored=(
+        "cls_dropout",
+        "conv_act",
+        "legacy",
+        "pooler_dropout",
+        "pooler_hidden_act",
+        "pooler_hidden_size",
+        "summary_activation",
+        "summary_last_dropout",
+        "summary_type",
+        "summary_use_proj",
+    ),
+)

@@ -1,0 +1,77 @@
+"""Layer norm and RMS norm as a module, over packed rows.
+
+Dimensions: T packed tokens, D width.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from encoder_engine import ops
+
+if TYPE_CHECKING:
+    from encoder_engine.models.spec import NormSpec
+
+__all__ = ["Norm"]
+
+
+class Norm(nn.Module):
+    """Layer norm or RMS norm, of a sum where a residual is given."""
+
+    def __init__(self, spec: NormSpec, *, width: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width)) if spec.bias else None
+
+    def forward(
+        self, input_TD: Tensor, *, residual_TD: Tensor | None = None, dropout: float = 0.0
+    ) -> Tensor:
+        """Normalise ``dropout(input) + residual``, [T, D]."""
+        if not self.spec.centred:
+            return ops.rms_norm(
+                *(input_TD, self.weight),
+                epsilon=self.spec.epsilon,
+                residual_TD=residual_TD,
+                dropout=dropout,
+            )
+        return ops.layer_norm(
+            *(input_TD, self.weight, self.bias),
+            epsilon=self.spec.epsilon,
+            residual_TD=residual_TD,
+            dropout=dropout,
+        )
+
+    def with_sum(
+        self, input_TD: Tensor, *, residual_TD: Tensor, dropout: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sum as well: what a block that normalises first goes on with."""
+        if not self.spec.centred:
+            return ops.rms_norm(
+                *(input_TD, self.weight),
+                epsilon=self.spec.epsilon,
+                residual_TD=residual_TD,
+                dropout=dropout,
+                return_sum=True,
+            )
+        return ops.layer_norm(
+            *(input_TD, self.weight, self.bias),
+            epsilon=self.spec.epsilon,
+            residual_TD=residual_TD,
+            dropout=dropout,
+            return_sum=True,
+        )
+
+    def quantized(
+        self, input_TD: Tensor, *, residual_TD: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Return the result as bytes and scales as well; of layer norm alone."""
+        output_TD, *quantized = ops.layer_norm_quantized(
+            *(input_TD, self.weight, self.bias),
+            epsilon=self.spec.epsilon,
+            residual_TD=residual_TD,
+        )
+        return output_TD, (quantized[0], quantized[1])
