@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -24,9 +25,11 @@ from encoder_engine.models.spec import (
 )
 from encoder_engine.packing import PackedBatch, Sequences, pack
 from tests.budget import assert_within_budget
+from tests.models.cases import CASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 VOCAB_SIZE, NUM_POSITIONS = 50, 64
 # Batches of different numbers of tokens and of sequences, with an empty sequence.
@@ -98,9 +101,13 @@ def make_encoder(*, dropout: float = 0.0, num_blocks: int = 2) -> ee.Encoder:
     )
 
 
-def make_batch(lengths: list[int], *, vocab_size: int | None = VOCAB_SIZE) -> PackedBatch:
+def drawn_ids(lengths: list[int]) -> list[list[int]]:
     generator = torch.Generator().manual_seed(sum(lengths))
-    rows = [torch.randint(0, VOCAB_SIZE, (n,), generator=generator).tolist() for n in lengths]
+    return [torch.randint(0, VOCAB_SIZE, (n,), generator=generator).tolist() for n in lengths]
+
+
+def make_batch(lengths: list[int], *, vocab_size: int | None = VOCAB_SIZE) -> PackedBatch:
+    rows = drawn_ids(lengths)
     kinds = [[place % 2 for place in range(n)] for n in lengths]
     return pack(rows, token_type_ids=kinds, vocab_size=vocab_size)
 
@@ -167,6 +174,22 @@ def test_a_packed_and_a_quantized_encoder_are_one_graph_with_the_same_bits(laid_
         with torch.inference_mode():
             found, expected = outputs(compiled(batch)), outputs(encoder(batch))
         assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert counter.frame_count == 2
+
+
+@pytest.mark.parametrize("model_type", ["albert", "modernbert", "t5"])
+def test_what_families_add_is_one_graph_too(model_type: str, tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.model_type == model_type)
+    case.save(tmp_path)
+    encoder = ee.Encoder.from_pretrained(tmp_path, device="cpu")
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(encoder, backend=counter, fullgraph=True)
+    wide = copy.deepcopy(encoder).double()
+    with torch.no_grad():
+        for lengths in BATCHES[:3]:
+            batch = pack(drawn_ids(lengths))
+            values = (model(batch).last_hidden_state for model in (compiled, encoder, wide))
+            assert_within_budget(*values, terms=3 * encoder.spec.width)
     assert counter.frame_count == 2
 
 

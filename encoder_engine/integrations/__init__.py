@@ -1,0 +1,1 @@
+"""Doors into other libraries, each imported only where it is asked for."""

@@ -1,0 +1,182 @@
+"""transformers' models with this engine's attention: packed, without padding.
+
+After :func:`register`, ``AutoModel.from_pretrained(path, attn_implementation="encoder_engine")``
+computes attention here, in encoders that let their attention be chosen. Their own layers stay.
+
+Dimensions: B texts, L longest, T tokens that are none of padding, H heads, K heads of key, D head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from encoder_engine import ops
+from encoder_engine.errors import MissingDependencyError, UnsupportedFeatureError
+from encoder_engine.packing import Sequences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+__all__ = ["NAME", "register"]
+
+NAME = "encoder_engine"
+EAGER = "load the model with attn_implementation='eager'"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Layout:
+    """Which rows of a padded batch are tokens, and how far they see; made once for all layers.
+
+    ``tokens_BL``: bool, or None where nothing is padded.
+    """
+
+    tokens_BL: Tensor | None
+    sequences: Sequences
+    window: int | None
+
+
+def register() -> None:
+    """Make attention and mask known to transformers, under :data:`NAME`; again changes nothing.
+
+    Both together: without the mask, transformers would attend to padding and say nothing. Raises
+    :class:`MissingDependencyError` where transformers 5 is not installed.
+    """
+    try:
+        from transformers import AttentionInterface
+        from transformers.masking_utils import AttentionMaskInterface
+    except ImportError:
+        raise MissingDependencyError(
+            "attention for transformers' models", library="transformers", extra="transformers"
+        ) from None
+    AttentionMaskInterface.register(NAME, lay_out)
+    AttentionInterface.register(NAME, attend)
+
+
+def lay_out(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int = 0,
+    kv_offset: int = 0,
+    mask_function: Callable[..., Tensor] | None = None,
+    attention_mask: Tensor | None = None,
+    device: torch.device | str = "cpu",
+    **_: object,
+) -> Layout:
+    """Turn a padding mask [B, L] into a layout; transformers calls it once per kind of layer.
+
+    Raises :class:`UnsupportedFeatureError` for a pattern that is neither all tokens nor a window to
+    both sides, as a decoder's.
+    """
+    if q_length != kv_length or q_offset or kv_offset:
+        raise UnsupportedFeatureError(
+            f"{NAME} attends among the tokens of one text; this asks for {q_length} queries of "
+            f"{kv_length} keys; {EAGER}"
+        )
+    window = None if mask_function is None else _window_of(mask_function, kv_length)
+    if attention_mask is None:
+        lengths = [kv_length] * batch_size
+        sequences = Sequences.from_lengths(lengths, device=torch.device(device))
+        return Layout(tokens_BL=None, sequences=sequences, window=window)
+    tokens_BL = attention_mask[:, :kv_length].bool()
+    if window is not None:
+        _refuse_holes(tokens_BL)
+    lengths = tokens_BL.sum(1).tolist()
+    sequences = Sequences.from_lengths(lengths, device=tokens_BL.device)
+    padded = sequences.num_tokens < tokens_BL.numel()
+    return Layout(tokens_BL=tokens_BL if padded else None, sequences=sequences, window=window)
+
+
+def _window_of(mask_function: Callable[..., Tensor], length: int) -> int | None:
+    """Find out by asking which keys a query sees."""
+    places = torch.arange(length)
+    none = torch.zeros((), dtype=torch.int64)
+    seen = mask_function(none, none, places[:, None], places[None, :]).expand(length, length)
+    if bool(seen.all()):
+        return None
+    window = int(seen[0].sum()) - 1
+    if not torch.equal(seen, (places - places[:, None]).abs() <= window):
+        raise UnsupportedFeatureError(
+            f"{NAME} computes attention to all tokens, or to a window on both sides; this model "
+            f"asks for another pattern; {EAGER}"
+        )
+    return window
+
+
+def _refuse_holes(tokens_BL: Tensor) -> None:
+    begins = tokens_BL[:, :1].sum(1) + (tokens_BL[:, 1:] & ~tokens_BL[:, :-1]).sum(1)
+    if bool((begins > 1).any()):
+        row = int((begins > 1).nonzero()[0])
+        raise UnsupportedFeatureError(
+            f"row {row} of attention_mask has padding between its tokens, which beside a window "
+            f"would count as distance; {EAGER}"
+        )
+
+
+def attend(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: object,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **more: Any,
+) -> tuple[Tensor, None]:
+    """Attend as transformers asks: query [B, H, L, D], key and value [B, K, L, D] -> [B, L, H, D].
+
+    Rows of padding are zero. Raises :class:`UnsupportedFeatureError` for weights to be returned,
+    and for anything else it does not compute.
+    """
+    if not isinstance(attention_mask, Layout):
+        raise UnsupportedFeatureError(
+            f"{NAME} takes an attention_mask [B, L] that says what is padding, this model handed "
+            f"on {_described(attention_mask)}; {EAGER}"
+        )
+    _refuse_more(module, more)
+    layout = attention_mask
+    rows = [_rows(x, layout) for x in (query, key, value)]
+    mixed_THD = ops.attention(
+        rows[0],
+        rows[1],
+        rows[2],
+        layout.sequences,
+        scale=scaling,
+        dropout=dropout,
+        window=layout.window,
+    )
+    batch_size, num_heads, length, head_dim = query.shape
+    if layout.tokens_BL is None:
+        return mixed_THD.view(batch_size, length, num_heads, head_dim), None
+    padded = mixed_THD.new_zeros(batch_size, length, num_heads, head_dim)
+    padded[layout.tokens_BL] = mixed_THD
+    return padded, None
+
+
+def _rows(heads_BHLD: Tensor, layout: Layout) -> Tensor:
+    rows_BLHD = heads_BHLD.transpose(1, 2)
+    if layout.tokens_BL is not None:
+        return rows_BLHD[layout.tokens_BL]
+    return rows_BLHD.flatten(0, 1)
+
+
+def _refuse_more(module: torch.nn.Module, more: dict[str, Any]) -> None:
+    from transformers.utils import output_capturing
+
+    collected: dict[str, Any] = output_capturing._active_collector.get() or {}  # type: ignore[no-untyped-call]
+    if more.get("output_attentions") or "attentions" in collected:
+        raise UnsupportedFeatureError(f"{NAME} returns no attention weights; {EAGER}")
+    if getattr(module, "is_causal", False) or more.get("is_causal"):
+        raise UnsupportedFeatureError(f"{NAME} attends in both directions, not causally; {EAGER}")
+    for name in ("position_bias", "softcap", "s_aux", "head_mask"):
+        if more.get(name) is not None:
+            raise UnsupportedFeatureError(f"{NAME} adds no {name} to the scores here; {EAGER}")
+
+
+def _described(mask: object) -> str:
+    return str(list(mask.shape)) if isinstance(mask, torch.Tensor) else type(mask).__name__
