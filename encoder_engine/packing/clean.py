@@ -1,0 +1,83 @@
+"""Training text as it is, before any objective hides or changes some of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.errors import BatchError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Bools = npt.NDArray[np.bool_]
+
+__all__ = ["CleanBatch"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CleanBatch:
+    """B sequences of T tokens end to end, and what an objective must know of them.
+
+    ``input_ids`` int32 [T]; ``cu_seqlens`` int32 [B + 1]; ``numbers`` int64 [B], each sequence's
+    own within its ``epoch``, from which all that is random about it follows. ``special`` bool [T]:
+    tokens that frame the text, which nothing may change; ``word_starts`` bool [T]: a word's first
+    token, or a special one. Of pairs, ``token_type_ids`` int32 [T] says which segment a token is
+    in, and ``positive`` bool [B] that the second segment is the one that belongs there.
+
+    Raises :class:`BatchError` for arrays that do not fit each other.
+    """
+
+    input_ids: npt.NDArray[np.int32]
+    cu_seqlens: npt.NDArray[np.int32]
+    numbers: npt.NDArray[np.int64]
+    special: Bools
+    word_starts: Bools
+    epoch: int = 0
+    token_type_ids: npt.NDArray[np.int32] | None = None
+    positive: Bools | None = None
+
+    def __post_init__(self) -> None:
+        offsets = self.cu_seqlens
+        if not len(offsets) or offsets[0] != 0 or bool((np.diff(offsets) < 0).any()):
+            raise BatchError("cu_seqlens must begin with 0 and never fall")
+        num_tokens, num_sequences = int(offsets[-1]), len(offsets) - 1
+        expected: dict[str, tuple[Any, int]] = {
+            "input_ids": (np.int32, num_tokens),
+            "special": (np.bool_, num_tokens),
+            "word_starts": (np.bool_, num_tokens),
+            "token_type_ids": (np.int32, num_tokens),
+            "numbers": (np.int64, num_sequences),
+            "positive": (np.bool_, num_sequences),
+        }
+        for name, (dtype, length) in expected.items():
+            array = getattr(self, name)
+            if array is None:
+                continue
+            if array.dtype != dtype or array.shape != (length,):
+                raise BatchError(
+                    f"{name} must be {np.dtype(dtype)} [{length}], got {array.dtype} "
+                    f"{list(array.shape)}; cu_seqlens has {num_sequences} sequences of "
+                    f"{num_tokens} tokens"
+                )
+        starts = offsets[:-1][np.diff(offsets) > 0]
+        if not bool(self.word_starts[starts].all()):
+            row = int(np.flatnonzero(~self.word_starts[starts])[0])
+            raise BatchError(f"sequence {row} begins within a word; mark its first token", row=row)
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of each sequence, [B]."""
+        return np.diff(self.cu_seqlens).astype(np.int64)
+
+    @property
+    def sequence_ids(self) -> npt.NDArray[np.int64]:
+        """Each token's sequence, [T]."""
+        return np.repeat(np.arange(len(self.numbers), dtype=np.int64), self.lengths)
+
+    @property
+    def positions(self) -> npt.NDArray[np.int64]:
+        """Each token's place in its sequence, [T]."""
+        return np.arange(len(self.input_ids), dtype=np.int64) - self.cu_seqlens[self.sequence_ids]
