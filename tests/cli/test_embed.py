@@ -98,7 +98,7 @@ def test_options_reach_the_embedder(run: Run, model: Path, tmp_path: Path) -> No
 
 
 def test_every_number_format_offered_is_one_the_encoder_knows() -> None:
-    from encoder_engine.models.encoder import _DTYPES
+    from encoder_engine.models.placement import _DTYPES
 
     assert sorted(DTYPES) == sorted(["auto", *_DTYPES])
 
