@@ -13,6 +13,7 @@ from encoder_engine.models.registry import all_families, find_family
 from encoder_engine.models.spec import (
     AttentionSpec,
     BlockSpec,
+    ConvolutionSpec,
     DistanceVectorsSpec,
     EmbeddingSpec,
     EncoderSpec,
@@ -25,6 +26,7 @@ from encoder_engine.models.spec import (
 __all__ = [
     "AttentionSpec",
     "BlockSpec",
+    "ConvolutionSpec",
     "DistanceVectorsSpec",
     "EmbeddingSpec",
     "Encoder",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from encoder_engine import ops
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.models.attention import DistanceVectors, RelativeBias, Surroundings
+from encoder_engine.models.convolution import Convolution
 from encoder_engine.models.init import initialise
 from encoder_engine.models.layers import Block, Embedding, Pooler
 from encoder_engine.models.linear import (
@@ -90,6 +91,9 @@ class Encoder(nn.Module):
             None
             if spec.distance_vectors is None
             else DistanceVectors(spec.distance_vectors, width=spec.width)
+        )
+        self.convolution = (
+            None if spec.convolution is None else Convolution(spec.convolution, width=spec.width)
         )
         self.final_norm = (
             None if spec.final_norm is None else Norm(spec.final_norm, width=spec.width)
@@ -248,11 +252,13 @@ class Encoder(nn.Module):
         """
         checked = self._checked(batch)
         around = self._surroundings(checked, output_attentions, global_rows)
-        hidden_TD = self.embedding(checked)
+        embedded_TD = hidden_TD = self.embedding(checked)
         hidden_states = [hidden_TD]
         attentions = []
-        for index in self._order:
+        for place, index in enumerate(self._order):
             hidden_TD, probabilities = self.blocks[index](hidden_TD, around)
+            if place == 0 and self.convolution is not None:
+                hidden_TD = self.convolution(embedded_TD, hidden_TD, checked.sequences)
             if output_hidden_states:
                 hidden_states.append(hidden_TD)
             if probabilities is not None:

@@ -32,7 +32,11 @@ def initialise(module: nn.Module, spec: EncoderSpec) -> None:
 def draw_weights(module: nn.Module, deviation: float) -> None:
     """Draw the weights of dense layers and tables; zero the layers' biases."""
     for part in module.modules():
-        if isinstance(part, (nn.Linear, nn.Embedding)) and not part.weight.is_meta:
+        if isinstance(part, (nn.Linear, nn.Embedding, nn.Conv1d)) and not part.weight.is_meta:
             part.weight.normal_(0.0, deviation)
-        if isinstance(part, nn.Linear) and part.bias is not None and not part.bias.is_meta:
+        if (
+            isinstance(part, (nn.Linear, nn.Conv1d))
+            and part.bias is not None
+            and not part.bias.is_meta
+        ):
             part.bias.zero_()

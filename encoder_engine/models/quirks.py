@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.models.facts import with_attention, with_fact
+from encoder_engine.models.spec import ConvolutionSpec
 from encoder_engine.models.values import integer
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.models.spec import Activation, EncoderSpec
 
-__all__ = ["FeedForwardName", "LayerWindows", "SharedGroups"]
+__all__ = ["FeedForwardName", "FirstConvolution", "LayerWindows", "SharedGroups"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,40 @@ class LayerWindows:
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
         """List the windows."""
         return {self.key: [2 * (block.attention.window or 0) for block in spec.blocks]}
+
+
+@dataclass(frozen=True)
+class FirstConvolution:
+    """A convolution of the embeddings is added to the first block's result, where it has a size."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Name the keys it reads."""
+        return ("conv_kernel_size", "conv_act")
+
+    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+        """Give the spec its convolution."""
+        if config.get("conv_kernel_size") in (None, 0):
+            return spec
+        activation = config.get("conv_act", "tanh")
+        if activation not in ("gelu", "tanh"):
+            raise UnsupportedFeatureError(
+                f"conv_act={activation!r} is not supported; supported: 'gelu', 'tanh'"
+            )
+        convolution = ConvolutionSpec(
+            kernel_size=integer(config, "conv_kernel_size"),
+            activation=activation,
+            norm=spec.blocks[0].norm,
+            dropout=spec.blocks[0].attention.output_dropout,
+        )
+        return replace(spec, convolution=convolution)
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """Say its size and what activates it."""
+        said = spec.convolution
+        if said is None:
+            return {}
+        return {"conv_kernel_size": said.kernel_size, "conv_act": said.activation}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ __all__ = [
     "Activation",
     "AttentionSpec",
     "BlockSpec",
+    "ConvolutionSpec",
     "DistanceVectorsSpec",
     "EmbeddingSpec",
     "EncoderSpec",
@@ -102,6 +103,20 @@ class DistanceVectorsSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConvolutionSpec:
+    """A convolution over neighbouring tokens, of as many features out as in, then activated."""
+
+    kernel_size: int
+    activation: Literal["gelu", "tanh"]
+    norm: NormSpec
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kernel_size < 1 or self.kernel_size % 2 == 0:
+            raise ConfigError(f"a convolution's kernel is odd, got {self.kernel_size}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class AttentionSpec:
     """Multi-head self-attention.
 
@@ -176,6 +191,7 @@ class EncoderSpec:
     """A whole encoder. ``model_type`` names the family whose files it is read from and written as.
 
     ``order``: the blocks in the order they compute, some perhaps often (ALBERT); None: each once.
+    ``convolution`` is of the embeddings, added to what the first computed (DeBERTa v2).
     ``final_norm`` and ``final_dropout`` come after the last. ``pooler``: a dense layer and tanh on
     each sequence's first row. ``position_limit``: where the embedding has no table of positions,
     the longest sequence the encoder is made for; None: any.
@@ -190,6 +206,7 @@ class EncoderSpec:
     order: tuple[int, ...] | None = None
     relative_bias: RelativeBiasSpec | None = None
     distance_vectors: DistanceVectorsSpec | None = None
+    convolution: ConvolutionSpec | None = None
     final_norm: NormSpec | None = None
     final_dropout: float = 0.0
     pooler: bool = False

@@ -112,6 +112,13 @@ CASES = [
     Case("albert", "AlbertConfig", "AlbertModel", _bert_sizes(56, 7, 3, embedding_size=56)),
     Case("electra", "ElectraConfig", "ElectraModel", _bert_sizes(36, 3, 2, embedding_size=20)),
     Case("electra", "ElectraConfig", "ElectraModel", _bert_sizes(56, 7, 3, embedding_size=56)),
+    Case(
+        "deberta-v2",
+        "DebertaV2Config",
+        "DebertaV2Model",
+        _bert_sizes(48, 3, 2, pos_att_type="p2c|c2p", conv_kernel_size=3, conv_act="gelu")
+        | DEBERTA,
+    ),
     Case("mpnet", "MPNetConfig", "MPNetModel", _bert_sizes(42, 7, 3, max_position_embeddings=200)),
     Case(
         "deberta-v2",

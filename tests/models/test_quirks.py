@@ -110,7 +110,12 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     (DEBERTA | {"relative_attention": False}, UnsupportedFeatureError, "relative_attention"),
     (DEBERTA | {"pos_att_type": None}, UnsupportedFeatureError, "pos_att_type"),
     (DEBERTA | {"pos_att_type": ["p2p"]}, UnsupportedFeatureError, "p2p"),
-    (DEBERTA | {"conv_kernel_size": 3}, UnsupportedFeatureError, "conv_kernel_size"),
+    (DEBERTA | {"conv_kernel_size": 4}, ConfigError, "odd"),
+    (
+        DEBERTA | {"conv_kernel_size": 3, "conv_act": "relu"},
+        UnsupportedFeatureError,
+        "conv_act",
+    ),
     (DEBERTA | {"norm_rel_ebd": "batch_norm"}, UnsupportedFeatureError, "batch_norm"),
     (DEBERTA | {"embedding_size": 12}, UnsupportedFeatureError, "embedding_size"),
     (DEBERTA | {"position_buckets": "many"}, ConfigError, "position_buckets"),

@@ -1,7 +1,8 @@
-"""DeBERTa v3 (He et al. 2021 and 2023), and of v2 what has no convolution: disentangled attention.
+"""DeBERTa v2 (He et al. 2021) and v3 (He et al. 2023): disentangled attention.
 
 Query and key meet vectors of distances by the projections they have themselves, in buckets that
-widen with the distance. No position is added to the embeddings.
+widen with the distance. No position is added to the embeddings; in v2 a convolution of them is
+added to the first block's result.
 """
 
 from dataclasses import replace
@@ -10,6 +11,7 @@ from encoder_engine.models.distance_quirks import DisentangledAttention
 from encoder_engine.models.families.bert import PREDICTIONS, SPANS, TOKEN_CLASSIFIER
 from encoder_engine.models.head_layout import DenseLayout, HeadLayout
 from encoder_engine.models.names import Rename
+from encoder_engine.models.quirks import FirstConvolution
 from encoder_engine.models.registry import PLAIN_BLOCK, Family
 from encoder_engine.models.spec import NormSpec
 
@@ -23,11 +25,13 @@ FAMILY = Family(
     block=replace(PLAIN_BLOCK, norm=NormSpec(epsilon=1e-7)),
     position_table=False,
     segments_optional=True,
-    quirks=(DisentangledAttention(),),
+    quirks=(DisentangledAttention(), FirstConvolution()),
     renames=(
         Rename("embedding.tokens", "embeddings.word_embeddings"),
         Rename("embedding.segments", "embeddings.token_type_embeddings"),
         Rename("embedding.norm", "embeddings.LayerNorm"),
+        Rename("convolution.kernel", "encoder.conv.conv"),
+        Rename("convolution.norm", "encoder.conv.LayerNorm"),
         Rename("distance_vectors.table", "encoder.rel_embeddings"),
         Rename("distance_vectors.norm", "encoder.LayerNorm"),
         Rename(
@@ -70,10 +74,9 @@ FAMILY = Family(
         ),
         replace(SPANS, architecture="DebertaV2ForQuestionAnswering"),
     ),
-    required={"conv_kernel_size": (0, None)},
+    required={"conv_groups": (1,)},
     ignored=(
         "cls_dropout",
-        "conv_act",
         "legacy",
         "pooler_dropout",
         "pooler_hidden_act",
