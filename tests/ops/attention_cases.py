@@ -31,6 +31,7 @@ class AttentionCase:
     bias_reach: int | None = None
     nth_is_query: int | None = None
     nth_is_global: int | None = None
+    reach_of_vectors: int | None = None
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -42,11 +43,12 @@ class AttentionCase:
             "relative_bias": self.bias_reach is not None,
             "query_rows": self.nth_is_query is not None,
             "global_rows": self.nth_is_global is not None,
+            "disentangled": self.reach_of_vectors is not None,
         }
         return tuple(name for name, there in given.items() if there)
 
     def inputs(self, num_tokens: int, dtype: torch.dtype, device: str) -> dict[str, Tensor]:
-        """Draw what gets gradients: query, key, value and bias."""
+        """Draw what gets gradients: query, key, value, bias and vectors of distances."""
         num_queries = len(self.rows(num_tokens, self.nth_is_query or 1))
         heads = (self.num_heads, self.num_heads // self.group)
         shapes = {
@@ -56,6 +58,9 @@ class AttentionCase:
         }
         if self.bias_reach is not None:
             shapes["bias"] = (heads[0], 2 * self.bias_reach + 1, 1)
+        if self.reach_of_vectors is not None:
+            vectors = (2 * self.reach_of_vectors, heads[0], self.head_dim)
+            shapes |= {"to_query": vectors, "to_key": vectors}
         drawn = {
             name: draw_rows(*shape, seed=seed, dtype=dtype, device=device)
             for seed, (name, shape) in enumerate(shapes.items())
@@ -90,21 +95,44 @@ class AttentionCase:
         """Return the operation as a function of what gets gradients."""
         arguments = self.arguments(layout, dtype)
 
-        def run(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
+        def run(
+            query: Tensor,
+            key: Tensor,
+            value: Tensor,
+            bias: Tensor | None = None,
+            to_query: Tensor | None = None,
+            to_key: Tensor | None = None,
+        ) -> Tensor:
             return ops.attention(
                 query,
                 key,
                 value,
                 layout,
                 relative_bias_HR=bias,
+                disentangled=self.disentangled(to_query, to_key),
                 implementation=implementation,
                 **arguments,
             )
 
         return run
 
+    def disentangled(
+        self, to_query: Tensor | None, to_key: Tensor | None
+    ) -> ops.Disentangled | None:
+        """Say which vector stands for which distance: each has one of its own."""
+        if to_query is None or self.reach_of_vectors is None:
+            return None
+        entries = ops.log_position_entries(None, self.reach_of_vectors, device=to_query.device)
+        return ops.Disentangled(to_query, to_key, entries)
+
     def probabilities(
-        self, query: Tensor, key: Tensor, start: int, bias: Tensor | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        start: int,
+        bias: Tensor | None = None,
+        to_query: Tensor | None = None,
+        to_key: Tensor | None = None,
     ) -> Tensor:
         """Return the weights of the sequence that begins at a row, [H, L, L], in their dtype."""
         key = key.repeat_interleave(self.group, dim=1)
@@ -119,6 +147,12 @@ class AttentionCase:
             assert self.bias_reach is not None
             entry = distance.clamp(-self.bias_reach, self.bias_reach) + self.bias_reach
             score = score + bias[:, entry]
+        said = self.disentangled(to_query, to_key)
+        if said is not None and to_query is not None and to_key is not None:
+            reach = len(said.entries_R) // 2
+            entry = said.entries_R[distance.clamp(-reach, reach) + reach]
+            score = score + scale * torch.einsum("qhd,qkhd->hqk", query, to_query[entry])
+            score = score + scale * torch.einsum("khd,qkhd->hqk", key, to_key[entry])
         seen = torch.ones_like(distance, dtype=torch.bool)
         if self.window is not None:
             seen &= distance.abs() <= self.window
@@ -135,6 +169,8 @@ class AttentionCase:
         key: Tensor,
         value: Tensor,
         bias: Tensor | None = None,
+        to_query: Tensor | None = None,
+        to_key: Tensor | None = None,
         *,
         layout: Sequences,
     ) -> Tensor:
@@ -142,10 +178,12 @@ class AttentionCase:
         rows = self.rows(layout.num_tokens, self.nth_is_query or 1).to(query.device)
         everywhere = query.new_zeros(layout.num_tokens, *query.shape[1:])
         query = everywhere.index_copy(0, rows, query)
-        nothing = key[:0].sum() + value[:0].sum() + (0.0 if bias is None else bias[:0].sum())
+        learned = [x for x in (key, value, bias, to_query, to_key) if x is not None]
+        nothing = sum(x[:0].sum() for x in learned)
         parts = [query[:0] + nothing]
         for start, stop in zip(layout.offsets[:-1], layout.offsets[1:], strict=True):
-            weights = self.probabilities(query[start:stop], key[start:stop], int(start), bias)
+            here = (query[start:stop], key[start:stop], int(start))
+            weights = self.probabilities(*here, bias, to_query, to_key)
             values = value[start:stop].repeat_interleave(self.group, dim=1)
             parts.append((weights @ values.transpose(0, 1)).transpose(0, 1))
         return torch.cat(parts)[rows]

@@ -28,6 +28,7 @@ TERMS: Space = {
     "causal": BOTH,
     "slopes": BOTH,
     "bias_reach": (None, 1, 5, 40),
+    "reach_of_vectors": (None, None, None, 2, 9),
     "nth_is_global": (None, None, 2, 7),
 }
 ATTENTION: Space = TERMS | {"dropout": DROPOUTS, "nth_is_query": (None, None, 2, 7)}
@@ -45,6 +46,7 @@ def _attention_case(draw: Draw) -> AttentionCase:
         causal=draw["causal"],
         slopes=draw["slopes"],
         bias_reach=draw["bias_reach"],
+        reach_of_vectors=draw["reach_of_vectors"],
         nth_is_query=draw.options.get("nth_is_query"),
         nth_is_global=draw["nth_is_global"] if global_rows else None,
     )
@@ -58,9 +60,15 @@ class _DroppingCase(AttentionCase):
     kept_THL: Tensor
 
     def probabilities(
-        self, query: Tensor, key: Tensor, start: int, bias: Tensor | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        start: int,
+        bias: Tensor | None = None,
+        to_query: Tensor | None = None,
+        to_key: Tensor | None = None,
     ) -> Tensor:
-        weights = super().probabilities(query, key, start, bias)
+        weights = super().probabilities(query, key, start, bias, to_query, to_key)
         rows = slice(start, start + len(key))
         kept = self.kept_THL[rows, :, : len(key)].transpose(0, 1)
         return weights * kept.to(weights.dtype) / (1.0 - self.dropout)
@@ -70,7 +78,8 @@ def attention(draw: Draw) -> Trial:
     case, lengths, dropout = _attention_case(draw), list(draw["lengths"]), draw["dropout"]
     layout = Sequences.from_lengths(lengths, device=draw.device)
     inputs = case.inputs(sum(lengths), draw.dtype, draw.device)
-    products = 1 if case.bias_reach is None else max(sum(lengths), 1)
+    learned = case.bias_reach is not None or case.reach_of_vectors is not None
+    products = max(sum(lengths), 1) if learned else 1
     terms = max(case.head_dim, *lengths, 1) * products
     exact = draw.dtype in (torch.float32, torch.float64)
     fits = max(lengths, default=0) <= case.head_dim and case.nth_is_query is None
@@ -84,11 +93,19 @@ def attention(draw: Draw) -> Trial:
             terms=terms,
         )
 
-    def dropped(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
+    def dropped(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bias: Tensor | None = None,
+        to_query: Tensor | None = None,
+        to_key: Tensor | None = None,
+    ) -> Tensor:
         torch.manual_seed(draw.seed)
         return ops.attention(
             *(query, key, value, layout),
             relative_bias_HR=bias,
+            disentangled=case.disentangled(to_query, to_key),
             dropout=dropout,
             implementation=draw.by,
             **case.arguments(layout, draw.dtype),
@@ -109,21 +126,35 @@ def probabilities(draw: Draw) -> Trial:
     del inputs["value"]
 
     def run(by: str) -> Functions:
-        def function(query: Tensor, key: Tensor, bias: Tensor | None = None) -> Tensor:
+        def function(
+            query: Tensor,
+            key: Tensor,
+            bias: Tensor | None = None,
+            to_query: Tensor | None = None,
+            to_key: Tensor | None = None,
+        ) -> Tensor:
             return ops.attention_probabilities(
                 *(query, key, layout),
                 relative_bias_HR=bias,
+                disentangled=case.disentangled(to_query, to_key),
                 implementation=by,
                 **case.arguments(layout, query.dtype),
             )
 
         return function
 
-    def eager(query: Tensor, key: Tensor, bias: Tensor | None = None) -> Tensor:
+    def eager(
+        query: Tensor,
+        key: Tensor,
+        bias: Tensor | None = None,
+        to_query: Tensor | None = None,
+        to_key: Tensor | None = None,
+    ) -> Tensor:
         longest = layout.max_seqlen
         padded = query.new_zeros(len(lengths), case.num_heads, longest, longest)
         for row, (start, stop) in enumerate(pairwise(layout.offsets.tolist())):
-            weights = case.probabilities(query[start:stop], key[start:stop], start, bias)
+            here = (query[start:stop], key[start:stop], start)
+            weights = case.probabilities(*here, bias, to_query, to_key)
             padded[row, :, : stop - start, : stop - start] = weights
         return padded
 

@@ -61,18 +61,22 @@ def _embedding(draw: Draw) -> Trial:
     if kinds == "none":
         del inputs["segment_weight_SE"]
     inputs |= {"norm_weight_E": draw.rows(width, seed=4), "norm_bias_E": draw.rows(width, seed=5)}
+    # What is dropped is found out by norms that have both; see below.
+    without = () if dropout > 0.0 else draw["without"]
+    for name in without:
+        del inputs[name]
     ids = [draw.ids(num, limit, seed=6 + place) for place, limit in enumerate(limits)]
     given = ids[2] if kinds == "given" else None
 
     def call(tables: dict[str, Tensor], by: str, dropout: float) -> Tensor:
         torch.manual_seed(draw.seed)
         return ops.embedding(
-            *(ids[0], ids[1], given),
+            *(ids[0], ids[1] if names[1] in tables else None, given),
             token_weight_VE=tables["token_weight_VE"],
-            position_weight_PE=tables["position_weight_PE"],
+            position_weight_PE=tables.get("position_weight_PE"),
             segment_weight_SE=tables.get("segment_weight_SE"),
-            norm_weight_E=tables["norm_weight_E"],
-            norm_bias_E=tables["norm_bias_E"],
+            norm_weight_E=tables.get("norm_weight_E"),
+            norm_bias_E=tables.get("norm_bias_E"),
             epsilon=1e-5,
             dropout=dropout,
             implementation=by,
@@ -97,10 +101,15 @@ def _embedding(draw: Draw) -> Trial:
         return function
 
     def eager(**tables: Tensor) -> Tensor:
-        summed = tables[names[0]][ids[0]] + tables[names[1]][ids[1]]
+        # In BERT's order: of half precision another rounds otherwise.
+        summed = tables[names[0]][ids[0]]
         if kinds != "none":
             summed = summed + tables[names[2]][ids[2] if kinds == "given" else 0 * ids[2]]
-        weight, bias = tables["norm_weight_E"], tables["norm_bias_E"]
+        if names[1] in tables:
+            summed = summed + tables[names[1]][ids[1]]
+        weight, bias = tables.get("norm_weight_E"), tables.get("norm_bias_E")
+        if weight is None:
+            return summed
         return scaled(F.layer_norm(summed, (width,), weight, bias, 1e-5))
 
     return Trial(inputs=inputs, run=run, eager=eager, terms=num + width)
@@ -293,6 +302,10 @@ TRIALS: dict[str, tuple[Space, Callable[[Draw], Trial]]] = {
             "width": WIDTHS[2:],
             "vocab": (1, 5, 40),
             "segments": ("none", "zero", "given"),
+            "without": (
+                *((), (), ("position_weight_PE",), ("norm_bias_E",)),
+                ("norm_weight_E", "norm_bias_E"),
+            ),
             "dropout": DROPOUTS,
         },
         _embedding,
