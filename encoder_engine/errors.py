@@ -21,6 +21,7 @@
     |   `-- NonFiniteWeightsError           NaN or infinity among the weights
     |-- NonFiniteVectorError (ArithmeticError)  NaN or infinity came out; .rows lists the texts
     |-- TokenizerFileError (ValueError)     a vocabulary or tokenizer.json that cannot be used
+    |-- CorpusError (ValueError)            tokenized training text that is damaged or does not fit
     |-- ImplementationError (RuntimeError)  the named implementation of an operation refused
     |   `-- UnknownNameError (LookupError)  an operation, implementation or option nobody registered
     |-- OutputError (OSError)               an output that exists, or could not be completed
@@ -49,6 +50,7 @@ __all__ = [
     "CheckpointFileError",
     "ChecksumError",
     "ConfigError",
+    "CorpusError",
     "DefaultPoolingWarning",
     "EncoderEngineError",
     "EncoderEngineWarning",
@@ -176,6 +178,10 @@ class NonFiniteVectorError(EncoderEngineError, ArithmeticError):
 
 class TokenizerFileError(EncoderEngineError, ValueError):
     """A tokenizer file is missing, malformed, or asks for an unsupported feature."""
+
+
+class CorpusError(EncoderEngineError, ValueError):
+    """Tokenized training text is missing, damaged, or does not fit what is asked of it."""
 
 
 class ImplementationError(EncoderEngineError, RuntimeError):

@@ -1,0 +1,126 @@
+"""The order in which an epoch's sequences come, and how they share batches.
+
+Both are functions of the seed, the epoch and the sequences: nothing is remembered.
+"""
+
+from __future__ import annotations
+
+import bisect
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from encoder_engine.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.int64]
+
+__all__ = ["epoch_order", "language_shares", "pack_windows"]
+
+# Of a window's batches only the last is not full: one in so many.
+WINDOW_BATCHES = 256
+
+
+def _generator(seed: int, *places: int) -> np.random.Generator:
+    """Return numbers that follow from a seed and places (Philox: Salmon et al. 2011)."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, *places))))
+
+
+def language_shares(counts: npt.NDArray[np.integer], alpha: float) -> npt.NDArray[np.float64]:
+    """Return q_i = p_i^alpha / sum_j p_j^alpha, [L]: how often each language is to be seen.
+
+    ``counts`` [L]: how much text there is of it (Conneau et al. 2020). Languages of nothing stay at
+    nothing. Raises :class:`ConfigError` unless 0 <= alpha <= 1.
+    """
+    if not 0.0 <= alpha <= 1.0:
+        raise ConfigError(f"alpha must lie between 0 and 1, got {alpha}")
+    shares = np.asarray(counts, np.float64) / max(int(np.sum(counts)), 1)
+    raised = np.where(shares > 0.0, shares**alpha, 0.0)
+    weighted: npt.NDArray[np.float64] = raised / max(float(raised.sum()), 1e-300)
+    return weighted
+
+
+def epoch_order(
+    languages: npt.NDArray[np.integer], *, seed: int, epoch: int, alpha: float | None = None
+) -> Numbers:
+    """Shuffle the numbers of all sequences, int64 [N]; N draws, whatever ``alpha``.
+
+    ``languages`` [N]: each one's language. With ``alpha`` some languages come less often than they
+    are there, and of others every sequence comes several times, none once more than another by two.
+    """
+    generator = _generator(seed, epoch)
+    number = len(languages)
+    if alpha is None:
+        return generator.permutation(number)
+    counts = np.bincount(languages)
+    wanted = _apportion(language_shares(counts, alpha), number)
+    chosen = []
+    for language in np.flatnonzero(wanted):
+        members = np.flatnonzero(languages == language)
+        rounds = -(-int(wanted[language]) // len(members))
+        drawn = np.concatenate([generator.permutation(members) for _ in range(rounds)])
+        chosen.append(drawn[: wanted[language]])
+    return generator.permutation(np.concatenate(chosen)) if chosen else np.zeros(0, np.int64)
+
+
+def _apportion(shares: npt.NDArray[np.float64], number: int) -> Numbers:
+    """Give whole numbers in proportion, ``number`` in all; the largest remainders go up."""
+    exact = shares * number
+    whole = np.floor(exact).astype(np.int64)
+    missing = number - int(whole.sum())
+    whole[np.argsort(whole - exact, kind="stable")[:missing]] += 1
+    return whole
+
+
+def pack_windows(
+    lengths: npt.NDArray[np.integer],
+    batch_tokens: int,
+    *,
+    seed: int,
+    epoch: int,
+    first_window: int = 0,
+) -> Iterator[list[Numbers]]:
+    """Share sequences out over batches of at most ``batch_tokens``, window by window.
+
+    ``lengths`` [N], in the epoch's order. A window is the next sequences that would fill 256
+    batches; each goes, the longest first, where least room remains (best fit decreasing, as in
+    Krell et al. 2021). Yields each window's batches, in drawn order: places in the epoch's order,
+    int64 [b], rising. Windows before ``first_window`` are not packed. Raises :class:`ConfigError`
+    for a sequence longer than a batch.
+    """
+    longest = int(lengths.max(initial=0))
+    if longest > batch_tokens:
+        raise ConfigError(f"a sequence has {longest} tokens, a batch takes {batch_tokens}")
+    ends = np.cumsum(lengths, dtype=np.int64)
+    start, window = 0, 0
+    while start < len(lengths):
+        before = int(ends[start - 1]) if start else 0
+        full = before + WINDOW_BATCHES * batch_tokens
+        stop = max(int(np.searchsorted(ends, full, side="right")), start + 1)
+        if window >= first_window:
+            batches = [np.sort(b) + start for b in _best_fit(lengths[start:stop], batch_tokens)]
+            order = _generator(seed, epoch, window).permutation(len(batches))
+            yield [batches[place] for place in order]
+        start, window = stop, window + 1
+
+
+def _best_fit(lengths: npt.NDArray[np.integer], room: int) -> list[Numbers]:
+    batches: list[list[int]] = []
+    # (room that remains, batch), rising.
+    open_batches: list[tuple[int, int]] = []
+    for place in np.argsort(-lengths.astype(np.int64), kind="stable").tolist():
+        length = int(lengths[place])
+        found = bisect.bisect_left(open_batches, (length, -1))
+        if found == len(open_batches):
+            batches.append([place])
+            remains, batch = room - length, len(batches) - 1
+        else:
+            remains, batch = open_batches.pop(found)
+            batches[batch].append(place)
+            remains -= length
+        bisect.insort(open_batches, (remains, batch))
+    return [np.asarray(batch, np.int64) for batch in batches]

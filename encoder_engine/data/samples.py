@@ -1,0 +1,154 @@
+"""Cutting a corpus into training sequences: which tokens belong together, as what batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from encoder_engine.errors import CorpusError
+from encoder_engine.packing.clean import CleanBatch
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from encoder_engine.data.shards import Corpus, Shard
+
+    Numbers = npt.NDArray[np.int64]
+
+__all__ = ["Samples", "cut_sentences"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Samples:
+    """N training sequences of a corpus, each a run of tokens within a shard.
+
+    ``shards``, ``starts``, ``stops`` int64 [N]; ``lengths`` int64 [N] with the special tokens that
+    frame them: [CLS] before, [SEP] behind and, where a sequence runs on into the next document,
+    between the two (Liu et al. 2019). ``languages`` uint16 [N]: that of the first document.
+    """
+
+    corpus: Corpus
+    shards: Numbers
+    starts: Numbers
+    stops: Numbers
+    lengths: Numbers
+    languages: npt.NDArray[np.uint16]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def batch(
+        self, numbers: Numbers, *, places: Numbers | None = None, epoch: int = 0
+    ) -> CleanBatch:
+        """Put the sequences of these numbers, int64 [B], end to end.
+
+        ``places`` int64 [B] in the epoch tell one use of a sequence from another; default: the
+        numbers themselves.
+        """
+        vocabulary = self.corpus.vocabulary
+        offsets = np.concatenate([[0], np.cumsum(self.lengths[numbers])]).astype(np.int32)
+        ids = np.empty(int(offsets[-1]), np.int32)
+        special = np.zeros(len(ids), np.bool_)
+        for number, begin, end in zip(numbers, offsets[:-1], offsets[1:], strict=True):
+            shard = self.corpus.shards[self.shards[number]]
+            start, stop = int(self.starts[number]), int(self.stops[number])
+            tokens = shard.tokens[start:stop].astype(np.int32)
+            borders = _document_borders(shard, start, stop) - start
+            frame = np.zeros(end - begin, np.bool_)
+            frame[0] = frame[-1] = True
+            # Each border moves those behind it on by the separators before.
+            frame[borders + 1 + np.arange(len(borders))] = True
+            ids[begin:end][~frame] = tokens
+            ids[begin:end][frame] = vocabulary.sep_id
+            ids[begin] = vocabulary.cls_id
+            special[begin:end] = frame
+        return CleanBatch(
+            input_ids=ids,
+            cu_seqlens=offsets,
+            numbers=np.asarray(numbers if places is None else places, np.int64),
+            special=special,
+            word_starts=self.corpus.word_starts[ids] | special | _behind(special),
+            epoch=epoch,
+        )
+
+
+def _behind(special: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Mark the tokens right behind special ones: a cut word begins anew."""
+    return np.concatenate([np.zeros(1, np.bool_), special[:-1]])[: len(special)]
+
+
+def cut_sentences(corpus: Corpus, max_length: int, *, across_documents: bool = False) -> Samples:
+    """Fill sequences of at most ``max_length`` tokens with whole sentences that follow each other.
+
+    A sentence that fits no sequence is cut. ``across_documents``: a sequence runs on into the next
+    document, behind a separator (full sentences in Liu et al. 2019); otherwise it ends with its
+    document. Raises :class:`CorpusError` where no token would fit, or there is none.
+    """
+    if max_length < 3:
+        raise CorpusError(f"max_length is {max_length}; [CLS], a token and [SEP] take 3")
+    parts = [
+        _cut_shard(shard, max_length - 2, across_documents=across_documents)
+        for shard in corpus.shards
+    ]
+    starts, stops, lengths = (
+        np.concatenate([part[place] for part in parts]) if parts else np.zeros(0, np.int64)
+        for place in range(3)
+    )
+    if not len(starts):
+        raise CorpusError(f"{corpus.directory} holds no token")
+    shards = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
+    languages = [
+        shard.languages[np.searchsorted(shard.document_starts, part[0], side="right") - 1]
+        for shard, part in zip(corpus.shards, parts, strict=True)
+    ]
+    return Samples(
+        corpus=corpus,
+        shards=shards,
+        starts=starts,
+        stops=stops,
+        lengths=lengths,
+        languages=np.concatenate(languages),
+    )
+
+
+def _document_borders(shard: Shard, start: int, stop: int) -> Numbers:
+    """Return the tokens strictly between that begin a document."""
+    first, last = np.searchsorted(shard.document_starts, (start + 1, stop))
+    return shard.document_starts[first:last]
+
+
+def _cut_shard(
+    shard: Shard, room: int, *, across_documents: bool
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Return starts, stops and lengths with special tokens of the sequences of a shard."""
+    sentences, documents = np.asarray(shard.sentences), shard.document_starts
+    begins, ends, sizes = [], [], []
+    start, num_tokens = 0, len(shard.tokens)
+    while start < num_tokens:
+        document = int(np.searchsorted(documents, start, side="right"))
+        stop, separators = _last_that_fits(sentences, documents[document:], start, room)
+        if not across_documents and stop > documents[document]:
+            stop, separators = int(documents[document]), 0
+        begins.append(start)
+        ends.append(stop)
+        sizes.append(stop - start + 2 + separators)
+        start = stop
+    return tuple(np.asarray(x, np.int64) for x in (begins, ends, sizes))  # type: ignore[return-value]
+
+
+def _last_that_fits(sentences: Numbers, borders: Numbers, start: int, room: int) -> tuple[int, int]:
+    """Return where the last sentence ends that fits, and how many separators come before it.
+
+    ``borders``: where the documents after the first one begin; each crossed takes a place.
+    """
+    separators = 0
+    while True:
+        stop = int(sentences[np.searchsorted(sentences, start + room - separators, "right") - 1])
+        if stop <= start:
+            return start + room, 0  # one sentence, longer than the room
+        crossed = int(np.searchsorted(borders, stop))
+        if crossed <= separators:
+            return stop, crossed
+        separators += 1

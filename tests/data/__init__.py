@@ -1,0 +1,1 @@
+"""Tests of training text on disk and of the way to batches."""

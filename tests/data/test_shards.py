@@ -1,0 +1,127 @@
+"""What was written is what is read, and what is damaged is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from encoder_engine.data.shards import Corpus, Document, Vocabulary, write_corpus, write_shard
+from encoder_engine.errors import CorpusError, TokenIdError
+from tests.data.corpora import SIZE, VOCABULARY, WORD_STARTS, draw_documents, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def read(corpus: Corpus) -> list[list[list[int]]]:
+    """Return every sentence of every document."""
+    documents = []
+    for shard in corpus.shards:
+        for first, last in zip(shard.documents[:-1], shard.documents[1:], strict=True):
+            ends = shard.sentences[first : last + 1]
+            documents.append(
+                [shard.tokens[a:b].tolist() for a, b in zip(ends[:-1], ends[1:], strict=True)]
+            )
+    return documents
+
+
+def test_documents_come_back(tmp_path: Path) -> None:
+    shards = draw_documents(40), draw_documents(1, seed=1, language=1), []
+    corpus = write(tmp_path, *shards)
+    expected = [[s.tolist() for s in d.sentences] for shard in shards for d in shard]
+    assert read(corpus) == expected
+    assert read(Corpus.open(tmp_path, verify=True)) == expected
+    assert corpus.num_documents == 41
+    assert corpus.num_sentences == sum(map(len, expected))
+    assert corpus.num_tokens == sum(len(s) for d in expected for s in d)
+    assert corpus.shards[1].languages.tolist() == [1]
+    assert corpus.languages == ("en", "de")
+    assert (corpus.word_starts == WORD_STARTS).all()
+    assert corpus.shards[0].tokens.dtype == np.uint16
+    assert isinstance(corpus.shards[0].tokens, np.memmap)
+
+
+def test_writing_again_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, draw_documents(9))
+    files = [{p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in ("a", "b")]
+    assert files[0] == files[1]
+    assert sorted(files[0]) == sorted(
+        [*(f"00000.{part}.npy" for part in ("documents", "languages", "sentences", "tokens"))]
+        + ["manifest.json", "words.npy"]
+    )
+
+
+def test_a_large_vocabulary_takes_wider_numbers(tmp_path: Path) -> None:
+    size = 2**16 + 1
+    wide = Vocabulary(size=size, cls_id=0, sep_id=1, mask_id=2, pad_id=3, fingerprint="")
+    entry = write_shard(tmp_path, 0, [Document([np.array([size - 1])])], wide)
+    corpus = write_corpus(tmp_path, [entry], wide, np.ones(size, np.bool_))
+    assert corpus.shards[0].tokens.tolist() == [size - 1]
+    assert corpus.shards[0].tokens.dtype == np.uint32
+
+
+def test_what_is_empty_is_left_out(tmp_path: Path) -> None:
+    nothing = np.zeros(0, np.int64)
+    corpus = write(
+        tmp_path, [Document([nothing]), Document([nothing, np.array([7])]), Document([])]
+    )
+    assert read(corpus) == [[[7]]]
+
+
+@pytest.mark.parametrize("token", [-1, SIZE])
+def test_a_token_of_another_vocabulary_is_refused(tmp_path: Path, token: int) -> None:
+    documents = [Document([np.array([5])]), Document([np.array([6]), np.array([7, token])])]
+    with pytest.raises(TokenIdError, match=rf"document 1 has a token outside 0\.\.{SIZE - 1}") as e:
+        write_shard(tmp_path, 0, documents, VOCABULARY)
+    assert e.value.row == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_damage_is_found(tmp_path: Path) -> None:
+    write(tmp_path, draw_documents(20))
+    tokens = tmp_path / "00000.tokens.npy"
+    whole = tokens.read_bytes()
+    tokens.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    Corpus.open(tmp_path)  # a flipped bit is seen only where it is asked for
+    with pytest.raises(CorpusError, match="the file is damaged"):
+        Corpus.open(tmp_path, verify=True)
+    tokens.write_bytes(whole[:-2])
+    with pytest.raises(CorpusError, match=r"not a whole \.npy file"):
+        Corpus.open(tmp_path)
+    np.save(tokens, np.zeros(5, np.uint16))
+    with pytest.raises(CorpusError, match="not what the manifest says"):
+        Corpus.open(tmp_path)
+    tokens.unlink()
+    with pytest.raises(CorpusError, match="is missing"):
+        Corpus.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "not valid JSON"),
+        ("{}", "no manifest of a corpus: 'format'"),
+        ('{"format": "encoder_engine corpus 0"}', "prepare the corpus again"),
+        ("[]", "no manifest of a corpus"),
+    ],
+)
+def test_what_is_no_manifest_is_refused(tmp_path: Path, content: str, told: str) -> None:
+    (tmp_path / "manifest.json").write_text(content, encoding="utf-8")
+    with pytest.raises(CorpusError, match=told):
+        Corpus.open(tmp_path)
+
+
+def test_a_vocabulary_that_does_not_hold_its_tokens_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, draw_documents(2))
+    manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
+    manifest["vocabulary"]["mask_id"] = SIZE
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(CorpusError, match=f"mask_id is {SIZE}, the vocabulary has {SIZE} tokens"):
+        Corpus.open(tmp_path)
+    with pytest.raises(CorpusError, match="word_starts must be bool"):
+        write_corpus(tmp_path, [], VOCABULARY, WORD_STARTS[1:])
