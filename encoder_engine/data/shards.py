@@ -222,20 +222,19 @@ class Corpus:
 
         Raises :class:`CorpusError` for what is missing, damaged, or no corpus.
         """
-        manifest = read_json(directory / MANIFEST, CorpusError)
+        path = directory / MANIFEST
+        manifest = read_json(path, CorpusError)
         try:
             if manifest["format"] != FORMAT:
                 raise CorpusError(
-                    f"{directory / MANIFEST} is {manifest['format']!r}, this reads {FORMAT!r}; "
+                    f"{path} is {manifest['format']!r}, this reads {FORMAT!r}; "
                     "prepare the corpus again"
                 )
             vocabulary = Vocabulary(**manifest["vocabulary"])
             entries = [ShardEntry(**entry) for entry in manifest["shards"]]
             languages, words = tuple(manifest["languages"]), str(manifest["words"])
         except (KeyError, TypeError) as error:
-            raise CorpusError(
-                f"{directory / MANIFEST} is no manifest of a corpus: {error}"
-            ) from error
+            raise CorpusError(f"{path} is no manifest of a corpus: {error}") from error
         if verify:
             _verify(directory, {WORDS: words})
             for entry in entries:
@@ -275,6 +274,6 @@ def _verify(directory: Path, expected: dict[str, str]) -> None:
             raise CorpusError(f"{path} cannot be read: {error.strerror}") from error
         if found != digest:
             raise CorpusError(
-                f"{path} has SHA-256 {found}, the manifest says {digest}; the file is damaged: copy "
-                "it again or prepare the corpus anew"
+                f"{path} has SHA-256 {found}, the manifest says {digest}; the file is damaged: "
+                "copy it again or prepare the corpus anew"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING
 
@@ -22,14 +23,13 @@ def read(corpus: Corpus) -> list[list[list[int]]]:
     for shard in corpus.shards:
         for first, last in zip(shard.documents[:-1], shard.documents[1:], strict=True):
             ends = shard.sentences[first : last + 1]
-            documents.append(
-                [shard.tokens[a:b].tolist() for a, b in zip(ends[:-1], ends[1:], strict=True)]
-            )
+            documents.append([shard.tokens[a:b].tolist() for a, b in itertools.pairwise(ends)])
     return documents
 
 
 def test_documents_come_back(tmp_path: Path) -> None:
-    shards = draw_documents(40), draw_documents(1, seed=1, language=1), []
+    nothing: list[Document] = []
+    shards = draw_documents(40), draw_documents(1, seed=1, language=1), nothing
     corpus = write(tmp_path, *shards)
     expected = [[s.tolist() for s in d.sentences] for shard in shards for d in shard]
     assert read(corpus) == expected
@@ -50,10 +50,9 @@ def test_writing_again_gives_the_same_bytes(tmp_path: Path) -> None:
         write(tmp_path / name, draw_documents(9))
     files = [{p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in ("a", "b")]
     assert files[0] == files[1]
-    assert sorted(files[0]) == sorted(
-        [*(f"00000.{part}.npy" for part in ("documents", "languages", "sentences", "tokens"))]
-        + ["manifest.json", "words.npy"]
-    )
+    parts = ("documents", "languages", "sentences", "tokens")
+    names = [f"00000.{part}.npy" for part in parts]
+    assert sorted(files[0]) == [*names, "manifest.json", "words.npy"]
 
 
 def test_a_large_vocabulary_takes_wider_numbers(tmp_path: Path) -> None:
@@ -66,10 +65,8 @@ def test_a_large_vocabulary_takes_wider_numbers(tmp_path: Path) -> None:
 
 
 def test_what_is_empty_is_left_out(tmp_path: Path) -> None:
-    nothing = np.zeros(0, np.int64)
-    corpus = write(
-        tmp_path, [Document([nothing]), Document([nothing, np.array([7])]), Document([])]
-    )
+    nothing, seven = np.zeros(0, np.int64), np.array([7])
+    corpus = write(tmp_path, [Document([nothing]), Document([nothing, seven]), Document([])])
     assert read(corpus) == [[[7]]]
 
 
