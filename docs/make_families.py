@@ -21,6 +21,25 @@ by its config.json and `save_pretrained` writes it back, tensor for tensor. The 
 output, attention and gradient of each, and every head, to the numeric budget, with transformers'
 class in float64 as the truth. Where transformers does not read what is published (JinaBERT, and GTE
 and NomicBERT by their authors' configuration) outputs are held to a plain reading of their layout.
+
+```python
+import torch
+
+from encoder_engine import Tokenizer
+from encoder_engine.models import MaskedLM, SequenceClassification
+
+tokenizer = Tokenizer.from_pretrained("path")
+batch = tokenizer.encode_batch(["one text", "another"]).to_packed("cpu")
+classifier = SequenceClassification.from_pretrained("path")
+logits = classifier(batch)  # [2, number of labels]; classifier.id2label names them
+
+model = MaskedLM.from_pretrained("path").train()
+loss = model.loss(batch, rows_M=torch.tensor([1]), labels_M=torch.tensor([7]))
+classifier.save_pretrained("elsewhere")  # as transformers stores it
+```
+
+Rows are those of the packed batch. Longformer's heads let its first token, or the question, see the
+whole text, as in transformers; `global_rows` names others, also of an `Encoder`.
 """
 # Values of the keys that only some families read.
 SAMPLE = {
