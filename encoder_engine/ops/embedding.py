@@ -37,8 +37,8 @@ class EmbeddingFacts(Facts):
 
 
 def _refuse_triton(facts: EmbeddingFacts) -> str | None:
-    if facts.without:
-        return f"it has no embedding without {' and '.join(facts.without)}"
+    if "norm" in facts.without:
+        return "it has no embedding without norm"
     if facts.width > WIDEST_TRITON:
         return f"its rows are at most {WIDEST_TRITON} wide, these are {facts.width}"
     return gpu.refuse_triton(facts)

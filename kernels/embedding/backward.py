@@ -19,10 +19,10 @@ NUM_PROGRAMS = 264
 def _embedding_backward_kernel(
     grad_output_pointer,  # [T, E]
     tokens_pointer,  # int [T]
-    places_pointer,  # int [T]
+    places_pointer,  # int [T] or null
     segments_pointer,  # int [T] or null
     token_table_pointer,  # [V, E]
-    position_table_pointer,  # [P, E]
+    position_table_pointer,  # [P, E] or null
     segment_table_pointer,  # [S, E] or null
     weight_pointer,  # [E]
     mean_pointer,  # float32 [T]
@@ -36,6 +36,7 @@ def _embedding_backward_kernel(
     WIDTH: tl.constexpr,
     BLOCK_WIDTH: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
+    HAS_POSITIONS: tl.constexpr,
     HAS_SEGMENTS: tl.constexpr,
     SEGMENTS_GIVEN: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
@@ -58,7 +59,7 @@ def _embedding_backward_kernel(
         x = load_sum(
             tokens_pointer, places_pointer, segments_pointer,
             token_table_pointer, position_table_pointer, segment_table_pointer,
-            rows, columns, here, inside, WIDTH, HAS_SEGMENTS, SEGMENTS_GIVEN,
+            rows, columns, here, inside, WIDTH, HAS_POSITIONS, HAS_SEGMENTS, SEGMENTS_GIVEN,
         )  # fmt: skip
         mean = tl.load(mean_pointer + rows, mask=here, other=0.0)
         rstd = tl.load(rstd_pointer + rows, mask=here, other=0.0)

@@ -26,11 +26,13 @@ def load_sum(
     tokens_pointer, places_pointer, segments_pointer,
     token_table_pointer, position_table_pointer, segment_table_pointer,
     rows, columns, here, inside,
-    WIDTH: tl.constexpr, HAS_SEGMENTS: tl.constexpr, SEGMENTS_GIVEN: tl.constexpr,
+    WIDTH: tl.constexpr, HAS_POSITIONS: tl.constexpr, HAS_SEGMENTS: tl.constexpr,
+    SEGMENTS_GIVEN: tl.constexpr,
 ):  # fmt: skip
     """Add up token, position and segment embeddings; backward adds them up again the same way."""
     x = load_rows(token_table_pointer, tokens_pointer, rows, columns, here, inside, WIDTH)
-    x += load_rows(position_table_pointer, places_pointer, rows, columns, here, inside, WIDTH)
+    if HAS_POSITIONS:
+        x += load_rows(position_table_pointer, places_pointer, rows, columns, here, inside, WIDTH)
     if SEGMENTS_GIVEN:
         x += load_rows(segment_table_pointer, segments_pointer, rows, columns, here, inside, WIDTH)
     elif HAS_SEGMENTS:
@@ -42,13 +44,13 @@ def load_sum(
 @triton.jit
 def _embedding_forward_kernel(
     tokens_pointer,  # int [T]
-    places_pointer,  # int [T]
+    places_pointer,  # int [T] or null
     segments_pointer,  # int [T], or null: segment 0 throughout
     token_table_pointer,  # [V, E]
-    position_table_pointer,  # [P, E]
+    position_table_pointer,  # [P, E] or null
     segment_table_pointer,  # [S, E] or null
     weight_pointer,  # [E]
-    bias_pointer,  # [E]
+    bias_pointer,  # [E] or null
     seed_pointer,  # int64 [1] or null
     output_pointer,  # [T, E]
     mean_pointer,  # float32 [T]
@@ -59,9 +61,11 @@ def _embedding_forward_kernel(
     WIDTH: tl.constexpr,
     BLOCK_WIDTH: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
+    HAS_POSITIONS: tl.constexpr,
     HAS_SEGMENTS: tl.constexpr,
     SEGMENTS_GIVEN: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
 ):
     rows = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     columns = tl.arange(0, BLOCK_WIDTH)
@@ -70,14 +74,16 @@ def _embedding_forward_kernel(
     x = load_sum(
         tokens_pointer, places_pointer, segments_pointer,
         token_table_pointer, position_table_pointer, segment_table_pointer,
-        rows, columns, here, inside, WIDTH, HAS_SEGMENTS, SEGMENTS_GIVEN,
+        rows, columns, here, inside, WIDTH, HAS_POSITIONS, HAS_SEGMENTS, SEGMENTS_GIVEN,
     )  # fmt: skip
     mean = tl.sum(x, axis=1) / WIDTH
     centred = tl.where(inside, x - mean[:, None], 0.0)
     rstd = 1.0 / tl.sqrt_rn(tl.sum(centred * centred, axis=1) / WIDTH + epsilon)
     weight = tl.load(weight_pointer + columns, mask=in_row, other=0.0).to(tl.float32)
-    bias = tl.load(bias_pointer + columns, mask=in_row, other=0.0).to(tl.float32)
-    y = centred * rstd[:, None] * weight[None, :] + bias[None, :]
+    y = centred * rstd[:, None] * weight[None, :]
+    if HAS_BIAS:
+        bias = tl.load(bias_pointer + columns, mask=in_row, other=0.0).to(tl.float32)
+        y += bias[None, :]
     if HAS_DROPOUT:
         y *= keep_scale(tl.load(seed_pointer), rows, columns, dropout)
     places = rows[:, None] * WIDTH + columns[None, :]
@@ -90,10 +96,10 @@ class Given(NamedTuple):
     """What both passes look up and normalise, in the kernels' order."""
 
     tokens_T: Tensor
-    places_T: Tensor
+    places_T: Tensor | None
     segments_T: Tensor | None
     token_table_VE: Tensor
-    position_table_PE: Tensor
+    position_table_PE: Tensor | None
     segment_table_SE: Tensor | None
     weight_E: Tensor
 
@@ -109,6 +115,7 @@ class Given(NamedTuple):
             "WIDTH": self.token_table_VE.shape[1],
             "BLOCK_WIDTH": tile.width,
             "BLOCK_ROWS": tile.rows,
+            "HAS_POSITIONS": self.position_table_PE is not None,
             "HAS_SEGMENTS": has_segments,
             "SEGMENTS_GIVEN": has_segments and self.segments_T is not None,
             "HAS_DROPOUT": seed is not None,
@@ -117,7 +124,7 @@ class Given(NamedTuple):
 
 
 def embedding_forward(
-    given: Given, bias_E: Tensor, seed: Tensor | None, epsilon: float, dropout: float
+    given: Given, bias_E: Tensor | None, seed: Tensor | None, epsilon: float, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Launch the kernel on contiguous tensors.
 
@@ -140,6 +147,7 @@ def embedding_forward(
         num_rows,
         epsilon,
         dropout,
+        HAS_BIAS=bias_E is not None,
         **given.constants(tile, seed),
     )
     return output, mean, rstd

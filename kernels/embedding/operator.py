@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 _GIVEN = (
-    "Tensor tokens, Tensor places, Tensor? segments, Tensor token_table, Tensor position_table,"
+    "Tensor tokens, Tensor? places, Tensor? segments, Tensor token_table, Tensor? position_table,"
     " Tensor? segment_table, Tensor weight"
 )
 _NUM_GIVEN = len(Given._fields)
 _SCHEMA = (
-    f"({_GIVEN}, Tensor bias, Tensor? seed, float epsilon, float dropout)"
+    f"({_GIVEN}, Tensor? bias, Tensor? seed, float epsilon, float dropout)"
     " -> (Tensor output, Tensor mean, Tensor rstd)"
 )
 _BACKWARD_SCHEMA = (
@@ -36,7 +36,8 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 @torch.library.custom_op("encoder_engine::embedding", mutates_args=(), schema=_SCHEMA)
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     given, (bias, *numbers) = Given(*arguments[:_NUM_GIVEN]), arguments[_NUM_GIVEN:]
-    return embedding_forward(given.contiguous(), bias.contiguous(), *numbers)
+    bias = None if bias is None else bias.contiguous()
+    return embedding_forward(given.contiguous(), bias, *numbers)
 
 
 @_forward.register_fake
@@ -57,7 +58,9 @@ def _backward(grad_output_TE: Tensor, *arguments: Any) -> Gradients:
         grad_output_TE.contiguous(), given, *arguments[_NUM_GIVEN:]
     )
     grad_tokens = table_gradient(grad_sum, given.tokens_T, len(given.token_table_VE))
-    grad_positions = table_gradient(grad_sum, given.places_T, len(given.position_table_PE))
+    grad_positions = grad_sum.new_empty(0)
+    if given.places_T is not None and given.position_table_PE is not None:
+        grad_positions = table_gradient(grad_sum, given.places_T, len(given.position_table_PE))
     if given.segment_table_SE is None:
         grad_segments = grad_sum.new_empty(0)
     else:
@@ -71,12 +74,13 @@ def _backward(grad_output_TE: Tensor, *arguments: Any) -> Gradients:
 def _(_: Tensor, *arguments: Any) -> Gradients:
     given = Given(*arguments[:_NUM_GIVEN])
     grad_tokens = given.token_table_VE.new_empty(given.token_table_VE.shape)
-    shape = (0,) if given.segment_table_SE is None else given.segment_table_SE.shape
+    optional = (given.position_table_PE, given.segment_table_SE)
+    positions, segments = ((0,) if table is None else table.shape for table in optional)
     grad_weight = grad_tokens.new_empty(given.weight_E.shape, dtype=torch.float32)
     return (
         grad_tokens,
-        grad_tokens.new_empty(given.position_table_PE.shape),
-        grad_tokens.new_empty(shape),
+        grad_tokens.new_empty(positions),
+        grad_tokens.new_empty(segments),
         grad_weight,
         torch.empty_like(grad_weight),
     )
@@ -87,7 +91,7 @@ def _setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, 
     _, mean, rstd = output
     ctx.save_for_backward(*given, mean, rstd, seed)
     ctx.dropout = dropout
-    ctx.bias_dtype = bias.dtype
+    ctx.bias_dtype = None if bias is None else bias.dtype
     ctx.set_materialize_grads(False)
 
 
@@ -98,8 +102,10 @@ def _differentiate(ctx: Context, grad_output: Tensor, *_: Tensor | None) -> tupl
         grad_output, *saved, ctx.dropout
     )
     segments = None if given.segment_table_SE is None else grad_segments
-    weight, bias = grad_weight.to(given.weight_E.dtype), grad_bias.to(ctx.bias_dtype)
-    tables = (grad_tokens, grad_positions, segments)
+    positions = None if given.position_table_PE is None else grad_positions
+    weight = grad_weight.to(given.weight_E.dtype)
+    bias = None if ctx.bias_dtype is None else grad_bias.to(ctx.bias_dtype)
+    tables = (grad_tokens, positions, segments)
     return None, None, None, *tables, weight, bias, None, None, None
 
 
@@ -108,14 +114,14 @@ _forward.register_autograd(_differentiate, setup_context=_setup_context)
 
 def embedding(
     input_ids_T: Tensor,
-    position_ids_T: Tensor,
+    position_ids_T: Tensor | None,
     segment_ids_T: Tensor | None,
     *,
     token_weight_VE: Tensor,
-    position_weight_PE: Tensor,
+    position_weight_PE: Tensor | None,
     segment_weight_SE: Tensor | None,
     norm_weight_E: Tensor,
-    norm_bias_E: Tensor,
+    norm_bias_E: Tensor | None,
     epsilon: float,
     dropout: float,
 ) -> Tensor:

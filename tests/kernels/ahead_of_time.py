@@ -141,7 +141,9 @@ def _embedding() -> list[Variant]:
     from encoder_engine.kernels.embedding import table_gradient as gradient
 
     found = []
-    flags = {"HAS_SEGMENTS": True, "SEGMENTS_GIVEN": True, "HAS_DROPOUT": True}
+    names = ("HAS_POSITIONS", "HAS_SEGMENTS", "SEGMENTS_GIVEN", "HAS_DROPOUT")
+    both = dict.fromkeys(names, True)
+    flags = {"forward": both | {"HAS_BIAS": True}, "backward": both}
     chunks = {"CHUNK": gradient.CHUNK, "BLOCK_COLUMNS": gradient.BLOCK_COLUMNS}
     for width in (384, 768, 1024, 4096):
         for half, most in (("forward", 8192), ("backward", 4096)):
@@ -152,7 +154,7 @@ def _embedding() -> list[Variant]:
                     module=f"embedding.{half}",
                     kernel=f"_embedding_{half}_kernel",
                     name=f"embedding {half} {width}",
-                    constants=shape | flags,
+                    constants=shape | flags[half],
                     num_warps=tile.num_warps,
                 )
             )

@@ -49,12 +49,13 @@ def masked_arguments(*, tiled: bool) -> tuple[Any, ...]:
     return (draw(4, 24), draw(40, 24), draw(40), labels, None, *options)
 
 
-def embedding_arguments(*, segments: bool) -> tuple[Any, ...]:
+def embedding_arguments(*, segments: bool, positions: bool = True) -> tuple[Any, ...]:
     ids = torch.tensor([3, 0, 3, 8, 3], device=DEVICE)
     table = draw(2, 24) if segments else None
-    tables = (draw(9, 24), draw(10, 24), table, draw(24), draw(24))
+    places, bias = (torch.arange(5, device=DEVICE), draw(24)) if positions else (None, None)
+    tables = (draw(9, 24), draw(10, 24) if positions else None, table, draw(24), bias)
     dropout = (SEED, 1e-5, 0.5) if segments else (None, 1e-5, 0.0)
-    return (ids, torch.arange(5, device=DEVICE), ids % 2 if segments else None, *tables, *dropout)
+    return (ids, places, ids % 2 if segments else None, *tables, *dropout)
 
 
 SEED = torch.tensor([7], device=DEVICE)
@@ -73,6 +74,10 @@ OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
         (draw(6, 24), draw(6, 24), draw(24), None, SEED, 1e-6, 0.5, True, False),
     ),
     "embedding": ("embedding", embedding_arguments(segments=False)),
+    "embedding without positions": (
+        "embedding",
+        embedding_arguments(segments=False, positions=False),
+    ),
     "embedding dropout": ("embedding", embedding_arguments(segments=True)),
     "bias_gelu": ("activation", (draw(6, 24), draw(24), "gelu", False)),
     "bias_gelu tanh": ("activation", (draw(6, 24), None, "gelu_tanh", False)),
