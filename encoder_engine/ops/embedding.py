@@ -22,6 +22,7 @@ __all__ = ["embedding"]
 
 # A program holds a whole row in registers.
 WIDEST_TRITON = 16384
+ID_DTYPES = ("torch.int32", "torch.int64")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,17 +92,18 @@ def embedding(
     ``F.dropout(F.layer_norm(token[ids] + position[places] + segment[segments], ...))``
 
     ``*_ids_T``: int32 or int64 [T], known to be in range; ``segment_ids_T`` None means segment 0
-    throughout. Tables: [V, E], [P, E] or None, with ``position_ids_T`` or without, [S, E] or None.
-    ``norm_weight_E``, ``norm_bias_E``: [E]; without either nothing is normalised. Returns [T, E].
-    Raises :class:`ShapeError`.
+    throughout. Tables: [V, E], [P, E] or None, with ``position_ids_T`` or without, [S, E] or None,
+    each of one row or more. ``norm_weight_E``, ``norm_bias_E``: [E]; without either nothing is
+    normalised. Returns [T, E]. Raises :class:`ShapeError`.
     """
-    width = token_weight_VE.shape[-1]
-    for name, table in (("position", position_weight_PE), ("segment", segment_weight_SE)):
-        if table is not None and table.shape[-1] != width:
-            raise ShapeError(f"{name} embeddings have width {table.shape[-1]}, tokens {width}")
-    for name, ids in (("position_ids", position_ids_T), ("segment_ids", segment_ids_T)):
-        if ids is not None and ids.shape != input_ids_T.shape:
-            raise ShapeError(f"{name} is {list(ids.shape)}, input_ids {list(input_ids_T.shape)}")
+    _check_ids({"input": input_ids_T, "position": position_ids_T, "segment": segment_ids_T})
+    tables = {
+        "token": token_weight_VE,
+        "position": position_weight_PE,
+        "segment": segment_weight_SE,
+    }
+    _check_tables(tables)
+    width = token_weight_VE.shape[1]
     if (position_weight_PE is None) != (position_ids_T is None):
         raise ShapeError("position_ids and position_weight come together, or neither does")
     if norm_weight_E is None and norm_bias_E is not None:
@@ -117,8 +119,7 @@ def embedding(
         norm_bias=norm_bias_E,
     )
     check_probability(dropout)
-    tables = (token_weight_VE, position_weight_PE, segment_weight_SE)
-    tensors = (*tables, norm_weight_E, norm_bias_E)
+    tensors = (*tables.values(), norm_weight_E, norm_bias_E)
     given = {"positions": position_weight_PE, "norm": norm_weight_E, "norm_bias": norm_bias_E}
     function = _EMBEDDING.find(
         implementation,
@@ -140,3 +141,32 @@ def embedding(
         dropout=dropout,
     )
     return result
+
+
+def _check_ids(ids: dict[str, Tensor | None]) -> None:
+    shape = None
+    for name, ids_T in ids.items():
+        if ids_T is None:
+            continue
+        if ids_T.dim() != 1 or str(ids_T.dtype) not in ID_DTYPES:
+            raise ShapeError(
+                f"{name}_ids must be torch.int32 or torch.int64 [T], got {ids_T.dtype} "
+                f"{list(ids_T.shape)}"
+            )
+        shape = ids_T.shape if shape is None else shape
+        if ids_T.shape != shape:
+            raise ShapeError(f"{name}_ids is {list(ids_T.shape)}, input_ids {list(shape)}")
+
+
+def _check_tables(tables: dict[str, Tensor | None]) -> None:
+    width = None
+    for name, table in tables.items():
+        if table is None:
+            continue
+        if table.dim() != 2 or table.shape[0] == 0:
+            raise ShapeError(
+                f"{name} embeddings must be a table of at least one row, got {list(table.shape)}"
+            )
+        width = table.shape[1] if width is None else width
+        if table.shape[1] != width:
+            raise ShapeError(f"{name} embeddings have width {table.shape[1]}, tokens {width}")

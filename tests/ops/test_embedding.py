@@ -223,3 +223,31 @@ def test_inputs_that_do_not_fit_are_refused(broken: str) -> None:
             norm_bias_E=tables["norm_bias_E"],
             epsilon=EPSILON,
         )
+
+
+@pytest.mark.parametrize("table", ["token_weight_VE", "segment_weight_SE"])
+def test_a_table_without_rows_is_refused_not_read(table: str) -> None:
+    tables = {"token_weight_VE": torch.zeros(9, 4), "segment_weight_SE": torch.zeros(2, 4)}
+    ids = torch.zeros(3, dtype=torch.int64)
+    with pytest.raises(ShapeError, match="at least one row"):
+        embed_plainly(ids, **tables | {table: torch.zeros(0, 4)})
+
+
+@pytest.mark.parametrize("ids", [torch.zeros(2, 3, dtype=torch.int64), torch.tensor([1.7])])
+def test_ids_that_are_no_row_of_integers_are_refused(ids: torch.Tensor) -> None:
+    with pytest.raises(ShapeError, match=r"int32 or torch\.int64 \[T\]"):
+        embed_plainly(ids, token_weight_VE=torch.zeros(9, 4), segment_weight_SE=None)
+
+
+def embed_plainly(
+    ids: torch.Tensor, *, token_weight_VE: torch.Tensor, segment_weight_SE: torch.Tensor | None
+) -> None:
+    ops.embedding(
+        *(ids, None, None),
+        token_weight_VE=token_weight_VE,
+        position_weight_PE=None,
+        segment_weight_SE=segment_weight_SE,
+        norm_weight_E=torch.ones(4),
+        norm_bias_E=None,
+        epsilon=EPSILON,
+    )
