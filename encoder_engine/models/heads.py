@@ -276,12 +276,25 @@ class MaskedLM(HeadModel):
         Of no row but these are logits computed. ``labels_M``: int64 [M], -100 is left out.
         """
         hidden_TD = self.encode(batch).last_hidden_state
+        return self.loss_of(hidden_TD, rows_M, labels_M, label_smoothing=label_smoothing)
+
+    def loss_of(
+        self,
+        hidden_TD: Tensor,
+        rows_M: Tensor,
+        labels_M: Tensor,
+        *,
+        reduction: ops.Reduction = "mean",
+        label_smoothing: float = 0.0,
+    ) -> Tensor:
+        """Return the loss of rows of an encoder's output, [T, D], or of others as wide."""
         hidden_ME = self.head.transform(F.embedding(rows_M, hidden_TD))
         rows = torch.arange(rows_M.shape[0], device=rows_M.device)
         return ops.masked_cross_entropy(
             *(hidden_ME, rows, labels_M),
             *self._vocabulary,
             label_smoothing=label_smoothing,
+            reduction=reduction,
         )
 
     @property

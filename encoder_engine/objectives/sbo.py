@@ -1,0 +1,118 @@
+"""The span boundary objective (Joshi et al. 2020): say a span's tokens from its two neighbours.
+
+Dimensions: T tokens, M hidden tokens, S spans, D width, P relative positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from encoder_engine import ops
+from encoder_engine.errors import ConfigError
+from encoder_engine.models.init import draw_weights
+from encoder_engine.models.linear import Linear
+from encoder_engine.objectives.objective import Exercise, LossSum
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from encoder_engine.models import Encoder, EncoderOutput
+
+__all__ = ["SBO", "SpanBoundary"]
+
+
+class SpanBoundary(nn.Module):
+    """``h = norm(gelu(W [x_left; x_right; p_(i - left)]))`` and once more the same of ``h``.
+
+    ``longest``: relative positions there are; the vocabulary is the token embeddings, with a bias.
+    """
+
+    def __init__(self, encoder: Encoder, *, longest: int) -> None:
+        super().__init__()
+        width, tokens = encoder.spec.width, encoder.embedding.tokens.weight
+        if tokens.shape[1] != width:
+            raise ConfigError(
+                f"token embeddings are {tokens.shape[1]} wide, the encoder {width}: the span "
+                "boundary objective multiplies the one by the other"
+            )
+        self.encoder = encoder
+        self.positions = nn.Embedding(longest, width)
+        self.first, self.second = Linear(3 * width, width), Linear(width, width)
+        self.first_norm, self.second_norm = (nn.LayerNorm(width, eps=1e-12) for _ in range(2))
+        self.bias = nn.Parameter(torch.zeros(tokens.shape[0]))
+        with torch.no_grad():
+            for module in (self.positions, self.first, self.second):
+                draw_weights(module, encoder.spec.initializer_range)
+        for name in ("positions", "first", "second", "first_norm", "second_norm"):
+            getattr(self, name).to(device=encoder.device, dtype=encoder.dtype)
+        self.bias.data = self.bias.data.to(device=encoder.device, dtype=encoder.dtype)
+
+    def forward(
+        self, hidden_TD: Tensor, left_M: Tensor, right_M: Tensor, place_M: Tensor
+    ) -> Tensor:
+        """Return what stands for each hidden token, [M, D]."""
+        around = [F.embedding(left_M, hidden_TD), F.embedding(right_M, hidden_TD)]
+        known = torch.cat([*around, self.positions(place_M)], dim=1)
+        for dense, norm in ((self.first, self.first_norm), (self.second, self.second_norm)):
+            known = ops.layer_norm(
+                dense(known, gelu="none"), norm.weight, norm.bias, epsilon=norm.eps
+            )
+        return known
+
+
+@dataclass(frozen=True, kw_only=True)
+class SBO:
+    """Minus the mean log probability of hidden tokens, given what is on both sides of their span.
+
+    Comes behind :class:`MLM` with ``unit="span"``, whose spans it reads. Of a span longer than
+    ``longest`` tokens the rest is left out. Adds the targets ``sbo_left``, ``sbo_right``,
+    ``sbo_places`` and ``sbo_labels`` [M].
+    """
+
+    longest: int = 20
+    weight: float = 1.0
+    name: str = "sbo"
+    needs_pooled: bool = False
+
+    def corrupt(self, exercise: Exercise, _seed: int, /) -> Exercise:
+        """Name each hidden token's neighbours; raises :class:`ConfigError` without spans."""
+        spans = exercise.targets.get("spans")
+        if spans is None:
+            raise ConfigError("the span boundary objective needs MLM with unit='span' before it")
+        kept = np.minimum(spans[:, 1], self.longest)
+        starts = np.repeat(spans[:, 0], kept)
+        places = np.arange(int(kept.sum())) - np.repeat(np.cumsum(kept) - kept, kept)
+        found = {
+            "sbo_left": starts - 1,
+            "sbo_right": starts + np.repeat(spans[:, 1], kept),
+            "sbo_places": places,
+            "sbo_labels": exercise.clean.input_ids[starts + places].astype(np.int64),
+        }
+        return replace(exercise, targets={**exercise.targets, **found})
+
+    def head(self, encoder: Encoder) -> SpanBoundary:
+        """Make the two layers and the positions, randomly initialised."""
+        return SpanBoundary(encoder, longest=self.longest)
+
+    def loss(
+        self, head: nn.Module, output: EncoderOutput, targets: Mapping[str, Tensor]
+    ) -> LossSum:
+        """Sum the cross-entropy over the hidden tokens."""
+        assert isinstance(head, SpanBoundary)
+        left_M, right_M, places_M, labels_M = (
+            targets[f"sbo_{name}"] for name in ("left", "right", "places", "labels")
+        )
+        known_MD = head(output.last_hidden_state, left_M, right_M, places_M)
+        rows_M = torch.arange(labels_M.shape[0], device=labels_M.device)
+        total = ops.masked_cross_entropy(
+            *(known_MD, rows_M, labels_M),
+            *(head.encoder.embedding.tokens.weight, head.bias),
+            reduction="sum",
+        )
+        return LossSum(total, labels_M.shape[0])
