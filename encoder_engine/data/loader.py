@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from encoder_engine.data.pairs import Pairs
     from encoder_engine.data.samples import Samples
     from encoder_engine.packing.clean import CleanBatch
 
@@ -51,7 +52,7 @@ class Loader:
     Raises :class:`ConfigError` for a rank that is none, or a sequence longer than a batch.
     """
 
-    samples: Samples
+    samples: Samples | Pairs
     batch_tokens: int
     seed: int
     rank: int = 0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["Samples", "cut_sentences"]
+__all__ = ["Samples", "behind_special", "cut_sentences"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -26,7 +26,8 @@ class Samples:
 
     ``shards``, ``starts``, ``stops`` int64 [N]; ``lengths`` int64 [N] with the special tokens that
     frame them: [CLS] before, [SEP] behind and, where a sequence runs on into the next document,
-    between the two (Liu et al. 2019). ``languages`` uint16 [N]: that of the first document.
+    between the two (Liu et al. 2019). ``languages`` uint16 [N]: that of the first document, whose
+    number in the corpus is in ``documents`` int64 [N].
     """
 
     corpus: Corpus
@@ -35,6 +36,15 @@ class Samples:
     stops: Numbers
     lengths: Numbers
     languages: npt.NDArray[np.uint16]
+    documents: Numbers
+
+    def take(self, numbers: Numbers) -> Samples:
+        """Return some of the sequences."""
+        taken = {
+            name: getattr(self, name)[numbers]
+            for name in ("shards", "starts", "stops", "lengths", "languages", "documents")
+        }
+        return Samples(corpus=self.corpus, **taken)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -69,12 +79,12 @@ class Samples:
             cu_seqlens=offsets,
             numbers=np.asarray(numbers if places is None else places, np.int64),
             special=special,
-            word_starts=self.corpus.word_starts[ids] | special | _behind(special),
+            word_starts=self.corpus.word_starts[ids] | special | behind_special(special),
             epoch=epoch,
         )
 
 
-def _behind(special: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def behind_special(special: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Mark the tokens right behind special ones: a cut word begins anew."""
     return np.concatenate([np.zeros(1, np.bool_), special[:-1]])[: len(special)]
 
@@ -99,10 +109,12 @@ def cut_sentences(corpus: Corpus, max_length: int, *, across_documents: bool = F
     if not len(starts):
         raise CorpusError(f"{corpus.directory} holds no token")
     shards = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
-    languages = [
-        shard.languages[np.searchsorted(shard.document_starts, part[0], side="right") - 1]
-        for shard, part in zip(corpus.shards, parts, strict=True)
-    ]
+    languages, documents, before = [], [], 0
+    for shard, part in zip(corpus.shards, parts, strict=True):
+        of_shard = np.searchsorted(shard.document_starts, part[0], side="right") - 1
+        languages.append(shard.languages[of_shard])
+        documents.append(of_shard + before)
+        before += shard.entry.num_documents
     return Samples(
         corpus=corpus,
         shards=shards,
@@ -110,6 +122,7 @@ def cut_sentences(corpus: Corpus, max_length: int, *, across_documents: bool = F
         stops=stops,
         lengths=lengths,
         languages=np.concatenate(languages),
+        documents=np.concatenate(documents),
     )
 
 

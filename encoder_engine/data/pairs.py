@@ -1,0 +1,151 @@
+"""Pairs of segments: two that follow each other, against one from elsewhere or the wrong order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from encoder_engine.data.samples import Samples, behind_special, cut_sentences
+from encoder_engine.errors import CorpusError
+from encoder_engine.packing.clean import CleanBatch
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from encoder_engine.data.shards import Corpus
+
+    Numbers = npt.NDArray[np.int64]
+    Tokens = npt.NDArray[np.int32]
+
+__all__ = ["Negative", "Pairs", "cut_pairs"]
+
+Negative = Literal["elsewhere", "swapped"]
+# [CLS] first [SEP] second [SEP]
+NUM_SPECIAL = 3
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pairs:
+    """N runs of a document's sentences, each split in two when it is asked for.
+
+    Where the split lies, whether the pair is one that is wrong (half of them are), and what stands
+    in the second's place, is a function of ``seed``, the epoch and the place in it. ``negative``
+    ``"elsewhere"``: the second is the beginning of another run, of another document where there is
+    one, and no longer than the one it stands for (Devlin et al. 2019); ``"swapped"``: the two stand
+    in the wrong order (Lan et al. 2020).
+
+    ``lengths`` int64 [N], special tokens included: the most a pair can have. ``languages`` [N].
+    """
+
+    runs: Samples
+    negative: Negative
+    seed: int
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    @property
+    def lengths(self) -> Numbers:
+        """Tokens of each pair: a run's, and one more separator."""
+        longer: Numbers = self.runs.lengths + 1
+        return longer
+
+    @property
+    def languages(self) -> npt.NDArray[np.uint16]:
+        """Each pair's language."""
+        return self.runs.languages
+
+    @property
+    def corpus(self) -> Corpus:
+        """Where the text is from."""
+        return self.runs.corpus
+
+    def batch(
+        self, numbers: Numbers, *, places: Numbers | None = None, epoch: int = 0
+    ) -> CleanBatch:
+        """Put the pairs of these numbers, int64 [B], end to end; see :meth:`Samples.batch`."""
+        places = np.asarray(numbers if places is None else places, np.int64)
+        vocabulary = self.corpus.vocabulary
+        parts: list[Tokens] = []
+        types, positive = [], np.zeros(len(numbers), np.bool_)
+        cls, sep = (np.array([x], np.int32) for x in (vocabulary.cls_id, vocabulary.sep_id))
+        for row, (number, place) in enumerate(zip(numbers, places, strict=True)):
+            first, second, right = self._pair(int(number), int(place), epoch)
+            positive[row] = right
+            parts += [cls, first, sep, second, sep]
+            types += [0, len(first) + 2, len(second) + 1]
+        sizes = np.fromiter((len(part) for part in parts), np.int64, len(parts))
+        ids = np.concatenate([np.zeros(0, np.int32), *parts])
+        special = np.repeat(np.tile([True, False, True, False, True], len(numbers)), sizes)
+        counts = np.asarray(types, np.int64).reshape(-1, 3)[:, 1:].reshape(-1)
+        lengths = sizes.reshape(-1, 5).sum(1)
+        return CleanBatch(
+            input_ids=ids,
+            cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+            numbers=places,
+            special=special,
+            word_starts=self.corpus.word_starts[ids] | special | behind_special(special),
+            epoch=epoch,
+            token_type_ids=np.repeat(np.tile([0, 1], len(numbers)), counts).astype(np.int32),
+            positive=positive,
+        )
+
+    def _pair(self, number: int, place: int, epoch: int) -> tuple[Tokens, Tokens, bool]:
+        """Return both segments, and whether they are as they should be."""
+        generator = np.random.Generator(
+            np.random.Philox(np.random.SeedSequence((self.seed, epoch, place)))
+        )
+        split = self._split(number, generator)
+        start, stop = int(self.runs.starts[number]), int(self.runs.stops[number])
+        first, second = self._tokens(number, start, split), self._tokens(number, split, stop)
+        if generator.random() < 0.5:
+            return first, second, True
+        if self.negative == "swapped":
+            return second, first, False
+        other = self._elsewhere(number, generator)
+        begin, end = int(self.runs.starts[other]), int(self.runs.stops[other])
+        return first, self._tokens(other, begin, min(end, begin + len(second))), False
+
+    def _split(self, number: int, generator: np.random.Generator) -> int:
+        """Draw a border between two sentences; one sentence alone is split anywhere within."""
+        shard = self.corpus.shards[self.runs.shards[number]]
+        start, stop = int(self.runs.starts[number]), int(self.runs.stops[number])
+        low, high = np.searchsorted(shard.sentences, (start + 1, stop))
+        if low < high:
+            return int(shard.sentences[generator.integers(low, high)])
+        return int(generator.integers(start + 1, stop))
+
+    def _elsewhere(self, number: int, generator: np.random.Generator) -> int:
+        """Draw another run; one of another document, unless that takes more than a few tries."""
+        documents = self.runs.documents
+        other = number
+        for _ in range(8):
+            other = int(generator.integers(len(self.runs) - 1))
+            other += other >= number
+            if documents[other] != documents[number]:
+                break
+        return other
+
+    def _tokens(self, number: int, start: int, stop: int) -> Tokens:
+        shard = self.corpus.shards[self.runs.shards[number]]
+        tokens: Tokens = shard.tokens[start:stop].astype(np.int32)
+        return tokens
+
+
+def cut_pairs(corpus: Corpus, max_length: int, *, negative: Negative, seed: int) -> Pairs:
+    """Cut a corpus into pairs of at most ``max_length`` tokens, special ones included.
+
+    Runs of a single token, which cannot be split, are left out. Raises :class:`CorpusError` where
+    no pair would fit, or fewer than two are left.
+    """
+    if negative not in ("elsewhere", "swapped"):
+        raise CorpusError(f"negative must be 'elsewhere' or 'swapped', got {negative!r}")
+    if max_length < NUM_SPECIAL + 2:
+        raise CorpusError(f"max_length is {max_length}; a pair takes {NUM_SPECIAL + 2}")
+    runs = cut_sentences(corpus, max_length - 1)
+    runs = runs.take(np.flatnonzero(runs.stops - runs.starts > 1))
+    if len(runs) < 2:
+        raise CorpusError(f"{corpus.directory} holds {len(runs)} pairs; at least 2 are needed")
+    return Pairs(runs=runs, negative=negative, seed=seed)
