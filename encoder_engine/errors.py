@@ -10,6 +10,7 @@
     |   |-- ShapeError                      a tensor's shape, dtype or device does not fit
     |   |-- SequenceLengthError             a sequence is longer than the model's position table
     |   `-- ReadError                       an input file or one of its rows cannot be read
+    |       `-- RowError                    one row of it: .file, .number and .reason
     |-- ConfigError (ValueError)            a config.json or sentence-transformers file
     |   |-- UnknownModelTypeError           no family of that name
     |   `-- UnsupportedFeatureError         it asks for something the engine does not compute
@@ -25,6 +26,9 @@
     |-- ImplementationError (RuntimeError)  the named implementation of an operation refused
     |   `-- UnknownNameError (LookupError)  an operation, implementation or option nobody registered
     |-- OutputError (OSError)               an output that exists, or could not be completed
+    |   |-- ResumeError                     it was begun otherwise; .changes lists what changed
+    |   `-- LockedError                     another run is writing it
+    |-- WorkerError (RuntimeError)          a worker process ended before its work was done
     |-- MissingDependencyError (ImportError)  an optional library is needed; says which extra
     `-- MissingExtensionError (ImportError)   the C++ extension is not built for this Python
 
@@ -56,6 +60,7 @@ __all__ = [
     "EncoderEngineWarning",
     "ImplementationError",
     "InputError",
+    "LockedError",
     "MissingDependencyError",
     "MissingExtensionError",
     "MissingPoolerWarning",
@@ -63,6 +68,8 @@ __all__ = [
     "NonFiniteWeightsError",
     "OutputError",
     "ReadError",
+    "ResumeError",
+    "RowError",
     "SequenceLengthError",
     "ShapeError",
     "SuspiciousWeightsWarning",
@@ -77,6 +84,7 @@ __all__ = [
     "UnknownNameError",
     "UnsupportedFeatureError",
     "UnusedWeightsWarning",
+    "WorkerError",
 ]
 
 
@@ -114,6 +122,24 @@ class SequenceLengthError(InputError):
 
 class ReadError(InputError):
     """An input file, or one of its rows, cannot be read."""
+
+
+class RowError(ReadError):
+    """One row of an input file cannot be used: ``number`` is its line, or its row, from 1."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        row: int | None = None,
+        file: str = "",
+        number: int = 0,
+        reason: str = "",
+    ) -> None:
+        super().__init__(message, row=row)
+        self.file = file
+        self.number = number
+        self.reason = reason
 
 
 class ConfigError(EncoderEngineError, ValueError):
@@ -194,6 +220,22 @@ class UnknownNameError(ImplementationError, LookupError):
 
 class OutputError(EncoderEngineError, OSError):
     """An output exists already, or could not be completed."""
+
+
+class ResumeError(OutputError):
+    """An output was begun with another model, other options or other inputs than it is given."""
+
+    def __init__(self, message: str, *, changes: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.changes = tuple(changes)
+
+
+class LockedError(OutputError):
+    """Another run is writing the same output."""
+
+
+class WorkerError(EncoderEngineError, RuntimeError):
+    """A worker process ended before its work was done."""
 
 
 class MissingDependencyError(EncoderEngineError, ImportError):

@@ -25,9 +25,11 @@ __all__ = [
     "CHECKSUMS",
     "PendingFile",
     "check_target",
+    "file_sha256",
     "read_json",
     "read_text",
     "recorded_checksums",
+    "sync_directory",
     "verify_checksums",
     "write_atomically",
     "write_checksums",
@@ -133,7 +135,7 @@ class PendingFile:
             self.path.replace(self.target)
         else:
             _rename_without_replacing(self.path, self.target)
-        _sync_directory(self.target.parent)
+        sync_directory(self.target.parent)
 
     def discard(self) -> None:
         """Remove what was written."""
@@ -165,7 +167,8 @@ def _rename_without_replacing(source: Path, target: Path) -> None:
     source.unlink()
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Force a directory's names to the disk."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -189,7 +192,7 @@ def verify_checksums(directory: Path, *, only: Collection[str] | None = None) ->
         path = directory / name
         if not path.is_file():
             raise ChecksumError(f"{path} is not there, but its SHA-256 was recorded")
-        found = _sha256(path)
+        found = file_sha256(path)
         if found != digest:
             raise ChecksumError(
                 f"{path} has SHA-256 {found}, {digest} was recorded; the file is damaged or was "
@@ -253,12 +256,13 @@ def _names(directory: Path) -> list[str]:
         return []
 
 
-def _sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_checksums(directory: Path, names: Iterable[str]) -> None:
     """Record the SHA-256 of the named files in ``SHA256SUMS``, atomically."""
-    lines = [f"{_sha256(directory / name)}  {name}\n" for name in sorted(names)]
+    lines = [f"{file_sha256(directory / name)}  {name}\n" for name in sorted(names)]
     write_atomically(directory / CHECKSUMS, "".join(lines).encode())

@@ -1,10 +1,9 @@
-"""``encoder-engine embed``: files of texts in, one file of vectors out, in constant memory."""
+"""``encoder-engine embed``: files of texts in, vectors out, in constant memory, resumable."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,54 +12,45 @@ from encoder_engine.cli.common import debug_option, print_json
 from encoder_engine.cli.embed_report import embed_progress, print_summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from encoder_engine.embedding import Embedder
+    from encoder_engine.embedding.dataset.job import DatasetOptions
 
-    from encoder_engine.embedding import EmbeddedWindow, Embedder
-    from encoder_engine.embedding.readers import Inputs
-    from encoder_engine.embedding.rows import Identifier, Row
-    from encoder_engine.embedding.store import VectorStore
-
-FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet")
+FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
+SHARD_FORMATS = ("npy", "parquet", "arrow")
 DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
-
-
-@dataclass(kw_only=True)
-class EmbedSummary:
-    """What a run did; the keys of ``--json``."""
-
-    output: str
-    model: str
-    rows: int = 0
-    tokens: int = 0
-    truncated_rows: int = 0
-    max_seq_length: int | None = None
-    dimension: int = 0
-    dtype: str = ""
-    seconds: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(("load", "read", "tokenize", "encode", "write"), 0.0)
-    )
-
-    def as_json(self) -> dict[str, Any]:
-        """Add the rates, over everything but loading the model."""
-        working = self.seconds["total"] - self.seconds["load"]
-        seconds = {stage: round(spent, 6) for stage, spent in self.seconds.items()}
-        rates = {
-            "rows_per_second": round(self.rows / working, 3),
-            "tokens_per_second": round(self.tokens / working, 3),
-        }
-        return {**vars(self), "seconds": seconds, **rates}
 
 
 @click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("--output", "-o", required=True, help="The file to write: .npy or .parquet.")
+@click.option(
+    "--output",
+    "-o",
+    required=True,
+    help="A file (.npy, .parquet or .arrow), or a folder of shards: FOLDER/.",
+)
 @click.option("--model", "-m", required=True, help="A model directory, or an id on the hub.")
 @click.option("--column", help="The column of the texts.  [default: text]")
 @click.option("--id-column", help="A column to carry beside the vectors.")
+@click.option("--unique-ids", is_flag=True, help="An id that came before makes a bad row.")
 @click.option(
     "--input-format",
     type=click.Choice(FORMATS),
     help="What the inputs are, whatever their names; for - (standard input) the default is txt.",
+)
+@click.option(
+    "--on-error",
+    type=click.Choice(["fail", "skip"]),
+    default="fail",
+    show_default=True,
+    help="At a bad row: stop, or list it in skipped.jsonl and go on.",
+)
+@click.option("--max-characters", type=click.IntRange(min=1), help="A longer text is a bad row.")
+@click.option("--shard-rows", type=click.IntRange(min=1), help="Rows per shard.  [default: 100000]")
+@click.option(
+    "--shard-format", type=click.Choice(SHARD_FORMATS), help="What shards are.  [default: npy]"
+)
+@click.option(
+    "--workers", type=click.IntRange(min=1), default=1, help="Processes, a GPU each where used."
 )
 @click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens per batch.")
 @click.option("--prompt", help="A text put before every text.")
@@ -83,8 +73,16 @@ class EmbedSummary:
 @click.option("--truncate-dim", type=click.IntRange(min=1), help="Leading features to keep.")
 @click.option(
     "--normalize/--no-normalize",
+    "normalize_embeddings",
     default=None,
     help="Vectors of length 1, or as pooled.  [default: what the model's directory says]",
+)
+@click.option(
+    "--on-truncation",
+    type=click.Choice(["ignore", "error"]),
+    default="ignore",
+    show_default=True,
+    help="At a text beyond the model's limit: count it, or stop.",
 )
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
 @click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
@@ -92,43 +90,37 @@ class EmbedSummary:
 @click.option("--quiet", "-q", is_flag=True, help="No progress bar and no summary.")
 @debug_option
 def embed(inputs: tuple[str, ...], output: str, model: str, **options: Any) -> None:
-    """Embed the texts of INPUT... (.txt, .jsonl, .csv, .tsv, .parquet, or - for standard input).
+    """Embed the texts of INPUT...: files, directories, globs, or - for standard input.
 
-    One vector per row, in the order given, into one file that appears only when it is whole.
+    They are .txt, .jsonl, .csv, .tsv, .parquet or .arrow, the first four also as .gz, .xz or .zst.
+    One vector per row, in the order given: into one file that appears only when it is whole, or
+    into a folder of shards, where the same command goes on after whatever cut it off.
     """
-    from encoder_engine.embedding.readers import STANDARD_INPUT, open_inputs
-    from encoder_engine.embedding.store import VectorStore, check_output
+    from encoder_engine.embedding.dataset.job import open_job
+    from encoder_engine.embedding.dataset.run import run_job
 
     start = time.perf_counter()
-    target = Path(output)
-    rows = open_inputs(
-        inputs,
-        column=options["column"],
-        id_column=options["id_column"],
-        format=options["input_format"],
-    )
-    id_column = options["id_column"]
-    check_output(
-        target,
-        id_column=id_column,
-        overwrite=options["overwrite"],
-        inputs=[Path(name) for name in inputs if name != STANDARD_INPUT],
-    )
+    job = open_job(inputs, output, _dataset_options(options))
     embedder = _load(model, options)
-    summary = EmbedSummary(
-        output=output,
-        model=model,
-        max_seq_length=embedder.max_seq_length,
-        dtype=str(embedder.encoder.dtype).removeprefix("torch."),
-    )
-    summary.seconds["load"] = time.perf_counter() - start
-    with VectorStore(target, id_column=id_column, overwrite=options["overwrite"]) as store:
-        _run(embedder, rows, store, summary, options)
-    summary.seconds["total"] = time.perf_counter() - start
+    load_seconds = time.perf_counter() - start
+    shown = not (options["quiet"] or options["as_json"])
+    with embed_progress(job.inputs.total_bytes, shown=shown) as watch:
+        summary = run_job(job, embedder, load_seconds=load_seconds, watch=watch)
+    summary.model = model
+    summary.output = output
     if options["as_json"]:
         print_json(summary.as_json())
     elif not options["quiet"]:
-        print_summary(summary.as_json())
+        print_summary(summary)
+
+
+def _dataset_options(options: dict[str, Any]) -> DatasetOptions:
+    from encoder_engine.embedding.dataset.job import DatasetOptions, EncodeCall
+
+    def chosen(kind: type[DatasetOptions | EncodeCall]) -> dict[str, Any]:
+        return {field.name: options[field.name] for field in fields(kind) if field.name in options}
+
+    return DatasetOptions(**chosen(DatasetOptions), encode=EncodeCall(**chosen(EncodeCall)))
 
 
 def _load(model: str, options: dict[str, Any]) -> Embedder:
@@ -139,57 +131,3 @@ def _load(model: str, options: dict[str, Any]) -> Embedder:
     if options["threads"] is not None:
         torch.set_num_threads(options["threads"])
     return Embedder.from_pretrained(model, device=options["device"], dtype=options["dtype"])
-
-
-def _run(
-    embedder: Embedder,
-    rows: Inputs,
-    store: VectorStore,
-    summary: EmbedSummary,
-    options: dict[str, Any],
-) -> None:
-    seconds = summary.seconds
-    pending: list[Identifier] = []
-    windows = embedder.encode_windows(
-        _texts(rows, pending, seconds),
-        prompt=options["prompt"],
-        prompt_name=options["prompt_name"],
-        normalize_embeddings=options["normalize"],
-        truncate_dim=options["truncate_dim"],
-        precision=options["precision"],
-        batch_tokens=options["batch_tokens"],
-    )
-    shown = not (options["quiet"] or options["as_json"])
-    with embed_progress(rows.total_bytes, shown=shown) as show:
-        for window in windows:
-            _count(summary, window)
-            start = time.perf_counter()
-            store.append(window.vectors, pending[: len(window.vectors)])
-            del pending[: len(window.vectors)]
-            seconds["write"] += time.perf_counter() - start
-            show(rows.meter.num_bytes, summary.rows, summary.tokens)
-
-
-def _texts(
-    rows: Iterable[Row], identifiers: list[Identifier], seconds: dict[str, float]
-) -> Iterator[str]:
-    """Yield the texts, set their ids aside, and add up the seconds spent reading."""
-    iterator = iter(rows)
-    while True:
-        start = time.perf_counter()
-        row = next(iterator, None)
-        seconds["read"] += time.perf_counter() - start
-        if row is None:
-            return
-        if row.identifier is not None:
-            identifiers.append(row.identifier)
-        yield row.text
-
-
-def _count(summary: EmbedSummary, window: EmbeddedWindow) -> None:
-    summary.rows += len(window.vectors)
-    summary.tokens += window.num_tokens
-    summary.truncated_rows += window.num_truncated
-    summary.dimension = window.vectors.shape[1]
-    summary.seconds["tokenize"] += window.tokenize_seconds
-    summary.seconds["encode"] += window.encode_seconds

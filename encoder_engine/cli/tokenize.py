@@ -24,7 +24,7 @@ _CHUNK_ROWS = 1024
 @click.option("--column", help="The column of the texts.  [default: text]")
 @click.option(
     "--input-format",
-    type=click.Choice(["txt", "jsonl", "csv", "tsv", "parquet"]),
+    type=click.Choice(["txt", "jsonl", "csv", "tsv", "parquet", "arrow"]),
     help="What the input is, whatever its name; for - (standard input) the default is txt.",
 )
 @click.option("--tokens", is_flag=True, help="Print tokens instead of ids.")

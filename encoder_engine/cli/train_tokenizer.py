@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.readers import Inputs
     from encoder_engine.text.train import TrainingSummary
 
-_FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet")
+_FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 _STAGES = {"count": "Counting", "read": "Reading", "train": "Training"}
 
 
@@ -105,8 +105,8 @@ class _Texts:
 def train_tokenizer(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     """Train a vocabulary on the texts of INPUT... or of --corpus LABEL=INPUT....
 
-    Inputs are .txt, .jsonl, .csv, .tsv and .parquet, the first four also as .gz or .xz, or - for
-    standard input. They are read twice, so standard input goes to a temporary file first.
+    Inputs are .txt, .jsonl, .csv, .tsv, .parquet and .arrow, the first four also as .gz, .xz or
+    .zst, or - for standard input. They are read twice, so standard input goes to a file first.
     """
     from encoder_engine.text.train import TrainingOptions
     from encoder_engine.text.train import train_tokenizer as train
@@ -142,7 +142,8 @@ def _labels(inputs: tuple[str, ...], labelled: tuple[str, ...]) -> dict[str, lis
 
 def _open(stack: ExitStack, names: list[str], options: dict[str, Any]) -> Inputs:
     """Open the inputs of a corpus, standard input by way of a file that can be read twice."""
-    from encoder_engine.embedding.readers import STANDARD_INPUT, open_inputs
+    from encoder_engine.embedding.readers import open_inputs
+    from encoder_engine.embedding.sources import STANDARD_INPUT
 
     kind = options["input_format"]
     if STANDARD_INPUT not in names:

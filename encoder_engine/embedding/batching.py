@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
     import torch
 
     from encoder_engine.models.spec import EncoderSpec
 
+Row = TypeVar("Row")
 IdArray = np.ndarray[Any, np.dtype[np.int32]]
 
 # A window is tokenized, sorted by length and embedded as a whole; its size bounds the memory.
@@ -43,13 +44,13 @@ def default_batch_tokens(spec: EncoderSpec, device: torch.device, dtype: torch.d
     return max(1, min(MOST_CPU_TOKENS, WIDEST_BYTES // (features * dtype.itemsize)))
 
 
-def windows(texts: Iterator[str]) -> Iterator[list[str]]:
+def windows(rows: Iterator[Row], characters_of: Callable[[Row], int]) -> Iterator[list[Row]]:
     """Cut a stream into lists of at most WINDOW_TEXTS texts and, roughly, WINDOW_CHARACTERS."""
-    window: list[str] = []
+    window: list[Row] = []
     characters = 0
-    for text in texts:
-        window.append(text)
-        characters += len(text)
+    for row in rows:
+        window.append(row)
+        characters += characters_of(row)
         if len(window) == WINDOW_TEXTS or characters >= WINDOW_CHARACTERS:
             yield window
             window, characters = [], 0

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from encoder_engine.embedding.batching import default_batch_tokens
+from encoder_engine.embedding.loading import Loading
 from encoder_engine.embedding.options import (
     EncodeOptions,
     OnTruncation,
@@ -40,7 +41,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from encoder_engine.embedding.dataset.job import OnError, ShardFormat
+    from encoder_engine.embedding.dataset.run import DatasetSummary
     from encoder_engine.embedding.precision import Precision
+    from encoder_engine.embedding.sources import Format
 
 __all__ = ["Embedder"]
 
@@ -73,6 +77,8 @@ class Embedder:
         self.encoder = encoder.eval()
         self.tokenizer = tokenizer
         self.recipe = recipe
+        # How to load the same again; None where it was put together in memory.
+        self.loading: Loading | None = None
         limits = [n for n in (recipe.max_seq_length, spec.max_length) if n is not None]
         self._max_seq_length = min(limits) if limits else None
         if limits and min(limits) < self._least_length():
@@ -119,6 +125,17 @@ class Embedder:
             embedder = cls(encoder, tokenizer, replace(recipe, max_seq_length=None))
             embedder.recipe = recipe
             embedder.max_seq_length = max_seq_length
+        embedder.loading = Loading(
+            path=str(directory),
+            dtype=str(dtype).removeprefix("torch."),
+            quantization=quantization,
+            pooling=(pooling,)
+            if isinstance(pooling, str)
+            else None
+            if pooling is None
+            else tuple(pooling),
+            max_seq_length=max_seq_length,
+        )
         if recipe.default_pooling:
             warnings.warn(
                 DefaultPoolingWarning(
@@ -274,6 +291,68 @@ class Embedder:
         )
         return embed_windows(self, open_texts(texts).rows, options)
 
+    def encode_dataset(
+        self,
+        inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        output: str | os.PathLike[str],
+        *,
+        column: str | None = None,
+        id_column: str | None = None,
+        input_format: Format | None = None,
+        on_error: OnError = "fail",
+        max_characters: int | None = None,
+        unique_ids: bool = False,
+        shard_rows: int | None = None,
+        shard_format: ShardFormat | None = None,
+        overwrite: bool = False,
+        workers: int = 1,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        normalize_embeddings: bool | None = None,
+        truncate_dim: int | None = None,
+        precision: Precision = "float32",
+        batch_tokens: int | None = None,
+        on_truncation: Literal["ignore", "error"] = "ignore",
+    ) -> DatasetSummary:
+        """Embed files of any size into a file, or a folder of shards, in constant memory.
+
+        What ``encoder-engine embed`` does. ``inputs``: files, directories, globs, or ``"-"`` for
+        standard input; ``output``: a file, or a folder if it ends in ``/``, exists as one, or
+        shards were asked for (``shard_rows`` of them in each, ``shard_format`` ``"npy"``,
+        ``"parquet"`` or ``"arrow"``). Called again, it goes on after the last whole shard of a
+        folder, to the same bytes; with another model, other options or changed inputs it is refused
+        with a :class:`ResumeError`. ``on_error`` ``"skip"`` lists bad rows in a file beside instead
+        of raising a :class:`RowError`; texts of more than ``max_characters`` are such rows, and
+        ids that came before where ``unique_ids``. ``workers``: processes, a GPU each where used.
+        The other options are those of :meth:`encode`.
+        """
+        from encoder_engine.embedding.dataset.job import DatasetOptions, EncodeCall, open_job
+        from encoder_engine.embedding.dataset.run import run_job
+
+        call = EncodeCall(
+            prompt=prompt,
+            prompt_name=prompt_name,
+            normalize_embeddings=normalize_embeddings,
+            truncate_dim=truncate_dim,
+            precision=precision,
+            batch_tokens=batch_tokens,
+            on_truncation=on_truncation,
+        )
+        options = DatasetOptions(
+            column=column,
+            id_column=id_column,
+            input_format=input_format,
+            on_error=on_error,
+            max_characters=max_characters,
+            unique_ids=unique_ids,
+            shard_rows=shard_rows,
+            shard_format=shard_format,
+            overwrite=overwrite,
+            workers=workers,
+            encode=call,
+        )
+        return run_job(open_job(inputs, output, options), self)
+
     def resolve_options(
         self,
         *,
@@ -334,8 +413,18 @@ class Embedder:
             stacklevel=3,
         )
 
+    def stored_dimension(self, options: EncodeOptions) -> int:
+        """Count the numbers of a vector as it is stored: features, or bytes of bits."""
+        return int(self._no_vectors(options).shape[1])
+
     def _no_vectors(self, options: EncodeOptions) -> Array:
         return quantize_vectors(np.zeros((0, options.dimension), np.float32), options.precision)
+
+
+def _pooling_names(pooling: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    if pooling is None:
+        return None
+    return (pooling,) if isinstance(pooling, str) else tuple(pooling)
 
 
 def _lowercasing(tokenizer: Tokenizer) -> Tokenizer:

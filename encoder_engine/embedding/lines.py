@@ -6,10 +6,11 @@ import csv
 import json
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from encoder_engine.embedding.rows import Columns, Meter, Place, Row
-from encoder_engine.errors import ReadError
+from encoder_engine.embedding.rows import Place, Reading, Row
+from encoder_engine.embedding.texts import find_surrogate
+from encoder_engine.errors import RowError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,57 +19,75 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # The csv module's own limit of 128 KiB a field is less than a long document.
 _FIELD_CHARACTERS = 2**30
 _field_limit = threading.Lock()
+_MEND_ENCODING = "is not UTF-8; convert the file, for example: iconv -f LATIN1 -t UTF-8"
+_UTF_16 = "seems to be UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8"
 
 
-def _decoded_lines(stream: BinaryIO, place: Place, meter: Meter) -> Iterator[str]:
+def _lines(stream: BinaryIO, place: Place) -> Iterator[bytes]:
     """Yield each line with its line break, moving ``place`` along."""
     for number, raw in enumerate(stream, start=1):
-        place.number = number
-        meter.num_bytes += len(raw)
-        line = raw[3:] if number == 1 and raw.startswith(_BYTE_ORDER_MARK) else raw
-        try:
-            yield line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            if line.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in line:
-                place.refuse("seems to be UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8")
-            place.refuse(
-                f"byte {error.start + 1} (0x{line[error.start]:02X}) is not UTF-8; convert the "
-                "file, for example: iconv -f LATIN1 -t UTF-8"
-            )
+        place.number, place.row = number, number - 1
+        place.reading.meter.num_bytes += len(raw)
+        if number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+            place.refuse_file(_UTF_16)
+        yield raw[3:] if number == 1 and raw.startswith(_BYTE_ORDER_MARK) else raw
 
 
-def read_txt(stream: BinaryIO, name: str, meter: Meter) -> Iterator[Row]:
+def _decode(line: bytes, place: Place) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if b"\0" in line:
+            place.refuse_file(_UTF_16)
+        place.refuse(f"byte {error.start + 1} (0x{line[error.start]:02X}) {_MEND_ENCODING}")
+
+
+def read_txt(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
     """Yield a row per line, ended by LF or CR LF; an empty line is an empty text."""
-    for line in _decoded_lines(stream, Place(name), meter):
-        yield Row(line.removesuffix("\n").removesuffix("\r"), None)
-
-
-def read_jsonl(stream: BinaryIO, name: str, columns: Columns, meter: Meter) -> Iterator[Row]:
-    """Yield a row per line, each a JSON object."""
-    place = Place(name)
-    for row, line in enumerate(_decoded_lines(stream, place, meter)):
-        place.row = row
-        if not line.strip():
-            place.refuse("empty; remove it (sed '/^$/d')")
+    place = Place(name, reading)
+    for line in _lines(stream, place):
         try:
-            record = json.loads(line, object_pairs_hook=_distinct)
-        except json.JSONDecodeError as error:
-            place.refuse(f"broken JSON ({error.msg} at character {error.colno}); mend or remove it")
-        except RecursionError:
-            place.refuse("JSON nested too deep; mend or remove it")
-        except ValueError as error:  # an integer of thousands of digits, a key named twice
-            place.refuse(f"JSON that cannot be read ({error}); mend or remove it")
-        if not isinstance(record, dict):
-            place.refuse(f"must be a JSON object, got {type(record).__name__}")
-        for column in columns.names:
-            if column not in record:
-                place.refuse_column(column, record)
-        yield Row(
-            place.text(record[columns.text], columns.text),
-            None
-            if columns.identifier is None
-            else place.identifier(record[columns.identifier], columns.identifier),
-        )
+            text = _decode(line, place).removesuffix("\n").removesuffix("\r")
+            row = place.make_row(place.text(text, "the line"), None)
+        except RowError as error:
+            reading.skip(error)
+            continue
+        yield row
+
+
+def read_jsonl(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
+    """Yield a row per line, each a JSON object."""
+    place = Place(name, reading)
+    for line in _lines(stream, place):
+        try:
+            row = _json_row(_decode(line, place), place)
+        except RowError as error:
+            reading.skip(error)
+            continue
+        yield row
+
+
+def _json_row(line: str, place: Place) -> Row:
+    columns = place.reading.columns
+    if not line.strip():
+        place.refuse("empty; remove it (sed '/^$/d')")
+    try:
+        record = json.loads(line, object_pairs_hook=_distinct)
+    except json.JSONDecodeError as error:
+        place.refuse(f"broken JSON ({error.msg} at character {error.colno}); mend or remove it")
+    except RecursionError:
+        place.refuse("JSON nested too deep; mend or remove it")
+    except ValueError as error:  # an integer of thousands of digits, a key named twice
+        place.refuse(f"JSON that cannot be read ({error}); mend or remove it")
+    if not isinstance(record, dict):
+        place.refuse(f"must be a JSON object, got {type(record).__name__}")
+    for column in columns.names:
+        if column not in record:
+            place.refuse(place.missing_column(column, record))
+    text = place.text(record[columns.text], columns.text)
+    if columns.identifier is None:
+        return place.make_row(text, None)
+    return place.make_row(text, place.identifier(record[columns.identifier], columns.identifier))
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -80,44 +99,68 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def read_csv(
-    stream: BinaryIO, name: str, columns: Columns, meter: Meter, *, delimiter: str
-) -> Iterator[Row]:
+def read_csv(stream: BinaryIO, name: str, reading: Reading, *, delimiter: str) -> Iterator[Row]:
     """Yield a row per record after the header, which names the columns; quoting as in RFC 4180.
 
-    Blank lines at the end are no records.
+    Blank lines at the end are no records. Broken quoting ends the reading in any case: nobody can
+    tell where the next record would begin.
     """
-    place = Place(name)
-    records = _csv_records(_decoded_lines(stream, place, meter), delimiter)
+    place = Place(name, reading)
+    # Bytes that are not UTF-8 become surrogates, so that a record with some can be told and left.
+    lines = (line.decode("utf-8", "surrogateescape") for line in _lines(stream, place))
+    records = _csv_records(lines, delimiter)
     try:
         header = next(records, None)
         if header is None:
-            refuse_empty(name)
-        text_index = _find_column(place, header, columns.text)
-        identifier_index = (
-            None if columns.identifier is None else _find_column(place, header, columns.identifier)
-        )
+            return
+        if find_surrogate("".join(header)) is not None:
+            place.refuse_file(f"the header {_MEND_ENCODING}")
+        columns = [_find_column(place, header, name) for name in reading.columns.names]
         blank_line: int | None = None
-        for row, record in enumerate(records):
-            place.row = row
+        for place.row, record in enumerate(records):
             if not record:
                 blank_line = blank_line or place.number
                 continue
-            if blank_line is not None:
-                place.number = blank_line
-                place.refuse("blank, with records after it; remove it")
-            if len(record) != len(header):
-                place.refuse(
-                    f"{len(record)} fields, the header has {len(header)}; "
-                    f"quote texts that hold {delimiter!r} or a line break"
-                )
-            # A field is text already, and a file in UTF-8 holds no surrogates.
-            identifier = None
-            if identifier_index is not None and columns.identifier is not None:
-                identifier = place.identifier(record[identifier_index], columns.identifier)
-            yield Row(record[text_index], identifier)
+            try:
+                if blank_line is not None:
+                    last, place.number, blank_line = place.number, blank_line, None
+                    _report_blank(place)
+                    place.number = last
+                row = _csv_row(place, record, len(header), columns, delimiter)
+            except RowError as error:
+                reading.skip(error)
+                continue
+            yield row
     except csv.Error as error:
-        place.refuse(f"broken quoting ({error}); mend the quotes")
+        place.refuse_file(f"broken quoting ({error}); mend the quotes")
+
+
+def _report_blank(place: Place) -> None:
+    """Tell of a blank line with records after it; its own row is lost, the record's is not."""
+    try:
+        place.refuse("blank, with records after it; remove it")
+    except RowError as error:
+        place.reading.skip(error)
+
+
+def _csv_row(
+    place: Place, record: list[str], num_fields: int, columns: list[int], delimiter: str
+) -> Row:
+    if len(record) != num_fields:
+        place.refuse(
+            f"{len(record)} fields, the header has {num_fields}; "
+            f"quote texts that hold {delimiter!r} or a line break"
+        )
+    for column in columns:
+        value = record[column]
+        if not value.isascii() and (start := find_surrogate(value)) is not None:
+            byte = ord(value[start]) - 0xDC00
+            place.refuse(f"byte 0x{byte:02X} (character {start + 1} of its field) {_MEND_ENCODING}")
+    names = place.reading.columns
+    text = place.text(record[columns[0]], names.text)
+    if names.identifier is None:
+        return place.make_row(text, None)
+    return place.make_row(text, place.identifier(record[columns[1]], names.identifier))
 
 
 def _csv_records(lines: Iterator[str], delimiter: str) -> Iterator[list[str]]:
@@ -141,12 +184,7 @@ def _csv_records(lines: Iterator[str], delimiter: str) -> Iterator[list[str]]:
 def _find_column(place: Place, header: list[str], column: str) -> int:
     found = header.count(column)
     if found == 0:
-        place.refuse_column(column, header)
+        place.refuse_file(place.missing_column(column, header))
     if found > 1:
-        place.refuse(f"the header names {column!r} {found} times; rename the others")
+        place.refuse_file(f"the header names {column!r} {found} times; rename the others")
     return header.index(column)
-
-
-def refuse_empty(name: str) -> NoReturn:
-    """Raise the :class:`ReadError` of a file without rows."""
-    raise ReadError(f"{name} holds no rows; leave it out")

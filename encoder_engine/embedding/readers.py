@@ -1,32 +1,36 @@
-"""Reading texts from files: which reader a name gets, and what is refused before any is opened."""
+"""Reading texts from files: each by its reader, one after the other, in constant memory."""
 
 from __future__ import annotations
 
-import difflib
 import errno
 import gzip
+import io
 import lzma
 import sys
 import zlib
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, cast, get_args
+from typing import TYPE_CHECKING, BinaryIO, cast
 
-from encoder_engine.embedding.lines import read_csv, read_jsonl, read_txt, refuse_empty
-from encoder_engine.embedding.parquet import import_pyarrow, read_parquet
-from encoder_engine.embedding.rows import Columns, Meter, Row
-from encoder_engine.errors import InputError, ReadError
+from encoder_engine.embedding.columnar import import_pyarrow, read_arrow, read_parquet
+from encoder_engine.embedding.identifiers import UniqueIdentifiers
+from encoder_engine.embedding.lines import read_csv, read_jsonl, read_txt
+from encoder_engine.embedding.rows import Columns, Meter, Reading, Row, fail
+from encoder_engine.embedding.sources import (
+    COLUMNAR,
+    STANDARD_INPUT,
+    Format,
+    compression_of,
+    find_sources,
+    shown_name,
+)
+from encoder_engine.errors import EncoderEngineError, InputError, ReadError, RowError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-Format = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
-FORMATS: tuple[Format, ...] = get_args(Format)
-STANDARD_INPUT = "-"
 DEFAULT_COLUMN = "text"
-# Endings behind a format's own: texts.jsonl.gz.
-COMPRESSIONS = ("gz", "xz")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,32 +42,58 @@ class Inputs:
     """
 
     sources: tuple[tuple[str, Format], ...]
-    columns: Columns
+    reading: Reading
     total_bytes: int | None
-    meter: Meter = field(default_factory=Meter)
+
+    @property
+    def meter(self) -> Meter:
+        """How much has been read."""
+        return self.reading.meter
+
+    def skipping(self, skip: Callable[[RowError], None]) -> Inputs:
+        """Give the same inputs, whose bad rows are told to ``skip`` and left out."""
+        return replace(self, reading=replace(self.reading, skip=skip))
 
     def __iter__(self) -> Iterator[Row]:
+        if self.reading.unique is not None:
+            self.reading.unique.clear()
         for name, kind in self.sources:
+            before, bad = self.meter.num_bytes, _BadRows(self.reading.skip)
             count = 0
-            for count, row in enumerate(self._read(name, kind), start=1):  # noqa: B007
+            rows = self._read(name, kind, replace(self.reading, skip=bad))
+            for count, row in enumerate(rows, start=1):  # noqa: B007
                 yield row
-            if count == 0:
-                refuse_empty(_shown(name))
+            if count == 0 and bad.num_rows == 0:
+                bad(_no_rows(shown_name(name)))
+            if self.total_bytes is not None:
+                # A byte order mark or a footer is no row's.
+                self.meter.num_bytes = before + Path(name).stat().st_size
 
-    def _read(self, name: str, kind: Format) -> Iterator[Row]:
-        if kind == "parquet":
-            yield from read_parquet(Path(name), self.columns, self.meter)
+    def _read(self, name: str, kind: Format, reading: Reading) -> Iterator[Row]:
+        if kind in COLUMNAR:
+            read = read_parquet if kind == "parquet" else read_arrow
+            yield from read(Path(name), reading)
             return
         with _open(name) as stream:
             if kind == "txt":
-                yield from read_txt(stream, _shown(name), self.meter)
+                yield from read_txt(stream, shown_name(name), reading)
             elif kind == "jsonl":
-                yield from read_jsonl(stream, _shown(name), self.columns, self.meter)
+                yield from read_jsonl(stream, shown_name(name), reading)
             else:
                 delimiter = "\t" if kind == "tsv" else ","
-                yield from read_csv(
-                    stream, _shown(name), self.columns, self.meter, delimiter=delimiter
-                )
+                yield from read_csv(stream, shown_name(name), reading, delimiter=delimiter)
+
+
+class _BadRows:
+    """Counts a file's bad rows on their way to whoever deals with them."""
+
+    def __init__(self, skip: Callable[[RowError], None]) -> None:
+        self.num_rows = 0
+        self._skip = skip
+
+    def __call__(self, error: RowError) -> None:
+        self._skip(error)
+        self.num_rows += 1
 
 
 def open_inputs(
@@ -72,77 +102,46 @@ def open_inputs(
     column: str | None = None,
     id_column: str | None = None,
     format: Format | None = None,  # noqa: A002
+    max_characters: int | None = None,
+    unique_ids: bool = False,
 ) -> Inputs:
     """Check the inputs' names and settle how each is read; nothing of them is read yet.
 
-    ``names``: paths, or ``-`` once for standard input, which holds a text a line unless ``format``
-    says otherwise. ``column``: where the texts are, by default ``text``. Raises :class:`ReadError`
+    ``names``: files, directories and globs (see :func:`find_sources`), or ``-`` once for standard
+    input, which holds a text a line unless ``format`` says otherwise. ``column``: where the texts
+    are, by default ``text``. Raises :class:`ReadError`
     for a path that is no readable file of a known ending, :class:`InputError` for options that
-    make no sense, :class:`MissingDependencyError` for parquet without pyarrow.
+    make no sense, :class:`MissingDependencyError` for what only pyarrow reads, without it.
     """
-    if not names:
-        raise InputError("no input given; name files, or - for standard input")
-    if list(names).count(STANDARD_INPUT) > 1:
-        raise InputError("standard input (-) can be read only once")
-    sources = tuple((name, format or _format_of(name)) for name in names)
+    sources = find_sources(names, format)
     for name, kind in sources:
-        if name != STANDARD_INPUT:
-            _check_file(Path(name))
         if kind == "txt" and (column is not None or id_column is not None):
             raise InputError(
-                f"{_shown(name)} is read as plain lines, which have no columns; leave the column "
-                "options out, or name another input format"
+                f"{shown_name(name)} is read as plain lines, which have no columns; leave the "
+                "column options out, or name another input format"
             )
-        if kind == "parquet":
-            if name == STANDARD_INPUT:
-                raise InputError("parquet cannot be read from standard input; name the file")
+        if kind in COLUMNAR and name == STANDARD_INPUT:
+            raise InputError(f"{kind} cannot be read from standard input; name the file")
+        if kind in COLUMNAR or compression_of(name) == "zst":
             import_pyarrow(f"reading {name}")
     if column is not None and column == id_column:
         raise InputError(f"the text column and the id column are both {column!r}")
-    plain = [name for name in names if name != STANDARD_INPUT and _compression(name) is None]
-    sizes = [Path(name).stat().st_size for name in plain]
-    total = None if len(plain) < len(names) else sum(sizes)
-    columns = Columns(text=column or DEFAULT_COLUMN, identifier=id_column)
-    return Inputs(sources=sources, columns=columns, total_bytes=total)
-
-
-def _shown(name: str) -> str:
-    return "standard input" if name == STANDARD_INPUT else name
-
-
-def _format_of(name: str) -> Format:
-    if name == STANDARD_INPUT:
-        return "txt"
-    packed = _compression(name)
-    path = Path(name) if packed is None else Path(name).with_suffix("")
-    ending = path.suffix.lower().removeprefix(".")
-    if packed is not None and ending == "parquet":
-        raise ReadError(f"{name}: parquet is compressed inside; unpack it")
-    for known in FORMATS:
-        if ending == known:
-            return known
-    if Path(name).is_dir():
-        raise ReadError(f"{name} is a directory; name the files in it")
-    known_endings = ", ".join(f".{known}" for known in FORMATS) + ", nor one with .gz or .xz"
-    raise ReadError(
-        f"{name}: the ending {'.' + ending if ending else '(none)'} is not one of {known_endings}; "
-        "rename the file, unpack it, or say what it is with --input-format"
+    if unique_ids and id_column is None:
+        raise InputError("unique ids were asked for without an id column; name it")
+    plain = all(Path(name).is_file() and compression_of(name) is None for name, _ in sources)
+    reading = Reading(
+        columns=Columns(text=column or DEFAULT_COLUMN, identifier=id_column),
+        skip=fail,
+        max_characters=max_characters,
+        unique=UniqueIdentifiers() if unique_ids else None,
     )
+    total = sum(Path(name).stat().st_size for name, _ in sources) if plain else None
+    return Inputs(sources=sources, reading=reading, total_bytes=total)
 
 
-def _compression(name: str) -> str | None:
-    ending = Path(name).suffix.lower().removeprefix(".")
-    return ending if ending in COMPRESSIONS else None
-
-
-def _check_file(path: Path) -> None:
-    if path.is_dir():
-        raise ReadError(f"{path} is a directory; name the files in it")
-    if not path.exists():
-        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        nearest = difflib.get_close_matches(path.name, siblings, n=1)
-        hint = f"; did you mean {path.with_name(nearest[0])}?" if nearest else ""
-        raise ReadError(f"{path} does not exist{hint}")
+def _no_rows(name: str) -> RowError:
+    reason = "holds no rows; leave it out"
+    return RowError(f"{name} {reason}", file=name, number=0, reason=reason)
 
 
 @contextmanager
@@ -158,12 +157,20 @@ def _open(name: str) -> Iterator[BinaryIO]:
             mend = "; check its permissions" if error.errno == errno.EACCES else ""
             raise ReadError(f"{name} cannot be opened: {error.strerror}{mend}") from error
         try:
-            yield _unpacked(stream, _compression(name))
-        except (gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError) as error:
-            raise ReadError(f"{name} cannot be unpacked ({error}); copy it again") from error
+            yield _unpacked(stream, compression_of(name))
+        except EncoderEngineError:
+            raise
+        except (OSError, lzma.LZMAError, zlib.error, EOFError) as error:
+            reason = f"unpacked ({error})" if compression_of(name) else f"read: {error}"
+            raise ReadError(f"{name} cannot be {reason}; copy it again") from error
 
 
 def _unpacked(stream: BinaryIO, compression: str | None) -> BinaryIO:
     if compression == "gz":
         return cast("BinaryIO", gzip.GzipFile(fileobj=stream))
-    return stream if compression is None else cast("BinaryIO", lzma.LZMAFile(stream))
+    if compression == "xz":
+        return cast("BinaryIO", lzma.LZMAFile(stream))
+    if compression == "zst":
+        pyarrow = import_pyarrow("reading .zst")
+        return io.BufferedReader(pyarrow.CompressedInputStream(stream, "zstd"))
+    return stream

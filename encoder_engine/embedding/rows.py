@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from encoder_engine.embedding.texts import find_surrogate
-from encoder_engine.errors import ReadError
+from encoder_engine.errors import ReadError, RowError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+    from encoder_engine.embedding.identifiers import UniqueIdentifiers
 
 Identifier = str | int
 
@@ -42,33 +44,65 @@ class Columns:
         return [self.text] if self.identifier is None else [self.text, self.identifier]
 
 
+def fail(error: RowError) -> None:
+    """End the reading at a bad row, as is done where nobody says otherwise."""
+    raise error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What all files of one reading share.
+
+    ``skip`` is told of each bad row, and returns where the next is to be read. ``max_characters``:
+    a longer text is a bad row. ``unique``: an id that was there before makes a bad row.
+    """
+
+    columns: Columns
+    meter: Meter = field(default_factory=Meter)
+    skip: Callable[[RowError], None] = fail
+    max_characters: int | None = None
+    unique: UniqueIdentifiers | None = None
+
+
 @dataclass
 class Place:
     """Where a reader stands, for its error messages: ``name``, then a line or a row of it."""
 
     name: str
+    reading: Reading
     unit: str = "line"
     number: int = 0
     row: int = field(default=-1)
 
-    def refuse(self, message: str) -> NoReturn:
-        """Raise a :class:`ReadError` that names this place."""
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise a :class:`RowError` that names this place."""
         row = self.row if self.row >= 0 else None
-        raise ReadError(f"{self.name}, {self.unit} {self.number}: {message}", row=row)
+        message = f"{self.name}, {self.unit} {self.number}: {reason}"
+        raise RowError(message, row=row, file=self.name, number=self.number, reason=reason)
 
-    def refuse_column(self, column: str, known: Iterable[str]) -> NoReturn:
-        """Raise a :class:`ReadError` about a column that is not there."""
+    def refuse_file(self, reason: str) -> NoReturn:
+        """Raise a :class:`ReadError`: from this place on, the file cannot be read at all."""
+        raise ReadError(f"{self.name}, {self.unit} {self.number}: {reason}")
+
+    def missing_column(self, column: str, known: Iterable[str]) -> str:
+        """Say that a column is not there, and which are."""
         names = [str(name) for name in known]
         nearest = difflib.get_close_matches(column, names, n=1)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-        self.refuse(f"no column {column!r}; {hint}there are {', '.join(names) or 'none'}")
+        return f"no column {column!r}; {hint}there are {', '.join(names) or 'none'}"
 
     def text(self, value: object, column: str) -> str:
-        """Return a value that is a text UTF-8 can encode; refuse any other."""
+        """Return a value that is a text UTF-8 can encode, not too long; refuse any other."""
         if not isinstance(value, str):
             if value is None:
                 self.refuse(f"{column} is null; drop the row or put an empty text")
             self.refuse(f"{column} must be a text, got {type(value).__name__} {value!r:.60}")
+        limit = self.reading.max_characters
+        if limit is not None and len(value) > limit:
+            self.refuse(
+                f"{column} has {len(value)} characters, the limit is {limit}; split it, or raise "
+                "max_characters"
+            )
         if not value.isascii() and (start := find_surrogate(value)) is not None:
             self.refuse(
                 f"{column} holds a lone surrogate, U+{ord(value[start]):04X} at character {start}; "
@@ -86,7 +120,15 @@ class Place:
                 f"got {type(value).__name__} {value!r:.60}"
             )
         if isinstance(value, str):
-            self.text(value, column)
+            if find_surrogate(value) is not None:
+                self.refuse(f"{column} holds a lone surrogate: {value!a:.60}; remove it")
             if "\n" in value or "\r" in value:
                 self.refuse(f"{column} holds a line break; ids are one line")
         return value
+
+    def make_row(self, text: str, identifier: Identifier | None) -> Row:
+        """Put a row together; refuse one whose id came before, where ids are to be unique."""
+        unique = self.reading.unique
+        if unique is not None and identifier is not None and not unique.add(identifier):
+            self.refuse(f"the id {identifier!r:.60} came before; ids are to be unique")
+        return Row(text, identifier)

@@ -1,4 +1,4 @@
-"""Writing vectors to .npy or .parquet as they come, in constant memory, whole or not at all."""
+"""Writing vectors to a file as they come, in constant memory, whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from encoder_engine.embedding.parquet import import_pyarrow
-from encoder_engine.errors import OutputError, ReadError
+from encoder_engine.embedding.columnar import import_pyarrow
+from encoder_engine.embedding.identifiers import IdentifierType
+from encoder_engine.errors import OutputError
 from encoder_engine.files import PendingFile, check_target
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.rows import Identifier
 
 VECTOR_COLUMN = "embedding"
+ENDINGS = (".npy", ".parquet", ".arrow")
 # Room for any shape numpy can hold; a multiple of 64 keeps the data aligned, as the format asks.
 _NPY_HEADER_SIZE = 128
 _NPY_MAGIC = b"\x93NUMPY\x01\x00"
@@ -38,9 +40,9 @@ class VectorStore:
     """An output file being written; a context manager that publishes it on a clean exit.
 
     ``path`` ends in ``.npy`` (rows in the order appended; ids, if ``id_column`` is given, one a
-    line in a file beside it, see :func:`ids_path`) or ``.parquet`` (the ids under ``id_column``,
-    vectors as fixed-size lists under ``embedding``). Raises :class:`OutputError` for an output that
-    exists (without ``overwrite``) or could not be completed: then nothing is left.
+    line in a file beside it, see :func:`ids_path`), ``.parquet`` or ``.arrow`` (the ids under
+    ``id_column``, vectors as fixed-size lists under ``embedding``). Raises :class:`OutputError` for
+    an output that exists (without ``overwrite``) or could not be completed: then nothing is left.
 
     A .npy file that exists is whole, and the ids beside it are its own, at every moment: where ids
     are replaced or removed, the old vectors go first and the new ones come last.
@@ -55,9 +57,10 @@ class VectorStore:
         self._overwrite = overwrite
         self._writer: _Writer
         # In the order in which they are published: the vectors come last.
-        if path.suffix == ".parquet":
+        if path.suffix != ".npy":
             self._files = [PendingFile(path, overwrite=overwrite)]
-            self._writer = _ParquetWriter(self._files[0], id_column)
+            kind = _ParquetWriter if path.suffix == ".parquet" else _ArrowWriter
+            self._writer = kind(self._files[0], id_column)
         elif id_column is None:
             self._files = [PendingFile(path, overwrite=overwrite)]
             self._writer = _NpyWriter(self._files[0], None)
@@ -148,20 +151,26 @@ def check_output(
 
     ``inputs``: files that are read, which no output may replace or, as ids of another, remove.
     """
-    if path.suffix not in (".npy", ".parquet"):
-        raise OutputError(f"{path} must end in .npy or .parquet")
-    outputs = [path] if path.suffix == ".parquet" else [path, ids_path(path)]
+    if path.suffix not in ENDINGS:
+        raise OutputError(
+            f"{path} must end in {', '.join(ENDINGS)}, or in / to name a folder of shards"
+        )
+    outputs = [path, ids_path(path)] if path.suffix == ".npy" else [path]
     for output in outputs:
         if output.exists() and any(output.samefile(file) for file in inputs):
             raise OutputError(f"{output} is one of the inputs; name another output")
     for output in outputs:
         check_target(output, overwrite=overwrite)
-    if path.suffix == ".parquet":
-        import_pyarrow(f"writing {path.name}")
-        if id_column == VECTOR_COLUMN:
-            raise OutputError(
-                f"the id column may not be called {VECTOR_COLUMN!r}, as the vectors are"
-            )
+    check_columns(path.suffix, id_column)
+
+
+def check_columns(ending: str, id_column: str | None) -> None:
+    """Raise where files of this ending cannot be written here, or not with these columns."""
+    if ending == ".npy":
+        return
+    import_pyarrow(f"writing {ending}")
+    if id_column == VECTOR_COLUMN:
+        raise OutputError(f"the id column may not be called {VECTOR_COLUMN!r}, as the vectors are")
 
 
 class _NpyWriter:
@@ -199,14 +208,14 @@ class _NpyWriter:
         """Nothing is held beside the files."""
 
 
-class _ParquetWriter:
-    """Appends row groups; the type of the ids is settled by the first row."""
+class _TableWriter:
+    """Appends tables to a writer of pyarrow's; the type of the ids is settled by the first row."""
 
     def __init__(self, file: PendingFile, id_column: str | None) -> None:
-        self._pyarrow = import_pyarrow("writing parquet")
+        self._pyarrow = import_pyarrow("writing tables")
         self._stream = file.stream
         self._id_column = id_column
-        self._id_type: type | None = None
+        self._id_type = IdentifierType()
         self._writer: Any = None
         self._num_rows = 0
 
@@ -215,33 +224,48 @@ class _ParquetWriter:
         flat = pyarrow.array(np.ascontiguousarray(vectors).reshape(-1))
         columns = {VECTOR_COLUMN: pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1])}
         if self._id_column is not None:
-            self._check_id_types(identifiers)
+            self._id_type.check(identifiers, self._num_rows)
             columns = {self._id_column: pyarrow.array(identifiers), **columns}
         table = pyarrow.table(columns)
         if self._writer is None:
-            self._writer = pyarrow.parquet.ParquetWriter(self._stream, table.schema)
-        self._writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+            self._writer = self._open(table.schema)
+        self._write(table)
         self._num_rows += len(vectors)
 
-    def _check_id_types(self, identifiers: Sequence[Identifier]) -> None:
-        for row, name in enumerate(identifiers, start=self._num_rows):
-            self._id_type = self._id_type or type(name)
-            if type(name) is not self._id_type:
-                raise ReadError(
-                    f"the ids begin as {self._id_type.__name__}, but row {row} has {name!r}; "
-                    "make them all texts or all whole numbers",
-                    row=row,
-                )
-            if isinstance(name, int) and not -(2**63) <= name < 2**63:
-                raise ReadError(
-                    f"the id of row {row} does not fit 64 bits; write ids as texts", row=row
-                )
+    def _open(self, schema: Any) -> Any:
+        raise NotImplementedError
+
+    def _write(self, table: Any) -> None:
+        raise NotImplementedError
 
     def complete(self) -> None:
         self._writer.close()
+        self._writer = None
 
     def release(self) -> None:
         """Close pyarrow's writer while its file is still open, or it fails when collected."""
-        if self._writer is not None and self._writer.is_open:
+        if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()
+
+
+class _ParquetWriter(_TableWriter):
+    """Appends row groups."""
+
+    def _open(self, schema: Any) -> Any:
+        return self._pyarrow.parquet.ParquetWriter(self._stream, schema)
+
+    def _write(self, table: Any) -> None:
+        self._writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+
+
+class _ArrowWriter(_TableWriter):
+    """Appends record batches to an Arrow IPC file, which is mapped into memory to be read."""
+
+    def _open(self, schema: Any) -> Any:
+        from pyarrow import ipc
+
+        return ipc.new_file(self._stream, schema)
+
+    def _write(self, table: Any) -> None:
+        self._writer.write_table(table)

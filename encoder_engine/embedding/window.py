@@ -34,13 +34,15 @@ class EmbeddedWindow:
     """Some consecutive texts, embedded.
 
     ``vectors`` [n, D] in the order of the texts; ``first_row`` the index of the first in the
-    stream; ``truncated`` bool [n]; ``num_tokens`` computed; seconds of each stage.
+    stream; ``truncated`` bool [n]; ``num_tokens`` computed, and ``num_padded_tokens`` that the same
+    batches would have held with padding; seconds of each stage.
     """
 
     vectors: np.ndarray[Any, np.dtype[Any]]
     first_row: int
     truncated: np.ndarray[Any, np.dtype[np.bool_]]
     num_tokens: int
+    num_padded_tokens: int
     tokenize_seconds: float
     encode_seconds: float
 
@@ -55,20 +57,28 @@ def embed_windows(
 ) -> Iterator[EmbeddedWindow]:
     """Embed a stream of texts, holding one window of it at a time."""
     first_row = 0
-    for window in windows(texts):
-        start = time.perf_counter()
-        encoding = _tokenize(embedder, window, first_row, options)
-        tokenized = time.perf_counter()
-        vectors = _embed(embedder, encoding, first_row, options)
-        yield EmbeddedWindow(
-            vectors=quantize_vectors(vectors, options.precision),
-            first_row=first_row,
-            truncated=np.asarray(encoding.truncated),
-            num_tokens=len(encoding.ids),
-            tokenize_seconds=tokenized - start,
-            encode_seconds=time.perf_counter() - tokenized,
-        )
+    for window in windows(texts, len):
+        yield embed_window(embedder, window, first_row, options)
         first_row += len(window)
+
+
+def embed_window(
+    embedder: Embedder, window: list[str], first_row: int, options: EncodeOptions
+) -> EmbeddedWindow:
+    """Embed the texts of one window, of which the first is ``first_row`` of its stream."""
+    start = time.perf_counter()
+    encoding = _tokenize(embedder, window, first_row, options)
+    tokenized = time.perf_counter()
+    vectors, num_padded_tokens = _embed(embedder, encoding, first_row, options)
+    return EmbeddedWindow(
+        vectors=quantize_vectors(vectors, options.precision),
+        first_row=first_row,
+        truncated=np.asarray(encoding.truncated),
+        num_tokens=len(encoding.ids),
+        num_padded_tokens=num_padded_tokens,
+        tokenize_seconds=tokenized - start,
+        encode_seconds=time.perf_counter() - tokenized,
+    )
 
 
 def _tokenize(
@@ -131,14 +141,16 @@ def _located(error: TextError, window: list[str], first_row: int) -> TextError:
 
 def _embed(
     embedder: Embedder, encoding: Encoding, first_row: int, options: EncodeOptions
-) -> np.ndarray[Any, np.dtype[np.float32]]:
+) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int]:
     # Dropout would add noise, should the encoder have been trained in the meantime.
     if any(module.training for module in embedder.encoder.modules()):
         embedder.encoder.eval()
     lengths = np.diff(encoding.cu_seqlens)
     vectors = np.empty((len(lengths), options.dimension), dtype=np.float32)
     typed = bool(encoding.type_ids.any())
+    num_padded_tokens = 0
     for rows in plan_batches(lengths, options.batch_tokens):
+        num_padded_tokens += int(lengths[rows].max()) * len(rows)
         vectors[rows] = _embed_batch(embedder, encoding, rows, options, typed=typed)
     broken = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(broken):
@@ -148,7 +160,7 @@ def _embed(
             f"{first_rows(broken + first_row)}): the model's numbers overflow or are damaged{hint}",
             rows=[first_row + int(row) for row in broken],
         )
-    return vectors
+    return vectors, num_padded_tokens
 
 
 @torch.inference_mode()

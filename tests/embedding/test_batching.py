@@ -52,9 +52,9 @@ def test_windows_are_bounded_in_texts_and_in_characters(monkeypatch: pytest.Monk
     monkeypatch.setattr(batching, "WINDOW_TEXTS", 3)
     monkeypatch.setattr(batching, "WINDOW_CHARACTERS", 10)
     texts = ["a", "b", "c", "d", "e" * 50, "f" * 4, "g" * 4, "h" * 4, "i"]
-    sizes = [len(window) for window in batching.windows(iter(texts))]
+    sizes = [len(window) for window in batching.windows(iter(texts), len)]
     assert sizes == [3, 2, 3, 1]
-    assert list(batching.windows(iter([]))) == []
+    assert list(batching.windows(iter([]), len)) == []
 
 
 def test_a_gpu_gets_larger_batches_than_a_cpu_and_wider_models_smaller_ones(

@@ -105,13 +105,13 @@ def test_weights_are_hashed_once(
         record(folder)
     record(tmp_path)
     hashed: Counter[str] = Counter()
-    digest = files._sha256
+    digest = files.file_sha256
 
     def counted(path: Path) -> str:
         hashed[path.name] += 1
         return digest(path)
 
-    monkeypatch.setattr(files, "_sha256", counted)
+    monkeypatch.setattr(files, "file_sha256", counted)
     Embedder.from_pretrained(tmp_path)
     assert hashed["model.safetensors"] == 1
     assert hashed["vocab.txt"] >= 1

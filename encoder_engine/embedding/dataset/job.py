@@ -1,0 +1,150 @@
+"""What a run over files is asked for, checked before a model is loaded."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from encoder_engine.embedding.readers import Inputs, open_inputs
+from encoder_engine.embedding.sources import STANDARD_INPUT
+from encoder_engine.embedding.store import ENDINGS, check_columns, check_output
+from encoder_engine.errors import InputError, OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from encoder_engine.embedding.precision import Precision
+    from encoder_engine.embedding.sources import Format
+
+ShardFormat = Literal["npy", "parquet", "arrow"]
+SHARD_FORMATS: tuple[ShardFormat, ...] = get_args(ShardFormat)
+OnError = Literal["fail", "skip"]
+# 150 MB of 384 features in float32: small enough to lose, large enough not to be many.
+DEFAULT_SHARD_ROWS = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeCall:
+    """The options of ``encode_windows``, as they were given."""
+
+    prompt: str | None = None
+    prompt_name: str | None = None
+    normalize_embeddings: bool | None = None
+    truncate_dim: int | None = None
+    precision: Precision = "float32"
+    batch_tokens: int | None = None
+    on_truncation: Literal["ignore", "error"] = "ignore"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetOptions:
+    """Options of ``Embedder.encode_dataset``, which says what they mean."""
+
+    column: str | None = None
+    id_column: str | None = None
+    input_format: Format | None = None
+    on_error: OnError = "fail"
+    max_characters: int | None = None
+    unique_ids: bool = False
+    shard_rows: int | None = None
+    shard_format: ShardFormat | None = None
+    overwrite: bool = False
+    workers: int = 1
+    encode: EncodeCall = field(default_factory=EncodeCall)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetJob:
+    """Inputs that exist, and an output that could be written: ``sharded``, or one file."""
+
+    inputs: Inputs
+    output: Path
+    sharded: bool
+    options: DatasetOptions
+
+    @property
+    def shard_rows(self) -> int | None:
+        """Rows of a shard; None where all rows go into one file."""
+        return (self.options.shard_rows or DEFAULT_SHARD_ROWS) if self.sharded else None
+
+    @property
+    def shard_format(self) -> ShardFormat:
+        """The ending of the shards."""
+        return self.options.shard_format or "npy"
+
+    @property
+    def skipped_path(self) -> Path:
+        """Where the rows are listed that were left out."""
+        if self.sharded:
+            return self.output / "skipped.jsonl"
+        return self.output.with_suffix(".skipped.jsonl")
+
+
+def open_job(
+    inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    options: DatasetOptions,
+) -> DatasetJob:
+    """Check inputs, output and options; nothing is read or written yet.
+
+    Raises :class:`InputError`, :class:`ReadError` and :class:`OutputError`.
+    """
+    _check_counts(options)
+    names = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
+    opened = open_inputs(
+        [os.fspath(name) for name in names],
+        column=options.column,
+        id_column=options.id_column,
+        format=options.input_format,
+        max_characters=options.max_characters,
+        unique_ids=options.unique_ids,
+    )
+    target = os.fspath(output)
+    sharded = (
+        target.endswith(("/", os.sep))
+        or Path(target).is_dir()
+        or options.shard_rows is not None
+        or options.shard_format is not None
+    )
+    job = DatasetJob(inputs=opened, output=Path(target), sharded=sharded, options=options)
+    files = [Path(name) for name, _ in opened.sources if name != STANDARD_INPUT]
+    if sharded:
+        _check_folder(job, files)
+    else:
+        check_output(
+            job.output, id_column=options.id_column, overwrite=options.overwrite, inputs=files
+        )
+    return job
+
+
+def _check_counts(options: DatasetOptions) -> None:
+    for name in ("max_characters", "shard_rows", "workers"):
+        value = getattr(options, name)
+        if value is None and name != "workers":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+    for name, value, known in (
+        ("on_error", options.on_error, get_args(OnError)),
+        ("shard_format", options.shard_format, (None, *SHARD_FORMATS)),
+    ):
+        if value not in known:
+            raise InputError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}")
+
+
+def _check_folder(job: DatasetJob, files: list[Path]) -> None:
+    folder = job.output
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder} is a file; name a folder for the shards")
+    if folder.suffix in ENDINGS:
+        raise OutputError(f"{folder} names a file; name a folder for the shards, such as vectors/")
+    if not folder.exists() and not folder.absolute().parent.is_dir():
+        raise OutputError(f"{folder.parent} is no directory; make it first")
+    place = folder if folder.is_dir() else folder.absolute().parent
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise OutputError(f"{place} is not writable; choose another place")
+    if folder.is_dir() and any(file.absolute().is_relative_to(folder.absolute()) for file in files):
+        raise OutputError(f"{folder} holds inputs; name another folder for the shards")
+    check_columns(f".{job.shard_format}", job.options.id_column)

@@ -1,0 +1,120 @@
+"""Where the vectors of a run go: one file, or a folder of shards with a manifest."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from encoder_engine.embedding.store import VectorStore
+from encoder_engine.errors import OutputError
+from encoder_engine.files import PendingFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from encoder_engine.embedding.dataset.job import DatasetJob
+    from encoder_engine.embedding.dataset.windows import TextWindow
+    from encoder_engine.embedding.window import EmbeddedWindow
+    from encoder_engine.errors import RowError
+
+_MOST_REASON_CHARACTERS = 500
+
+
+class Output(Protocol):
+    """Takes the windows of a run, in their order; a context manager."""
+
+    def done(self, shard: int) -> bool:
+        """Say whether a shard is finished, so that its rows need not be embedded."""
+
+    def add(self, window: TextWindow, embedded: EmbeddedWindow | None) -> None:
+        """Take a window; None for one of a finished shard."""
+
+    def complete(self, skipped: SkippedRows) -> None:
+        """Take note that there are no more."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+class SkippedRows:
+    """Lists rows that were left out: ``file``, ``number`` (line or row, from 1) and ``reason``.
+
+    The list appears when the run is whole; where no row was left out, there is none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.num_rows = 0
+        self._path = path
+        self._file: PendingFile | None = None
+
+    def __call__(self, error: RowError) -> None:
+        """Take a bad row."""
+        line = {"file": error.file, "number": error.number}
+        entry = json.dumps({**line, "reason": error.reason[:_MOST_REASON_CHARACTERS]})
+        if self._file is None:
+            self._file = PendingFile(self._path, overwrite=True)
+        try:
+            self._file.stream.write(f"{entry}\n".encode("ascii"))
+        except OSError as failure:
+            raise _failed(self._path, failure) from failure
+        self.num_rows += 1
+
+    def publish(self) -> None:
+        """Give the list its name, or remove that of a run before."""
+        try:
+            if self._file is None:
+                self._path.unlink(missing_ok=True)
+            else:
+                self._file.publish()
+        except OutputError:
+            raise
+        except OSError as failure:
+            raise _failed(self._path, failure) from failure
+
+    def discard(self) -> None:
+        """Remove what was written and not published."""
+        if self._file is not None:
+            self._file.discard()
+
+
+def _failed(path: Path, error: OSError) -> OutputError:
+    return OutputError(f"{path} could not be written: {error.strerror or error}")
+
+
+class SingleFile:
+    """All vectors in one file, which appears when it is whole."""
+
+    def __init__(self, job: DatasetJob) -> None:
+        self._has_identifiers = job.options.id_column is not None
+        self._store = VectorStore(
+            job.output, id_column=job.options.id_column, overwrite=job.options.overwrite
+        )
+
+    def done(self, shard: int) -> bool:
+        """Nothing is ever finished before the end."""
+        return shard < 0
+
+    def add(self, window: TextWindow, embedded: EmbeddedWindow | None) -> None:
+        """Append a window."""
+        assert embedded is not None
+        names = window.present_identifiers if self._has_identifiers else ()
+        self._store.append(embedded.vectors, names)
+
+    def complete(self, skipped: SkippedRows) -> None:
+        """Put the list of skipped rows in its place; the vectors follow on exit."""
+        if self._store.num_rows:
+            skipped.publish()
+
+    def __enter__(self) -> Self:
+        self._store.__enter__()
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        self._store.__exit__(*details)

@@ -1,0 +1,109 @@
+"""What decides every byte of an output: a run may go on with it only where all of this is equal."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from encoder_engine.files import file_sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from encoder_engine.embedding.dataset.job import DatasetJob
+    from encoder_engine.embedding.embedder import Embedder
+    from encoder_engine.embedding.options import EncodeOptions
+    from encoder_engine.embedding.rows import Identifier
+    from encoder_engine.models import Encoder
+    from encoder_engine.text import Tokenizer
+
+
+def make_plan(embedder: Embedder, job: DatasetJob, encode: EncodeOptions) -> dict[str, Any]:
+    """Describe model, tokenizer, options and versions, as values of JSON.
+
+    Not among them: what changes the speed alone (batches, threads, workers), and the names of the
+    inputs, whose rows are compared themselves.
+    """
+    encoder, options = embedder.encoder, job.options
+    return {
+        "model": {
+            "fingerprint": model_fingerprint(encoder),
+            "dtype": str(encoder.dtype).removeprefix("torch."),
+            "device": encoder.device.type,
+            "quantization": encoder.quantization,
+            "pooling": list(embedder.recipe.pooling),
+            "max_seq_length": embedder.max_seq_length,
+        },
+        "tokenizer": {"fingerprint": tokenizer_fingerprint(embedder.tokenizer)},
+        "options": {
+            "prompt": encode.prompt,
+            "num_prompt_tokens": encode.num_prompt_tokens,
+            "normalized": encode.normalized,
+            "dimension": encode.dimension,
+            "precision": encode.precision,
+            "on_truncation": encode.on_truncation,
+            "column": job.inputs.reading.columns.text,
+            "id_column": options.id_column,
+            "on_error": options.on_error,
+            "max_characters": options.max_characters,
+            "unique_ids": options.unique_ids,
+            "shard_rows": job.shard_rows,
+            "shard_format": job.shard_format,
+        },
+        "versions": _versions(job.shard_format),
+    }
+
+
+def _versions(shard_format: str) -> dict[str, str]:
+    versions = {
+        "encoder-engine": str(sys.modules["encoder_engine"].__version__),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+    }
+    if shard_format != "npy":
+        versions["pyarrow"] = importlib.metadata.version("pyarrow")
+    return versions
+
+
+def model_fingerprint(encoder: Encoder) -> str:
+    """Return the SHA-256 of the architecture and of every weight as it is in memory."""
+    digest = hashlib.sha256(repr(encoder.spec).encode())
+    for name, tensor in sorted(encoder.state_dict().items()):
+        digest.update(f"\0{name} {tensor.dtype} {list(tensor.shape)}\0".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
+    """Return the SHA-256 of the files that the tokenizer would be saved as."""
+    digest = hashlib.sha256()
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save(folder)
+        for path in sorted(Path(folder).iterdir()):
+            digest.update(f"{path.name} {file_sha256(path)}\n".encode())
+    return digest.hexdigest()
+
+
+class RowsDigest:
+    """The SHA-256 of rows, in any windows."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    def add(self, texts: Sequence[str], identifiers: Sequence[Identifier | None]) -> None:
+        """Add rows; their lengths are part of what is hashed, so that no two lists look alike."""
+        for text, identifier in zip(texts, identifiers, strict=True):
+            data = text.encode()
+            self._digest.update(f"{len(data)} {identifier!r}\n".encode())
+            self._digest.update(data)
+
+    def hexdigest(self) -> str:
+        """Return the digest of all rows so far."""
+        return self._digest.hexdigest()

@@ -1,0 +1,158 @@
+"""One run: rows from files, cut into windows, embedded in order, written, counted."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.embedding.dataset.folder import ShardFolder
+from encoder_engine.embedding.dataset.outputs import SingleFile, SkippedRows
+from encoder_engine.embedding.dataset.plan import make_plan
+from encoder_engine.embedding.dataset.windows import shard_windows
+from encoder_engine.embedding.dataset.workers import LocalEngine, WorkerEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from encoder_engine.embedding.dataset.job import DatasetJob
+    from encoder_engine.embedding.dataset.outputs import Output
+    from encoder_engine.embedding.dataset.workers import Engine
+    from encoder_engine.embedding.embedder import Embedder
+    from encoder_engine.embedding.options import EncodeOptions
+    from encoder_engine.embedding.rows import Row
+    from encoder_engine.embedding.window import EmbeddedWindow
+
+    Watch = Callable[["DatasetSummary", int], None]
+
+STAGES = ("load", "read", "tokenize", "encode", "write")
+
+
+@dataclass(kw_only=True)
+class DatasetSummary:
+    """What a run did.
+
+    ``rows`` of the output, of which ``resumed_rows`` were there before; ``tokens`` and
+    ``padded_tokens``, which padding would have made of them, of the rows embedded now, as is
+    ``truncated_rows``; ``skipped_rows``: listed in the file ``skipped``. ``seconds`` of each stage,
+    those of several workers added up, and in all.
+    """
+
+    output: str
+    model: str
+    rows: int = 0
+    resumed_rows: int = 0
+    skipped_rows: int = 0
+    skipped: str | None = None
+    tokens: int = 0
+    padded_tokens: int = 0
+    truncated_rows: int = 0
+    max_seq_length: int | None = None
+    dimension: int = 0
+    dtype: str = ""
+    workers: int = 1
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
+
+    @property
+    def padding_saved(self) -> float:
+        """The share of a padded batch's tokens that were not computed."""
+        return 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """Give all fields and the rates, over everything but loading the model."""
+        working = self.seconds["total"] - self.seconds["load"]
+        seconds = {stage: round(spent, 6) for stage, spent in self.seconds.items()}
+        rates = {
+            "padding_saved": round(self.padding_saved, 4),
+            "rows_per_second": round((self.rows - self.resumed_rows) / working, 3),
+            "tokens_per_second": round(self.tokens / working, 3),
+        }
+        return {**asdict(self), "seconds": seconds, **rates}
+
+
+def run_job(
+    job: DatasetJob,
+    embedder: Embedder,
+    *,
+    load_seconds: float = 0.0,
+    watch: Watch | None = None,
+) -> DatasetSummary:
+    """Embed all rows. ``watch`` is told of the summary so far and the bytes read, now and then."""
+    start = time.perf_counter()
+    call = job.options.encode
+    options = embedder.resolve_options(**asdict(call))
+    name = embedder.loading.path if embedder.loading else str(embedder.recipe.encoder_directory)
+    summary = DatasetSummary(
+        output=str(job.output),
+        model=name,
+        max_seq_length=embedder.max_seq_length,
+        dimension=embedder.stored_dimension(options),
+        dtype=str(embedder.encoder.dtype).removeprefix("torch."),
+        workers=job.options.workers,
+    )
+    summary.seconds["load"] = load_seconds
+    engine: Engine
+    if job.options.workers > 1:
+        engine = WorkerEngine(embedder, call, job.options.workers)
+    else:
+        engine = LocalEngine(embedder, call)
+    with _make_output(job, embedder, options, name) as output:
+        _write_all(job, engine, output, summary, watch)
+    summary.seconds["total"] = load_seconds + time.perf_counter() - start
+    return summary
+
+
+def _make_output(job: DatasetJob, embedder: Embedder, options: EncodeOptions, name: str) -> Output:
+    if not job.sharded:
+        return SingleFile(job)
+    return ShardFolder(job, make_plan(embedder, job, options), name)
+
+
+def _write_all(
+    job: DatasetJob, engine: Engine, output: Output, summary: DatasetSummary, watch: Watch | None
+) -> None:
+    skipped = SkippedRows(job.skipped_path)
+    inputs = job.inputs.skipping(skipped) if job.options.on_error == "skip" else job.inputs
+    rows = _timed(iter(inputs), summary.seconds)
+    seconds = summary.seconds
+    try:
+        cut = shard_windows(rows, job.shard_rows)
+        with closing(engine.embed(cut, output.done)) as windows:
+            for window, embedded in windows:
+                _count(summary, len(window.texts), embedded)
+                start = time.perf_counter()
+                output.add(window, embedded)
+                seconds["write"] += time.perf_counter() - start
+                if watch is not None:
+                    watch(summary, inputs.meter.num_bytes)
+        start = time.perf_counter()
+        output.complete(skipped)
+        seconds["write"] += time.perf_counter() - start
+    finally:
+        skipped.discard()
+    summary.skipped_rows = skipped.num_rows
+    summary.skipped = str(job.skipped_path) if skipped.num_rows else None
+
+
+def _timed(rows: Iterator[Row], seconds: dict[str, float]) -> Iterator[Row]:
+    """Yield the rows, and add up the seconds spent reading."""
+    while True:
+        start = time.perf_counter()
+        row = next(rows, None)
+        seconds["read"] += time.perf_counter() - start
+        if row is None:
+            return
+        yield row
+
+
+def _count(summary: DatasetSummary, num_rows: int, embedded: EmbeddedWindow | None) -> None:
+    summary.rows += num_rows
+    if embedded is None:
+        summary.resumed_rows += num_rows
+        return
+    summary.tokens += embedded.num_tokens
+    summary.padded_tokens += embedded.num_padded_tokens
+    summary.truncated_rows += embedded.num_truncated
+    summary.seconds["tokenize"] += embedded.tokenize_seconds
+    summary.seconds["encode"] += embedded.encode_seconds

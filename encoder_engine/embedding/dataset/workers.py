@@ -1,0 +1,185 @@
+"""Who embeds the windows of a run: this process, or several, with the same bits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import deque
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from encoder_engine.embedding.dataset.plan import model_fingerprint
+from encoder_engine.embedding.window import EmbeddedWindow, embed_window
+from encoder_engine.errors import ConfigError, InputError, WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+    from concurrent.futures import Future
+    from multiprocessing.queues import SimpleQueue
+
+    from encoder_engine.embedding.dataset.job import EncodeCall
+    from encoder_engine.embedding.dataset.windows import TextWindow
+    from encoder_engine.embedding.embedder import Embedder
+    from encoder_engine.embedding.loading import Loading
+
+# Windows that wait for each worker: the next is there when one is done.
+_WINDOWS_AHEAD = 2
+
+
+class Engine(Protocol):
+    """Embeds windows, and gives them back in their order."""
+
+    def embed(
+        self, windows: Iterator[TextWindow], done: Callable[[int], bool]
+    ) -> Generator[tuple[TextWindow, EmbeddedWindow | None]]:
+        """Embed all windows but those of shards that are done."""
+
+
+class LocalEngine:
+    """Embeds in this process, a window at a time."""
+
+    def __init__(self, embedder: Embedder, call: EncodeCall) -> None:
+        self._embedder = embedder
+        self._options = embedder.resolve_options(**asdict(call))
+
+    def embed(
+        self, windows: Iterator[TextWindow], done: Callable[[int], bool]
+    ) -> Generator[tuple[TextWindow, EmbeddedWindow | None]]:
+        """Embed all windows but those of shards that are done."""
+        for window in windows:
+            if done(window.shard):
+                yield window, None
+            else:
+                yield (
+                    window,
+                    embed_window(self._embedder, window.texts, window.first_row, self._options),
+                )
+
+
+class WorkerEngine:
+    """Embeds in several processes, each with its own copy of the model, a GPU each where used."""
+
+    def __init__(self, embedder: Embedder, call: EncodeCall, num_workers: int) -> None:
+        self._devices = worker_devices(embedder.encoder.device.type, num_workers)
+        if embedder.loading is None:
+            raise InputError(
+                "several workers need an embedder that Embedder.from_pretrained loaded: each loads "
+                "the same files"
+            )
+        self._loading = replace(embedder.loading, max_seq_length=embedder.max_seq_length)
+        self._fingerprint = model_fingerprint(embedder.encoder)
+        self._call = call
+        self._num_threads = max(1, torch.get_num_threads() // num_workers)
+
+    def embed(
+        self, windows: Iterator[TextWindow], done: Callable[[int], bool]
+    ) -> Generator[tuple[TextWindow, EmbeddedWindow | None]]:
+        """Embed all windows but those of shards that are done, some of them ahead."""
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+        from concurrent.futures.process import BrokenProcessPool
+
+        # A forked child of a process with threads may wait for ever; a spawned one starts anew.
+        context = multiprocessing.get_context("spawn")
+        devices = context.SimpleQueue()
+        for device in self._devices:
+            devices.put(device)
+        task = _Task(loading=self._loading, fingerprint=self._fingerprint, call=self._call)
+        pool = ProcessPoolExecutor(
+            len(self._devices),
+            mp_context=context,
+            initializer=_start_worker,
+            initargs=(devices, self._num_threads),
+        )
+        waiting: deque[tuple[TextWindow, Future[EmbeddedWindow] | None]] = deque()
+        try:
+            for window in windows:
+                future = None
+                if not done(window.shard):
+                    future = pool.submit(_embed_in_worker, task, window.texts, window.first_row)
+                waiting.append((window, future))
+                while waiting and (
+                    waiting[0][1] is None or len(waiting) > _WINDOWS_AHEAD * len(self._devices)
+                ):
+                    window, future = waiting.popleft()
+                    yield window, None if future is None else future.result()
+            while waiting:
+                window, future = waiting.popleft()
+                yield window, None if future is None else future.result()
+        except BrokenProcessPool as error:
+            raise WorkerError(
+                "a worker process was ended from outside, or had too little memory; what is "
+                "finished is safe: run the same command again, with fewer workers if memory is "
+                "short"
+            ) from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def worker_devices(kind: str, num_workers: int) -> list[str]:
+    """Give each worker its device: the CPU for all, or a GPU each.
+
+    Raises :class:`InputError` where there are fewer GPUs than workers.
+    """
+    if kind != "cuda":
+        return [kind] * num_workers
+    num_devices = torch.cuda.device_count()
+    if num_workers > num_devices:
+        raise InputError(
+            f"{num_workers} workers need a CUDA device each, and there are {num_devices}; "
+            f"ask for {num_devices} workers at most"
+        )
+    return [f"cuda:{index}" for index in range(num_workers)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task:
+    """What a worker needs beside texts; the same for all windows of a run."""
+
+    loading: Loading
+    fingerprint: str
+    call: EncodeCall
+
+
+_device = "cpu"
+_loaded: tuple[Embedder, Any] | None = None
+
+
+def _start_worker(devices: SimpleQueue[str], num_threads: int) -> None:
+    """Make ready: the interrupt key is the parent's affair, and no worker outlives its parent."""
+    from multiprocessing import connection, parent_process
+
+    global _device  # one run, one worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    assert parent is not None
+    sentinel = parent.sentinel
+
+    def follow() -> None:
+        connection.wait([sentinel])
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+    _device = devices.get()
+    torch.set_num_threads(num_threads)
+
+
+def _embed_in_worker(task: _Task, texts: list[str], first_row: int) -> EmbeddedWindow:
+    import warnings
+
+    global _loaded
+    if _loaded is None:
+        with warnings.catch_warnings():
+            # The parent has told them.
+            warnings.simplefilter("ignore")
+            embedder = task.loading.load(_device)
+        if model_fingerprint(embedder.encoder) != task.fingerprint:
+            raise ConfigError(
+                f"{task.loading.path} holds other weights than the embedder in memory; save it, "
+                "load it from there, or use one process"
+            )
+        _loaded = embedder, embedder.resolve_options(**asdict(task.call))
+    return embed_window(_loaded[0], texts, first_row, _loaded[1])

@@ -1,0 +1,95 @@
+"""Which files the names of inputs stand for, and how each is read; none is opened here."""
+
+from __future__ import annotations
+
+import difflib
+import glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from encoder_engine.errors import InputError, ReadError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Format = Literal["txt", "jsonl", "csv", "tsv", "parquet", "arrow"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+# What pyarrow reads, by seeking: neither compressed outside nor from standard input.
+COLUMNAR: tuple[Format, ...] = ("parquet", "arrow")
+STANDARD_INPUT = "-"
+# Endings behind a format's own: texts.jsonl.gz.
+COMPRESSIONS = ("gz", "xz", "zst")
+_OTHER_ENDINGS: dict[str, Format] = {"feather": "arrow", "ipc": "arrow"}
+
+
+def find_sources(names: Sequence[str], format: Format | None) -> tuple[tuple[str, Format], ...]:  # noqa: A002
+    """List (file, format) of paths, directories, globs, and ``-`` once for standard input.
+
+    A directory stands for the files below it, in the order of their names, but for hidden ones and
+    those whose names begin with ``_``. Raises :class:`ReadError` for a name that is no file of a
+    known ending, or of which there is none.
+    """
+    if not names:
+        raise InputError("no input given; name files, or - for standard input")
+    if list(names).count(STANDARD_INPUT) > 1:
+        raise InputError("standard input (-) can be read only once")
+    files = [file for name in names for file in _expand(name)]
+    return tuple((file, format or _format_of(file)) for file in files)
+
+
+def compression_of(name: str) -> str | None:
+    """Return how a file is compressed, by its ending: gz, xz, zst, or None."""
+    ending = Path(name).suffix.lower().removeprefix(".")
+    return ending if ending in COMPRESSIONS else None
+
+
+def shown_name(name: str) -> str:
+    """Name an input in a message."""
+    return "standard input" if name == STANDARD_INPUT else name
+
+
+def _expand(name: str) -> list[str]:
+    path = Path(name)
+    if name == STANDARD_INPUT or path.is_file():
+        return [name]
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        found = [str(file) for file in files if not _hidden(file.relative_to(path))]
+        if not found:
+            raise ReadError(f"{name} is a directory without files; name files of texts")
+        return found
+    if path.exists():  # a pipe, such as a shell's <(...)
+        return [name]
+    if glob.has_magic(name):
+        matches = glob.glob(name, recursive=True)  # noqa: PTH207
+        found = sorted(file for file in matches if Path(file).is_file())
+        if not found:
+            raise ReadError(f"{name} matches no file")
+        return found
+    siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    nearest = difflib.get_close_matches(path.name, siblings, n=1)
+    hint = f"; did you mean {path.with_name(nearest[0])}?" if nearest else ""
+    raise ReadError(f"{path} does not exist{hint}")
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in path.parts)
+
+
+def _format_of(name: str) -> Format:
+    if name == STANDARD_INPUT:
+        return "txt"
+    packed = compression_of(name)
+    path = Path(name) if packed is None else Path(name).with_suffix("")
+    ending = path.suffix.lower().removeprefix(".")
+    kind = _OTHER_ENDINGS.get(ending, ending)
+    for known in FORMATS:
+        if kind == known:
+            if packed is not None and known in COLUMNAR:
+                raise ReadError(f"{name}: {known} is compressed inside; unpack it")
+            return known
+    endings = ", ".join(f".{known}" for known in FORMATS) + ", nor one with .gz, .xz or .zst"
+    raise ReadError(
+        f"{name}: the ending {'.' + ending if ending else '(none)'} is not one of {endings}; "
+        "rename the file, unpack it, or say what it is with --input-format"
+    )

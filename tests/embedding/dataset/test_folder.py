@@ -1,0 +1,315 @@
+"""Folders of shards: whole, resumable, the same bytes whatever happened, and never mixed up."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from encoder_engine.embedding import Embedder
+from encoder_engine.embedding.dataset.journal import Journal, ShardRecord, describe_changes
+from encoder_engine.embedding.window import embed_window
+from encoder_engine.errors import InputError, LockedError, OutputError, ResumeError
+from tests.conftest import ROOT
+from tests.embedding.kill_long import contents
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from encoder_engine.embedding.dataset.run import DatasetSummary
+
+TEXTS = [f"text {row}" for row in range(23)]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_rows(tmp_path / "in.jsonl", TEXTS)
+
+
+def write_rows(path: Path, texts: list[Any]) -> Path:
+    rows = [json.dumps({"id": f"row-{i}", "text": text}) for i, text in enumerate(texts)]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+def run(tiny: Embedder, source: Path, folder: Path, **changed: Any) -> DatasetSummary:
+    options: dict[str, Any] = {"id_column": "id", "shard_rows": 5, **changed}
+    return tiny.encode_dataset(source, folder, **options)
+
+
+def truncate_to(folder: Path, num_shards: int) -> None:
+    """Bring a finished folder back to where a kill after so many shards would have left it."""
+    manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+    journal = Journal(folder / "journal.jsonl")
+    journal.begin(manifest["plan"])
+    for shard in manifest["shards"]:
+        if shard["shard"] < num_shards:
+            journal.add(ShardRecord(**shard))
+        else:
+            for name in shard["files"]:
+                (folder / name).unlink()
+    (folder / "manifest.json").unlink()
+
+
+def test_shards_hold_all_rows_in_order(tiny: Embedder, source: Path, tmp_path: Path) -> None:
+    summary = run(tiny, source, tmp_path / "out")
+    assert (summary.rows, summary.resumed_rows, summary.dimension) == (23, 0, 16)
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    parts = [f"part-{n:05d}.{end}" for n in range(5) for end in ("ids.txt", "npy")]
+    assert names == ["manifest.json", *parts]
+    vectors = [np.load(tmp_path / "out" / f"part-{n:05d}.npy") for n in range(5)]
+    assert [len(part) for part in vectors] == [5, 5, 5, 5, 3]
+    np.testing.assert_array_equal(np.concatenate(vectors), tiny.encode(TEXTS))
+    ids = (tmp_path / "out" / "part-00004.ids.txt").read_text("utf-8").split()
+    assert ids == ["row-20", "row-21", "row-22"]
+
+
+def test_the_manifest_tells_everything_and_no_time_of_day(
+    tiny: Embedder, source: Path, tmp_path: Path
+) -> None:
+    run(tiny, source, tmp_path / "out")
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text("utf-8"))
+    assert (manifest["rows"], manifest["skipped_rows"]) == (23, 0)
+    assert manifest["inputs"] == [str(source)]
+    assert len(manifest["plan"]["model"]["fingerprint"]) == 64
+    assert len(manifest["plan"]["tokenizer"]["fingerprint"]) == 64
+    assert manifest["plan"]["options"]["shard_rows"] == 5
+    assert set(manifest["plan"]["versions"]) == {"encoder-engine", "numpy", "torch"}
+    assert [shard["rows"] for shard in manifest["shards"]] == [5, 5, 5, 5, 3]
+    run(tiny, source, tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(tmp_path / "out")
+
+
+@pytest.mark.parametrize("shard_format", ["npy", "parquet", "arrow"])
+@pytest.mark.parametrize("num_shards", [0, 1, 4, 5])
+def test_a_run_goes_on_to_the_same_bytes(
+    tiny: Embedder, source: Path, tmp_path: Path, shard_format: str, num_shards: int
+) -> None:
+    if shard_format != "npy":
+        pytest.importorskip("pyarrow")
+    folder = tmp_path / "out"
+    run(tiny, source, folder, shard_format=shard_format)
+    truth = contents(folder)
+    truncate_to(folder, num_shards)
+    (folder / "part-00001.npy.12345678.partial").touch()
+    with (folder / "journal.jsonl").open("ab") as file:
+        file.write(b'{"shard": 4, "ro')
+    summary = run(tiny, source, folder, shard_format=shard_format)
+    assert summary.resumed_rows == min(5 * num_shards, 23)
+    assert contents(folder) == truth
+
+
+def test_a_finished_folder_is_left_as_it_is(tiny: Embedder, source: Path, tmp_path: Path) -> None:
+    run(tiny, source, tmp_path / "out")
+    manifest = tmp_path / "out" / "manifest.json"
+    before = manifest.stat().st_mtime_ns
+    assert run(tiny, source, tmp_path / "out").resumed_rows == 23
+    assert manifest.stat().st_mtime_ns == before
+
+
+def test_a_missing_shard_is_made_again_and_a_changed_one_is_not(
+    tiny: Embedder, source: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    run(tiny, source, folder)
+    truth = contents(folder)
+    (folder / "part-00002.npy").unlink()
+    assert run(tiny, source, folder).resumed_rows == 18
+    assert contents(folder) == truth
+    (folder / "part-00002.ids.txt").write_text("another\n", encoding="utf-8")
+    with pytest.raises(OutputError, match=r"part-00002\.ids\.txt is not as it was written"):
+        run(tiny, source, folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"shard_rows": 6}, "options.shard_rows was 5, is 6"),
+        ({"prompt": "query: "}, "options.prompt was '', is 'query: '"),
+        ({"truncate_dim": 8}, "options.dimension was 16, is 8"),
+        ({"id_column": None}, "options.id_column was 'id', is None"),
+        ({"on_error": "skip"}, "options.on_error"),
+        ({"shard_format": "arrow"}, "options.shard_format"),
+    ],
+)
+def test_other_options_are_refused_with_what_changed(
+    tiny: Embedder, source: Path, tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
+    run(tiny, source, tmp_path / "out")
+    truncate_to(tmp_path / "out", 2)
+    before = contents(tmp_path / "out")
+    with pytest.raises(ResumeError, match="begun otherwise") as caught:
+        run(tiny, source, tmp_path / "out", **options)
+    assert words in str(caught.value)
+    assert contents(tmp_path / "out") == before
+
+
+def test_another_model_is_refused(
+    tiny: Embedder, tiny_directory: Path, source: Path, tmp_path: Path
+) -> None:
+    import torch
+
+    run(tiny, source, tmp_path / "out")
+    truncate_to(tmp_path / "out", 2)
+    other = Embedder.from_pretrained(tiny_directory, device="cpu")
+    other.max_seq_length = 9
+    with pytest.raises(ResumeError, match=r"model\.max_seq_length was 16, is 9"):
+        run(other, source, tmp_path / "out")
+    other.max_seq_length = 16
+    with torch.no_grad():
+        other.encoder.embedding.tokens.weight[5, 0] += 1
+    with pytest.raises(ResumeError) as caught:
+        run(other, source, tmp_path / "out")
+    assert [change.split()[0] for change in caught.value.changes] == ["model.fingerprint"]
+
+
+def test_other_rows_are_refused_where_they_were_used_already(
+    tiny: Embedder, source: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    run(tiny, source, folder)
+    truncate_to(folder, 2)
+    before = contents(folder)
+    write_rows(source, ["another", *TEXTS[1:]])
+    with pytest.raises(ResumeError, match=r"inputs changed: rows 1 to 5 .* part-00000"):
+        run(tiny, source, folder)
+    write_rows(source, TEXTS[:7])
+    with pytest.raises(ResumeError, match="rows 6 to 10"):
+        run(tiny, source, folder)
+    write_rows(source, TEXTS[:5])
+    with pytest.raises(ResumeError, match="end after 5 rows"):
+        run(tiny, source, folder)
+    assert contents(folder) == before
+    # Rows that nobody has read yet may be others; touched files with the same rows are the same.
+    write_rows(source, [*TEXTS[:10], "new", "rows"])
+    assert run(tiny, source, folder).rows == 12
+
+
+@pytest.mark.parametrize("num_rows", [20, 23])
+def test_a_finished_folder_takes_no_more_rows(
+    tiny: Embedder, tmp_path: Path, num_rows: int
+) -> None:
+    source = write_rows(tmp_path / "in.jsonl", TEXTS[:num_rows])
+    run(tiny, source, tmp_path / "out")
+    write_rows(source, [*TEXTS[:num_rows], "one more"])
+    with pytest.raises(ResumeError, match=r"more rows|inputs changed"):
+        run(tiny, source, tmp_path / "out")
+    assert run(tiny, source, tmp_path / "out", overwrite=True).rows == num_rows + 1
+    write_rows(source, TEXTS[:3])
+    run(tiny, source, tmp_path / "out", overwrite=True)
+    assert len(list((tmp_path / "out").iterdir())) == 3
+
+
+def test_a_folder_with_other_files_is_left_alone(
+    tiny: Embedder, source: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "precious").touch()
+    with pytest.raises(OutputError, match="precious"):
+        run(tiny, source, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize("name", ["journal.jsonl", "manifest.json"])
+def test_a_damaged_record_is_refused(
+    tiny: Embedder, source: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_text('{"plan": {}}\n{"shard": 1}\n', encoding="utf-8")
+    with pytest.raises(OutputError, match="damaged"):
+        run(tiny, source, tmp_path / "out")
+
+
+def test_a_second_run_is_refused_and_a_stale_lock_is_taken_over(
+    tiny: Embedder, source: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    with (folder / ".lock").open("w+", encoding="ascii") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write("4711\n")
+        file.flush()
+        with pytest.raises(LockedError, match="process 4711"):
+            run(tiny, source, folder)
+    # Its holder is gone, the file is not: as after a kill.
+    assert run(tiny, source, folder).rows == 23
+    assert not (folder / ".lock").exists()
+
+
+def test_an_interrupt_leaves_whole_shards_only(
+    tiny: Embedder, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, embed = tmp_path / "out", embed_window
+    run(tiny, source, tmp_path / "whole")
+
+    def interrupt(embedder: Any, texts: Any, first_row: int, options: Any) -> Any:
+        if first_row == 10:
+            raise KeyboardInterrupt
+        return embed(embedder, texts, first_row, options)
+
+    monkeypatch.setattr("encoder_engine.embedding.dataset.workers.embed_window", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(tiny, source, folder)
+    names = sorted(path.name for path in folder.iterdir() if path.suffix == ".npy")
+    assert names == ["part-00000.npy"]
+    assert not (folder / "manifest.json").exists()
+    monkeypatch.undo()
+    assert run(tiny, source, folder).resumed_rows == 5
+    assert contents(folder) == contents(tmp_path / "whole")
+
+
+def test_a_journal_on_a_full_disk_is_an_output_error(
+    tiny: Embedder, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_journal: Journal, _record: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Journal, "add", full)
+    with pytest.raises(OutputError, match=r"No space left.*the same command goes on"):
+        run(tiny, source, tmp_path / "out")
+    monkeypatch.undo()
+    assert run(tiny, source, tmp_path / "out").rows == 23
+
+
+def test_no_kill_and_no_full_disk_changes_a_byte() -> None:
+    command = ["-m", "tests.embedding.kill_long", "--kills", "10", "--full", "4", "--rows", "300"]
+    ran = subprocess.run(
+        [sys.executable, *command, "--format", "npy"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert found["random_kills"] >= 10
+    assert found["kills_before_a_change"] > 30
+    assert found["full_disks"] > 0
+
+
+def test_changes_are_listed_by_name() -> None:
+    before = {"a": {"b": 1, "c": [1]}, "d": None}
+    assert describe_changes(before, before) == []
+    assert describe_changes(before, {"a": {"b": 1, "c": [2]}, "e": 3}) == [
+        "a.c was [1], is [2]",
+        "e was None, is 3",
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"shard_rows": 0}, {"shard_rows": True}, {"workers": 1.5}, {"on_error": "no"}],
+)
+def test_options_that_make_no_sense_are_refused(
+    tiny: Embedder, source: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    with pytest.raises(InputError, match=next(iter(options))):
+        run(tiny, source, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
