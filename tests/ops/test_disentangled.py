@@ -116,6 +116,24 @@ def test_probabilities_and_chosen_queries_agree_with_all(implementation: str) ->
     assert_within_budget(mixed, whole[4:], truth[4:], terms=16)
 
 
+@pytest.mark.parametrize("head_dim", [7, 20, 64])
+@pytest.mark.parametrize("num_heads", [1, 6])
+def test_results_are_bit_equal_alone_and_in_a_batch(num_heads: int, head_dim: int) -> None:
+    lengths = [1, 2, 40, 1, 33, 2, 40]
+    draw = partial(rows, dtype=torch.float32, device="cpu")
+    packed = [draw(sum(lengths), num_heads, head_dim, seed=seed) for seed in range(3)]
+    vectors = [draw(512, num_heads, head_dim, seed=seed) for seed in (3, 4)]
+    said = ops.Disentangled(*vectors, ops.log_position_entries(256, 512))
+    query, key, value = packed
+    with torch.inference_mode():
+        together = ops.attention(query, key, value, sequences(lengths, "cpu"), disentangled=said)
+        for row, length in enumerate(lengths):
+            here = slice(sum(lengths[:row]), sum(lengths[: row + 1]))
+            query, key, value = (x[here] for x in packed)
+            alone = ops.attention(query, key, value, sequences([length], "cpu"), disentangled=said)
+            assert torch.equal(alone, together[here]), f"row {row}"
+
+
 @pytest.mark.parametrize("span", [(8, 20), (256, 512), (None, 6)])
 def test_entries_are_those_of_transformers(span: tuple[int | None, int]) -> None:
     from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position

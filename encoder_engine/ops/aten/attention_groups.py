@@ -117,14 +117,22 @@ def position_scores(group: Group, terms: Terms, query_nHQD: Tensor, key_nKLD: Te
     entries = entries_nQL[:, None].expand(num_sequences, num_heads, -1, -1)
     said = []
     if key_NHD is not None:
-        of_query = query_nHQD @ key_NHD.to(query_nHQD.dtype).permute(1, 2, 0)
-        said.append(of_query.gather(3, entries))
+        said.append(_products(query_nHQD, key_NHD).gather(3, entries))
     if query_NHD is not None:
         key_nHLD = key_nKLD.repeat_interleave(num_heads // key_nKLD.shape[1], 1)
-        of_key = key_nHLD @ query_NHD.to(key_nHLD.dtype).permute(1, 2, 0)
-        said.append(of_key.gather(3, entries.mT).mT)
+        said.append(_products(key_nHLD, query_NHD).gather(3, entries.mT).mT)
     scores: Tensor = terms.scale * sum(said[1:], said[0])
     return scores
+
+
+def _products(rows_nHLD: Tensor, vectors_NHD: Tensor) -> Tensor:
+    """Multiply each row by each vector, [n, H, L, N].
+
+    Both are laid out alike for any n: of views, matmul copies several sequences' but not one's, and
+    MKL then sums the rows of one or two tokens in another order.
+    """
+    vectors_HDN = vectors_NHD.to(rows_nHLD.dtype).permute(1, 2, 0)
+    return rows_nHLD.contiguous() @ vectors_HDN.contiguous()
 
 
 def entries_of(distance: Tensor, bias_HR: Tensor) -> Tensor:
