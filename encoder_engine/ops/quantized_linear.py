@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizedWeight", "quantize_weight", "quantized_linear", "requantized_linear"]
 
-LARGEST = 127
+# Of more products of a byte and an int8, int32 may not hold the sum.
+MOST_TERMS = 2**17 - 1
 OUTPUT_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
@@ -42,7 +43,11 @@ class QuantizedWeight:
 
     @classmethod
     def pack(cls, weight_NK: Tensor, scale_N: Tensor, bias_N: Tensor | None) -> QuantizedWeight:
-        """Lay an int8 weight [N, K] out; its bytes are kept, not doubled."""
+        """Lay an int8 weight [N, K] out; its bytes are kept, not doubled.
+
+        Raises :class:`ShapeError` for a K that is 0 or beyond 131,071.
+        """
+        _check_terms(weight_NK)
         layout = "native" if _QUANTIZED_LINEAR.explain(Facts())[0][1] is None else "aten"
         rows, columns = weight_NK.shape
         return cls(
@@ -106,24 +111,35 @@ def quantize_weight(weight_NK: Tensor, bias_N: Tensor | None = None) -> Quantize
     """Round a weight [N, K] to int8, each feature out to 255 steps around zero.
 
     ``scale = weight.abs().amax(1) / 127; (weight / scale[:, None]).round()``. ``bias_N``: [N] or
-    None, kept in float32. On the CPU. Raises :class:`ShapeError`, and :class:`ImplementationError`
-    on another device.
+    None, kept in float32. On the CPU. A feature of nothing above 2^-100 has scale 1; one that holds
+    an infinity or no number has scale NaN, and so have its results. Raises :class:`ShapeError`,
+    also for a K that is 0 or beyond 131,071, where sums in int32 end, and
+    :class:`ImplementationError` on another device.
     """
+    from encoder_engine.ops.aten.quantize import row_scales
+
     if weight_NK.dim() != 2 or (bias_N is not None and bias_N.shape != weight_NK.shape[:1]):
         shape = None if bias_N is None else list(bias_N.shape)
         raise ShapeError(
             f"weight must be [N, K] and bias [N], got {list(weight_NK.shape)}, {shape}"
         )
+    _check_terms(weight_NK)
     check_alike(weight_NK, bias=bias_N)
     if weight_NK.device.type != "cpu":
         raise ImplementationError(f"weights are quantized on the CPU, not {weight_NK.device}")
     wide_NK = weight_NK.detach().float()
-    largest_N = wide_NK.abs().amax(dim=1)
-    # A feature without weights has any scale.
-    scale_N = torch.where(largest_N > 0, largest_N / LARGEST, 1.0)
-    rounded_NK = (wide_NK / scale_N[:, None]).round().to(torch.int8)
+    scale_N = row_scales(wide_NK)
+    rounded_NK = torch.nan_to_num(wide_NK / scale_N[:, None]).round().to(torch.int8)
     bias = None if bias_N is None else bias_N.detach().float()
     return QuantizedWeight.pack(rounded_NK, scale_N, bias)
+
+
+def _check_terms(weight_NK: Tensor) -> None:
+    terms = weight_NK.shape[1]
+    if not 1 <= terms <= MOST_TERMS:
+        raise ShapeError(
+            f"a quantized weight has 1 to {MOST_TERMS} features in, got {list(weight_NK.shape)}"
+        )
 
 
 def quantized_linear(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -9,6 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 from encoder_engine import ops
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops.aten import quantized_linear as aten
+from encoder_engine.ops.quantized_linear import MOST_TERMS
 from encoder_engine.ops.registry import Facts
 from tests.budget import assert_within_budget, largest
 from tests.ops.cases import dtype_id, rows, skip_if_refused
@@ -153,6 +156,35 @@ def test_a_weight_is_rounded_to_the_nearest_of_255_steps() -> None:
     assert bool(((weight.dequantize() - plain).abs() <= allowed).all())
     again = ops.QuantizedWeight.pack(weight.unpack(), weight.scale_N, None)
     assert torch.equal(again.unpack(), weight.unpack())
+
+
+def test_no_number_among_the_weights_is_no_number_in_the_result() -> None:
+    plain = torch.ones(4, 3)
+    plain[0, 1], plain[2, 0], plain[3] = torch.nan, torch.inf, 1e-44
+    weight = ops.quantize_weight(plain)
+    assert weight.scale_N.isnan().tolist() == [True, False, True, False]
+    assert weight.scale_N[3] == 1.0
+    for name in IMPLEMENTATIONS:
+        found = ops.quantized_linear(*draw_rows(2, 3), weight, implementation=name)
+        assert found.isnan().tolist() == [[True, False, True, False]] * 2, name
+
+
+def test_sums_are_exact_up_to_the_limit_and_refused_beyond() -> None:
+    x, ones = torch.zeros(1, MOST_TERMS, dtype=torch.uint8), torch.ones(1)
+    lowest = torch.full((1, MOST_TERMS), -128, dtype=torch.int8)
+    weight = ops.QuantizedWeight.pack(lowest, ones, None)
+    expected = torch.tensor([[128 * 128 * MOST_TERMS]], dtype=torch.float32)
+    for name in IMPLEMENTATIONS:
+        found = ops.quantized_linear(x, ones, weight, implementation=name)
+        assert torch.equal(found, expected), name
+    for terms in (0, MOST_TERMS + 1):
+        steps = torch.ones(1, terms, dtype=torch.int8)
+        for make in (
+            ops.quantize_weight,
+            partial(ops.QuantizedWeight.pack, scale_N=ones, bias_N=None),
+        ):
+            with pytest.raises(ShapeError, match="features in"):
+                make(steps)
 
 
 def test_input_that_does_not_fit_is_refused() -> None:

@@ -14,11 +14,16 @@ if TYPE_CHECKING:
 def quantize_rows(input_TD: Tensor) -> tuple[Tensor, Tensor]:
     """Fulfil ``ops.quantize_rows``."""
     wide_TD = input_TD.float()
-    largest_T = wide_TD.abs().amax(dim=1) if wide_TD.shape[1] else wide_TD.new_zeros(len(wide_TD))
-    scale_T = torch.where(largest_T < 2.0**-100, 1.0, largest_T / 127)
-    scale_T = torch.where(largest_T.isfinite(), scale_T, torch.nan)
+    scale_T = row_scales(wide_TD)
     steps_TD = torch.nan_to_num(wide_TD * scale_T.reciprocal()[:, None]).round_() + 128
     return steps_TD.to(torch.uint8), scale_T
+
+
+def row_scales(wide_TD: Tensor) -> Tensor:
+    """Return each row's scale, as ``ops.quantize_rows`` defines it."""
+    largest_T = wide_TD.abs().amax(dim=1) if wide_TD.shape[1] else wide_TD.new_zeros(len(wide_TD))
+    scale_T = torch.where(largest_T < 2.0**-100, 1.0, largest_T / 127)
+    return torch.where(largest_T.isfinite(), scale_T, torch.nan)
 
 
 def layer_norm_quantized(
