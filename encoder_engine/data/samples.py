@@ -60,7 +60,7 @@ class Samples:
         vocabulary = self.corpus.vocabulary
         offsets = np.concatenate([[0], np.cumsum(self.lengths[numbers])]).astype(np.int32)
         ids = np.empty(int(offsets[-1]), np.int32)
-        special = np.zeros(len(ids), np.bool_)
+        special, first = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
         for number, begin, end in zip(numbers, offsets[:-1], offsets[1:], strict=True):
             shard = self.corpus.shards[self.shards[number]]
             start, stop = int(self.starts[number]), int(self.stops[number])
@@ -74,12 +74,14 @@ class Samples:
             ids[begin:end][frame] = vocabulary.sep_id
             ids[begin] = vocabulary.cls_id
             special[begin:end] = frame
+            low, high = np.searchsorted(shard.sentences, (start, stop))
+            first[begin + np.flatnonzero(~frame)[shard.sentences[low:high] - start]] = True
         return CleanBatch(
             input_ids=ids,
             cu_seqlens=offsets,
             numbers=np.asarray(numbers if places is None else places, np.int64),
             special=special,
-            word_starts=self.corpus.word_starts[ids] | special | behind_special(special),
+            word_starts=self.corpus.word_starts[ids] | special | behind_special(special) | first,
             epoch=epoch,
         )
 

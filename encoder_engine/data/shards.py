@@ -83,19 +83,13 @@ def write_shard(
     Empty sentences and documents are left out. Raises :class:`TokenIdError` for an id outside the
     vocabulary, naming the document, and :class:`OutputError` where the disk refuses.
     """
+    _check_ids(documents, vocabulary)
     sentences: list[npt.NDArray[np.integer[Any]]] = []
     document_ends, languages = [0], []
-    for place, document in enumerate(documents):
-        kept = [np.asarray(sentence) for sentence in document.sentences if len(sentence)]
+    for document in documents:
+        kept = [sentence for sentence in document.sentences if len(sentence)]
         if not kept:
             continue
-        for sentence in kept:
-            if sentence.min() < 0 or sentence.max() >= vocabulary.size:
-                raise TokenIdError(
-                    f"document {place} has a token outside 0..{vocabulary.size - 1}: "
-                    f"{sentence.min()} to {sentence.max()}; it was cut by another tokenizer",
-                    row=place,
-                )
         sentences += kept
         document_ends.append(len(sentences))
         languages.append(document.language)
@@ -117,6 +111,19 @@ def write_shard(
             part: _write_array(directory / f"{name}.{part}.npy", arrays[part]) for part in PARTS
         },
     )
+
+
+def _check_ids(documents: Sequence[Document], vocabulary: Vocabulary) -> None:
+    for place, document in enumerate(documents):
+        if not len(document.sentences):
+            continue
+        ids = np.concatenate(document.sentences)
+        if len(ids) and (ids.min() < 0 or ids.max() >= vocabulary.size):
+            raise TokenIdError(
+                f"document {place} has a token outside 0..{vocabulary.size - 1}: {ids.min()} to "
+                f"{ids.max()}; it was cut by another tokenizer",
+                row=place,
+            )
 
 
 def _write_array(path: Path, array: npt.NDArray[Any]) -> str:

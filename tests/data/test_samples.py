@@ -65,13 +65,21 @@ def test_sequences_hold_whole_sentences_and_as_many_as_fit(tmp_path: Path) -> No
 
 
 def test_words_begin_where_the_vocabulary_says_and_behind_special_tokens(tmp_path: Path) -> None:
-    corpus = write(tmp_path, draw_documents(20))
+    corpus = write(tmp_path, draw_documents(40, most_sentences=1, longest=30))
     samples = cut_sentences(corpus, 12)
     batch = samples.batch(np.arange(len(samples))[::-1])
     assert batch.numbers.tolist() == list(range(len(samples)))[::-1]
     behind = np.roll(batch.special, 1)
     continuing = (batch.input_ids >= FIRST_CONTINUING) & ~behind
     assert (batch.word_starts == ~continuing).all()
+
+
+def test_a_sentence_begins_with_a_word_whatever_its_token(tmp_path: Path) -> None:
+    going_on = FIRST_CONTINUING + 1
+    corpus = write(tmp_path, [Document([np.full(n, going_on) for n in (2, 1, 3)])])
+    batch = cut_sentences(corpus, 12).batch(np.arange(1))
+    framed = [1, 1, 0, 1, 1, 0, 0, 1]
+    assert batch.word_starts.astype(int).tolist() == framed
 
 
 def test_a_corpus_without_text_and_a_length_without_room_are_refused(tmp_path: Path) -> None:

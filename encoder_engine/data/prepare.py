@@ -1,0 +1,240 @@
+"""From texts to a corpus: cut into sentences, tokenized, written shard by shard, and resumed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from encoder_engine.data.shards import (
+    Document,
+    ShardEntry,
+    Vocabulary,
+    write_corpus,
+    write_shard,
+)
+from encoder_engine.errors import CorpusError
+from encoder_engine.files import read_json, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from encoder_engine.text import Tokenizer
+
+__all__ = ["Prepared", "Text", "prepare", "read_vocabulary", "split_sentences", "word_starts"]
+
+PROGRESS = "progress.json"
+SHARD_TOKENS = 2**26
+# What SentencePiece, and byte-level BPE, write in front of a word.
+WORD_MARKS = ("\u2581", "\u0120")
+# Texts that are tokenized together.
+_BATCH_TEXTS = 512
+# Quotes and brackets that close, and belong to the sentence before.
+_CLOSING = "[" + re.escape("\"')]\u201d\u2019\u00bb\u300d\u300f\uff09") + "]*"
+# Marks that end a sentence before white space, or anywhere; and the end of a line.
+_ENDS = re.compile(
+    rf"(?<=[.!?\u2026])({_CLOSING})\s+|(?<=[\u3002\uff01\uff1f\uff61])({_CLOSING})\s*(?=\S)|()\s*\n\s*"
+)
+
+
+class Text(NamedTuple):
+    """A document as it is read, and the number of its language."""
+
+    text: str
+    language: int = 0
+
+
+@dataclass(kw_only=True)
+class Prepared:
+    """What :func:`prepare` did. ``resumed_texts``: how many of ``texts`` were there already."""
+
+    texts: int = 0
+    resumed_texts: int = 0
+    sentences: int = 0
+    tokens: int = 0
+    characters: int = 0
+    used_tokens: int = 0
+    seconds: float = 0.0
+    shards: list[ShardEntry] = field(default_factory=list)
+
+
+def split_sentences(text: str) -> list[str]:
+    """Cut at line ends and behind marks that end sentences; a rule for many languages, not a model.
+
+    Closing quotes and brackets go with what they close. Blank pieces are left out.
+    """
+    cut, start = [], 0
+    for found in _ENDS.finditer(text):
+        assert found.lastindex is not None
+        cut.append(text[start : found.end(found.lastindex)])
+        start = found.end()
+    cut.append(text[start:])
+    return [piece for piece in (piece.strip() for piece in cut) if piece]
+
+
+def read_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+    """Name what training must know of a tokenizer.
+
+    Raises :class:`CorpusError` where it has no token that begins, ends, hides or pads a sequence.
+    """
+    found = {
+        "cls_id": tokenizer.cls_token_id,
+        "sep_id": tokenizer.sep_token_id,
+        "mask_id": tokenizer.mask_token_id,
+        "pad_id": tokenizer.pad_token_id,
+    }
+    missing = [name.removesuffix("_id") for name, value in found.items() if value is None]
+    if missing:
+        raise CorpusError(
+            f"the tokenizer has no {', '.join(missing)} token; masked language models need them all"
+        )
+    ids = {name: value for name, value in found.items() if value is not None}
+    digest = hashlib.sha256(repr(tokenizer.spec).encode())
+    for number in range(tokenizer.vocab_size):
+        digest.update(f"{tokenizer.id_to_token(number)}\0".encode())
+    return Vocabulary(size=tokenizer.vocab_size, fingerprint=digest.hexdigest(), **ids)
+
+
+def word_starts(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
+    """Say of each token whether it begins a word, bool [V]: by the mark its vocabulary writes.
+
+    WordPiece marks what goes on with a word (``##ing``); others what begins one. What begins a
+    sentence begins a word in any case. Raises :class:`CorpusError` for a vocabulary without marks.
+    """
+    tokens = [tokenizer.id_to_token(number) or "" for number in range(tokenizer.vocab_size)]
+    prefix = getattr(tokenizer.spec.model, "continuing_subword_prefix", None)
+    if prefix:
+        found = np.array([not token.startswith(prefix) for token in tokens], np.bool_)
+    else:
+        marks = tuple(mark for mark in WORD_MARKS if any(t.startswith(mark) for t in tokens))
+        if not marks:
+            raise CorpusError(
+                f"no token begins with {' or '.join(map(repr, WORD_MARKS))}, so nothing says where "
+                "words begin"
+            )
+        found = np.array([token.startswith(marks) for token in tokens], np.bool_)
+    for added in tokenizer.spec.added_tokens:
+        found[added.id] = True
+    return found
+
+
+def prepare(
+    texts: Iterable[Text],
+    tokenizer: Tokenizer,
+    directory: Path,
+    *,
+    source: str,
+    languages: Sequence[str] = (),
+    shard_tokens: int = SHARD_TOKENS,
+    watch: Callable[[Prepared], None] = lambda _done: None,
+) -> Prepared:
+    """Tokenize texts into a corpus in ``directory``, which may hold a part of it already.
+
+    Every text is a document; empty ones are left out. A shard is written once ``shard_tokens`` are
+    together, whole or not at all, and what was read up to it is noted: run again with the same
+    arguments, whatever stopped it, it goes on there and ends in the same bytes. ``source`` names
+    what the texts are from; raises :class:`CorpusError` where that, the tokenizer or the shards'
+    size differ from what the directory was begun with. ``watch`` is told after every batch.
+    """
+    started = time.perf_counter()
+    vocabulary = read_vocabulary(tokenizer)
+    begun = {
+        "source": source,
+        "tokenizer": vocabulary.fingerprint,
+        "languages": list(languages),
+        "shard_tokens": shard_tokens,
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    done, used = _resume(directory, begun, vocabulary.size)
+    reading = islice(iter(texts), done.texts, None)
+    pending: list[Document] = []
+    held = 0
+    for batch in _batches(reading):
+        documents, ids = _tokenize(tokenizer, batch)
+        used[ids] = True
+        held += len(ids)
+        pending += documents
+        done.texts += len(batch)
+        done.characters += sum(len(text.text) for text in batch)
+        done.sentences += sum(len(document.sentences) for document in documents)
+        if held >= shard_tokens:
+            _write(directory, done, used, pending, vocabulary, begun)
+            pending, held = [], 0
+        done.used_tokens = int(used.sum())
+        done.seconds = time.perf_counter() - started
+        watch(done)
+    if pending:
+        _write(directory, done, used, pending, vocabulary, begun)
+    done.used_tokens = int(used.sum())
+    write_corpus(directory, done.shards, vocabulary, word_starts(tokenizer), languages)
+    done.seconds = time.perf_counter() - started
+    return done
+
+
+def _batches(texts: Iterator[Text]) -> Iterator[list[Text]]:
+    while batch := list(islice(texts, _BATCH_TEXTS)):
+        yield batch
+
+
+def _tokenize(
+    tokenizer: Tokenizer, batch: list[Text]
+) -> tuple[list[Document], npt.NDArray[np.int32]]:
+    """Return the documents that hold any token, and all their tokens."""
+    cut = [split_sentences(text.text) for text in batch]
+    flat = [sentence for sentences in cut for sentence in sentences]
+    encoded = tokenizer.encode_batch(flat, add_special_tokens=False, truncation=None)
+    sentences = iter(np.split(encoded.ids, encoded.cu_seqlens[1:-1]) if flat else [])
+    documents = [
+        Document(list(islice(sentences, len(pieces))), text.language)
+        for pieces, text in zip(cut, batch, strict=True)
+    ]
+    return [document for document in documents if any(map(len, document.sentences))], encoded.ids
+
+
+def _resume(
+    directory: Path, begun: dict[str, Any], vocab_size: int
+) -> tuple[Prepared, npt.NDArray[np.bool_]]:
+    """Read how far an earlier run came, and which tokens it has seen."""
+    used = np.zeros(vocab_size, np.bool_)
+    path = directory / PROGRESS
+    if not path.exists():
+        if any(directory.iterdir()):
+            raise CorpusError(f"{directory} is not empty, and no corpus was begun in it")
+        return Prepared(), used
+    noted = read_json(path, CorpusError)
+    differing = [name for name, value in begun.items() if noted["begun"].get(name) != value]
+    if differing:
+        raise CorpusError(
+            f"{directory} was begun with another {', '.join(differing)}; name an empty directory, "
+            "or go on with what it was begun with"
+        )
+    counts = noted["done"]
+    shards = [ShardEntry(**entry) for entry in counts.pop("shards")]
+    used[np.asarray(noted["used"], np.int64)] = True
+    return Prepared(**{**counts, "resumed_texts": counts["texts"]}, shards=shards), used
+
+
+def _write(
+    directory: Path,
+    done: Prepared,
+    used: npt.NDArray[np.bool_],
+    documents: list[Document],
+    vocabulary: Vocabulary,
+    begun: dict[str, Any],
+) -> None:
+    """Write a shard, then note that it is there and what was read for it."""
+    entry = write_shard(directory, len(done.shards), documents, vocabulary)
+    done.shards.append(entry)
+    done.tokens += entry.num_tokens
+    counts = asdict(done) | {"resumed_texts": 0, "seconds": 0.0}
+    noted = {"begun": begun, "done": counts, "used": np.flatnonzero(used).tolist()}
+    write_atomically(directory / PROGRESS, json.dumps(noted).encode())

@@ -1,0 +1,184 @@
+"""Texts become the corpus they should, and the same one however often the work is interrupted."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from encoder_engine import Tokenizer
+from encoder_engine.data.prepare import Prepared, Text, prepare, split_sentences, word_starts
+from encoder_engine.data.shards import Corpus
+from encoder_engine.errors import CorpusError
+
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "##s", "##ting", "dog", ".", "!", "?", "ran"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    path = tmp_path_factory.mktemp("tokenizer") / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL, *WORDS]) + "\n", encoding="utf-8")
+    return Tokenizer.from_pretrained(path)
+
+
+def draw_texts(number: int) -> list[Text]:
+    generator = np.random.default_rng(0)
+    words = ["the", "cat", "cats", "sat", "sitting", "dog", "mats", "ran"]
+
+    def sentence() -> str:
+        return " ".join(generator.choice(words, generator.integers(1, 9))) + "."
+
+    return [
+        Text(" ".join(sentence() for _ in range(generator.integers(0, 5))), number % 2)
+        for number in range(number)
+    ]
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("", []),
+        ("  \n \n", []),
+        ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
+        ("Pi is 3.14 or so. Yes.", ["Pi is 3.14 or so.", "Yes."]),
+        ('He said "Go." Then he went.', ['He said "Go."', "Then he went."]),
+        ("a line\nanother one\r\n\r\nthird", ["a line", "another one", "third"]),
+        ("これは一。これは二。はい", ["これは一。", "これは二。", "はい"]),
+        ("「はい。」と言った。", ["「はい。」", "と言った。"]),
+        ("Wait... what?  (Nothing.) Ok", ["Wait...", "what?", "(Nothing.)", "Ok"]),
+    ],
+)
+def test_sentences_end_where_they_do(text: str, sentences: list[str]) -> None:
+    assert split_sentences(text) == sentences
+
+
+def test_no_character_but_white_space_is_lost() -> None:
+    for text in draw_texts(50):
+        joined = "".join(split_sentences(text.text))
+        assert "".join(joined.split()) == "".join(text.text.split())
+
+
+def test_a_corpus_holds_what_the_tokenizer_makes_of_each_sentence(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    texts = draw_texts(1200)
+    done = prepare(iter(texts), tokenizer, tmp_path, source="x", languages=("en", "de"))
+    corpus = Corpus.open(tmp_path, verify=True)
+    found = []
+    for shard in corpus.shards:
+        for first, last in zip(shard.documents[:-1], shard.documents[1:], strict=True):
+            ends = shard.sentences[first : last + 1]
+            pieces = itertools.pairwise(ends)
+            found.append([shard.tokens[begin:end].tolist() for begin, end in pieces])
+    kept = [text for text in texts if text.text]
+    assert found == [
+        [tokenizer.encode(s, add_special_tokens=False).tolist() for s in split_sentences(t.text)]
+        for t in kept
+    ]
+    assert corpus.shards[0].languages.tolist() == [text.language for text in kept]
+    assert corpus.languages == ("en", "de")
+    assert (done.texts, done.tokens) == (1200, corpus.num_tokens)
+    assert done.characters == sum(len(text.text) for text in texts)
+    assert done.used_tokens == len({int(t) for s in corpus.shards for t in s.tokens})
+    starts = {tokenizer.id_to_token(int(n)) for n in np.flatnonzero(~corpus.word_starts)}
+    assert starts == {"##s", "##ting"}
+
+
+def test_an_interrupted_run_goes_on_and_ends_in_the_same_bytes(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    texts = draw_texts(5000)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    prepare(texts, tokenizer, whole, source="x", shard_tokens=9000)
+    assert len(list(whole.glob("*.tokens.npy"))) > 4
+
+    class StoppedError(Exception):
+        """The work is interrupted."""
+
+    for limit in (600, 2500, 2600, 4500):
+
+        def watch(done: Prepared, limit: int = limit) -> None:
+            if done.texts >= limit:
+                raise StoppedError
+
+        with pytest.raises(StoppedError):
+            prepare(texts, tokenizer, broken, source="x", shard_tokens=9000, watch=watch)
+        assert not (broken / "manifest.json").exists()
+    done = prepare(texts, tokenizer, broken, source="x", shard_tokens=9000)
+    assert done.resumed_texts > 2600
+    assert files(broken) == files(whole)
+    again = prepare(texts, tokenizer, broken, source="x", shard_tokens=9000)
+    assert files(broken) == files(whole)
+    assert again.tokens == done.tokens
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from encoder_engine import Tokenizer
+from encoder_engine.data.prepare import prepare
+from tests.data.test_prepare import draw_texts
+prepare(draw_texts(5000), Tokenizer.from_pretrained(sys.argv[1]), Path(sys.argv[2]), source="x",
+        shard_tokens=2000)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
+def test_killed_at_any_time_it_goes_on(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    vocabulary = tmp_path / "model"
+    tokenizer.save(vocabulary)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    saved = Tokenizer.from_pretrained(vocabulary)
+    prepare(draw_texts(5000), saved, whole, source="x", shard_tokens=2000)
+    generator = np.random.default_rng(1)
+    root = Path(__file__).parents[2]
+    for _ in range(4):
+        command = [sys.executable, "-c", KILLED, str(vocabulary), str(broken)]
+        with subprocess.Popen(command, cwd=root, env=os.environ | {"PYTHONPATH": "."}) as process:
+            ends = time.monotonic() + 60
+            while not (broken / "progress.json").exists() and time.monotonic() < ends:
+                time.sleep(0.01)
+            time.sleep(float(generator.random()) * 0.2)
+            process.send_signal(signal.SIGKILL)
+    prepare(draw_texts(5000), saved, broken, source="x", shard_tokens=2000)
+    expected = files(whole)
+    found = {name: data for name, data in files(broken).items() if not name.endswith(".partial")}
+    assert found == expected
+
+
+def test_another_source_tokenizer_or_size_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    texts = draw_texts(10)
+    prepare(texts, tokenizer, tmp_path / "a", source="x")
+    with pytest.raises(CorpusError, match="begun with another source"):
+        prepare(texts, tokenizer, tmp_path / "a", source="y")
+    with pytest.raises(CorpusError, match="begun with another shard_tokens"):
+        prepare(texts, tokenizer, tmp_path / "a", source="x", shard_tokens=5)
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL, *WORDS[::-1]]) + "\n", encoding="utf-8")
+    with pytest.raises(CorpusError, match="begun with another tokenizer"):
+        prepare(texts, Tokenizer.from_pretrained(path), tmp_path / "a", source="x")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "thesis.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(CorpusError, match="is not empty, and no corpus was begun in it"):
+        prepare(texts, tokenizer, tmp_path / "b", source="x")
+
+
+def test_a_vocabulary_without_marks_or_special_tokens_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", encoding="utf-8")
+    bare = Tokenizer.from_pretrained(path)
+    assert word_starts(bare).all()
+    with pytest.raises(CorpusError, match="the tokenizer has no mask token"):
+        prepare([], bare, tmp_path / "c", source="x")
