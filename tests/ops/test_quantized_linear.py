@@ -158,6 +158,13 @@ def test_a_weight_is_rounded_to_the_nearest_of_255_steps() -> None:
     assert torch.equal(again.unpack(), weight.unpack())
 
 
+@pytest.mark.usefixtures("with_bytes")
+def test_a_weight_may_lie_transposed_in_memory() -> None:
+    plain = draw(40, 24, seed=3).T
+    weight, same = ops.quantize_weight(plain), ops.quantize_weight(plain.contiguous())
+    assert torch.equal(weight.unpack(), same.unpack())
+
+
 def test_no_number_among_the_weights_is_no_number_in_the_result() -> None:
     plain = torch.ones(4, 3)
     plain[0, 1], plain[2, 0], plain[3] = torch.nan, torch.inf, 1e-44

@@ -19,7 +19,9 @@ def pack(weight_NK: Tensor) -> Tensor:
     """Lay int8 [N, K] out, the same way for every instruction set."""
     rows, columns = weight_NK.shape
     content = torch.empty(_native.packed_weight_bytes(rows, columns), dtype=torch.int8)
-    _native.pack_weight(weight_NK.contiguous().data_ptr(), rows, columns, content.data_ptr())
+    # Named, so that what may be a copy lives until it is read.
+    weight_NK = weight_NK.contiguous()
+    _native.pack_weight(weight_NK.data_ptr(), rows, columns, content.data_ptr())
     return content
 
 
