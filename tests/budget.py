@@ -47,15 +47,18 @@ def assert_within_budget(
     *,
     terms: int,
     size: float | None = None,
+    eager_error: float = 0.0,
 ) -> None:
     """Hold ``ours`` to the budget that ``eager``, in the same dtype, sets; ``truth`` is float64.
 
     ``terms`` is the length of the longest sum, ``size`` of what is summed (default: the result's).
+    ``eager_error``: what is known of eager's error beside what is seen here.
     """
     assert truth.dtype == torch.float64
     assert ours.dtype == eager.dtype, f"{what}: {ours.dtype} against {eager.dtype}"
     assert ours.shape == eager.shape == truth.shape, f"{what}: {ours.shape}, {truth.shape}"
     size = largest(truth) if size is None else size
-    allowed = 2.0 * max_error(eager, truth) + floor(truth, ours.dtype, terms=terms, size=size)
+    rounding = floor(truth, ours.dtype, terms=terms, size=size)
+    allowed = 2.0 * max(max_error(eager, truth), eager_error) + rounding
     found = max_error(ours, truth)
     assert found <= allowed, f"{what}: error {found:.3e} exceeds the budget {allowed:.3e}"

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 MOST_SEQUENCES = 5
+# Of the gradients of plain PyTorch, whose error sets the budget.
+WEIGHTINGS = 16
 # Draws until one is taken: an implementation may refuse types or options.
 MOST_ATTEMPTS = 20
 
@@ -99,8 +101,13 @@ def hold_to_budget(case: Case) -> bool:
                 truth = trial.truth or trial.run("reference")
                 functions = trial.run(case.by), trial.eager, truth
                 if grad:
-                    size = trial.gradient_size
-                    compare(*functions, trial.inputs, terms=trial.terms, gradient_size=size)
+                    compare(
+                        *functions,
+                        trial.inputs,
+                        terms=trial.terms,
+                        gradient_size=trial.gradient_size,
+                        weightings=WEIGHTINGS,
+                    )
                 else:
                     compare_outputs(*functions, trial.inputs, terms=trial.terms)
         except ImplementationError:
