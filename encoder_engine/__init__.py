@@ -8,7 +8,7 @@
 """
 
 from encoder_engine import errors, ops, packing
-from encoder_engine.embedding import Embedder
+from encoder_engine.embedding import EmbedBatch, Embedder
 from encoder_engine.models import Encoder, EncoderOutput
 from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
 from encoder_engine.text import Encoding, Tokenizer
@@ -16,6 +16,7 @@ from encoder_engine.text import Encoding, Tokenizer
 __version__ = "0.1.0"
 
 __all__ = [
+    "EmbedBatch",
     "Embedder",
     "Encoder",
     "EncoderOutput",

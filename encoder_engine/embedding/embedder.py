@@ -317,7 +317,7 @@ class Embedder:
         """Embed files of any size into a file, or a folder of shards, in constant memory.
 
         What ``encoder-engine embed`` does. ``inputs``: files, directories, globs, or ``"-"`` for
-        standard input; ``output``: a file, or a folder if it ends in ``/``, exists as one, or
+        standard input; ``output``: a file, or a folder if it has no ending, exists as one, or
         shards were asked for (``shard_rows`` of them in each, ``shard_format`` ``"npy"``,
         ``"parquet"`` or ``"arrow"``). Called again, it goes on after the last whole shard of a
         folder, to the same bytes; with another model, other options or changed inputs it is refused

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # What code outside the repository may rely on.
 CONTRACT = {
-    "encoder_engine": ["Embedder", "Encoder", "PackedBatch", "Tokenizer", "ops"],
+    "encoder_engine": ["EmbedBatch", "Embedder", "Encoder", "PackedBatch", "Tokenizer", "ops"],
     "encoder_engine.ops": [
         "attention",
         "bias_gelu",

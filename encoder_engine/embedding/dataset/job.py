@@ -104,6 +104,7 @@ def open_job(
     target = os.fspath(output)
     sharded = (
         target.endswith(("/", os.sep))
+        or not Path(target).suffix
         or Path(target).is_dir()
         or options.shard_rows is not None
         or options.shard_format is not None
