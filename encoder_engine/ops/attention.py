@@ -18,6 +18,7 @@ from encoder_engine.ops.registry import (
     Operation,
     autocast,
     check_alike,
+    check_device,
     check_probability,
 )
 
@@ -325,6 +326,7 @@ def _check_rows(
             f"query has {query_THD.shape[1]} heads, key {key_TKD.shape[1]}; the second number must "
             "divide the first"
         )
+    check_device(query_THD, cu_seqlens=sequences.cu_seqlens)
     # Not len(): where sizes are symbols, it would make numbers of them.
     num_queries = sequences.num_tokens
     if query_rows is not None:

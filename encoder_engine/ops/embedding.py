@@ -12,6 +12,7 @@ from encoder_engine.ops.registry import (
     Implementation,
     Operation,
     check_alike,
+    check_device,
     check_probability,
 )
 
@@ -117,6 +118,12 @@ def embedding(
         segment_weight=segment_weight_SE,
         norm_weight=norm_weight_E,
         norm_bias=norm_bias_E,
+    )
+    check_device(
+        token_weight_VE,
+        input_ids=input_ids_T,
+        position_ids=position_ids_T,
+        segment_ids=segment_ids_T,
     )
     check_probability(dropout)
     tensors = (*tables.values(), norm_weight_E, norm_bias_E)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from encoder_engine.errors import ShapeError, UnknownNameError
 from encoder_engine.ops import cpu, gpu
-from encoder_engine.ops.registry import Facts, Implementation, Operation
+from encoder_engine.ops.registry import Facts, Implementation, Operation, check_device
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,6 +82,7 @@ def pooling(
             f"hidden must be [T, D] with T = {sequences.num_tokens} tokens, "
             f"got {list(hidden_TD.shape)}"
         )
+    check_device(hidden_TD, cu_seqlens=sequences.cu_seqlens)
     function = _POOLING.find(implementation, hidden_TD, width=hidden_TD.shape[1])
     result: Tensor = function(hidden_TD, sequences, mode=mode, normalize=normalize)
     return result

@@ -11,7 +11,13 @@ import torch
 from encoder_engine.errors import ImplementationError, ShapeError
 from encoder_engine.ops import cpu
 from encoder_engine.ops.activation import check_approximation
-from encoder_engine.ops.registry import Facts, Implementation, Operation, check_alike
+from encoder_engine.ops.registry import (
+    Facts,
+    Implementation,
+    Operation,
+    check_alike,
+    check_device,
+)
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -45,9 +51,10 @@ class QuantizedWeight:
     def pack(cls, weight_NK: Tensor, scale_N: Tensor, bias_N: Tensor | None) -> QuantizedWeight:
         """Lay an int8 weight [N, K] out; its bytes are kept, not doubled.
 
-        Raises :class:`ShapeError` for a K that is 0 or beyond 131,071.
+        ``scale_N``: float32 [N]; ``bias_N``: float32 [N] or None; all on the CPU. Raises
+        :class:`ShapeError`, also for a K that is 0 or beyond 131,071.
         """
-        _check_terms(weight_NK)
+        _check_integers(weight_NK, scale_N, bias_N)
         layout = "native" if _QUANTIZED_LINEAR.explain(Facts())[0][1] is None else "aten"
         rows, columns = weight_NK.shape
         return cls(
@@ -134,6 +141,24 @@ def quantize_weight(weight_NK: Tensor, bias_N: Tensor | None = None) -> Quantize
     return QuantizedWeight.pack(rounded_NK, scale_N, bias)
 
 
+def _check_integers(weight_NK: Tensor, scale_N: Tensor, bias_N: Tensor | None) -> None:
+    if weight_NK.dim() != 2 or weight_NK.dtype != torch.int8 or weight_NK.device.type != "cpu":
+        raise ShapeError(
+            f"weight must be torch.int8 [N, K] on the CPU, got {weight_NK.dtype} "
+            f"{list(weight_NK.shape)} on {weight_NK.device}"
+        )
+    _check_terms(weight_NK)
+    check_device(weight_NK, scale=scale_N, bias=bias_N)
+    for name, vector in (("scale", scale_N), ("bias", bias_N)):
+        if vector is None:
+            continue
+        if vector.shape != weight_NK.shape[:1] or vector.dtype != torch.float32:
+            raise ShapeError(
+                f"{name} must be torch.float32 [{len(weight_NK)}], got {vector.dtype} "
+                f"{list(vector.shape)}"
+            )
+
+
 def _check_terms(weight_NK: Tensor) -> None:
     terms = weight_NK.shape[1]
     if not 1 <= terms <= MOST_TERMS:
@@ -200,5 +225,6 @@ def _check(
         )
     if scale_T.shape != input_TK.shape[:1]:
         raise ShapeError(f"scale is {list(scale_T.shape)}, the input has {len(input_TK)} rows")
+    check_device(input_TK, scale=scale_T)
     if gelu is not None:
         check_approximation(gelu)

@@ -171,6 +171,13 @@ def check_alike(first: Tensor, **others: Tensor | None) -> None:
             raise ShapeError(f"{name} is {other.dtype}, the input is {dtype}")
 
 
+def check_device(first: Tensor, **others: Tensor | None) -> None:
+    """Raise :class:`ShapeError` for a tensor on another device than the first."""
+    for name, other in others.items():
+        if other is not None and other.device != first.device:
+            raise ShapeError(f"{name} is on {other.device}, the input on {first.device}")
+
+
 def check_probability(dropout: float) -> None:
     """Raise :class:`ShapeError` unless 0 <= dropout < 1."""
     if not 0.0 <= dropout < 1.0:

@@ -312,3 +312,9 @@ def test_global_rows_may_have_projections_of_their_own(implementation: str) -> N
         weights = torch.softmax(score.diagonal(dim1=0, dim2=1).T, dim=-1)
         expected = torch.einsum("hl,lhd->hd", weights, own["value"][start:stop])
         torch.testing.assert_close(ours[start], expected)
+
+
+def test_a_layout_on_another_device_is_refused() -> None:
+    rows_THD = torch.ones(2, 1, 16)
+    with pytest.raises(ShapeError, match="cu_seqlens is on meta"):
+        ops.attention(rows_THD, rows_THD, rows_THD, sequences([2], "cpu").to("meta"))

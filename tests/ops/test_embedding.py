@@ -239,6 +239,15 @@ def test_ids_that_are_no_row_of_integers_are_refused(ids: torch.Tensor) -> None:
         embed_plainly(ids, token_weight_VE=torch.zeros(9, 4), segment_weight_SE=None)
 
 
+def test_ids_on_another_device_are_refused() -> None:
+    with pytest.raises(ShapeError, match="input_ids is on meta"):
+        embed_plainly(
+            torch.zeros(3, dtype=torch.int64, device="meta"),
+            token_weight_VE=torch.zeros(9, 4),
+            segment_weight_SE=None,
+        )
+
+
 def embed_plainly(
     ids: torch.Tensor, *, token_weight_VE: torch.Tensor, segment_weight_SE: torch.Tensor | None
 ) -> None:

@@ -147,3 +147,9 @@ def test_an_unknown_mode_lists_the_known_ones() -> None:
 def test_rows_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ShapeError, match="T = 2"):
         ops.pooling(torch.ones(3, 3), Sequences.from_lengths([2]))
+
+
+def test_a_layout_on_another_device_is_refused() -> None:
+    elsewhere = Sequences.from_lengths([2]).to("meta")
+    with pytest.raises(ShapeError, match="cu_seqlens is on meta"):
+        ops.pooling(torch.ones(2, 3), elsewhere)

@@ -209,3 +209,20 @@ def test_input_that_does_not_fit_is_refused() -> None:
         ops.quantized_linear(x, scale, weight, gelu="erf")  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match=r"bias \[N\]"):
         ops.quantize_weight(torch.ones(3, 2), torch.ones(2))
+    with pytest.raises(ShapeError, match="scale is on meta"):
+        ops.quantized_linear(x, scale.to("meta"), weight)
+
+
+def test_integers_that_do_not_fit_their_scales_are_refused() -> None:
+    steps, scale = torch.ones(3, 2, dtype=torch.int8), torch.ones(3)
+    for weight, scales, bias in (
+        (steps.float(), scale, None),
+        (steps[0], scale, None),
+        (steps, scale[:2], None),
+        (steps, scale.double(), None),
+        (steps, scale, scale[:2]),
+        (steps.to("meta"), scale, None),
+        (steps, scale.to("meta"), None),
+    ):
+        with pytest.raises(ShapeError):
+            ops.QuantizedWeight.pack(weight, scales, bias)
