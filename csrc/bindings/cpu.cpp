@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cpu/attention.h"
+#include "cpu/packed_linear.h"
 #include "cpu/quantized_linear.h"
 #include "cpu/rows.h"
 
@@ -119,14 +120,28 @@ void bind_cpu(py::module_& module) {
                           at<void>(output), at<uint8_t>(quantized), at<float>(scales), num_rows, depth,
                           width, num_threads});
     });
-    module.def("packed_weight_bytes", &packed_weight_bytes);
+    module.def("packed_linear", [](bool half, const std::string& name, uintptr_t input,
+                                   uintptr_t weight, uintptr_t output, int64_t num_rows, int64_t depth,
+                                   int64_t width, int num_threads) {
+        const activation function = activation_of(name);
+        const py::gil_scoped_release unlocked;
+        packed_linear({type_of(half), function, at<void>(input), at<void>(weight), at<void>(output),
+                       num_rows, depth, width, num_threads});
+    });
+    module.def("panels_bytes", &panels_bytes);
+    module.def("pack_linear", [](bool half, uintptr_t weight, uintptr_t bias, int64_t width,
+                                 int64_t depth, uintptr_t packed) {
+        const py::gil_scoped_release unlocked;
+        pack_linear(type_of(half), at<void>(weight), at<void>(bias), width, depth, at<void>(packed));
+    });
     module.def("pack_weight", [](uintptr_t plain, int64_t width, int64_t depth, uintptr_t packed) {
         const py::gil_scoped_release unlocked;
         pack_weight(at<int8_t>(plain), width, depth, at<int8_t>(packed));
     });
-    module.def("unpack_weight", [](uintptr_t packed, int64_t width, int64_t depth, uintptr_t plain) {
+    module.def("take_from_panels", [](uintptr_t packed, int64_t width, int64_t row_bytes,
+                                      uintptr_t plain) {
         const py::gil_scoped_release unlocked;
-        unpack_weight(at<int8_t>(packed), width, depth, at<int8_t>(plain));
+        take_from_panels(at<void>(packed), width, row_bytes, at<void>(plain));
     });
 }
 

@@ -60,6 +60,18 @@ EE_INLINE vfloat gelu_tanh(vfloat x) {
 
 EE_INLINE vfloat silu(vfloat x) { return share_of(x, x * 1.44269504f); }
 
+// Calls body(f) with the activation, as exact as a result of this type can show.
+template <typename Element, typename Body>
+EE_INLINE void with_activation(activation function, const Body& body) {
+    switch (function) {
+        case activation::none: return body([](vfloat x) { return x; });
+        case activation::gelu:
+            return body([](vfloat x) { return sizeof(Element) == 2 ? gelu_to_round(x) : gelu(x); });
+        case activation::gelu_tanh: return body([](vfloat x) { return gelu_tanh(x); });
+        case activation::silu: return body([](vfloat x) { return silu(x); });
+    }
+}
+
 template <typename Element, typename Function>
 EE_INLINE void activate(const activation_call& call, int64_t first_row, int64_t last_row,
                         const Function& function) {
@@ -82,18 +94,9 @@ EE_INLINE void activate(const activation_call& call, int64_t first_row, int64_t 
 
 template <typename Element>
 void activate_rows(const activation_call& call, int64_t first_row, int64_t last_row, float*) {
-    switch (call.function) {
-        case activation::none:
-            return activate<Element>(call, first_row, last_row, [](vfloat x) { return x; });
-        case activation::gelu:
-            return activate<Element>(call, first_row, last_row, [](vfloat x) {
-                return sizeof(Element) == 2 ? gelu_to_round(x) : gelu(x);
-            });
-        case activation::gelu_tanh:
-            return activate<Element>(call, first_row, last_row, [](vfloat x) { return gelu_tanh(x); });
-        case activation::silu:
-            return activate<Element>(call, first_row, last_row, [](vfloat x) { return silu(x); });
-    }
+    with_activation<Element>(call.function, [&](const auto& function) {
+        activate<Element>(call, first_row, last_row, function);
+    });
 }
 
 }  // namespace EE_ISA

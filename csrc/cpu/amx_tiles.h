@@ -28,6 +28,14 @@ EE_INLINE void load_tile(const void* from, int64_t row_bytes) {
                      : "r"(from), "r"(row_bytes), "i"(Tile)
                      : "memory");
 }
+// The same, and leaves what else is in the nearest cache there.
+template <int Tile>
+EE_INLINE void stream_tile(const void* from, int64_t row_bytes) {
+    __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm%c2"
+                     :
+                     : "r"(from), "r"(row_bytes), "i"(Tile)
+                     : "memory");
+}
 template <int Tile>
 EE_INLINE void store_tile(void* to, int64_t row_bytes) {
     __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)"

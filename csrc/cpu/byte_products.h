@@ -2,130 +2,25 @@
 // set.
 #pragma once
 
-#include "cpu/quantized_linear.h"
-#include "cpu/tile.h"
-
 #if defined(__AMX_INT8__)
-#include "cpu/amx_tiles.h"
+#include "cpu/tile_products.h"
+#else
+#include "cpu/vector_products.h"
 #endif
 
 namespace encoder_engine {
 namespace EE_ISA {
 
-constexpr int64_t kBlockRows = 32;
-
 #if defined(__AMX_INT8__)
 
-// Tiles of 16 rows of 64 bytes: four of sums, two of rows of the input, two of weights.
-struct tile_products {
-    using Word = uint8_t;
-    static constexpr int64_t kTileRows = 16, kTileBytes = 1024;
-
-    static void begin() { configure_tiles(); }
-    static void end() { _tile_release(); }
-
-    // Tile after tile along the depth, then down the rows.
-    static void lay_out(const uint8_t* input, int64_t count, int64_t depth, Word* to) {
-        const int64_t filled = whole(depth, kDepthUnit);
-        for (int64_t row = 0; row < whole(count, kTileRows); ++row) {
-            Word* const line = to + row / kTileRows * kTileRows * filled + row % kTileRows * kDepthUnit;
-            for (int64_t at = 0; at < filled; at += kDepthUnit) {
-                const int64_t left = row < count ? least(kDepthUnit, depth - at) : 0;
-                const __mmask64 kept = left == kDepthUnit ? ~__mmask64{0} : (__mmask64{1} << left) - 1;
-                _mm512_storeu_si512(line + at * kTileRows,
-                                    _mm512_maskz_loadu_epi8(kept, input + row * depth + at));
-            }
-        }
-    }
-
-    static void multiply(const Word* rows, int64_t count, const int8_t* panel, int64_t filled,
-                         const int32_t* corrections, int32_t* sums) {
-        if (count <= kTileRows) {
-            narrow(rows, panel, filled, corrections, sums);
-        } else {
-            for (int64_t at = 0; at < kPanelWidth; at += 2 * kTileRows) {
-                wide(rows, panel + at * kDepthGroup, filled, corrections + at, sums + at);
-            }
-        }
-    }
-
-private:
-    static constexpr long kPanelRow = kPanelWidth * kDepthGroup;
-    static constexpr long kSumsRow = kPanelWidth * long{sizeof(int32_t)};
-
-    // 32 rows, 32 features.
-    static void wide(const Word* rows, const int8_t* panel, int64_t filled, const int32_t* corrections,
-                     int32_t* sums) {
-        const Word* const below = rows + kTileRows * filled;
-        load_tile<0>(corrections, 0);
-        load_tile<1>(corrections + 16, 0);
-        load_tile<2>(corrections, 0);
-        load_tile<3>(corrections + 16, 0);
-        for (int64_t at = 0; at < filled; at += kDepthUnit) {
-            load_tile<6>(panel, kPanelRow);
-            load_tile<4>(rows + at * kTileRows, kDepthUnit);
-            load_tile<7>(panel + 64, kPanelRow);
-            _tile_dpbusd(0, 4, 6);
-            load_tile<5>(below + at * kTileRows, kDepthUnit);
-            _tile_dpbusd(1, 4, 7);
-            _tile_dpbusd(2, 5, 6);
-            _tile_dpbusd(3, 5, 7);
-            panel += kTileRows * kPanelRow;
-        }
-        store_tile<0>(sums, kSumsRow);
-        store_tile<1>(sums + 16, kSumsRow);
-        store_tile<2>(sums + kTileRows * kPanelWidth, kSumsRow);
-        store_tile<3>(sums + kTileRows * kPanelWidth + 16, kSumsRow);
-    }
-
-    // 16 rows, 64 features.
-    static void narrow(const Word* rows, const int8_t* panel, int64_t filled,
-                       const int32_t* corrections, int32_t* sums) {
-        load_tile<0>(corrections, 0);
-        load_tile<1>(corrections + 16, 0);
-        load_tile<2>(corrections + 32, 0);
-        load_tile<3>(corrections + 48, 0);
-        for (int64_t at = 0; at < filled; at += kDepthUnit) {
-            load_tile<4>(rows + at * kTileRows, kDepthUnit);
-            load_tile<5>(panel, kPanelRow);
-            _tile_dpbusd(0, 4, 5);
-            load_tile<6>(panel + 64, kPanelRow);
-            _tile_dpbusd(1, 4, 6);
-            load_tile<7>(panel + 128, kPanelRow);
-            _tile_dpbusd(2, 4, 7);
-            load_tile<5>(panel + 192, kPanelRow);
-            _tile_dpbusd(3, 4, 5);
-            panel += kTileRows * kPanelRow;
-        }
-        store_tile<0>(sums, kSumsRow);
-        store_tile<1>(sums + 16, kSumsRow);
-        store_tile<2>(sums + 32, kSumsRow);
-        store_tile<3>(sums + 48, kSumsRow);
-    }
-};
-
-using byte_products = tile_products;
+using byte_products = tile_products<byte_dot>;
 
 #else
-
-// What the other instruction sets share: rows side by side, each filled up with zeros.
-template <typename Word_>
-struct plain_rows {
-    using Word = Word_;
-    static void begin() {}
-    static void end() {}
-    static void lay_out(const uint8_t* input, int64_t count, int64_t depth, Word* to) {
-        const int64_t filled = whole(depth, kDepthUnit);
-        for (int64_t row = 0; row < count; ++row, input += depth, to += filled) {
-            for (int64_t at = 0; at < depth; ++at) to[at] = input[at];
-            for (int64_t at = depth; at < filled; ++at) to[at] = 0;
-        }
-    }
-};
 
 #if defined(__AVX512VNNI__)
 
 struct byte_operands {
+    using Rows = copied_rows;
     EE_INLINE static vfloat broadcast_word(const float* from) {
         uint32_t word;
         std::memcpy(&word, from, sizeof(word));
@@ -138,71 +33,49 @@ struct byte_operands {
     }
 };
 
-struct byte_products : plain_rows<uint8_t> {
-    static void multiply(const Word* rows, int64_t count, const int8_t* panel, int64_t filled,
-                         const int32_t* corrections, int32_t* sums) {
-        for (int64_t at = 0; at < filled; at += kDepthBlock) {
-            const int64_t depth = least(kDepthBlock, filled - at);
-            for_each_tile<4>(count, [&](int64_t first, auto tile) {
-                int32_t* const to = sums + first * kPanelWidth;
-                multiply_tile<decltype(tile)::value>(
-                    rows + first * filled + at, filled, panel + at * kPanelWidth, depth,
-                    at == 0 ? corrections : to, at == 0 ? 0 : kPanelWidth, to);
-            });
-        }
-    }
-
-private:
-    // Of a panel as much as stays in the nearest cache while all rows meet it.
-    static constexpr int64_t kDepthBlock = 256;
-
-    template <int Rows>
-    EE_TILE static void multiply_tile(const Word* rows, int64_t row_bytes, const int8_t* panel,
-                                      int64_t depth, const int32_t* before, int64_t before_row,
-                                      int32_t* sums) {
-        vfloat totals[Rows][4];
-#pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 4
-            for (int c = 0; c < 4; ++c) totals[r][c] = load(before + r * before_row + c * kLanes);
-        }
-        encoder_engine::EE_ISA::multiply<byte_operands>(
-            reinterpret_cast<const float*>(rows), row_bytes / kDepthGroup, 1,
-            reinterpret_cast<const float*>(panel), kPanelWidth, depth / kDepthGroup, totals);
-#pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 4
-            for (int c = 0; c < 4; ++c) store(sums + r * kPanelWidth + c * kLanes, totals[r][c]);
-        }
-    }
-};
+using byte_products = vector_products<byte_operands, int32_t>;
 
 #elif defined(__AVX2__)
 
 // Without VNNI products of bytes are summed in pairs of 16 bits, which saturate: these are of 16 bits,
 // summed in 32.
 struct byte_products : plain_rows<uint16_t> {
-    static void multiply(const Word* rows, int64_t count, const int8_t* panel, int64_t filled,
-                         const int32_t* corrections, int32_t* sums) {
+    using Sum = int32_t;
+    static constexpr int64_t kBlockRows = 1;
+
+    static void lay_out(const void* input, int64_t count, int64_t row_bytes, Byte* to) {
+        const uint8_t* from = static_cast<const uint8_t*>(input);
+        const int64_t filled = whole(row_bytes, kDepthUnit);
+        for (int64_t row = 0; row < count; ++row, from += row_bytes, to += filled) {
+            for (int64_t at = 0; at < row_bytes; ++at) to[at] = from[at];
+            for (int64_t at = row_bytes; at < filled; ++at) to[at] = 0;
+        }
+    }
+
+    template <typename Finish>
+    EE_INLINE static void multiply(const Byte* rows, int64_t num_rows, const uint8_t* panel,
+                                   int64_t filled, const Sum* starts, Sum* sums, Finish& finish) {
         for (int64_t at = 0; at < kPanelWidth; at += kColumns) {
-            for (int64_t first = 0; first < count; first += kRows) {
-                with_number<kRows>(static_cast<int>(least<int64_t>(kRows, count - first)), [&](auto tile) {
+            for (int64_t first = 0; first < num_rows; first += kRows) {
+                with_number<kRows>(static_cast<int>(least<int64_t>(kRows, num_rows - first)), [&](auto tile) {
                     multiply_tile<decltype(tile)::value>(
-                        rows + first * filled, panel + at * kDepthGroup, filled, corrections + at,
+                        rows + first * filled, panel + at * kWordBytes, filled, starts + at,
                         sums + first * kPanelWidth + at);
                 });
             }
         }
+        finish(0, num_rows);
+        finish.rest();
     }
 
 private:
     static constexpr int kRows = 3, kColumns = 16;
 
     template <int Rows>
-    EE_TILE static void multiply_tile(const Word* rows, const int8_t* panel, int64_t filled,
-                                      const int32_t* corrections, int32_t* sums) {
+    EE_TILE static void multiply_tile(const Byte* rows, const uint8_t* panel, int64_t filled,
+                                      const Sum* starts, Sum* sums) {
         __m256i totals[Rows][4] = {};
-        for (int64_t at = 0; at < filled; at += kDepthGroup, panel += kPanelWidth * kDepthGroup) {
+        for (int64_t at = 0; at < filled; at += kWordBytes, panel += kPanelWidth * kWordBytes) {
             __m256i weights[4];
 #pragma GCC unroll 4
             for (int c = 0; c < 4; ++c) {
@@ -227,7 +100,7 @@ private:
                 const __m256i joined = _mm256_hadd_epi32(totals[r][2 * half], totals[r][2 * half + 1]);
                 const __m256i ordered = _mm256_permute4x64_epi64(joined, 0b11011000);
                 store(sums + r * kPanelWidth + 8 * half,
-                      _mm256_add_epi32(ordered, load<__m256i>(corrections + 8 * half)));
+                      _mm256_add_epi32(ordered, load<__m256i>(starts + 8 * half)));
             }
         }
     }
@@ -235,20 +108,26 @@ private:
 
 #else
 
-struct byte_products : plain_rows<uint8_t> {
-    static void multiply(const Word* rows, int64_t count, const int8_t* panel, int64_t filled,
-                         const int32_t* corrections, int32_t* sums) {
-        for (int64_t row = 0; row < count; ++row, rows += filled, sums += kPanelWidth) {
-            std::memcpy(sums, corrections, kPanelWidth * sizeof(int32_t));
-            for (int64_t at = 0; at < filled; at += kDepthGroup) {
-                const int8_t* const weights = panel + at * kPanelWidth;
+struct byte_products : copied_rows {
+    using Sum = int32_t;
+    static constexpr int64_t kBlockRows = 1;
+
+    template <typename Finish>
+    EE_INLINE static void multiply(const Byte* rows, int64_t num_rows, const uint8_t* panel,
+                                   int64_t filled, const Sum* starts, Sum* sums, Finish& finish) {
+        for (int64_t row = 0; row < num_rows; ++row, rows += filled, sums += kPanelWidth) {
+            std::memcpy(sums, starts, kPanelWidth * sizeof(Sum));
+            for (int64_t at = 0; at < filled; at += kWordBytes) {
+                const int8_t* const weights = reinterpret_cast<const int8_t*>(panel) + at * kPanelWidth;
                 for (int64_t feature = 0; feature < kPanelWidth; ++feature) {
-                    for (int64_t i = 0; i < kDepthGroup; ++i) {
-                        sums[feature] += rows[at + i] * weights[feature * kDepthGroup + i];
+                    for (int64_t i = 0; i < kWordBytes; ++i) {
+                        sums[feature] += rows[at + i] * weights[feature * kWordBytes + i];
                     }
                 }
             }
         }
+        finish(0, num_rows);
+        finish.rest();
     }
 };
 

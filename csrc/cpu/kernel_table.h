@@ -9,6 +9,7 @@
 #include "cpu/embedding_kernel.h"
 #include "cpu/kernels.h"
 #include "cpu/norm_kernel.h"
+#include "cpu/packed_linear_kernel.h"
 #include "cpu/quantized_linear_kernel.h"
 
 namespace encoder_engine {
@@ -30,6 +31,7 @@ constexpr kernel_table kKernels = {
     {activate_rows<float>, activate_rows<bfloat16>},
     {quantize_rows<float>, quantize_rows<bfloat16>},
     {kQuantizedLinear<float>, kQuantizedLinear<bfloat16>},
+    {kPackedLinear<float>, kPackedLinear<bfloat16>},
 };
 
 }  // namespace EE_ISA

@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "cpu/attention.h"
+#include "cpu/linear_pieces.h"
+#include "cpu/packed_linear.h"
 #include "cpu/quantized_linear.h"
 #include "cpu/rows.h"
 
@@ -23,15 +25,14 @@ struct attention_kernel {
     void (*run)(const attention_call&, const attention_piece&, void* scratch);  // 64-byte aligned
 };
 
-// Some rows and features out; where rows are quantized, all the features.
-struct quantized_linear_piece {
-    int64_t first_row, last_row;
-    int64_t first_panel, last_panel;
-};
-
 struct quantized_linear_kernel {
     size_t (*scratch_bytes)(const quantized_linear_call&, int64_t num_rows);
-    void (*run)(const quantized_linear_call&, const quantized_linear_piece&, void* scratch);  // aligned
+    void (*run)(const quantized_linear_call&, const linear_piece&, void* scratch);  // aligned
+};
+
+struct packed_linear_kernel {
+    size_t (*scratch_bytes)(const packed_linear_call&, int64_t num_rows);
+    void (*run)(const packed_linear_call&, const linear_piece&, void* scratch);  // aligned
 };
 
 // Computes rows [first, last); `scratch` holds one row in float32.
@@ -47,6 +48,7 @@ struct kernel_table {
     row_kernel<activation_call> activate[2];
     row_kernel<quantize_call> quantize[2];
     quantized_linear_kernel quantized_linear[2];
+    packed_linear_kernel packed_linear[2];
 };
 
 // The table for the instruction set that was chosen when the module was loaded.

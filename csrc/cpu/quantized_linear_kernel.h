@@ -11,13 +11,13 @@ namespace EE_ISA {
 
 // Where a piece's arrays begin in the scratch memory, in bytes.
 struct quantized_linear_layout {
-    int64_t rows, sums, results, end;
+    int64_t sums, rows, results, end;
 
     quantized_linear_layout(const quantized_linear_call& call, int64_t num_rows) {
-        const int64_t filled_rows = whole(num_rows, kBlockRows);
-        rows = 0;
-        sums = rows + filled_rows * whole(call.depth, kDepthUnit) * int64_t{sizeof(byte_products::Word)};
-        results = sums + kBlockRows * kPanelWidth * int64_t{sizeof(int32_t)};
+        const int64_t filled_rows = whole(num_rows, byte_products::kBlockRows);
+        sums = 0;
+        rows = sums + filled_rows * kPanelWidth * int64_t{sizeof(int32_t)};
+        results = rows + filled_rows * whole(call.depth, kDepthUnit) * int64_t{sizeof(byte_products::Byte)};
         end = results;
         if (call.quantized != nullptr) {
             end += num_rows * whole(call.width, kPanelWidth) * int64_t{sizeof(float)};
@@ -46,40 +46,49 @@ EE_TILE void finish_block(const int32_t* sums, int64_t count, const float* row_s
     }
 }
 
+// Calls finish(first row, rows) when a block's sums are there, and nothing in between.
+template <typename Finish>
+struct block_finisher {
+    const Finish& finish;
+    EE_INLINE void operator()(int64_t first_row, int64_t num_rows) { finish(first_row, num_rows); }
+    EE_INLINE void some(int64_t) {}
+    EE_INLINE void rest() {}
+};
+
 template <typename Element, typename Function>
-EE_INLINE void multiply_and_finish(const quantized_linear_call& call,
-                                   const quantized_linear_piece& piece, char* scratch,
-                                   const Function& function) {
-    using Word = byte_products::Word;
+EE_INLINE void multiply_and_finish(const quantized_linear_call& call, const linear_piece& piece,
+                                   char* scratch, const Function& function) {
+    using Byte = byte_products::Byte;
     const int64_t num_rows = piece.last_row - piece.first_row;
     const int64_t filled = whole(call.depth, kDepthUnit), filled_width = whole(call.width, kPanelWidth);
     const quantized_linear_layout at(call, num_rows);
-    Word* const rows = reinterpret_cast<Word*>(scratch + at.rows);
-    int32_t* const sums = reinterpret_cast<int32_t*>(scratch + at.sums);
+    Byte* const rows = reinterpret_cast<Byte*>(scratch + at.rows);
     float* const results = reinterpret_cast<float*>(scratch + at.results);
+    const uint8_t* const weight = reinterpret_cast<const uint8_t*>(call.weight);
+    const int32_t* const starts =
+        reinterpret_cast<const int32_t*>(weight + num_panels(call.width) * panel_bytes(call.depth));
+    int32_t* const sums = reinterpret_cast<int32_t*>(scratch + at.sums);
     byte_products::begin();
-    for (int64_t row = 0; row < num_rows; row += kBlockRows) {
-        byte_products::lay_out(call.input + (piece.first_row + row) * call.depth,
-                               least(kBlockRows, num_rows - row), call.depth, rows + row * filled);
-    }
+    byte_products::lay_out(call.input + piece.first_row * call.depth, num_rows, call.depth, rows);
     for (int64_t panel = piece.first_panel; panel < piece.last_panel; ++panel) {
         const int64_t feature = panel * kPanelWidth, width = call.width - feature;
         const float* const bias = call.bias == nullptr ? nullptr : call.bias + feature;
-        for (int64_t row = 0; row < num_rows; row += kBlockRows) {
-            const int64_t count = least(kBlockRows, num_rows - row);
-            byte_products::multiply(rows + row * filled, count, call.weight + panel * call.panel_bytes(),
-                                    filled, call.corrections() + feature, sums);
+        const auto finish = [&](int64_t row, int64_t count) {
+            const int32_t* const from = sums + row * kPanelWidth;
             const float* const scales = call.input_scales + piece.first_row + row;
             if (call.quantized != nullptr) {
-                finish_block(sums, count, scales, call.weight_scales + feature, bias, width,
+                finish_block(from, count, scales, call.weight_scales + feature, bias, width,
                              results + row * filled_width + feature, filled_width, function);
             } else {
                 Element* const output = static_cast<Element*>(call.output) +
                                         (piece.first_row + row) * call.width + feature;
-                finish_block(sums, count, scales, call.weight_scales + feature, bias, width, output,
+                finish_block(from, count, scales, call.weight_scales + feature, bias, width, output,
                              call.width, function);
             }
-        }
+        };
+        block_finisher<decltype(finish)> finisher{finish};
+        byte_products::multiply(rows, num_rows, weight + panel * panel_bytes(call.depth), filled,
+                                starts + feature, sums, finisher);
     }
     byte_products::end();
     if (call.quantized == nullptr) return;
@@ -95,7 +104,7 @@ EE_INLINE void multiply_and_finish(const quantized_linear_call& call,
 }
 
 template <typename Element>
-void run_quantized_linear(const quantized_linear_call& call, const quantized_linear_piece& piece,
+void run_quantized_linear(const quantized_linear_call& call, const linear_piece& piece,
                           void* memory) {
     char* const scratch = static_cast<char*>(memory);
     switch (call.function) {

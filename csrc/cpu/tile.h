@@ -23,7 +23,7 @@ EE_INLINE void multiply(const float* left, int64_t left_row, int64_t left_step, 
         for (int c = 0; c < Columns; ++c) beside[c] = load(right + c * kLanes);
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r) {
-            const vfloat factor = Operands::broadcast_word(left + r * left_row);
+            const auto factor = Operands::broadcast_word(left + r * left_row);
 #pragma GCC unroll 8
             for (int c = 0; c < Columns; ++c) {
                 sums[r][c] = Operands::multiply_add(factor, beside[c], sums[r][c]);

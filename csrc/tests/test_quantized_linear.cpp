@@ -23,9 +23,9 @@ void check_products(std::mt19937& random, int64_t num_rows, int64_t depth, int64
     std::vector<int8_t> plain(static_cast<size_t>(width * depth)), again(plain.size());
     for (uint8_t& x : input) x = static_cast<uint8_t>(random() % 256);
     for (int8_t& x : plain) x = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
-    const aligned_bytes packed(packed_weight_bytes(width, depth));
+    const aligned_bytes packed(panels_bytes(width, depth));
     pack_weight(plain.data(), width, depth, packed.data);
-    unpack_weight(packed.data, width, depth, again.data());
+    take_from_panels(packed.data, width, depth, again.data());
     CHECK(again == plain);
 
     const std::vector<float> row_scales(static_cast<size_t>(num_rows), 1.0f);

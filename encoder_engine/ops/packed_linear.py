@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from encoder_engine.errors import ImplementationError, ShapeError
+import torch
+
+from encoder_engine.errors import ShapeError
+from encoder_engine.ops import choose, cpu
 from encoder_engine.ops.activation import check_approximation
 from encoder_engine.ops.registry import (
     Facts,
@@ -16,42 +20,50 @@ from encoder_engine.ops.registry import (
 )
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from torch import Tensor
 
     from encoder_engine.ops.activation import Approximation
 
 __all__ = ["PackedWeight", "pack_weight", "packed_linear"]
 
+LAYOUTS = ("native", "aten")
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PackedWeight:
-    """A dense layer's weight [N, K] as oneDNN's products read it, and its bias [N] or None.
+    """A dense layer's weight [N, K] as matrix products here read it, and its bias [N] or None.
 
-    Takes the plain weight's memory, not more; :meth:`unpack` gives it back bit for bit.
+    ``content`` is laid out for the implementation that runs unasked and takes the plain weight's
+    memory; :meth:`unpack` gives that back bit for bit.
     """
 
     content: Tensor
     bias_N: Tensor | None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(N, K): features out, features in."""
-        rows, columns = self.content.shape
-        return rows, columns
-
-    @property
-    def dtype(self) -> object:
-        """The weight's type."""
-        return self.content.dtype
+    shape: tuple[int, int]
+    dtype: torch.dtype
+    layout: str
 
     def unpack(self) -> Tensor:
         """Return the plain weight, [N, K]."""
-        return self.content.to_dense(self.content.dtype)
+        plain: Tensor = _layouts(self.layout).unpack(self.content, self.shape, self.dtype)
+        return plain
+
+    def content_for(self, layout: str) -> Tensor:
+        """Return the content in a layout; one that is not its own is made for each call."""
+        if layout == self.layout:
+            return self.content
+        content: Tensor = _layouts(layout).pack(self.unpack(), self.bias_N)
+        return content
+
+
+def _layouts(name: str) -> ModuleType:
+    """Return the module of an implementation that lays weights out."""
+    return importlib.import_module(f"encoder_engine.ops.{name}.packed_linear")
 
 
 def _refuse_onednn(facts: Facts) -> str | None:
-    import torch
-
     if facts.device != "cpu":
         return f"packed weights are for CPUs, this is {facts.device}"
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
@@ -63,34 +75,68 @@ def _refuse_onednn(facts: Facts) -> str | None:
     return None
 
 
+@dataclass(frozen=True, kw_only=True)
+class PackedFacts(Facts):
+    """Who computes follows from the weight's layout; None: it is yet to be laid out."""
+
+    layout: str | None = None
+
+
+def _unasked_native(facts: PackedFacts) -> bool:
+    """Say where it was measured to be as fast as oneDNN, and faster for short texts."""
+    if facts.layout is None:
+        return facts.dtype == "bfloat16" and cpu.has_tiles()
+    return facts.layout == "native"
+
+
 _PACKED_LINEAR = Operation(
     "packed_linear",
-    Facts,
+    PackedFacts,
     (
         Implementation(
-            name="aten", module="encoder_engine.ops.aten.packed_linear", refuse=_refuse_onednn
+            name="native",
+            module="encoder_engine.ops.native.packed_linear",
+            refuse=cpu.refuse_native,
+            unasked=_unasked_native,
+        ),
+        Implementation(
+            name="aten",
+            module="encoder_engine.ops.aten.packed_linear",
+            refuse=_refuse_onednn,
+            unasked=lambda facts: facts.layout in ("aten", None),
         ),
         Implementation(name="reference", module="encoder_engine.kernels.linear.reference"),
     ),
 )
 
 
-def pack_weight(weight_NK: Tensor, bias_N: Tensor | None = None) -> PackedWeight:
-    """Lay a weight [N, K] out for :func:`packed_linear`; ``bias_N``: [N] or None, kept as it is.
+def pack_weight(
+    weight_NK: Tensor, bias_N: Tensor | None = None, *, implementation: str | None = None
+) -> PackedWeight:
+    """Lay a weight [N, K] out for :func:`packed_linear`; ``bias_N``: [N] or None.
 
-    float32 or bfloat16, on the CPU. Raises :class:`ShapeError`, and :class:`ImplementationError`
-    for what cannot be packed here.
+    float32 or bfloat16, on the CPU. ``implementation``, ``"native"`` or ``"aten"``, names who is
+    to compute. Raises :class:`ShapeError`, and :class:`ImplementationError` for what cannot be
+    packed here.
     """
     if weight_NK.dim() != 2 or (bias_N is not None and bias_N.shape != weight_NK.shape[:1]):
         bias = None if bias_N is None else list(bias_N.shape)
         raise ShapeError(f"weight must be [N, K] and bias [N], got {list(weight_NK.shape)}, {bias}")
     check_alike(weight_NK, bias=bias_N)
-    refusal = _refuse_onednn(Facts(**(tensor_facts(weight_NK) | {"requires_grad": False})))
-    if refusal is not None:
-        raise ImplementationError(f"the weight cannot be packed: {refusal}")
-    from encoder_engine.ops.aten.packed_linear import pack
-
-    return PackedWeight(content=pack(weight_NK), bias_N=None if bias_N is None else bias_N.detach())
+    facts = PackedFacts(**(tensor_facts(weight_NK) | {"requires_grad": False}))
+    told = _PACKED_LINEAR.explain(facts, named=implementation is not None)
+    able = [(name, refusal) for name, refusal in told if name in LAYOUTS]
+    layout = choose.choose("pack_weight", able, implementation)
+    weight_NK = weight_NK.detach()
+    bias_N = None if bias_N is None else bias_N.detach().to(weight_NK.dtype)
+    rows, columns = weight_NK.shape
+    return PackedWeight(
+        content=_layouts(layout).pack(weight_NK, bias_N),
+        bias_N=bias_N,
+        shape=(rows, columns),
+        dtype=weight_NK.dtype,
+        layout=layout,
+    )
 
 
 def packed_linear(
@@ -114,6 +160,6 @@ def packed_linear(
         check_approximation(gelu)
     if input_TK.dtype != weight.dtype:
         raise ShapeError(f"input is {input_TK.dtype}, the packed weight {weight.dtype}")
-    function = _PACKED_LINEAR.find(implementation, input_TK)
+    function = _PACKED_LINEAR.find(implementation, input_TK, layout=weight.layout)
     result: Tensor = function(input_TK, weight, gelu=gelu)
     return result

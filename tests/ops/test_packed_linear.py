@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -9,9 +11,11 @@ import torch.nn.functional as F  # noqa: N812
 from encoder_engine import ops
 from encoder_engine.errors import ImplementationError, ShapeError
 from encoder_engine.ops.packed_linear import packed_linear
+from encoder_engine.ops.registry import Facts
 from tests.budget import assert_within_budget, largest
-from tests.ops.cases import dtype_id, rows
+from tests.ops.cases import dtype_id, rows, skip_if_refused
 
+IMPLEMENTATIONS = ["native", "aten", "reference"]
 DTYPES = [torch.float32, torch.bfloat16]
 GELUS: list[ops.Approximation | None] = [None, "none", "tanh"]
 
@@ -20,11 +24,12 @@ def draw(*shape: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
     return rows(*shape, seed=seed, dtype=dtype, device="cpu")
 
 
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("gelu", GELUS)
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("num_rows", [0, 1, 63, 507])
-@pytest.mark.parametrize(("inner", "outer"), [(1, 1), (37, 21), (384, 96)])
+@pytest.mark.parametrize(("inner", "outer"), [(1, 1), (37, 21), (384, 96), (131, 200)])
 def test_output_is_within_budget(
     num_rows: int,
     inner: int,
@@ -32,7 +37,9 @@ def test_output_is_within_budget(
     dtype: torch.dtype,
     with_bias: bool,
     gelu: ops.Approximation | None,
+    implementation: str,
 ) -> None:
+    skip_if_refused("packed_linear", implementation, Facts())
     x = draw(num_rows, inner, seed=0, dtype=dtype)
     weight = draw(outer, inner, seed=1, dtype=dtype)
     bias = draw(outer, seed=2, dtype=dtype) if with_bias else None
@@ -41,38 +48,58 @@ def test_output_is_within_budget(
     truth = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
     if gelu is not None:
         eager, truth = F.gelu(eager, approximate=gelu), F.gelu(truth, approximate=gelu)
-    for implementation in ("aten", "reference"):
-        found = packed_linear(x, packed, gelu=gelu, implementation=implementation)
-        size = max(largest(truth), largest(x) * largest(weight))
-        assert_within_budget(found, eager, truth, implementation, terms=inner + 1, size=size)
+    found = packed_linear(x, packed, gelu=gelu, implementation=implementation)
+    size = max(largest(truth), largest(x) * largest(weight))
+    assert_within_budget(found, eager, truth, terms=inner + 1, size=size)
 
 
+@pytest.mark.parametrize("implementation", ["native", "aten"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize(
     ("inner", "outer"), [(384, 1152), (384, 1536), (1536, 384), (37, 111), (3072, 768), (768, 3072)]
 )
 def test_a_row_is_bit_equal_whatever_comes_with_it(
-    inner: int, outer: int, num_threads: int
+    inner: int, outer: int, num_threads: int, dtype: torch.dtype, implementation: str
 ) -> None:
-    x = draw(700, inner, seed=0, dtype=torch.float32)
-    packed = ops.pack_weight(draw(outer, inner, seed=1, dtype=torch.float32))
+    if implementation == "aten" and dtype == torch.bfloat16:
+        pytest.skip("oneDNN promises it for float32 alone")
+    skip_if_refused("packed_linear", implementation, Facts())
+    x = draw(700, inner, seed=0, dtype=dtype)
+    weight = draw(outer, inner, seed=1, dtype=dtype)
+    packed = ops.pack_weight(weight, implementation=implementation)
+    run = partial(ops.packed_linear, weight=packed, gelu="none")
     before = torch.get_num_threads()
-    together = ops.packed_linear(x, packed, gelu="none")
+    together = run(x)
     torch.set_num_threads(num_threads)
     try:
         for size in (1, 2, 3, 7, 16, 33, 100, 511):
-            parts = [ops.packed_linear(p, packed, gelu="none") for p in torch.split(x, size)]
+            parts = [run(p) for p in torch.split(x, size)]
             assert torch.equal(torch.cat(parts), together), f"{size} rows at a time"
     finally:
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("implementation", ["native", "aten"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
-def test_unpacking_gives_the_weight_back_bit_for_bit(dtype: torch.dtype) -> None:
-    weight = draw(100, 37, seed=3, dtype=dtype)
-    packed = ops.pack_weight(weight)
-    assert packed.shape == (100, 37)
+@pytest.mark.parametrize("shape", [(100, 37), (3, 2), (64, 96), (129, 1)])
+def test_unpacking_gives_the_weight_back_bit_for_bit(
+    shape: tuple[int, int], dtype: torch.dtype, implementation: str
+) -> None:
+    skip_if_refused("packed_linear", implementation, Facts())
+    weight = draw(*shape, seed=3, dtype=dtype)
+    packed = ops.pack_weight(weight, implementation=implementation)
+    assert (packed.layout, packed.shape) == (implementation, shape)
     assert torch.equal(packed.unpack(), weight)
+
+
+def test_native_products_are_an_operator_that_traces() -> None:
+    skip_if_refused("packed_linear", "native", Facts())
+    from encoder_engine.ops.native import packed_linear as native
+
+    packed = ops.pack_weight(torch.randn(6, 8), torch.randn(6))
+    content = packed.content_for("native")
+    torch.library.opcheck(native.operator, (torch.randn(5, 8), content, 6, "tanh"))
 
 
 def test_what_cannot_be_packed_is_refused() -> None:

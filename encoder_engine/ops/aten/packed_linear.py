@@ -13,17 +13,22 @@ if TYPE_CHECKING:
     from encoder_engine.ops.packed_linear import PackedWeight
 
 
-def pack(weight_NK: Tensor) -> Tensor:
-    """Reorder a weight [N, K] for any number of rows."""
-    content: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_NK.detach(), None)
+def pack(weight_NK: Tensor, _bias_N: Tensor | None) -> Tensor:
+    """Reorder a weight [N, K] for any number of rows; the bias stays by itself."""
+    content: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_NK, None)
     return content
+
+
+def unpack(content: Tensor, _shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """Return the weight, [N, K]."""
+    return content.to_dense(dtype)
 
 
 def packed_linear(input_TK: Tensor, weight: PackedWeight, *, gelu: str | None) -> Tensor:
     """Fulfil ``ops.packed_linear``."""
     # The operator exists for tracing: torch's compiler knows oneDNN's only with weights it packed.
     compute = operator if torch.compiler.is_compiling() else _compute
-    output_TN: Tensor = compute(input_TK, weight.content, weight.bias_N, gelu)
+    output_TN: Tensor = compute(input_TK, weight.content_for("aten"), weight.bias_N, gelu)
     return output_TN
 
 

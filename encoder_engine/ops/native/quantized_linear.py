@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def pack(weight_NK: Tensor) -> Tensor:
     """Lay int8 [N, K] out, the same way for every instruction set."""
     rows, columns = weight_NK.shape
-    content = torch.empty(_native.packed_weight_bytes(rows, columns), dtype=torch.int8)
+    content = torch.empty(_native.panels_bytes(rows, columns), dtype=torch.int8)
     # Named, so that what may be a copy lives until it is read.
     weight_NK = weight_NK.contiguous()
     _native.pack_weight(weight_NK.data_ptr(), rows, columns, content.data_ptr())
@@ -28,7 +28,7 @@ def pack(weight_NK: Tensor) -> Tensor:
 def unpack(content: Tensor, shape: tuple[int, int]) -> Tensor:
     """Return int8 [N, K]."""
     plain_NK = torch.empty(shape, dtype=torch.int8)
-    _native.unpack_weight(content.data_ptr(), *shape, plain_NK.data_ptr())
+    _native.take_from_panels(content.data_ptr(), *shape, plain_NK.data_ptr())
     return plain_NK
 
 

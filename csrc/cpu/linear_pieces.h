@@ -1,0 +1,70 @@
+// Cuts a dense layer's product into rows and panels of the weight, and lets threads take them in turn.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <new>
+
+#include "common/parallel.h"
+#include "cpu/scratch.h"
+
+namespace encoder_engine {
+
+// Some rows and panels of features out.
+struct linear_piece {
+    int64_t first_row, last_row;
+    int64_t first_panel, last_panel;
+};
+
+struct linear_cut {
+    int64_t num_rows, num_panels;
+    int64_t most_rows;  // of a piece
+    bool whole_rows;    // a piece takes all panels
+    int num_threads;
+};
+
+constexpr int64_t kRowUnit = 16;
+
+// How many rows share what they read of the weight: as many as stay in a core's cache, `row_bytes`
+// each.
+inline int64_t rows_of_piece(int64_t row_bytes) {
+    constexpr int64_t kMostRows = 256, kMostBytes = 1 << 20;
+    return std::clamp<int64_t>(kMostBytes / std::max<int64_t>(row_bytes, 1) / kRowUnit * kRowUnit,
+                               2 * kRowUnit, kMostRows);
+}
+
+// Calls run(piece, scratch) for all pieces; scratch_bytes(rows) says what one of so many rows needs.
+template <typename ScratchBytes, typename Run>
+void run_pieces(const linear_cut& cut, const ScratchBytes& scratch_bytes, const Run& run) {
+    const auto parts_of = [](int64_t count, int64_t size) { return (count + size - 1) / size; };
+    int64_t row_parts = parts_of(cut.num_rows, cut.most_rows), panel_parts = 1;
+    if (cut.whole_rows || row_parts >= 2 * cut.num_threads) {
+        row_parts = whole(row_parts, cut.num_threads);
+    } else {
+        panel_parts = std::min<int64_t>(cut.num_threads, cut.num_panels);
+    }
+    const int64_t rows = whole(parts_of(cut.num_rows, row_parts), kRowUnit);
+    row_parts = parts_of(cut.num_rows, rows);
+    const int64_t panels = parts_of(cut.num_panels, panel_parts);
+
+    std::atomic<int64_t> next{0};
+    std::atomic<bool> out_of_memory{false};
+    run_parallel(cut.num_threads, [&] {
+        void* scratch = thread_scratch(scratch_bytes(rows));
+        if (scratch == nullptr) {
+            out_of_memory = true;
+            return;
+        }
+        const int64_t num_pieces = row_parts * panel_parts;
+        for (int64_t piece; (piece = next.fetch_add(1, std::memory_order_relaxed)) < num_pieces;) {
+            const int64_t row = piece / panel_parts * rows, panel = piece % panel_parts * panels;
+            run({row, std::min(row + rows, cut.num_rows), panel,
+                 std::min(panel + panels, cut.num_panels)},
+                scratch);
+        }
+    });
+    if (out_of_memory) throw std::bad_alloc();
+}
+
+}  // namespace encoder_engine

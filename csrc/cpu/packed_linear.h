@@ -1,0 +1,35 @@
+// The dense layer in float32 and bfloat16 with a packed weight, and in the same pass what follows it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/element.h"
+#include "cpu/rows.h"
+#include "cpu/weight_panels.h"
+
+namespace encoder_engine {
+
+inline int64_t element_bytes(element_type type) { return type == element_type::float32 ? 4 : 2; }
+
+// Lays a weight [width, depth] out in panels; a sum begins with its bias. Null: there is none.
+void pack_linear(element_type type, const void* weight, const void* bias, int64_t width, int64_t depth,
+                 void* packed);
+
+// output = f(input . weight + bias)
+struct packed_linear_call {
+    element_type type;
+    activation function;
+    const void* input;   // [rows, depth]
+    const void* weight;  // packed, 64-byte aligned
+    void* output;        // [rows, width]
+    int64_t num_rows, depth, width;
+    int num_threads;  // at most
+
+    int64_t row_bytes() const { return depth * element_bytes(type); }
+};
+
+// A row's bits depend on no other row and on no number of threads.
+void packed_linear(const packed_linear_call& call);
+
+}  // namespace encoder_engine
