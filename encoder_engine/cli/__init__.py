@@ -13,6 +13,7 @@ import click
 from encoder_engine.cli.common import debug_option, debug_wanted, engine_version
 from encoder_engine.cli.doctor import doctor
 from encoder_engine.cli.embed import embed
+from encoder_engine.cli.search import search
 from encoder_engine.cli.tokenize import tokenize
 from encoder_engine.cli.train_tokenizer import train_tokenizer
 from encoder_engine.errors import EncoderEngineError, EncoderEngineWarning
@@ -33,7 +34,7 @@ def cli() -> None:
     """Run text encoders: tokenize, embed, train vocabularies, see what this machine can do."""
 
 
-for _verb in (doctor, embed, tokenize, train_tokenizer):
+for _verb in (doctor, embed, search, tokenize, train_tokenizer):
     cli.add_command(_verb)
 
 
