@@ -15,6 +15,7 @@ import torch
 
 from encoder_engine import ops
 from encoder_engine.errors import MissingDependencyError, UnsupportedFeatureError
+from encoder_engine.integrations.acceleration import accelerate, restore
 from encoder_engine.packing import Sequences
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["NAME", "register"]
+__all__ = ["NAME", "accelerate", "register", "restore"]
 
 NAME = "encoder_engine"
 EAGER = "load the model with attn_implementation='eager'"

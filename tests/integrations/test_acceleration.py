@@ -1,0 +1,238 @@
+"""Accelerated models of transformers: the same numbers and parameters, and the way back."""
+
+from __future__ import annotations
+
+import copy
+import doctest
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.integrations import acceleration
+from encoder_engine.integrations.transformers import accelerate, restore
+from tests.budget import assert_within_budget, largest
+from tests.integrations.test_transformers import LENGTHS, dropless, hidden_and_gradients
+from tests.models.cases import CASES, Case, case_id
+from tests.models.exact import exact, in_float64
+from tests.models.test_families import padded_inputs, token_rows
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers.*")
+# In memory, transformers names these families' parameters otherwise than in files.
+RENAMED = ("gte", "nomic_bert")
+ACCELERATED = [case for case in CASES if case.model_type not in RENAMED]
+HEADS = ["MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering"]
+
+
+def batch_of(model: Any, *, left: bool = False) -> dict[str, torch.Tensor]:
+    ids, mask = padded_inputs(model, token_rows(LENGTHS))
+    if left:
+        ids, mask = ids.flip(1), mask.flip(1)
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def bert(**changes: Any) -> Any:
+    return CASES[0].build(**changes)
+
+
+@torch.no_grad()
+def hidden(model: Any) -> torch.Tensor:
+    found: torch.Tensor = model(**batch_of(model)).last_hidden_state
+    return found
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+@pytest.mark.parametrize("case", ACCELERATED, ids=case_id)
+def test_hidden_rows_and_gradients_are_within_budget(case: Case, left: bool) -> None:
+    model = dropless(case).train()
+    batch = batch_of(model, left=left)
+    inputs = batch["input_ids"], batch["attention_mask"]
+    eager = hidden_and_gradients(model, *inputs)
+    with in_float64():
+        truth = hidden_and_gradients(exact(model), *inputs)
+    found = hidden_and_gradients(accelerate(model), *inputs)
+    size = largest(*truth)
+    for place, values in enumerate(zip(found, eager, truth, strict=True)):
+        terms = 3 * model.config.hidden_size + sum(LENGTHS)
+        assert_within_budget(*values, f"output {place}", terms=terms, size=size)
+
+
+@pytest.mark.parametrize("case", ACCELERATED, ids=case_id)
+def test_outputs_are_of_the_same_class_and_padding_is_zero(case: Case) -> None:
+    model = case.build()
+    batch = batch_of(model)
+    theirs = model(**batch, output_hidden_states=True)
+    ours = accelerate(model)(**batch, output_hidden_states=True)
+    assert type(ours) is type(theirs)
+    assert list(ours) == list(theirs)
+    assert len(ours.hidden_states) == len(theirs.hidden_states)
+    assert ours.last_hidden_state.shape == theirs.last_hidden_state.shape
+    assert not ours.last_hidden_state[~batch["attention_mask"].bool()].any()
+    assert isinstance(model(**batch, return_dict=False), tuple)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("kind", ["Bert", "Roberta", "DistilBert"])
+def test_heads_compute_of_it_within_budget(kind: str, head: str) -> None:
+    case = next(c for c in CASES if c.config_class == f"{kind}Config")
+    model = Case(case.model_type, case.config_class, f"{kind}For{head}", case.sizes).build()
+    batch = batch_of(model)
+    with torch.no_grad():
+        eager = model(**batch)[0]
+        with in_float64():
+            truth = exact(model)(**batch)[0]
+        ours = accelerate(model)(**batch)[0]
+    rows = ... if head == "SequenceClassification" else batch["attention_mask"].bool()
+    assert_within_budget(ours[rows], eager[rows], truth[rows], terms=model.config.hidden_size * 3)
+
+
+def test_an_optimiser_trains_the_shared_parameters() -> None:
+    model = bert()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = hidden(accelerate(model))
+    model(**batch_of(model)).last_hidden_state.square().sum().backward()
+    assert all(p.grad is not None for n, p in model.named_parameters() if "pooler" not in n)
+    optimiser.step()
+    after = hidden(model)
+    assert not torch.equal(before, after)
+    fresh = bert(seed=1)
+    fresh.load_state_dict(model.state_dict())
+    assert torch.equal(hidden(accelerate(fresh)), after)
+    accelerate(fresh).load_state_dict(bert().state_dict())
+    assert torch.equal(hidden(fresh), before)
+
+
+def test_the_way_back_is_bit_for_bit(tmp_path: Path) -> None:
+    model = bert()
+    plain, state = hidden(model), copy.deepcopy(model.state_dict())
+    accelerate(model).save_pretrained(tmp_path)
+    assert not torch.equal(hidden(model), plain)
+    assert torch.equal(hidden(restore(model)), plain)
+    again = type(model).from_pretrained(tmp_path)
+    for found in (model.state_dict(), again.state_dict()):
+        assert list(found) == list(state)
+        assert all(torch.equal(found[name], tensor) for name, tensor in state.items())
+    with pytest.raises(UnsupportedFeatureError, match="not accelerated"):
+        restore(model)
+
+
+def test_what_becomes_of_the_model_is_followed() -> None:
+    model = accelerate(bert())
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin.embeddings.word_embeddings.weight.mul_(2)
+    assert not torch.equal(hidden(twin), hidden(model))
+    assert hidden(model.double()).dtype == torch.float64
+    model.resize_token_embeddings(200)
+    assert model(input_ids=torch.tensor([[199, 5]])).last_hidden_state.isfinite().all()
+    layer = model.encoder.layer[0].attention.self
+    layer.query = torch.nn.Sequential(layer.query)
+    with pytest.raises(UnsupportedFeatureError, match="adapters"):
+        hidden(model)
+
+
+def test_gradient_checkpointing_changes_no_gradient() -> None:
+    model = accelerate(bert()).train()
+    gradients = []
+    for again in (False, True):
+        if again:
+            enable = "activation_checkpointing_enable"
+            getattr(model, enable if hasattr(model, enable) else "gradient_checkpointing_enable")()
+        torch.manual_seed(5)
+        rows = model(**batch_of(model)).last_hidden_state
+        assert model.forward.recomputes is again
+        rows.square().sum().backward()
+        gradients.append([p.grad for p in model.parameters() if p.grad is not None])
+        model.zero_grad()
+    assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
+
+
+def test_dropout_is_drawn_in_training_only() -> None:
+    model = accelerate(bert())
+    assert torch.equal(hidden(model), hidden(model))
+    model.train()
+    assert not torch.equal(hidden(model), hidden(model))
+
+
+def test_packed_weights_agree_and_follow_an_optimiser() -> None:
+    model = bert()
+    batch = batch_of(model)
+    keep = batch["attention_mask"].bool()
+    with in_float64():
+        truth = hidden(exact(model))[keep]
+    eager = hidden(model)[keep]
+    accelerate(model, pack=True)
+    before = hidden(model)
+    assert_within_budget(before[keep], eager, truth, terms=3 * model.config.hidden_size)
+    model(**batch).last_hidden_state.square().sum().backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    assert not torch.equal(hidden(model), before)
+    assert all(p.requires_grad for p in model.parameters())
+    with pytest.raises(UnsupportedFeatureError, match="float64"):
+        accelerate(bert().double(), pack=True)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_attentions_are_those_of_the_original(left: bool) -> None:
+    model = bert()
+    model.set_attn_implementation("eager")
+    batch = batch_of(model, left=left)
+    keep = batch["attention_mask"].bool()
+    both = (keep[:, None, :, None] & keep[:, None, None, :]).expand(-1, 3, -1, -1)
+    theirs = model(**batch, output_attentions=True).attentions
+    with in_float64():
+        true = exact(model)(**batch, output_attentions=True).attentions
+    ours = accelerate(model)(**batch, output_attentions=True).attentions
+    for found, eager, truth in zip(ours, theirs, true, strict=True):
+        assert_within_budget(found[both], eager[both], truth[both], terms=model.config.hidden_size)
+        assert not found[~both].any()
+    with pytest.raises(UnsupportedFeatureError, match="training mode"):
+        model.train()(**batch, output_attentions=True)
+
+
+def test_autocast_gives_the_same_type_within_the_budget_of_its_own() -> None:
+    model = bert()
+    batch = batch_of(model)
+    keep = batch["attention_mask"].bool()
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        eager = model(**batch).last_hidden_state
+        ours = accelerate(model)(**batch).last_hidden_state
+    half = hidden(bert().bfloat16())[keep]
+    with in_float64():
+        truth = hidden(exact(model))
+    assert ours.dtype == eager.dtype
+    assert_within_budget(
+        ours[keep].bfloat16(), half, truth[keep], terms=3 * model.config.hidden_size
+    )
+
+
+def test_what_is_not_computed_here_is_refused() -> None:
+    model = accelerate(bert())
+    with pytest.raises(UnsupportedFeatureError, match="inputs_embeds"):
+        model(inputs_embeds=torch.zeros(1, 2, 30))
+    with pytest.raises(UnsupportedFeatureError, match="Linear"):
+        accelerate(torch.nn.Linear(2, 2))
+    with pytest.raises(UnsupportedFeatureError, match="is_decoder"):
+        accelerate(bert(is_decoder=True))
+    mpnet = accelerate(next(c for c in CASES if c.model_type == "mpnet").build())
+    hole = torch.tensor([[1, 0, 1]])
+    with pytest.raises(UnsupportedFeatureError, match="row 0"):
+        mpnet(input_ids=torch.tensor([[5, 6, 7]]), attention_mask=hole)
+
+
+@pytest.mark.parametrize("model_type", RENAMED)
+def test_a_family_named_otherwise_in_memory_is_refused(model_type: str) -> None:
+    model = next(c for c in CASES if c.model_type == model_type).build()
+    with pytest.raises(UnsupportedFeatureError, match="other parameters"):
+        accelerate(model)
+
+
+def test_the_documented_examples_run() -> None:
+    assert doctest.testmod(acceleration).failed == 0
+    text = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text()
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(block, "integrations.md", "exec"), {})
