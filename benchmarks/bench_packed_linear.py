@@ -9,6 +9,7 @@ from torch import Tensor
 
 from benchmarks.op_case import Shape, Work, op_specs
 from encoder_engine import ops
+from encoder_engine.ops.packed_linear import PackedFacts
 
 if TYPE_CHECKING:
     from benchmarks.case import CaseSpec
@@ -38,4 +39,11 @@ def make_work(shape: Shape) -> Work:
 
     inputs = {"x": shape.draw(shape.num_tokens, width, seed=0)}
     operations = 8 * shape.num_tokens * width**2
-    return Work(inputs=inputs, ours=ours, eager=eager, terms=width + 1, operations=operations)
+    return Work(
+        inputs=inputs,
+        ours=ours,
+        eager=eager,
+        terms=width + 1,
+        operations=operations,
+        facts=PackedFacts(device=shape.device, dtype=shape.facts.dtype),
+    )
