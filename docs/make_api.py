@@ -13,6 +13,8 @@ MODULES = [
     "encoder_engine.models",
     "encoder_engine.embedding",
     "encoder_engine.integrations.sentence_transformers",
+    "encoder_engine.integrations.daft",
+    "encoder_engine.integrations.ray",
     "encoder_engine.integrations.transformers",
     "encoder_engine.ops",
     "encoder_engine.errors",
