@@ -16,6 +16,11 @@ import torch
 from encoder_engine import ops
 from encoder_engine.errors import MissingDependencyError, UnsupportedFeatureError
 from encoder_engine.integrations.acceleration import accelerate, restore
+from encoder_engine.integrations.patching import (
+    __getattr__,  # noqa: F401, apply_encoder_engine_to_bert and its siblings
+    apply_encoder_engine,
+    revert_encoder_engine,
+)
 from encoder_engine.packing import Sequences
 
 if TYPE_CHECKING:
@@ -23,7 +28,14 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["NAME", "accelerate", "register", "restore"]
+__all__ = [
+    "NAME",
+    "accelerate",
+    "apply_encoder_engine",
+    "register",
+    "restore",
+    "revert_encoder_engine",
+]
 
 NAME = "encoder_engine"
 EAGER = "load the model with attn_implementation='eager'"

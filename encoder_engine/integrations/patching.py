@@ -1,0 +1,102 @@
+"""Whole classes of transformers accelerated: every model of them that is made from then on."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import MissingDependencyError, UnknownModelTypeError
+from encoder_engine.integrations.acceleration import ReplacedForward
+from encoder_engine.models import all_families
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["apply_encoder_engine", "revert_encoder_engine"]
+
+# In memory, transformers names these families' parameters otherwise than in files.
+RENAMED = frozenset(["gte", "nomic_bert", "nomic_bert_v1"])
+_plain: dict[type, Callable[..., None]] = {}
+
+
+def patchable() -> dict[str, type]:
+    """Every ``model_type`` whose class can be accelerated, and the class."""
+    try:
+        import transformers
+    except ImportError:
+        raise MissingDependencyError(
+            "accelerating transformers' classes", library="transformers", extra="transformers"
+        ) from None
+    return {
+        name: getattr(transformers, family.architecture)
+        for name, family in all_families().items()
+        if name not in RENAMED and hasattr(transformers, family.architecture)
+    }
+
+
+def apply_encoder_engine(*model_types: str, pack: bool = False) -> None:
+    """Accelerate every model that transformers makes of these types from now on; none: all types.
+
+    Below a head as well, and by ``from_pretrained`` or from a configuration; models there already
+    stay as they are. What :func:`accelerate` refuses, and a ``pack`` that cannot be, is refused or
+    left out at the model's first call instead. ``apply_encoder_engine_to_bert()`` and its siblings
+    do it for one type. Again changes nothing but ``pack``. Raises :class:`UnknownModelTypeError`
+    for a type without such a class.
+
+    >>> import transformers
+    >>> apply_encoder_engine("bert")
+    >>> config = transformers.BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=2,
+    ...                                  num_attention_heads=4, intermediate_size=64)
+    >>> type(transformers.BertModel(config).forward).__name__
+    'ReplacedForward'
+    >>> revert_encoder_engine()
+    """
+    for base_class in _chosen(model_types):
+        _revert(base_class)
+        _plain[base_class] = base_class.__init__
+        base_class.__init__ = _accelerating(base_class, pack)
+
+
+def revert_encoder_engine(*model_types: str) -> None:
+    """Undo :func:`apply_encoder_engine`; none: all types. Models made so far stay as made."""
+    for base_class in _chosen(model_types):
+        _revert(base_class)
+
+
+def _chosen(model_types: tuple[str, ...]) -> list[Any]:
+    known = patchable()
+    for name in model_types:
+        if name not in known:
+            raise UnknownModelTypeError(
+                f"model_type {name!r} cannot be accelerated; these can: {', '.join(known)}"
+            )
+    return [known[name] for name in model_types or known]
+
+
+def _accelerating(base_class: Any, pack: bool) -> Callable[..., None]:
+    plain = _plain[base_class]
+
+    @wraps(plain)
+    def initialise(self: Any, *args: Any, **kwargs: Any) -> None:
+        plain(self, *args, **kwargs)
+        if type(self) is base_class:
+            self.forward = ReplacedForward(self, pack=pack)
+
+    return initialise
+
+
+def _revert(base_class: Any) -> None:
+    if base_class in _plain:
+        base_class.__init__ = _plain.pop(base_class)
+
+
+def __getattr__(name: str) -> Callable[..., None]:
+    """Give ``apply_encoder_engine_to_<model_type>`` and ``revert_encoder_engine_to_<...>``."""
+    for verb in (apply_encoder_engine, revert_encoder_engine):
+        begin = f"{verb.__name__}_to_"
+        if name.startswith(begin):
+            types = {known.replace("-", "_"): known for known in patchable()}
+            found = types.get(name[len(begin) :])
+            if found is not None:
+                return lambda **options: verb(found, **options)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
