@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import shutil
@@ -177,6 +178,7 @@ def make_case(kind: Kind, options: Options) -> Case:
     )
 
 
+@functools.cache
 def find_ceilings(precision: str, threads: int) -> dict[str, float]:
     """Measure the rate of matrix products in a process of its own, which frees its memory."""
     measure = partial(product_ceiling, "cpu", precision, threads)

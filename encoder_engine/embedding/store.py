@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
@@ -208,7 +209,7 @@ class _NpyWriter:
         """Nothing is held beside the files."""
 
 
-class _TableWriter:
+class _TableWriter(ABC):
     """Appends tables to a writer of pyarrow's; the type of the ids is settled by the first row."""
 
     def __init__(self, file: PendingFile, id_column: str | None) -> None:
@@ -232,11 +233,13 @@ class _TableWriter:
         self._write(table)
         self._num_rows += len(vectors)
 
+    @abstractmethod
     def _open(self, schema: Any) -> Any:
-        raise NotImplementedError
+        """Return pyarrow's writer."""
 
+    @abstractmethod
     def _write(self, table: Any) -> None:
-        raise NotImplementedError
+        """Append a table."""
 
     def complete(self) -> None:
         self._writer.close()
