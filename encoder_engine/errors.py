@@ -29,6 +29,7 @@
     |   |-- ResumeError                     it was begun otherwise; .changes lists what changed
     |   `-- LockedError                     another run is writing it
     |-- WorkerError (RuntimeError)          a worker process ended before its work was done
+    |-- DeviceMemoryError (MemoryError)     one text alone does not fit; .row names it
     |-- MissingDependencyError (ImportError)  an optional library is needed; says which extra
     `-- MissingExtensionError (ImportError)   the C++ extension is not built for this Python
 
@@ -56,6 +57,7 @@ __all__ = [
     "ConfigError",
     "CorpusError",
     "DefaultPoolingWarning",
+    "DeviceMemoryError",
     "EncoderEngineError",
     "EncoderEngineWarning",
     "ImplementationError",
@@ -236,6 +238,14 @@ class LockedError(OutputError):
 
 class WorkerError(EncoderEngineError, RuntimeError):
     """A worker process ended before its work was done."""
+
+
+class DeviceMemoryError(EncoderEngineError, MemoryError):
+    """One text, alone in its batch, takes more memory than its device has; ``row`` names it."""
+
+    def __init__(self, message: str, *, row: int) -> None:
+        super().__init__(message)
+        self.row = row
 
 
 class MissingDependencyError(EncoderEngineError, ImportError):

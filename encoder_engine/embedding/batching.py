@@ -44,6 +44,21 @@ def default_batch_tokens(spec: EncoderSpec, device: torch.device, dtype: torch.d
     return max(1, min(MOST_CPU_TOKENS, WIDEST_BYTES // (features * dtype.itemsize)))
 
 
+class MemoryLimit:
+    """What a device taught whose memory ran out: batches that did not fit are not tried again."""
+
+    def __init__(self) -> None:
+        self._most_tokens: int | None = None
+
+    def cap(self, batch_tokens: int) -> int:
+        """Return a token budget, or as much of it as may fit."""
+        return batch_tokens if self._most_tokens is None else min(batch_tokens, self._most_tokens)
+
+    def lower(self, num_tokens: int) -> None:
+        """Take note that a batch of so many tokens did not fit: half of it may."""
+        self._most_tokens = self.cap(max(1, num_tokens // 2))
+
+
 def windows(rows: Iterator[Row], characters_of: Callable[[Row], int]) -> Iterator[list[Row]]:
     """Cut a stream into lists of at most WINDOW_TEXTS texts and, roughly, WINDOW_CHARACTERS."""
     window: list[Row] = []

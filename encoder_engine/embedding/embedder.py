@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import numpy as np
 import torch
 
-from encoder_engine.embedding.batching import default_batch_tokens
+from encoder_engine.embedding.batching import MemoryLimit, default_batch_tokens
 from encoder_engine.embedding.loading import Loading
 from encoder_engine.embedding.options import (
     EncodeOptions,
@@ -79,6 +79,7 @@ class Embedder:
         self.recipe = recipe
         # How to load the same again; None where it was put together in memory.
         self.loading: Loading | None = None
+        self.memory_limit = MemoryLimit()
         limits = [n for n in (recipe.max_seq_length, spec.max_length) if n is not None]
         self._max_seq_length = min(limits) if limits else None
         if limits and min(limits) < self._least_length():

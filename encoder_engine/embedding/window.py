@@ -14,6 +14,7 @@ from encoder_engine.embedding.pooling import normalize, pool
 from encoder_engine.embedding.precision import quantize_vectors
 from encoder_engine.embedding.texts import find_surrogate
 from encoder_engine.errors import (
+    DeviceMemoryError,
     InputError,
     NonFiniteVectorError,
     SequenceLengthError,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.options import EncodeOptions
     from encoder_engine.text import Encoding
+
+Rows = np.ndarray[Any, np.dtype[np.intp]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -149,9 +152,21 @@ def _embed(
     vectors = np.empty((len(lengths), options.dimension), dtype=np.float32)
     typed = bool(encoding.type_ids.any())
     num_padded_tokens = 0
-    for rows in plan_batches(lengths, options.batch_tokens):
+    limit = embedder.memory_limit
+    planned = plan_batches(lengths, limit.cap(options.batch_tokens))
+    while planned:
+        rows = planned[0]
+        found = _embed_if_it_fits(embedder, encoding, rows, options, typed=typed)
+        if found is None:
+            _refuse_one_alone(embedder, rows, lengths, first_row)
+            limit.lower(int(lengths[rows].sum()))
+            left = np.concatenate(planned)
+            smaller = plan_batches(lengths[left], limit.cap(options.batch_tokens))
+            planned = [left[batch] for batch in smaller]
+            continue
         num_padded_tokens += int(lengths[rows].max()) * len(rows)
-        vectors[rows] = _embed_batch(embedder, encoding, rows, options, typed=typed)
+        vectors[rows] = found
+        del planned[0]
     broken = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(broken):
         hint = "" if embedder.encoder.dtype == torch.float32 else "; load it with dtype='float32'"
@@ -163,11 +178,45 @@ def _embed(
     return vectors, num_padded_tokens
 
 
+def _embed_if_it_fits(
+    embedder: Embedder,
+    encoding: Encoding,
+    rows: Rows,
+    options: EncodeOptions,
+    *,
+    typed: bool,
+) -> np.ndarray[Any, np.dtype[np.float32]] | None:
+    """Embed a batch; None where the device has too little memory, of which nothing is held then."""
+    try:
+        return _embed_batch(embedder, encoding, rows, options, typed=typed)
+    except torch.OutOfMemoryError:
+        # The error holds the frames, and those hold tensors: both are gone after this block.
+        pass
+    if embedder.encoder.device.type == "cuda":
+        torch.cuda.empty_cache()
+    return None
+
+
+def _refuse_one_alone(
+    embedder: Embedder, rows: Rows, lengths: np.ndarray[Any, np.dtype[np.integer]], first_row: int
+) -> None:
+    """Raise :class:`DeviceMemoryError` for a batch that did not fit and cannot be cut."""
+    if len(rows) > 1:
+        return
+    row = first_row + int(rows[0])
+    raise DeviceMemoryError(
+        f"text {row} has {int(lengths[rows[0]])} tokens, and {embedder.encoder.device} has too "
+        "little free memory to embed it alone; lower max_seq_length, end what else holds its "
+        "memory, or choose another device",
+        row=row,
+    )
+
+
 @torch.inference_mode()
 def _embed_batch(
     embedder: Embedder,
     encoding: Encoding,
-    rows: np.ndarray[Any, np.dtype[np.intp]],
+    rows: Rows,
     options: EncodeOptions,
     *,
     typed: bool,
