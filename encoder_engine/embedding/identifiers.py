@@ -18,7 +18,8 @@ class UniqueIdentifiers:
 
     def __init__(self) -> None:
         # An empty name is a file that SQLite keeps in memory while it is small and removes.
-        self._ids = sqlite3.connect("", isolation_level=None)
+        # Whoever reads uses it, one thread after another.
+        self._ids = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self.clear()
 
     def clear(self) -> None:

@@ -50,6 +50,11 @@ class Inputs:
         """How much has been read."""
         return self.reading.meter
 
+    @property
+    def regular(self) -> bool:
+        """Whether all are files that are there as a whole: no pipes, no standard input."""
+        return all(name != STANDARD_INPUT and Path(name).is_file() for name, _ in self.sources)
+
     def skipping(self, skip: Callable[[RowError], None]) -> Inputs:
         """Give the same inputs, whose bad rows are told to ``skip`` and left out."""
         return replace(self, reading=replace(self.reading, skip=skip))

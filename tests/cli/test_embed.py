@@ -57,8 +57,8 @@ def test_json_gives_the_summary_to_machines(run: Run, model: Path, tmp_path: Pat
     tokens = Embedder.from_pretrained(model).tokenizer.encode_batch(TEXTS, max_length=16)
     assert summary["tokens"] == len(tokens.ids)
     assert set(summary["seconds"]) == {"load", "read", "tokenize", "encode", "write", "total"}
-    stages = sum(value for stage, value in summary["seconds"].items() if stage != "total")
-    assert 0 < stages <= summary["seconds"]["total"]
+    # Stages overlap: only each of them is no longer than the whole.
+    assert all(0 < value <= summary["seconds"]["total"] for value in summary["seconds"].values())
 
 
 def test_quiet_says_nothing(run: Run, model: Path, tmp_path: Path) -> None:

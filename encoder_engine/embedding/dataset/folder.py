@@ -140,7 +140,7 @@ class ShardFolder:
         return shard in self._journal.records and shard not in self._missing
 
     def add(self, window: TextWindow, embedded: EmbeddedWindow | None) -> None:
-        """Take a window; the first of a shard finishes the one before."""
+        """Take a window; the one that fills a shard finishes it."""
         if self._open is None or self._open.number != window.shard:
             self._finish_shard()
             self._open_shard(window.shard)
@@ -156,6 +156,8 @@ class ShardFolder:
             shard.tokens += embedded.num_tokens
             shard.truncated_rows += embedded.num_truncated
         shard.rows += len(window.texts)
+        if shard.rows == self._job.shard_rows:
+            self._finish_shard()
 
     def _open_shard(self, number: int) -> None:
         if self._finished and number not in self._journal.records:

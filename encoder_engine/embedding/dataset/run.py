@@ -1,14 +1,15 @@
-"""One run: rows from files, cut into windows, embedded in order, written, counted."""
+"""One run: rows from files, cut into windows, embedded in order, written, counted; all at once."""
 
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.embedding.dataset.folder import ShardFolder
 from encoder_engine.embedding.dataset.outputs import SingleFile, SkippedRows
+from encoder_engine.embedding.dataset.pipeline import Behind, ahead
 from encoder_engine.embedding.dataset.plan import make_plan
 from encoder_engine.embedding.dataset.windows import shard_windows
 from encoder_engine.embedding.dataset.workers import LocalEngine, WorkerEngine
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.embedding.dataset.job import DatasetJob
     from encoder_engine.embedding.dataset.outputs import Output
+    from encoder_engine.embedding.dataset.windows import TextWindow
     from encoder_engine.embedding.dataset.workers import Engine
     from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.options import EncodeOptions
@@ -36,7 +38,7 @@ class DatasetSummary:
     ``rows`` of the output, of which ``resumed_rows`` were there before; ``tokens`` and
     ``padded_tokens``, which padding would have made of them, of the rows embedded now, as is
     ``truncated_rows``; ``skipped_rows``: listed in the file ``skipped``. ``seconds`` of each stage,
-    those of several workers added up, and in all.
+    those of several workers added up, and in all: stages overlap, so they may add up to more.
     """
 
     output: str
@@ -115,20 +117,28 @@ def _write_all(
     skipped = SkippedRows(job.skipped_path)
     inputs = job.inputs.skipping(skipped) if job.options.on_error == "skip" else job.inputs
     rows = _timed(iter(inputs), summary.seconds)
-    seconds = summary.seconds
+    cut = shard_windows(rows, job.shard_rows)
+
+    def write(window: TextWindow, embedded: EmbeddedWindow | None) -> None:
+        start = time.perf_counter()
+        output.add(window, embedded)
+        summary.seconds["write"] += time.perf_counter() - start
+
     try:
-        cut = shard_windows(rows, job.shard_rows)
-        with closing(engine.embed(cut, output.done)) as windows:
+        with ExitStack() as stack:
+            behind = stack.enter_context(Behind())
+            # Standard input and pipes may keep a thread waiting for ever.
+            drawn = stack.enter_context(closing(ahead(cut))) if inputs.regular else cut
+            windows = stack.enter_context(closing(engine.embed(drawn, output.done)))
             for window, embedded in windows:
                 _count(summary, len(window.texts), embedded)
-                start = time.perf_counter()
-                output.add(window, embedded)
-                seconds["write"] += time.perf_counter() - start
+                behind(write, window, embedded)
                 if watch is not None:
                     watch(summary, inputs.meter.num_bytes)
+            behind.wait()
         start = time.perf_counter()
         output.complete(skipped)
-        seconds["write"] += time.perf_counter() - start
+        summary.seconds["write"] += time.perf_counter() - start
     finally:
         skipped.discard()
     summary.skipped_rows = skipped.num_rows

@@ -1,0 +1,129 @@
+"""Stages that overlap: everything in its order, errors in their place, and nobody left behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from encoder_engine.embedding.dataset.pipeline import Behind, ahead
+from encoder_engine.embedding.readers import open_inputs
+from encoder_engine.embedding.store import VectorStore
+from encoder_engine.errors import OutputError, RowError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from encoder_engine.embedding import Embedder
+
+
+def test_items_come_in_order_and_are_drawn_ahead_but_not_further() -> None:
+    drawn: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(9):
+            drawn.append(number)
+            yield number
+
+    taken = []
+    for number in ahead(items(), 2):
+        deadline = time.monotonic() + 60
+        while len(drawn) < min(number + 3, 9):
+            assert time.monotonic() < deadline, drawn
+            time.sleep(0.001)
+        assert len(drawn) <= number + 3
+        taken.append(number)
+    assert taken == list(range(9))
+
+
+def test_an_error_comes_after_the_items_before_it() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise KeyError("the third")
+
+    taken: list[int] = []
+    with pytest.raises(KeyError, match="the third"):
+        taken.extend(ahead(items(), 5))
+    assert taken == [1, 2]
+
+
+def test_closing_ends_the_thread() -> None:
+    before = threading.active_count()
+    drawing = ahead(iter(range(10**9)))
+    assert next(drawing) == 0
+    drawing.close()
+    assert threading.active_count() == before
+
+
+def test_calls_behind_keep_their_order_and_raise_with_the_next() -> None:
+    done: list[int] = []
+
+    def work(number: int) -> None:
+        time.sleep(0.001 * (9 - number))
+        if number == 5:
+            raise OutputError("the disk is full")
+        done.append(number)
+
+    def work_through() -> None:
+        with Behind() as behind:
+            for number in range(9):
+                behind(work, number)
+
+    with pytest.raises(OutputError, match="full"):
+        work_through()
+    assert done == [0, 1, 2, 3, 4]
+    with Behind() as behind:
+        behind(work, 7)
+        behind.wait()
+        assert done[-1] == 7
+        behind(work, 8)
+    assert done[-1] == 8
+
+
+def test_a_run_reads_ahead_and_writes_behind_the_computing(
+    tiny: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[str, set[str]] = {"write": set(), "encode": set()}
+    append, forward = VectorStore.append, tiny.encoder.forward
+
+    def append_here(store: VectorStore, *arguments: Any) -> None:
+        threads["write"].add(threading.current_thread().name)
+        append(store, *arguments)
+
+    def forward_here(*arguments: Any, **options: Any) -> Any:
+        threads["encode"].add(threading.current_thread().name)
+        return forward(*arguments, **options)
+
+    monkeypatch.setattr(VectorStore, "append", append_here)
+    monkeypatch.setattr(tiny.encoder, "forward", forward_here)
+    path = tmp_path / "a.txt"
+    texts = [f"text {row}" for row in range(9000)]
+    path.write_text("\n".join(texts), encoding="utf-8")
+    summary = tiny.encode_dataset(path, tmp_path / "out.npy")
+    assert threads["encode"] == {threading.current_thread().name}
+    assert threads["write"] == threads["write"] - threads["encode"] != set()
+    assert summary.rows == 9000
+    monkeypatch.undo()
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), tiny.encode(texts))
+
+
+def test_a_bad_row_after_many_good_ones_leaves_their_shards(tiny: Embedder, tmp_path: Path) -> None:
+    path, before = tmp_path / "a.jsonl", threading.active_count()
+    path.write_text('{"text": "a"}\n' * 9000 + "{}\n", encoding="utf-8")
+    with pytest.raises(RowError, match="line 9001"):
+        tiny.encode_dataset(path, tmp_path / "out", shard_rows=4000)
+    assert threading.active_count() == before
+    found = sorted(file.name for file in (tmp_path / "out").glob("part-*"))
+    assert found == ["part-00000.npy", "part-00001.npy"]
+
+
+def test_what_may_wait_for_ever_is_not_drawn_by_a_thread(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\n", encoding="utf-8")
+    assert open_inputs([str(tmp_path / "a.txt")]).regular
+    assert not open_inputs([str(tmp_path / "a.txt"), "-"]).regular
+    assert not open_inputs(["/dev/stdin"], format="txt").regular
