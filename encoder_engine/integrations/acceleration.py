@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from encoder_engine.errors import MissingDependencyError, UnsupportedFeatureError
-from encoder_engine.integrations.shared import SharedEncoder, pack_copy, read_spec
+from encoder_engine.integrations.shared import (
+    SharedEncoder,
+    pack_copy,
+    put_forward,
+    read_spec,
+    spread,
+    take_forward,
+)
 from encoder_engine.models.registry import find_family
 from encoder_engine.packing import PackedBatch, SelectedRows, unpad
 
@@ -55,10 +62,8 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
 
     ``forward`` takes and gives padded tensors as before, in the same class of output, and keeps
     dropout, autocast and gradient checkpointing (always the non-reentrant kind); rows of padding
-    come back zero. Under autocast rows go from layer to layer in its type, where the original's
-    norms give float32; the result is float32 as there. What the original takes and this does not,
-    such as ``inputs_embeds``, raises :class:`UnsupportedFeatureError`. Hooks on modules within the
-    encoder are not called.
+    come back zero. What the original takes and this does not, such as ``inputs_embeds``, raises
+    :class:`UnsupportedFeatureError`. Hooks on modules within the encoder are not called.
 
     ``pack``: in evaluation mode on a CPU, without gradients, the dense layers compute by packed
     copies of their weights, which take as much memory again; made when first needed, and again when
@@ -76,15 +81,9 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
     >>> model = restore(model)
     """
     base = find_base(model)
-    present = base.__dict__.get("forward")
-    if present is not None and not isinstance(present, ReplacedForward):
-        raise UnsupportedFeatureError(
-            f"something else has replaced the forward of {type(base).__name__} already; undo that "
-            "first (device_map='auto' does it: load the model to one device)"
-        )
     replaced = ReplacedForward(base, pack=pack)
     replaced.prepare()
-    base.forward = replaced
+    put_forward(base, replaced)
     return model
 
 
@@ -93,10 +92,7 @@ def restore(model: Model) -> Model:
 
     Raises :class:`UnsupportedFeatureError` for a model that is not accelerated.
     """
-    base = find_base(model)
-    if not isinstance(base.__dict__.get("forward"), ReplacedForward):
-        raise UnsupportedFeatureError(f"this {type(model).__name__} is not accelerated")
-    del base.forward
+    take_forward(find_base(model), ReplacedForward)
     return model
 
 
@@ -173,7 +169,7 @@ class ReplacedForward:
             output_attentions=with_attentions,
             global_rows=_global_rows(named, keep_BL, batch),
         )
-        result = _output_class(self.base)(**_padded(output, keep_BL, encoder.dtype))
+        result = _output_class(self.base)(**_padded(output, keep_BL))
         wants_tuple = named.get("return_dict", self.base.config.return_dict) is False
         return result.to_tuple() if wants_tuple else result
 
@@ -294,27 +290,17 @@ def _refuse_attentions(spec: EncoderSpec, training: bool) -> None:
         )
 
 
-def _padded(output: EncoderOutput, keep_BL: Tensor, dtype: torch.dtype) -> dict[str, Any]:
-    """Name what a ModelOutput holds, padded; rows in the weights' type, as norms leave autocast."""
-    last_TD = output.last_hidden_state.to(dtype)
-    named: dict[str, Any] = {"last_hidden_state": _spread(last_TD, keep_BL)}
+def _padded(output: EncoderOutput, keep_BL: Tensor) -> dict[str, Any]:
+    """Name what a ModelOutput holds, padded."""
+    named: dict[str, Any] = {"last_hidden_state": spread(output.last_hidden_state, keep_BL)}
     if output.pooler_output is not None:
         named["pooler_output"] = output.pooler_output
     if output.hidden_states is not None:
-        earlier = (_spread(rows.to(dtype), keep_BL) for rows in output.hidden_states[:-1])
+        earlier = (spread(rows, keep_BL) for rows in output.hidden_states[:-1])
         named["hidden_states"] = (*earlier, named["last_hidden_state"])
     if output.attentions is not None:
         named["attentions"] = tuple(_spread_both(p, keep_BL) for p in output.attentions)
     return named
-
-
-def _spread(rows_TD: Tensor, keep_BL: Tensor) -> Tensor:
-    """Put rows where tokens are, zero elsewhere: [B, L, D]."""
-    if len(rows_TD) == keep_BL.numel():
-        return rows_TD.view(*keep_BL.shape, -1)
-    padded = rows_TD.new_zeros(*keep_BL.shape, rows_TD.shape[1])
-    padded[keep_BL] = rows_TD
-    return padded
 
 
 def _spread_both(packed_BHMM: Tensor, keep_BL: Tensor) -> Tensor:

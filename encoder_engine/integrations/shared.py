@@ -1,6 +1,6 @@
 """A transformers model's own parameters in an encoder of ours: shared, not copied.
 
-Dimensions: T packed tokens, K features in, N features out.
+Dimensions: B texts, L longest, T packed tokens, K features in, N features out, D width.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from encoder_engine.models.attention import Surroundings
     from encoder_engine.models.spec import EncoderSpec
 
-__all__ = ["SharedEncoder", "pack_copy", "read_spec"]
+__all__ = ["SharedEncoder", "pack_copy", "put_forward", "read_spec", "spread", "take_forward"]
 
 
 class JoinedLinear(nn.Module):
@@ -231,3 +231,33 @@ def _fit_constants(encoder: Encoder, device: torch.device, dtype: torch.dtype) -
     for module in encoder.modules():
         if isinstance(module, Constant):
             module.fit(device, dtype)
+
+
+def put_forward(base: Any, replaced: object) -> None:
+    """Let ``replaced`` compute instead of a module's own forward, or of another such one.
+
+    Raises :class:`UnsupportedFeatureError` where somebody else has replaced it already.
+    """
+    present = base.__dict__.get("forward")
+    if present is not None and type(present) is not type(replaced):
+        raise UnsupportedFeatureError(
+            f"something else has replaced the forward of {type(base).__name__} already; undo that "
+            "first (device_map='auto' does it: load the model to one device)"
+        )
+    base.forward = replaced
+
+
+def take_forward(base: Any, kind: type) -> None:
+    """Give a module its own forward back; :class:`UnsupportedFeatureError` if it has it."""
+    if not isinstance(base.__dict__.get("forward"), kind):
+        raise UnsupportedFeatureError(f"this {type(base).__name__} is not accelerated")
+    del base.forward
+
+
+def spread(rows_TD: Tensor, keep_BL: Tensor) -> Tensor:
+    """Put rows where tokens are, zero elsewhere: [B, L, D]."""
+    if len(rows_TD) == keep_BL.numel():
+        return rows_TD.view(*keep_BL.shape, -1)
+    padded = rows_TD.new_zeros(*keep_BL.shape, rows_TD.shape[1])
+    padded[keep_BL] = rows_TD
+    return padded

@@ -156,6 +156,20 @@ def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(x if x.dtype == torch.float64 else x.to(dtype) for x in tensors)
 
 
+def autocast_norm(input_TD: Tensor, residual_TD: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Cast to the sum's type where autocast is on, on a GPU to float32, as PyTorch's norms do."""
+    device = input_TD.device.type
+    if not torch.is_autocast_enabled(device):
+        return input_TD, residual_TD
+    dtype = (
+        input_TD.dtype if device == "cpu" else torch.promote_types(input_TD.dtype, torch.float32)
+    )
+    if residual_TD is None:
+        return input_TD.to(dtype), None
+    dtype = torch.promote_types(dtype, residual_TD.dtype)
+    return input_TD.to(dtype), residual_TD.to(dtype)
+
+
 def check_alike(first: Tensor, **others: Tensor | None) -> None:
     """Raise :class:`ShapeError` for a tensor of another dtype or device than the first.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -214,3 +215,18 @@ def test_inputs_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(ShapeError):
         normalise(norm, x, weight, None, residual, dropout=dropout)
+
+
+@pytest.mark.parametrize(("norm", "by"), EVERY)
+def test_autocast_gives_the_type_of_the_sum_as_pytorch_does(norm: str, by: str) -> None:
+    skip_if_refused(norm, by, LayerNormFacts(width=30))
+    shared: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
+    x, residual = (rows(9, 30, seed=seed, **shared) for seed in (1, 2))
+    weight = rows(1, 30, seed=3, **shared)[0]
+    half = x.bfloat16()
+    expected = normalise(norm, half.float(), weight, residual=residual, by=by)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = normalise(norm, half, weight, residual=residual, by=by)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == torch.float32
+        assert torch.equal(ours, theirs)
