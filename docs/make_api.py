@@ -15,6 +15,7 @@ MODULES = [
     "encoder_engine.integrations.sentence_transformers",
     "encoder_engine.integrations.daft",
     "encoder_engine.integrations.ray",
+    "encoder_engine.integrations.torch",
     "encoder_engine.integrations.transformers",
     "encoder_engine.ops",
     "encoder_engine.errors",

@@ -1,0 +1,277 @@
+"""PyTorch's ``nn.TransformerEncoder`` computed here, in memory: the module stays PyTorch's.
+
+Dimensions: B texts, L longest, T rows that are none of padding, D width.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from encoder_engine.errors import ShapeError, UnsupportedFeatureError
+from encoder_engine.integrations.shared import put_forward, spread, take_forward
+from encoder_engine.models.attention import Surroundings
+from encoder_engine.models.layers import Block
+from encoder_engine.models.norm import Norm
+from encoder_engine.models.spec import AttentionSpec, BlockSpec, FeedForwardSpec, NormSpec
+from encoder_engine.packing import Sequences
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from encoder_engine.models.spec import Activation
+
+__all__ = ["accelerate", "restore"]
+
+Module = TypeVar("Module", bound=nn.Module)
+# What a layer is made of, activation aside.
+PLAIN = (
+    nn.TransformerEncoderLayer,
+    nn.MultiheadAttention,
+    nn.modules.linear.NonDynamicallyQuantizableLinear,
+    nn.Linear,
+    nn.LayerNorm,
+    nn.Dropout,
+)
+
+
+def accelerate(module: Module) -> Module:
+    """Let this engine compute every ``nn.TransformerEncoder`` in a module; return the module.
+
+    Parameters stay where and what they are: optimisers train them and ``state_dict`` holds what it
+    held. ``forward`` takes and gives what it did, batch first or not, normalising first or not,
+    with dropout in training; what ``src_key_padding_mask`` marks is not computed and comes back
+    zero. An attention ``mask`` is refused. Hooks on modules within are not called.
+
+    Raises :class:`UnsupportedFeatureError` where there is no such encoder, or its layers are not
+    PyTorch's own; :func:`restore` undoes.
+
+    >>> layer = nn.TransformerEncoderLayer(32, nhead=4, dim_feedforward=64, batch_first=True)
+    >>> encoder = accelerate(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval())
+    >>> padding = torch.tensor([[False, False, True], [False, False, False]])
+    >>> encoder(torch.ones(2, 3, 32), src_key_padding_mask=padding).shape
+    torch.Size([2, 3, 32])
+    >>> encoder = restore(encoder)
+    """
+    replaced = [ReplacedForward(encoder) for encoder in _encoders_of(module)]
+    for one in replaced:
+        one.current_stack()
+    for one in replaced:
+        put_forward(one.base, one)
+    return module
+
+
+def restore(module: Module) -> Module:
+    """Give every ``nn.TransformerEncoder`` in a module its own forward back; weights are untouched.
+
+    Raises :class:`UnsupportedFeatureError` where one is not accelerated.
+    """
+    for encoder in _encoders_of(module):
+        take_forward(encoder, ReplacedForward)
+    return module
+
+
+def _encoders_of(module: nn.Module) -> list[nn.TransformerEncoder]:
+    if not isinstance(module, nn.Module):
+        raise UnsupportedFeatureError(f"accelerate takes a module, got {type(module).__name__}")
+    found = [m for m in module.modules() if isinstance(m, nn.TransformerEncoder)]
+    if not found:
+        raise UnsupportedFeatureError(
+            f"there is no nn.TransformerEncoder in this {type(module).__name__}; models of "
+            "transformers and sentence-transformers have integrations of their own"
+        )
+    return found
+
+
+class ReplacedForward:
+    """What stands in the place of an encoder's ``forward``; not a module, so nothing saves it."""
+
+    __signature__ = inspect.Signature(
+        list(inspect.signature(nn.TransformerEncoder.forward).parameters.values())[1:]
+    )
+
+    def __init__(self, base: nn.TransformerEncoder) -> None:
+        self.base = base
+        self._made: Stack | None = None
+
+    def current_stack(self) -> Stack:
+        """Make the blocks where there are none, or what they were made of has changed."""
+        if self._made is None or not self._made.is_current():
+            self._made = Stack(self.base)
+        return self._made
+
+    def __call__(
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:
+        """Compute what the original does, of the same arguments."""
+        if mask is not None or is_causal:
+            raise UnsupportedFeatureError(
+                "an accelerated nn.TransformerEncoder attends to all that src_key_padding_mask "
+                "leaves; leave mask and is_causal out, or restore(module) first"
+            )
+        if src.is_nested or src.dim() not in (2, 3):
+            said = "a nested tensor" if src.is_nested else f"{list(src.shape)}"
+            raise ShapeError(f"src must be [L, D], or padded with its batch, got {said}")
+        stack = self.current_stack()
+        swapped = src.dim() == 3 and not stack.batch_first
+        hidden_BLD = src[None] if src.dim() == 2 else src.transpose(0, 1) if swapped else src
+        computed = stack(hidden_BLD, _kept(src_key_padding_mask, hidden_BLD))
+        return computed[0] if src.dim() == 2 else computed.transpose(0, 1) if swapped else computed
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave behind what is made again when it is needed."""
+        return {"base": self.base}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Begin without blocks."""
+        self.__init__(state["base"])  # type: ignore[misc]
+
+
+def _kept(padding: Tensor | None, hidden_BLD: Tensor) -> Tensor | None:
+    """Say which rows are no padding, [B, L]; None where no mask is given."""
+    if padding is None:
+        return None
+    padding = padding[None] if padding.dim() == 1 else padding
+    if padding.shape != hidden_BLD.shape[:2]:
+        raise ShapeError(
+            f"src_key_padding_mask is {list(padding.shape)}, src has texts and places "
+            f"{list(hidden_BLD.shape[:2])}"
+        )
+    if padding.dtype == torch.bool:
+        return ~padding
+    if bool(((padding != 0) & ~padding.isneginf()).any()):
+        raise UnsupportedFeatureError(
+            "src_key_padding_mask must be bool, or hold 0 and -inf: other numbers weigh keys, "
+            "which is not done here"
+        )
+    return padding == 0
+
+
+class Stack:
+    """Blocks of ours over the parameters of an ``nn.TransformerEncoder``, as they are now."""
+
+    def __init__(self, base: nn.TransformerEncoder) -> None:
+        self._base = base
+        self._parameters = list(base.parameters())
+        self._specs = _block_specs(base)
+        self.batch_first: bool = base.layers[0].self_attn.batch_first
+        self._blocks = [
+            _make_block(spec, layer) for spec, layer in zip(self._specs, base.layers, strict=True)
+        ]
+        self._final_norm = None
+        if base.norm is not None:
+            spec, width = _norm_spec(base.norm), base.layers[0].linear1.in_features
+            self._final_norm = Norm(spec, width=width)
+            _share(self._final_norm, base.norm)
+
+    def is_current(self) -> bool:
+        """Whether the encoder still has the parameters, sizes and rates this was made of."""
+        parameters = list(self._base.parameters())
+        return (
+            len(parameters) == len(self._parameters)
+            and all(map(_is_same, parameters, self._parameters))
+            and _block_specs(self._base) == self._specs
+        )
+
+    def __call__(self, hidden_BLD: Tensor, keep_BL: Tensor | None) -> Tensor:
+        """Compute all layers, of what is no padding: [B, L, D]."""
+        batch_size, length, width = hidden_BLD.shape
+        if keep_BL is None:
+            lengths, rows_TD = [length] * batch_size, hidden_BLD.reshape(-1, width)
+        else:
+            lengths, rows_TD = keep_BL.sum(1).tolist(), hidden_BLD[keep_BL]
+        around = Surroundings(Sequences.from_lengths(lengths, device=rows_TD.device))
+        for block, layer in zip(self._blocks, self._base.layers, strict=True):
+            if block.training != layer.training:
+                block.train(layer.training)
+            rows_TD, _ = block(rows_TD, around)
+        if self._final_norm is not None:
+            rows_TD = self._final_norm(rows_TD)
+        if keep_BL is None:
+            return rows_TD.view(batch_size, length, -1)
+        return spread(rows_TD, keep_BL)
+
+
+def _is_same(one: object, other: object) -> bool:
+    return one is other
+
+
+def _block_specs(base: nn.TransformerEncoder) -> tuple[BlockSpec, ...]:
+    return tuple(_block_spec(layer) for layer in base.layers)
+
+
+def _block_spec(layer: Any) -> BlockSpec:
+    """Read what a layer computes; :class:`UnsupportedFeatureError` for one that is not plain."""
+    for module in layer.modules():
+        if type(module) not in PLAIN and module is not getattr(layer, "activation", None):
+            raise UnsupportedFeatureError(
+                f"a layer holds a {type(module).__name__}, which may compute anything; supported "
+                "are nn.TransformerEncoderLayer and what it makes: merge adapters first"
+            )
+    attention: nn.MultiheadAttention = layer.self_attn
+    norms = {_norm_spec(layer.norm1), _norm_spec(layer.norm2)}
+    if len(norms) > 1:
+        raise UnsupportedFeatureError(f"the norms of a layer differ: {norms}")
+    return BlockSpec(
+        attention=AttentionSpec(
+            num_heads=attention.num_heads,
+            head_dim=attention.head_dim,
+            bias=attention.in_proj_bias is not None,
+            dropout=attention.dropout,
+            output_dropout=layer.dropout1.p,
+        ),
+        feed_forward=FeedForwardSpec(
+            width=layer.linear1.out_features,
+            activation=_activation(layer.activation),
+            up_bias=layer.linear1.bias is not None,
+            down_bias=layer.linear2.bias is not None,
+            dropout=layer.dropout.p,
+            output_dropout=layer.dropout2.p,
+        ),
+        norm=norms.pop(),
+        norm_first=layer.norm_first,
+    )
+
+
+def _norm_spec(norm: nn.Module) -> NormSpec:
+    if type(norm) is not nn.LayerNorm or norm.weight is None:
+        raise UnsupportedFeatureError(f"a norm must be nn.LayerNorm with weights, this is {norm}")
+    return NormSpec(epsilon=norm.eps, bias=norm.bias is not None)
+
+
+def _activation(said: object) -> Activation:
+    if said is F.relu or said is torch.relu or isinstance(said, nn.ReLU):
+        return "relu"
+    if said is F.gelu:
+        return "gelu"
+    if isinstance(said, nn.GELU):
+        return "gelu" if said.approximate == "none" else "gelu_tanh"
+    raise UnsupportedFeatureError(
+        f"activation {said!r} is not supported; supported are 'relu', 'gelu', nn.ReLU and nn.GELU"
+    )
+
+
+def _make_block(spec: BlockSpec, layer: Any) -> Block:
+    with torch.device("meta"):
+        block = Block(spec, width=layer.linear1.in_features)
+    block.attention.qkv.weight = layer.self_attn.in_proj_weight
+    block.attention.qkv.bias = layer.self_attn.in_proj_bias
+    _share(block.attention.output, layer.self_attn.out_proj)
+    _share(block.attention_norm, layer.norm1)
+    _share(block.feed_forward.up, layer.linear1)
+    _share(block.feed_forward.down, layer.linear2)
+    _share(block.feed_forward_norm, layer.norm2)
+    return block.train(layer.training)
+
+
+def _share(ours: nn.Module | None, theirs: nn.Module) -> None:
+    assert ours is not None
+    ours.weight, ours.bias = theirs.weight, theirs.bias
