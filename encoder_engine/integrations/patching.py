@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["apply_encoder_engine", "revert_encoder_engine"]
 
-# In memory, transformers names these families' parameters otherwise than in files.
-RENAMED = frozenset(["gte", "nomic_bert", "nomic_bert_v1"])
 _plain: dict[type, Callable[..., None]] = {}
 
 
@@ -30,7 +28,7 @@ def patchable() -> dict[str, type]:
     return {
         name: getattr(transformers, family.architecture)
         for name, family in all_families().items()
-        if name not in RENAMED and hasattr(transformers, family.architecture)
+        if family.written_as is None and hasattr(transformers, family.architecture)
     }
 
 

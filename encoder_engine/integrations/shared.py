@@ -204,7 +204,8 @@ def _bare_encoder(spec: EncoderSpec, theirs: dict[str, Tensor]) -> Encoder:
 
 def _origins_checked(encoder: Encoder, theirs: dict[str, Tensor], base: Any) -> dict[str, Origin]:
     parameters = dict(encoder.named_parameters())
-    found = origins(find_family(encoder.spec.model_type).renames, parameters)
+    family = find_family(encoder.spec.model_type)
+    found = origins(family.memory_renames or family.renames, parameters)
     wanted = {name for origin in found.values() for name in origin.names}
     kind = type(base).__name__
     if wanted != theirs.keys():

@@ -58,10 +58,11 @@ class ConfigKeys:
 class Family:
     """One family of encoders, whose members differ only in sizes.
 
-    ``architecture`` is the class transformers loads a saved encoder as. ``prefix`` is what a
-    checkpoint with a head puts before the encoder's tensor names, and ``heads`` are the beginnings
-    of the heads' own, which ``layouts`` describe. ``copies`` are names under which a checkpoint may
-    hold another tensor again.
+    ``architecture`` is the class transformers loads a saved encoder as, whose parameters are named
+    as in files unless there are ``memory_renames``. ``prefix`` is what a checkpoint with a head
+    puts before the encoder's tensor names, and ``heads`` are the beginnings of the heads' own,
+    which ``layouts`` describe. ``copies`` are names under which a checkpoint may hold another
+    tensor again.
 
     ``block`` is a block of the family, sizes aside, and says what a missing key means.
     ``position_table``: positions are learned; otherwise the key only limits how long a text is.
@@ -96,6 +97,7 @@ class Family:
     heads: tuple[str, ...] = ()
     layouts: tuple[HeadLayout, ...] = ()
     copies: Mapping[str, str] = field(default_factory=dict)
+    memory_renames: tuple[Rename, ...] | None = None
     required: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     written_as: str | None = None

@@ -21,9 +21,6 @@ from tests.models.exact import exact, in_float64
 from tests.models.test_families import padded_inputs, token_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers.*")
-# In memory, transformers names these families' parameters otherwise than in files.
-RENAMED = ("gte", "nomic_bert")
-ACCELERATED = [case for case in CASES if case.model_type not in RENAMED]
 HEADS = ["MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering"]
 
 
@@ -45,7 +42,7 @@ def hidden(model: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
-@pytest.mark.parametrize("case", ACCELERATED, ids=case_id)
+@pytest.mark.parametrize("case", CASES, ids=case_id)
 def test_hidden_rows_and_gradients_are_within_budget(case: Case, left: bool) -> None:
     model = dropless(case).train()
     batch = batch_of(model, left=left)
@@ -60,7 +57,7 @@ def test_hidden_rows_and_gradients_are_within_budget(case: Case, left: bool) -> 
         assert_within_budget(*values, f"output {place}", terms=terms, size=size)
 
 
-@pytest.mark.parametrize("case", ACCELERATED, ids=case_id)
+@pytest.mark.parametrize("case", CASES, ids=case_id)
 def test_outputs_are_of_the_same_class_and_padding_is_zero(case: Case) -> None:
     model = case.build()
     batch = batch_of(model)
@@ -194,7 +191,7 @@ def test_attentions_are_those_of_the_original(left: bool) -> None:
         model.train()(**batch, output_attentions=True)
 
 
-@pytest.mark.parametrize("case", ACCELERATED, ids=case_id)
+@pytest.mark.parametrize("case", CASES, ids=case_id)
 def test_autocast_is_within_budget_of_eager_under_autocast(case: Case) -> None:
     model = dropless(case)
     batch = batch_of(model)
@@ -221,13 +218,6 @@ def test_what_is_not_computed_here_is_refused() -> None:
     hole = torch.tensor([[1, 0, 1]])
     with pytest.raises(UnsupportedFeatureError, match="row 0"):
         mpnet(input_ids=torch.tensor([[5, 6, 7]]), attention_mask=hole)
-
-
-@pytest.mark.parametrize("model_type", RENAMED)
-def test_a_family_named_otherwise_in_memory_is_refused(model_type: str) -> None:
-    model = next(c for c in CASES if c.model_type == model_type).build()
-    with pytest.raises(UnsupportedFeatureError, match="other parameters"):
-        accelerate(model)
 
 
 def test_the_documented_examples_run() -> None:

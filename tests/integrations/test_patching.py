@@ -11,7 +11,7 @@ import torch
 from encoder_engine.errors import UnknownModelTypeError, UnsupportedFeatureError
 from encoder_engine.integrations import patching, transformers
 from encoder_engine.integrations.acceleration import ReplacedForward, restore
-from tests.integrations.test_acceleration import ACCELERATED, hidden
+from tests.integrations.test_acceleration import hidden
 from tests.models.cases import CASES, Case, case_id
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def reverted() -> Iterator[None]:
     patching.revert_encoder_engine()
 
 
-@pytest.mark.parametrize("case", ACCELERATED, ids=case_id)
+@pytest.mark.parametrize("case", CASES, ids=case_id)
 def test_every_family_is_patched_by_its_own_name(case: Case, tmp_path: Path) -> None:
     plain = case.save(tmp_path)
     expected = hidden(plain)
@@ -41,7 +41,7 @@ def test_every_family_is_patched_by_its_own_name(case: Case, tmp_path: Path) -> 
 
 
 def test_all_types_are_patched_and_reverted() -> None:
-    assert set(patching.patchable()) == {case.model_type for case in ACCELERATED}
+    assert set(patching.patchable()) == {case.model_type for case in CASES}
     before = {kind: kind.__init__ for kind in patching.patchable().values()}  # type: ignore[misc]
     patching.apply_encoder_engine()
     patching.apply_encoder_engine(pack=True)

@@ -7,6 +7,7 @@ keeps when it saves; there the gate is the second half of what goes up.
 from dataclasses import replace
 
 from encoder_engine.models.families.bert import CLASSIFIER_DROPOUTS, TOKEN_CLASSIFIER
+from encoder_engine.models.families.nomic_bert import MEMORY_RENAMES
 from encoder_engine.models.head_layout import DenseLayout, HeadLayout
 from encoder_engine.models.names import Rename
 from encoder_engine.models.registry import DROPOUTS, Family
@@ -44,6 +45,7 @@ FAMILY = Family(
         Rename("blocks.{block}.feed_forward.down", f"{BLOCK}.mlp.down_proj"),
         Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.mlp_ln"),
     ),
+    memory_renames=MEMORY_RENAMES,
     heads=("lm_head.", "classifier.", "pooler."),
     layouts=(
         HeadLayout(

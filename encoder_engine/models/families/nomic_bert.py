@@ -13,6 +13,30 @@ from encoder_engine.models.rotary_quirks import RopeParameters
 from encoder_engine.models.spec import AttentionSpec, BlockSpec, FeedForwardSpec
 
 BLOCK = "encoder.layers.{block}"
+MEMORY_BLOCK = "layers.{block}"
+# What transformers' class calls its parameters once they are loaded; GTE's are called the same.
+MEMORY_RENAMES = (
+    Rename("embedding.tokens", "embeddings.word_embeddings"),
+    Rename("embedding.segments", "embeddings.token_type_embeddings"),
+    Rename("embedding.norm", "embeddings.LayerNorm"),
+    Rename(
+        "blocks.{block}.attention.qkv",
+        (
+            f"{MEMORY_BLOCK}.self_attn.q_proj",
+            f"{MEMORY_BLOCK}.self_attn.k_proj",
+            f"{MEMORY_BLOCK}.self_attn.v_proj",
+        ),
+    ),
+    Rename("blocks.{block}.attention.output", f"{MEMORY_BLOCK}.self_attn.o_proj"),
+    Rename("blocks.{block}.attention_norm", f"{MEMORY_BLOCK}.post_attention_layernorm"),
+    Rename(
+        "blocks.{block}.feed_forward.halves",
+        (f"{MEMORY_BLOCK}.mlp.gate_proj", f"{MEMORY_BLOCK}.mlp.up_proj"),
+    ),
+    Rename("blocks.{block}.feed_forward.down", f"{MEMORY_BLOCK}.mlp.down_proj"),
+    Rename("blocks.{block}.feed_forward_norm", f"{MEMORY_BLOCK}.post_mlp_layernorm"),
+)
+
 FAMILY = Family(
     model_type="nomic_bert",
     architecture="NomicBertModel",
@@ -40,6 +64,7 @@ FAMILY = Family(
         Rename("blocks.{block}.feed_forward.down", f"{BLOCK}.mlp.fc2"),
         Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.norm2"),
     ),
+    memory_renames=MEMORY_RENAMES,
     heads=("cls.", "classifier.", "pooler."),
     layouts=(
         replace(
