@@ -21,6 +21,7 @@
     |   |-- TensorShapeError                .mismatched lists key, found, expected
     |   `-- NonFiniteWeightsError           NaN or infinity among the weights
     |-- NonFiniteVectorError (ArithmeticError)  NaN or infinity came out; .rows lists the texts
+    |-- NonFiniteLossError (ArithmeticError)  training diverged: its loss is NaN or infinity
     |-- TokenizerFileError (ValueError)     a vocabulary or tokenizer.json that cannot be used
     |-- CorpusError (ValueError)            tokenized training text that is damaged or does not fit
     |-- ImplementationError (RuntimeError)  the named implementation of an operation refused
@@ -39,6 +40,7 @@
     |-- DefaultPoolingWarning               nothing says how to pool, so the mean is taken
     |-- MissingPoolerWarning                the checkpoint has no pooler; pooler_output is None
     |-- UnknownConfigKeyWarning             .names: config keys nobody reads
+    |-- CorruptCheckpointWarning            a checkpoint is not whole; an older one is taken
     `-- SuspiciousWeightsWarning            finite but implausible weights, as after a bit flip
 """
 
@@ -56,6 +58,7 @@ __all__ = [
     "ChecksumError",
     "ConfigError",
     "CorpusError",
+    "CorruptCheckpointWarning",
     "DefaultPoolingWarning",
     "DeviceMemoryError",
     "EncoderEngineError",
@@ -66,6 +69,7 @@ __all__ = [
     "MissingDependencyError",
     "MissingExtensionError",
     "MissingPoolerWarning",
+    "NonFiniteLossError",
     "NonFiniteVectorError",
     "NonFiniteWeightsError",
     "OutputError",
@@ -204,6 +208,10 @@ class NonFiniteVectorError(EncoderEngineError, ArithmeticError):
         self.rows = tuple(rows)
 
 
+class NonFiniteLossError(EncoderEngineError, ArithmeticError):
+    """Training diverged: its loss is NaN or infinity."""
+
+
 class TokenizerFileError(EncoderEngineError, ValueError):
     """A tokenizer file is missing, malformed, or asks for an unsupported feature."""
 
@@ -296,6 +304,10 @@ class MissingPoolerWarning(EncoderEngineWarning):
 
 class UnknownConfigKeyWarning(_NamesWarning):
     """Configuration keys that nobody reads."""
+
+
+class CorruptCheckpointWarning(EncoderEngineWarning):
+    """A training run's checkpoint is not whole, so an older one is taken."""
 
 
 class SuspiciousWeightsWarning(_NamesWarning):

@@ -13,6 +13,8 @@ import click
 from encoder_engine.cli.common import debug_option, debug_wanted, engine_version
 from encoder_engine.cli.doctor import doctor
 from encoder_engine.cli.embed import embed
+from encoder_engine.cli.prepare import prepare
+from encoder_engine.cli.pretrain import pretrain
 from encoder_engine.cli.search import search
 from encoder_engine.cli.tokenize import tokenize
 from encoder_engine.cli.train_tokenizer import train_tokenizer
@@ -31,10 +33,10 @@ DONE, FAILED, USAGE = 0, 1, 2
 @click.version_option(engine_version(), message="%(prog)s %(version)s")
 @debug_option
 def cli() -> None:
-    """Run text encoders: tokenize, embed, train vocabularies, see what this machine can do."""
+    """Run and train text encoders: tokenize, embed, search, prepare, pretrain, doctor."""
 
 
-for _verb in (doctor, embed, search, tokenize, train_tokenizer):
+for _verb in (doctor, embed, prepare, pretrain, search, tokenize, train_tokenizer):
     cli.add_command(_verb)
 
 

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["Loader", "Position"]
+__all__ = ["Loader", "Position", "Turn"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """How far all ranks together have come: the next batch of which window of which epoch."""
+    """How far all processes together have come: the next batch of which window of which epoch."""
 
     epoch: int = 0
     window: int = 0
     batch: int = 0
 
 
-class _Turn(NamedTuple):
+class Turn(NamedTuple):
     """One batch: its sequences, their places in the epoch's order, and the position behind it."""
 
     epoch: int
@@ -45,23 +45,17 @@ class _Turn(NamedTuple):
 class Loader:
     """Batches of at most ``batch_tokens`` tokens, special ones included, epoch after epoch.
 
-    The stream of all ranks is one and the same: rank r of R takes every R-th batch, so that another
-    number of ranks goes on with the same text. ``alpha``: how strongly small languages are
-    favoured, see :func:`epoch_order`; None: as the text is.
-
-    Raises :class:`ConfigError` for a rank that is none, or a sequence longer than a batch.
+    There is one stream of them, however many processes read it: each takes those that are its own.
+    ``alpha``: how strongly small languages are favoured, see :func:`epoch_order`; None: as the text
+    is. Raises :class:`ConfigError` for a sequence longer than a batch.
     """
 
     samples: Samples | Pairs
     batch_tokens: int
     seed: int
-    rank: int = 0
-    num_ranks: int = 1
     alpha: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.num_ranks:
-            raise ConfigError(f"rank is {self.rank}, there are {self.num_ranks} ranks")
         longest = int(self.samples.lengths.max(initial=0))
         if longest > self.batch_tokens:
             raise ConfigError(
@@ -70,19 +64,17 @@ class Loader:
             )
 
     def batches(self, start: Position | None = None) -> Iterator[tuple[CleanBatch, Position]]:
-        """Yield this rank's batches from a position on, without end.
+        """Yield every batch from a position on, without end, with the position behind it."""
+        for turn in self.turns(start):
+            yield self.batch(turn), turn.behind
 
-        Each comes with the position to go on from once every rank has had its batch of that turn.
-        """
-        stream = self._stream(start or Position())
-        while True:
-            turns = [next(stream) for _ in range(self.num_ranks)]
-            mine = turns[self.rank]
-            batch = self.samples.batch(mine.numbers, places=mine.places, epoch=mine.epoch)
-            yield batch, turns[-1].behind
+    def batch(self, turn: Turn) -> CleanBatch:
+        """Read what a turn names; in any thread, in any order."""
+        return self.samples.batch(turn.numbers, places=turn.places, epoch=turn.epoch)
 
-    def _stream(self, start: Position) -> Iterator[_Turn]:
-        """Yield every batch of all ranks."""
+    def turns(self, start: Position | None = None) -> Iterator[Turn]:
+        """Say what is in each batch from a position on, without reading any of it."""
+        start = start or Position()
         while True:
             order = epoch_order(
                 self.samples.languages, seed=self.seed, epoch=start.epoch, alpha=self.alpha
@@ -99,5 +91,5 @@ class Loader:
                 for batch in range(first, len(batches)):
                     places = batches[batch]
                     behind = Position(epoch=start.epoch, window=window, batch=batch + 1)
-                    yield _Turn(start.epoch, order[places], places, behind)
+                    yield Turn(start.epoch, order[places], places, behind)
             start = Position(epoch=start.epoch + 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -45,6 +45,10 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.runs)
+
+    def take(self, numbers: Numbers) -> Pairs:
+        """Return some of the pairs."""
+        return replace(self, runs=self.runs.take(numbers))
 
     @property
     def lengths(self) -> Numbers:

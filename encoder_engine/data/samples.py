@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["Samples", "behind_special", "cut_sentences"]
+__all__ = ["Samples", "behind_special", "cut_blocks", "cut_sentences", "hold_out"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,7 +27,7 @@ class Samples:
     ``shards``, ``starts``, ``stops`` int64 [N]; ``lengths`` int64 [N] with the special tokens that
     frame them: [CLS] before, [SEP] behind and, where a sequence runs on into the next document,
     between the two (Liu et al. 2019). ``languages`` uint16 [N]: that of the first document, whose
-    number in the corpus is in ``documents`` int64 [N].
+    number in the corpus is in ``documents`` int64 [N]. Not ``separated``: no [SEP] is between them.
     """
 
     corpus: Corpus
@@ -37,6 +37,7 @@ class Samples:
     lengths: Numbers
     languages: npt.NDArray[np.uint16]
     documents: Numbers
+    separated: bool = True
 
     def take(self, numbers: Numbers) -> Samples:
         """Return some of the sequences."""
@@ -44,7 +45,7 @@ class Samples:
             name: getattr(self, name)[numbers]
             for name in ("shards", "starts", "stops", "lengths", "languages", "documents")
         }
-        return Samples(corpus=self.corpus, **taken)
+        return replace(self, **taken)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -66,6 +67,7 @@ class Samples:
             start, stop = int(self.starts[number]), int(self.stops[number])
             tokens = shard.tokens[start:stop].astype(np.int32)
             borders = _document_borders(shard, start, stop) - start
+            borders = borders if self.separated else borders[:0]
             frame = np.zeros(end - begin, np.bool_)
             frame[0] = frame[-1] = True
             # Each border moves those behind it on by the separators before.
@@ -98,12 +100,51 @@ def cut_sentences(corpus: Corpus, max_length: int, *, across_documents: bool = F
     document, behind a separator (full sentences in Liu et al. 2019); otherwise it ends with its
     document. Raises :class:`CorpusError` where no token would fit, or there is none.
     """
+    room = _room(max_length)
+    parts = [_cut_shard(s, room, across_documents=across_documents) for s in corpus.shards]
+    return _samples_of(corpus, parts)
+
+
+def cut_blocks(corpus: Corpus, max_length: int) -> Samples:
+    """Cut each shard into sequences of exactly ``max_length`` tokens, its last one aside.
+
+    They run on across sentences and documents, without a separator between those, and none is left
+    out. Raises :class:`CorpusError` as :func:`cut_sentences` does.
+    """
+    room = _room(max_length)
+    parts = []
+    for shard in corpus.shards:
+        starts = np.arange(0, len(shard.tokens), room, dtype=np.int64)
+        stops = np.minimum(starts + room, len(shard.tokens))
+        parts.append((starts, stops, stops - starts + 2))
+    return replace(_samples_of(corpus, parts), separated=False)
+
+
+def hold_out(samples: Samples, share: float, *, seed: int = 0) -> tuple[Numbers, Numbers]:
+    """Part the numbers of sequences into those to train on and those kept back, int64 each.
+
+    Runs of up to 64 neighbours are kept back together, drawn by ``seed``: text beside that which is
+    trained on tells more of it than text elsewhere. At least one run is, of at least two.
+    """
+    number = len(samples)
+    if share == 0.0 or number < 2:
+        return np.arange(number), np.zeros(0, np.int64)
+    run = min(max(number // 200, 1), 64)
+    num_runs = -(-number // run)
+    drawn = np.random.default_rng(seed).permutation(num_runs)
+    kept_back = drawn[: min(max(round(share * num_runs), 1), num_runs - 1)]
+    back = np.isin(np.arange(number) // run, kept_back)
+    return np.flatnonzero(~back), np.flatnonzero(back)
+
+
+def _room(max_length: int) -> int:
     if max_length < 3:
         raise CorpusError(f"max_length is {max_length}; [CLS], a token and [SEP] take 3")
-    parts = [
-        _cut_shard(shard, max_length - 2, across_documents=across_documents)
-        for shard in corpus.shards
-    ]
+    return max_length - 2
+
+
+def _samples_of(corpus: Corpus, parts: list[tuple[Numbers, Numbers, Numbers]]) -> Samples:
+    """Join the shards' starts, stops and lengths."""
     starts, stops, lengths = (
         np.concatenate([part[place] for part in parts]) if parts else np.zeros(0, np.int64)
         for place in range(3)

@@ -97,8 +97,14 @@ class SelfAttention(nn.Module):
             slopes = partial(torch.tensor, spec.alibi_slopes, dtype=torch.float64)
             self.slopes = _shared(constants, spec.alibi_slopes, slopes)
 
-    def forward(self, hidden_TD: Tensor, around: Surroundings) -> tuple[Tensor, Tensor | None]:
-        """Return [T, D], and [B, H, L, L] where the probabilities are asked for."""
+    def forward(
+        self, hidden_TD: Tensor, around: Surroundings, rows: SelectedRows | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return [T, D], and [B, H, L, L] where the probabilities are asked for.
+
+        ``rows``: only these are asked for, [M, D]; there are then no global rows and no
+        probabilities.
+        """
         query, key, value = self._heads(self.qkv(hidden_TD), 3)
         if self.rotary is not None:
             assert around.position_ids_T is not None
@@ -110,6 +116,16 @@ class SelfAttention(nn.Module):
             relative_bias_HR=around.relative_bias_HR,
             disentangled=self._disentangled(around.distances),
         )
+        if rows is not None:
+            assert around.global_rows is None
+            query_MHD = F.embedding(rows.rows, query.flatten(1)).view(-1, *query.shape[1:])
+            mixed_MHD = ops.attention(
+                *(query_MHD, key, value, around.sequences),
+                dropout=self._dropout,
+                query_rows=rows,
+                **terms,
+            )
+            return self.output(mixed_MHD.flatten(1)), None
         everywhere = around.global_rows
         mixed_THD = ops.attention(
             *(query, key, value, around.sequences),

@@ -233,8 +233,12 @@ class Encoder(nn.Module):
         output_attentions: bool = False,
         output_pooled: bool = True,
         global_rows: SelectedRows | None = None,
+        rows: SelectedRows | None = None,
     ) -> EncoderOutput:
         """Encode a packed batch; ``output_pooled`` False leaves the pooler out.
+
+        ``rows``: those of the batch's M rows that somebody asks for; what comes out has no others,
+        and the last block computes no others. The pooler then takes each sequence's first of them.
 
         ``global_rows``: rows that see all of their sequence, and are seen by all of it, in an
         encoder whose blocks have a window and ``global_projections`` (Longformer).
@@ -255,8 +259,10 @@ class Encoder(nn.Module):
         embedded_TD = hidden_TD = self.embedding(checked)
         hidden_states = [hidden_TD]
         attentions = []
+        last = self._selecting_place(around, output_hidden_states) if rows is not None else None
         for place, index in enumerate(self._order):
-            hidden_TD, probabilities = self.blocks[index](hidden_TD, around)
+            selected = rows if place == last else None
+            hidden_TD, probabilities = self.blocks[index](hidden_TD, around, selected)
             if place == 0 and self.convolution is not None:
                 hidden_TD = self.convolution(embedded_TD, hidden_TD, checked.sequences)
             if output_hidden_states:
@@ -265,13 +271,18 @@ class Encoder(nn.Module):
                 attentions.append(probabilities)
         hidden_states[-1] = hidden_TD = self._finish(hidden_TD)
         sequences = checked.sequences
+        if rows is not None:
+            hidden_TD = hidden_TD if last is not None else F.embedding(rows.rows, hidden_TD)
+            sequences = rows.within
         pooled_BD = None
         if self.pooler is not None and output_pooled:
             pooled_BD = self.pooler(hidden_TD, sequences)
         return EncoderOutput(
             last_hidden_state=hidden_TD,
             # In a graph the layers have a layout of their own, which ends with it.
-            sequences=batch.sequences if torch.compiler.is_compiling() else sequences,
+            sequences=batch.sequences
+            if torch.compiler.is_compiling() and rows is None
+            else sequences,
             pooler_output=pooled_BD,
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
@@ -281,6 +292,13 @@ class Encoder(nn.Module):
     def _order(self) -> tuple[int, ...]:
         order = self.spec.order
         return tuple(range(len(self.spec.blocks))) if order is None else order
+
+    def _selecting_place(self, around: Surroundings, output_hidden_states: bool) -> int | None:
+        """Return the place in the order where rows can be left out; None: only at the end."""
+        last = len(self._order) - 1
+        whole = around.with_probabilities or output_hidden_states or around.global_rows is not None
+        convolved_last = self.convolution is not None and last == 0
+        return None if whole or convolved_last or last < 0 else last
 
     def _finish(self, hidden_TD: Tensor) -> Tensor:
         if self.final_norm is not None:

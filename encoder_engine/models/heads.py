@@ -297,6 +297,19 @@ class MaskedLM(HeadModel):
             reduction=reduction,
         )
 
+    def predictions_of(
+        self, hidden_TD: Tensor, rows_M: Tensor, labels_M: Tensor
+    ) -> ops.MaskedTokenLoss:
+        """Return the loss summed over rows of an encoder's output, and the likeliest tokens."""
+        hidden_ME = self.head.transform(F.embedding(rows_M, hidden_TD))
+        rows = torch.arange(rows_M.shape[0], device=rows_M.device)
+        return ops.masked_cross_entropy(
+            *(hidden_ME, rows, labels_M),
+            *self._vocabulary,
+            reduction="sum",
+            return_predictions=True,
+        )
+
     @property
     def _vocabulary(self) -> tuple[Tensor, Tensor]:
         assert isinstance(self.head.output, VocabularyBias)

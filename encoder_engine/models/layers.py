@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         EncoderSpec,
         FeedForwardSpec,
     )
-    from encoder_engine.packing import PackedBatch, Sequences
+    from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
 
 GELU: dict[Activation, ops.Approximation] = {"gelu": "none", "gelu_tanh": "tanh"}
 
@@ -160,11 +160,18 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(spec.feed_forward, width=width)
         self.feed_forward_norm = Norm(spec.norm, width=width)
 
-    def forward(self, hidden_TD: Tensor, around: Surroundings) -> tuple[Tensor, Tensor | None]:
-        """Return [T, D], and [B, H, L, L] where the probabilities are asked for."""
+    def forward(
+        self, hidden_TD: Tensor, around: Surroundings, rows: SelectedRows | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return [T, D], and [B, H, L, L] where the probabilities are asked for.
+
+        ``rows``: compute these alone, [M, D].
+        """
         if self.spec.norm_first:
-            return self._forward_norm_first(hidden_TD, around)
-        mixed, probabilities = self.attention(hidden_TD, around)
+            return self._forward_norm_first(hidden_TD, around, rows)
+        mixed, probabilities = self.attention(hidden_TD, around, rows)
+        if rows is not None:
+            hidden_TD = F.embedding(rows.rows, hidden_TD)
         assert self.attention_norm is not None
         quantized = None
         if self.feed_forward.reads_bytes and self.spec.norm.centred:
@@ -181,10 +188,12 @@ class Block(nn.Module):
         return hidden_TD, probabilities
 
     def _forward_norm_first(
-        self, hidden_TD: Tensor, around: Surroundings
+        self, hidden_TD: Tensor, around: Surroundings, rows: SelectedRows | None
     ) -> tuple[Tensor, Tensor | None]:
         normal_TD = hidden_TD if self.attention_norm is None else self.attention_norm(hidden_TD)
-        mixed, probabilities = self.attention(normal_TD, around)
+        mixed, probabilities = self.attention(normal_TD, around, rows)
+        if rows is not None:
+            hidden_TD = F.embedding(rows.rows, hidden_TD)
         normal_TD, hidden_TD = self.feed_forward_norm.with_sum(
             mixed, residual_TD=hidden_TD, dropout=self._dropout(self.spec.attention)
         )

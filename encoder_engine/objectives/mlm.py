@@ -31,6 +31,7 @@ class MLM:
     label_smoothing: float = 0.0
     name: str = "mlm"
     needs_pooled: bool = False
+    row_targets: tuple[str, ...] | None = ("rows",)
 
     def corrupt(self, exercise: Exercise, seed: int, /) -> Exercise:
         """Hide tokens."""
@@ -45,17 +46,21 @@ class MLM:
         """Make the family's own head."""
         return MaskedLM(encoder)
 
+    def count(self, targets: Mapping[str, Tensor]) -> int:
+        """Count the hidden tokens."""
+        return targets["rows"].shape[0]
+
     def loss(
         self, head: nn.Module, output: EncoderOutput, targets: Mapping[str, Tensor]
     ) -> LossSum:
         """Sum the cross-entropy over the hidden tokens."""
         assert isinstance(head, MaskedLM)
-        rows_M, labels_M = targets["rows"], targets["labels"]
+        hidden_TD, rows_M, labels_M = output.last_hidden_state, targets["rows"], targets["labels"]
+        if not head.training:
+            found = head.predictions_of(hidden_TD, rows_M, labels_M)
+            correct = (found.predictions_M == labels_M).sum()
+            return LossSum(found.loss, self.count(targets), correct)
         total = head.loss_of(
-            output.last_hidden_state,
-            rows_M,
-            labels_M,
-            reduction="sum",
-            label_smoothing=self.label_smoothing,
+            *(hidden_TD, rows_M, labels_M), reduction="sum", label_smoothing=self.label_smoothing
         )
-        return LossSum(total, rows_M.shape[0])
+        return LossSum(total, self.count(targets))

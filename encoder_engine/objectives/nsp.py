@@ -33,6 +33,7 @@ class NSP:
     weight: float = 1.0
     name: str = "nsp"
     needs_pooled: bool = True
+    row_targets: tuple[str, ...] | None = ()
 
     def corrupt(self, exercise: Exercise, _seed: int, /) -> Exercise:
         """Name the labels; nothing is changed. Raises :class:`BatchError` without pairs."""
@@ -46,6 +47,10 @@ class NSP:
         """Make the family's own head."""
         return NextSentence(encoder)
 
+    def count(self, targets: Mapping[str, Tensor]) -> int:
+        """Count the pairs."""
+        return targets["pair_labels"].shape[0]
+
     def loss(
         self, head: nn.Module, output: EncoderOutput, targets: Mapping[str, Tensor]
     ) -> LossSum:
@@ -54,4 +59,6 @@ class NSP:
         labels_B = targets["pair_labels"]
         logits_BC = head.numbers(output)
         logits_BC = logits_BC.float() if logits_BC.dtype.itemsize < 4 else logits_BC
-        return LossSum(F.cross_entropy(logits_BC, labels_B, reduction="sum"), labels_B.shape[0])
+        correct = None if head.training else (logits_BC.argmax(1) == labels_B).sum()
+        total = F.cross_entropy(logits_BC, labels_B, reduction="sum")
+        return LossSum(total, self.count(targets), correct)

@@ -79,6 +79,7 @@ class SBO:
     weight: float = 1.0
     name: str = "sbo"
     needs_pooled: bool = False
+    row_targets: tuple[str, ...] | None = ("sbo_left", "sbo_right")
 
     def corrupt(self, exercise: Exercise, _seed: int, /) -> Exercise:
         """Name each hidden token's neighbours; raises :class:`ConfigError` without spans."""
@@ -100,6 +101,10 @@ class SBO:
         """Make the two layers and the positions, randomly initialised."""
         return SpanBoundary(encoder, longest=self.longest)
 
+    def count(self, targets: Mapping[str, Tensor]) -> int:
+        """Count the hidden tokens."""
+        return targets["sbo_labels"].shape[0]
+
     def loss(
         self, head: nn.Module, output: EncoderOutput, targets: Mapping[str, Tensor]
     ) -> LossSum:
@@ -115,4 +120,4 @@ class SBO:
             *(head.encoder.embedding.tokens.weight, head.bias),
             reduction="sum",
         )
-        return LossSum(total, labels_M.shape[0])
+        return LossSum(total, self.count(targets))

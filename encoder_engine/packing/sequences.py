@@ -153,18 +153,27 @@ class Sequences:
             yield LengthGroup(length=int(length), members=ids, rows=rows)
 
     @property
+    def grouped_rows(self) -> Tensor | None:
+        """The rows of :attr:`length_groups`, one after the other, int64 [T]; None: unmoved."""
+        return self._remember("grouped_rows", self._make_grouped_rows)
+
+    def _make_grouped_rows(self) -> Tensor | None:
+        places = np.arange(self.num_tokens)
+        groups = [places[_on_host(group.rows)] for group in self.length_groups]
+        joined = np.concatenate(groups) if groups else places
+        unmoved = np.array_equal(joined, places)
+        return None if unmoved else torch.from_numpy(joined).to(self.device)
+
+    @property
     def grouped_order(self) -> Tensor | None:
         """Where each row lies once :attr:`length_groups` are joined, int64 [T]; None: unmoved."""
         return self._remember("grouped_order", self._make_grouped_order)
 
     def _make_grouped_order(self) -> Tensor | None:
-        places = np.arange(self.num_tokens)
-        groups = [places[_on_host(group.rows)] for group in self.length_groups]
-        joined = np.concatenate(groups) if groups else places
-        if np.array_equal(joined, places):
+        if self.grouped_rows is None:
             return None
-        order = np.empty_like(joined)
-        order[joined] = places
+        order = np.empty(self.num_tokens, np.int64)
+        order[self.grouped_rows.cpu().numpy()] = np.arange(self.num_tokens)
         return torch.from_numpy(order).to(self.device)
 
     def tiles(self, block: int) -> Tensor:

@@ -54,27 +54,13 @@ def test_the_stream_goes_on_from_any_position(samples: Samples) -> None:
         assert [(content(b), p) for b, p in again] == [(content(b), p) for b, p in once[stop + 1 :]]
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
-def test_ranks_share_one_stream(samples: Samples, num_ranks: int) -> None:
-    alone = islice(Loader(samples=samples, batch_tokens=128, seed=5).batches(), 60 * num_ranks)
-    expected = list(alone)
-    ranks = [
-        list(
-            islice(
-                Loader(
-                    samples=samples, batch_tokens=128, seed=5, rank=rank, num_ranks=num_ranks
-                ).batches(),
-                60,
-            )
-        )
-        for rank in range(num_ranks)
-    ]
-    for turn in range(60):
-        for rank in range(num_ranks):
-            batch, position = ranks[rank][turn]
-            assert content(batch) == content(expected[turn * num_ranks + rank][0])
-            # From there on any number of ranks can take over.
-            assert position == expected[turn * num_ranks + num_ranks - 1][1]
+def test_a_batch_is_the_same_whoever_reads_it_and_when(samples: Samples) -> None:
+    loader = Loader(samples=samples, batch_tokens=128, seed=5)
+    expected = list(islice(loader.batches(), 60))
+    turns = list(islice(loader.turns(), 60))
+    for place in reversed(range(60)):
+        assert content(loader.batch(turns[place])) == content(expected[place][0])
+        assert turns[place].behind == expected[place][1]
 
 
 def test_windows_are_packed_at_least_995_permille_full() -> None:
@@ -147,8 +133,6 @@ def test_a_sequence_used_twice_is_two_to_the_objective(samples: Samples) -> None
 def test_what_cannot_be_is_refused(samples: Samples) -> None:
     with pytest.raises(ConfigError, match="a sequence has 40 tokens, a batch takes 39"):
         Loader(samples=samples, batch_tokens=39, seed=0)
-    with pytest.raises(ConfigError, match="rank is 2, there are 2 ranks"):
-        Loader(samples=samples, batch_tokens=64, seed=0, rank=2, num_ranks=2)
     with pytest.raises(ConfigError, match="a batch takes 3"):
         list(pack_windows(np.array([4]), 3, seed=0, epoch=0))
     assert Position() == Position(epoch=0, window=0, batch=0)

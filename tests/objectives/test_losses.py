@@ -89,9 +89,10 @@ def test_bert_learns_from_the_same_loss_and_gradients_as_in_transformers(tmp_pat
     inputs = prepare(clean, model.objectives, seed=5)
     ours = mean(model, inputs)
     torch.autograd.backward(ours)
-    batch, targets = inputs
+    batch, targets, rows = inputs
+    assert rows is not None
     labels = torch.full_like(batch.input_ids, -100, dtype=torch.int64)
-    labels[targets["rows"]] = targets["labels"]
+    labels[rows.rows[targets["rows"]]] = targets["labels"]
     mask = torch.ones_like(labels)
     assert batch.token_type_ids is not None
     output = theirs(
@@ -196,3 +197,43 @@ def test_what_an_objective_needs_and_lacks_is_said() -> None:
         prepare(draw_batch(2, 5), [NSP()], seed=0)
     with pytest.raises(ConfigError, match="needs MLM with unit='span' before it"):
         prepare(draw_batch(2, 5), [MLM(masking=MASKING), SBO()], seed=0)
+
+
+def test_rows_that_no_head_reads_change_neither_loss_nor_gradient() -> None:
+    model = PretrainingModel(encoder(), [MLM(masking=MASKING), NSP()])
+    inputs = prepare(draw_pairs(), model.objectives, seed=8)
+    assert inputs.rows is not None
+    assert len(inputs.rows) < inputs.batch.num_tokens // 2
+    sparse = mean(model, inputs)
+    rows = inputs.rows.rows[inputs.targets["rows"]]
+    dense = mean(model, Inputs(inputs.batch, {**inputs.targets, "rows": rows}))
+    parameters = list(model.parameters())
+    found = torch.autograd.grad(sparse, parameters)
+    expected = torch.autograd.grad(dense, parameters)
+    assert float(sparse.detach()) == pytest.approx(float(dense.detach()), rel=AGREEMENT)
+    for gradient, other in zip(found, expected, strict=True):
+        assert float((gradient - other).abs().max()) <= AGREEMENT * float(other.abs().max())
+
+
+def test_no_gradient_crosses_from_one_sequence_to_another() -> None:
+    model = PretrainingModel(encoder(), [MLM(masking=MASKING)])
+    clean = draw_batch(3, 30)
+    inputs = prepare(clean, model.objectives, seed=9)
+    first, second = (int(x) for x in clean.cu_seqlens[1:3])
+    assert inputs.rows is not None
+    rows = inputs.rows.rows[inputs.targets["rows"]]
+    of_first = rows < first
+    targets = {"rows": rows[of_first], "labels": inputs.targets["labels"][of_first]}
+    embedded: list[torch.Tensor] = []
+
+    def keep(_module: object, _given: object, output: torch.Tensor) -> None:
+        output.retain_grad()
+        embedded.append(output)
+
+    model.encoder.embedding.register_forward_hook(keep)
+    model(Inputs(inputs.batch, targets))["mlm"].total.backward()
+    (found,) = embedded
+    assert found.grad is not None
+    assert bool(found.grad[:first].any())
+    assert not bool(found.grad[first:].any())
+    assert second > first

@@ -38,8 +38,8 @@ def attend(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
     """Call SDPA once per group."""
-    groups, dtype = groups_of(sequences, terms), query_MHD.dtype
-    if not groups:
+    dtype = query_MHD.dtype
+    if not groups_of(sequences, terms):
         # No row to compute; the sums keep all tied to the graph.
         learned = sum(x[:0].sum() for x in _learned(terms))
         return query_MHD + key_TKD[:0].sum() + value_TKD[:0].sum() + learned
@@ -47,20 +47,37 @@ def attend(
         # SDPA would round every score's gradient, and theirs is a sum of all of them.
         wide = torch.promote_types(query_MHD.dtype, torch.float32)
         query_MHD, key_TKD, value_TKD = (x.to(wide) for x in (query_MHD, key_TKD, value_TKD))
+    from encoder_engine.ops.aten.attention_sorted import attend_sorted
+
+    compute = attend_sorted if torch.is_grad_enabled() else _attend_in_place
+    return compute(query_MHD, key_TKD, value_TKD, sequences, terms).to(dtype)
+
+
+def _attend_in_place(
+    query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
+) -> Tensor:
     outputs = []
-    for group in groups:
+    for group in groups_of(sequences, terms):
         query = taken(query_MHD, group.queries, group.num_queries)
         key, value = (taken(x, group.rows, group.length) for x in (key_TKD, value_TKD))
-        mask = mask_of(group, terms, query_MHD)
-        if terms.disentangled is not None:
-            mask = add_mask(position_scores(group, terms, query, key), mask)
-        output_nHQD = _attend(query, key, value, mask, terms)
-        outputs.append(output_nHQD.transpose(1, 2).reshape(-1, *query_MHD.shape[1:]))
+        outputs.append(attend_group(group, query, key, value, terms))
     if len(outputs) == 1:
-        return outputs[0].to(dtype)
-    joined = torch.cat(outputs).to(dtype)
+        return outputs[0]
+    joined = torch.cat(outputs)
     order = sequences.grouped_order if terms.query_rows is None else terms.query_rows.grouped_order
     return joined if order is None else joined[order]
+
+
+def attend_group(
+    group: Group, query_nHQD: Tensor, key_nKLD: Tensor, value_nKLD: Tensor, terms: Terms
+) -> Tensor:
+    """Call SDPA for a group; its rows, [n * Q, H, D]."""
+    mask = mask_of(group, terms, query_nHQD)
+    if terms.disentangled is not None:
+        mask = add_mask(position_scores(group, terms, query_nHQD, key_nKLD), mask)
+    output_nHQD = _attend(query_nHQD, key_nKLD, value_nKLD, mask, terms)
+    num_heads, head_dim = output_nHQD.shape[1], output_nHQD.shape[3]
+    return output_nHQD.transpose(1, 2).reshape(-1, num_heads, head_dim)
 
 
 def _learned(terms: Terms) -> list[Tensor]:

@@ -1,0 +1,200 @@
+"""``encoder-engine prepare``: raw text in, tokenized shards out, resumable."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from encoder_engine.cli.common import count, debug_option, print_facts, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from encoder_engine.data.prepare import Prepared, Text
+    from encoder_engine.embedding.readers import Inputs
+    from encoder_engine.text import Tokenizer
+
+_FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
+TOKENIZER = "tokenizer"
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, metavar="[INPUT]...")
+@click.option("--output", "-o", required=True, help="The folder to write.")
+@click.option(
+    "--corpus",
+    "labelled",
+    multiple=True,
+    metavar="LANGUAGE=INPUT",
+    help="An input in a language; may be given often.",
+)
+@click.option("--tokenizer", "-t", help="A model directory or hub id, or a vocabulary.")
+@click.option(
+    "--vocab-size",
+    type=click.IntRange(min=100),
+    help="Without --tokenizer: train a WordPiece vocabulary of this size on the inputs.",
+)
+@click.option("--column", help="The column of the texts.  [default: text]")
+@click.option("--input-format", type=click.Choice(_FORMATS), help="Whatever the inputs' names.")
+@click.option(
+    "--shard-tokens",
+    type=click.IntRange(min=1),
+    default=2**26,
+    show_default=True,
+    help="A shard's.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress and no summary.")
+@debug_option
+def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
+    """Tokenize the texts of INPUT..., or of --corpus LANGUAGE=INPUT..., for pretraining.
+
+    A text is a document: a line of .txt, a row of other files. The same command goes on after
+    whatever cut it off, and ends in the same bytes. The tokenizer is kept in OUTPUT/tokenizer.
+    """
+    from encoder_engine.data.prepare import prepare as tokenize
+    from encoder_engine.data.shards import Corpus
+
+    if bool(inputs) == bool(options["labelled"]):
+        raise click.UsageError("name inputs, or labelled ones with --corpus, and not both")
+    if (options["tokenizer"] is None) == (options["vocab_size"] is None):
+        raise click.UsageError("name a --tokenizer, or a --vocab-size to train one of")
+    corpora = _corpora(inputs, options)
+    directory = Path(output)
+    languages = [label for label in corpora if label]
+    tokenizer = _tokenizer(directory, corpora, options)
+    total = sum(opened.total_bytes or 0 for opened in corpora.values()) or None
+    with _progress(total, shown=not (options["quiet"] or options["as_json"])) as watch:
+        done = tokenize(
+            _texts(corpora),
+            tokenizer,
+            directory,
+            source=json.dumps([list(inputs), list(options["labelled"]), options["column"]]),
+            languages=languages,
+            shard_tokens=options["shard_tokens"],
+            watch=watch,
+        )
+    if not (directory / TOKENIZER).is_dir():
+        tokenizer.save(directory / TOKENIZER)
+    summary = _summary(done, Corpus.open(directory), tokenizer.vocab_size)
+    if options["as_json"]:
+        print_json({"directory": output, **summary})
+    elif not options["quiet"]:
+        _print_summary(output, summary)
+
+
+def _corpora(inputs: tuple[str, ...], options: dict[str, Any]) -> dict[str, Inputs]:
+    from encoder_engine.embedding.readers import open_inputs
+
+    names: dict[str, list[str]] = {"": list(inputs)} if inputs else {}
+    for item in options["labelled"]:
+        label, equals, name = item.partition("=")
+        if not (label and equals and name):
+            raise click.UsageError(f"--corpus {item!r}: expected LANGUAGE=INPUT, such as en=en.txt")
+        names.setdefault(label, []).append(name)
+    return {
+        label: open_inputs(given, column=options["column"], format=options["input_format"])
+        for label, given in names.items()
+    }
+
+
+def _texts(corpora: dict[str, Inputs]) -> Iterator[Text]:
+    from encoder_engine.data.prepare import Text
+
+    for number, rows in enumerate(corpora.values()):
+        for row in rows:
+            yield Text(row.text, number)
+
+
+def _tokenizer(directory: Path, corpora: dict[str, Inputs], options: dict[str, Any]) -> Tokenizer:
+    """Load the tokenizer, or train it beside the corpus, once."""
+    from encoder_engine.cli.tokenize import load_tokenizer
+    from encoder_engine.text import Tokenizer
+
+    if options["tokenizer"] is not None:
+        return load_tokenizer(options["tokenizer"])
+    from encoder_engine.text.train import TrainingOptions, train_tokenizer
+
+    trained = directory.with_name(f"{directory.name}.tokenizer")
+    if not (trained / "tokenizer.json").exists():
+        texts = {label: _Texts(rows) for label, rows in corpora.items()}
+        train_tokenizer(texts, trained, TrainingOptions(vocab_size=options["vocab_size"]))
+    return Tokenizer.from_pretrained(trained)
+
+
+class _Texts:
+    """The texts of inputs, read anew each time."""
+
+    def __init__(self, rows: Inputs) -> None:
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[str]:
+        for row in self._rows:
+            yield row.text
+
+
+@contextmanager
+def _progress(total: int | None, *, shown: bool) -> Iterator[Callable[[Prepared], None]]:
+    """Give a function that shows how far it is, on a terminal's standard error."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not shown or not console.is_terminal:
+        yield lambda _done: None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("Tokenizing"),
+        TextColumn("{task.fields[rates]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=total, rates="")
+
+        def show(done: Prepared) -> None:
+            texts = f"{count(done.texts)} texts  {count(done.characters)} characters"
+            progress.update(task, rates=texts)
+
+        yield show
+
+
+def _summary(done: Prepared, corpus: Any, vocab_size: int) -> dict[str, Any]:
+    return {
+        "texts": done.texts,
+        "resumed_texts": done.resumed_texts,
+        "sentences": corpus.num_sentences,
+        "tokens": corpus.num_tokens,
+        "shards": len(done.shards),
+        "used_tokens": done.used_tokens,
+        "vocab_size": vocab_size,
+        "padding_saved": _padding_saved(corpus),
+        "seconds": round(done.seconds, 3),
+    }
+
+
+def _padding_saved(corpus: Any, length: int = 128) -> float:
+    """Return the share of a padded batch that packing does not compute, a document a row."""
+    import numpy as np
+
+    sizes = np.concatenate([np.diff(shard.document_starts) for shard in corpus.shards])
+    rows = -(-sizes // (length - 2))
+    return 1.0 - float(sizes.sum() + 2 * rows.sum()) / max(float(rows.sum() * length), 1.0)
+
+
+def _print_summary(output: str, summary: dict[str, Any]) -> None:
+    rate = summary["tokens"] / max(summary["seconds"], 1e-9)
+    facts = {
+        "corpus": f"{count(summary['tokens'])} tokens in {summary['shards']} shards of {output}",
+        "texts": f"{count(summary['texts'])}, {count(summary['sentences'])} sentences",
+        "vocabulary": f"{count(summary['used_tokens'])} of {count(summary['vocab_size'])} used",
+        "padding": f"{summary['padding_saved']:.0%} of rows of 128 tokens, which packing saves",
+        "seconds": f"{summary['seconds']:.2f}, {count(rate)} tokens/s",
+    }
+    if summary["resumed_texts"]:
+        facts["resumed"] = f"{count(summary['resumed_texts'])} texts were there"
+    print_facts("Done", facts)

@@ -1,0 +1,121 @@
+"""Packed attention by SDPA where gradients are wanted: rows are moved once, not for each group.
+
+To take each group's rows out of the packed tensor would in backward cost a tensor of all rows for
+each group. Here sequences of equal length are moved together in one step, and back in one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from encoder_engine.ops.aten.attention_groups import Group, attend_group
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from encoder_engine.kernels.attention.terms import Terms
+    from encoder_engine.packing import SelectedRows, Sequences
+
+
+class _Queries(NamedTuple):
+    """The selected rows of the sequences of each length, as many of each: some stand in twice."""
+
+    numbers: list[int]  # queries of each sequence, by group
+    rows: Tensor  # int64 [sum of n * Q], places in the list of selected rows, by group
+    places: list[Tensor]  # int64 [n, Q] of each group, places in the sequences
+    found: Tensor  # int64 [M], where each selected row is among them
+
+
+def attend_sorted(
+    query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
+) -> Tensor:
+    """Call SDPA once per distinct length."""
+    groups = sequences.length_groups
+    sizes = [len(group.members) * group.length for group in groups]
+    keys, values = (_split(_sorted(x, sequences), sizes) for x in (key_TKD, value_TKD))
+    selected = None if terms.query_rows is None else _queries_of(terms.query_rows)
+    if selected is None:
+        numbers = [group.length for group in groups]
+        queries = _split(_sorted(query_MHD, sequences), sizes)
+    else:
+        numbers = selected.numbers
+        counts = [len(g.members) * n for g, n in zip(groups, numbers, strict=True)]
+        queries = _split(_looked_up(selected.rows, query_MHD), counts)
+    outputs = []
+    for place, (found, number) in enumerate(zip(groups, numbers, strict=True)):
+        if number == 0:
+            continue
+        places = None if selected is None else selected.places[place]
+        group = Group(found.length, found.rows, number, slice(0), places)
+        query = _heads(queries[place], number)
+        key, value = (_heads(x[place], found.length) for x in (keys, values))
+        outputs.append(attend_group(group, query, key, value, terms))
+    joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+    if selected is not None:
+        return _looked_up(selected.found, joined)
+    rows, order = sequences.grouped_rows, sequences.grouped_order
+    return joined if order is None else _moved(joined, order, rows)
+
+
+def _heads(rows_THD: Tensor, length: int) -> Tensor:
+    return rows_THD.view(-1, length, *rows_THD.shape[1:]).transpose(1, 2)
+
+
+def _split(rows_THD: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+    return torch.split(rows_THD, sizes) if len(sizes) > 1 else (rows_THD,)
+
+
+def _sorted(rows_THD: Tensor, sequences: Sequences) -> Tensor:
+    rows, order = sequences.grouped_rows, sequences.grouped_order
+    return rows_THD if rows is None else _moved(rows_THD, rows, order)
+
+
+def _looked_up(rows_M: Tensor, from_THD: Tensor) -> Tensor:
+    """Take rows as an embedding does: its backward adds up what was taken twice."""
+    return F.embedding(rows_M, from_THD.flatten(1)).view(-1, *from_THD.shape[1:])
+
+
+class _Moved(torch.autograd.Function):
+    """Rows in another order; the gradient goes the same way back."""
+
+    @staticmethod
+    def forward(ctx: Any, rows_THD: Tensor, order: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(order, back)
+        return rows_THD.index_select(0, order)
+
+    @staticmethod
+    def backward(ctx: Any, grad_THD: Tensor) -> tuple[Tensor, None, None]:
+        order, back = ctx.saved_tensors
+        return _moved(grad_THD, back, order), None, None
+
+
+def _moved(rows_THD: Tensor, order: Tensor, back: Tensor | None) -> Tensor:
+    moved: Tensor = _Moved.apply(rows_THD, order, back)  # type: ignore[no-untyped-call]
+    return moved
+
+
+def _queries_of(selected: SelectedRows) -> _Queries:
+    """Give every sequence of a group as many queries as the one that has most."""
+    within, device = selected.within, selected.rows.device
+    places_M = selected.places.cpu().numpy().astype(np.int64)
+    numbers, rows, places = [], [], []
+    found = np.empty(len(selected.rows), np.int64)
+    before = 0
+    for group in selected.sequences.length_groups:
+        members = group.members.cpu().numpy()
+        starts, counts = within.offsets[members], within.lengths[members]
+        number = int(counts.max(initial=0))
+        numbers.append(number)
+        steps = np.arange(number)
+        there = steps < counts[:, None]
+        taken = np.where(there, starts[:, None] + steps, 0)
+        found[taken[there]] = before + np.flatnonzero(there)
+        before += there.size
+        rows.append(taken.reshape(-1))
+        places.append(torch.from_numpy(places_M[taken]).to(device))
+    joined = torch.from_numpy(np.concatenate(rows)).to(device)
+    return _Queries(numbers, joined, places, torch.from_numpy(found).to(device))

@@ -1,0 +1,120 @@
+"""Makes of a recipe what it names: sequences, objectives, and a model to train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from encoder_engine.data.pairs import cut_pairs
+from encoder_engine.data.samples import cut_blocks, cut_sentences, hold_out
+from encoder_engine.data.shards import Corpus
+from encoder_engine.errors import ConfigError
+from encoder_engine.models import Encoder
+from encoder_engine.models.config import spec_from_config
+from encoder_engine.objectives.masking import Masking
+from encoder_engine.objectives.mlm import MLM
+from encoder_engine.objectives.nsp import NSP
+from encoder_engine.objectives.objective import Objective, PretrainingModel
+from encoder_engine.objectives.sbo import SBO
+
+if TYPE_CHECKING:
+    from encoder_engine.data.pairs import Negative, Pairs
+    from encoder_engine.data.samples import Samples
+    from encoder_engine.training.recipe import DataRecipe, ObjectivesRecipe, Recipe
+
+__all__ = ["Text", "build_model", "build_objectives", "build_text", "save_model"]
+
+TOKENIZER = "tokenizer"
+
+
+class Text(NamedTuple):
+    """What is trained on, what is kept back, and the corpus both are of."""
+
+    corpus: Corpus
+    training: Samples | Pairs
+    held_out: Samples | Pairs
+
+
+def build_text(recipe: DataRecipe, *, seed: int) -> Text:
+    """Open the corpus and cut it; :class:`CorpusError` says what is wrong with it."""
+    if not recipe.corpus:
+        raise ConfigError("data.corpus is not set; name a folder that encoder-engine prepare wrote")
+    corpus = Corpus.open(Path(recipe.corpus))
+    cut: Samples | Pairs
+    if recipe.form == "blocks":
+        cut = cut_blocks(corpus, recipe.max_length)
+    elif recipe.form in ("pairs", "swapped_pairs"):
+        negative: Negative = "elsewhere" if recipe.form == "pairs" else "swapped"
+        cut = cut_pairs(corpus, recipe.max_length, negative=negative, seed=seed)
+    else:
+        across = recipe.form == "full_sentences"
+        cut = cut_sentences(corpus, recipe.max_length, across_documents=across)
+    runs = cut if not hasattr(cut, "runs") else cut.runs
+    training, held_out = hold_out(runs, recipe.held_out)
+    return Text(corpus, cut.take(training), cut.take(held_out))
+
+
+def build_objectives(
+    recipe: ObjectivesRecipe, data: DataRecipe, corpus: Corpus
+) -> tuple[Objective, ...]:
+    """Make the objectives that the encoder itself, or a generator, is trained by."""
+    vocabulary = corpus.vocabulary
+    counts = None
+    if recipe.random_tokens == "unigram":
+        counted = [np.bincount(s.tokens, minlength=vocabulary.size) for s in corpus.shards]
+        counts = tuple(np.sum(counted, axis=0).tolist())
+    masking = Masking(
+        mask_id=vocabulary.mask_id,
+        vocab_size=vocabulary.size,
+        rate=recipe.rate,
+        unit=recipe.unit,
+        mask_share=recipe.mask_share,
+        random_share=recipe.random_share,
+        token_counts=counts,
+    )
+    objectives: list[Objective] = [MLM(masking=masking, label_smoothing=recipe.label_smoothing)]
+    if recipe.span_boundary:
+        objectives.append(SBO())
+    if data.form in ("pairs", "swapped_pairs"):
+        objectives.append(NSP(name="nsp" if data.form == "pairs" else "sop"))
+    return tuple(objectives)
+
+
+def build_model(
+    recipe: Recipe, corpus: Corpus, objectives: tuple[Objective, ...]
+) -> PretrainingModel:
+    """Draw or load the weights, which follow from the recipe's seed."""
+    torch.manual_seed(recipe.run.seed)
+    model = PretrainingModel(_encoder(recipe, corpus), objectives)
+    longest = model.encoder.spec.max_length
+    if longest is not None and recipe.data.max_length > longest:
+        raise ConfigError(
+            f"data.max_length is {recipe.data.max_length}, the model takes {longest} tokens"
+        )
+    return model
+
+
+def _encoder(recipe: Recipe, corpus: Corpus) -> Encoder:
+    vocabulary = corpus.vocabulary
+    given = {"vocab_size": vocabulary.size, "pad_token_id": vocabulary.pad_id}
+    for key, value in given.items():
+        if recipe.model.config.get(key, value) != value:
+            raise ConfigError(
+                f"model.config says {key}={recipe.model.config[key]}, the corpus {value}; leave it "
+                "out"
+            )
+    config = {**recipe.model.config, **given}
+    return Encoder(spec_from_config(config), config=config)
+
+
+def save_model(model: PretrainingModel, corpus: Corpus, directory: Path) -> None:
+    """Write the model, and the corpus' tokenizer beside it, as transformers reads both."""
+    from encoder_engine.text import Tokenizer
+
+    model.save_pretrained(directory)
+    source = corpus.directory / TOKENIZER
+    if source.is_dir():
+        Tokenizer.from_pretrained(source).save(directory)

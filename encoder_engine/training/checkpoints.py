@@ -1,0 +1,142 @@
+"""Checkpoints: whole or not there, the last good one found again, for any number of processes.
+
+A checkpoint is a folder ``step-00001000`` that torch.distributed.checkpoint wrote, with
+``state.json`` and ``SHA256SUMS`` beside. It gets its name once all of it is on the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from encoder_engine.errors import CheckpointError, CorruptCheckpointWarning, EncoderEngineError
+from encoder_engine.files import (
+    CHECKSUMS,
+    read_json,
+    sync_directory,
+    verify_checksums,
+    write_atomically,
+    write_checksums,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from torch import Tensor, nn
+
+    from encoder_engine.training.world import World
+
+__all__ = ["Checkpoints", "begin_optimizers", "named_state"]
+
+STATE = "state.json"
+_NAME = re.compile(r"step-(\d{8})")
+
+
+class Checkpoints:
+    """The checkpoints in a folder, by their steps."""
+
+    def __init__(
+        self, directory: Path, world: World, *, keep_last: int, keep_every: int | None
+    ) -> None:
+        self.directory, self._world = directory, world
+        self._keep_last, self._keep_every = keep_last, keep_every
+
+    def steps(self) -> list[int]:
+        """List the steps that were saved, the last one last."""
+        if not self.directory.is_dir():
+            return []
+        names = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
+        return sorted(int(name[1]) for name in names if name)
+
+    def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Write a checkpoint; every process its part of what is split between them."""
+        target = self.directory / f"step-{step:08d}"
+        partial = target.with_suffix(".partial")
+        if self._world.is_first:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            for stale in self.directory.glob("*.partial"):
+                shutil.rmtree(stale)
+            partial.mkdir()
+        self._world.wait()
+        with warnings.catch_warnings():
+            # That nobody else takes part is meant.
+            warnings.simplefilter("ignore", UserWarning)
+            save(tensors, checkpoint_id=partial, no_dist=self._world.size == 1)
+        self._world.wait()
+        if self._world.is_first:
+            write_atomically(partial / STATE, (json.dumps(state) + "\n").encode())
+            names = sorted(p.name for p in partial.iterdir() if p.name != CHECKSUMS)
+            write_checksums(partial, names)
+            shutil.rmtree(target, ignore_errors=True)
+            os.replace(partial, target)
+            sync_directory(self.directory)
+            self._remove_old()
+        self._world.wait()
+
+    def _remove_old(self) -> None:
+        for step in self.steps()[: -self._keep_last]:
+            if self._keep_every is None or step % self._keep_every:
+                shutil.rmtree(self.directory / f"step-{step:08d}")
+
+    def find(self) -> tuple[int, dict[str, Any]] | None:
+        """Return the last good checkpoint's step and state; say which ones are not good."""
+        found = self._find() if self._world.is_first else None
+        told: tuple[int, dict[str, Any]] | None = self._world.told(found)
+        return told
+
+    def _find(self) -> tuple[int, dict[str, Any]] | None:
+        for step in reversed(self.steps()):
+            path = self.directory / f"step-{step:08d}"
+            try:
+                if not (path / CHECKSUMS).is_file():
+                    raise CheckpointError(f"{path} has no {CHECKSUMS}")
+                verify_checksums(path)
+                return step, read_json(path / STATE, CheckpointError)
+            except EncoderEngineError as error:
+                warnings.warn(
+                    CorruptCheckpointWarning(f"checkpoint {path.name} is passed over: {error}"),
+                    stacklevel=2,
+                )
+        return None
+
+    def load(self, step: int, tensors: dict[str, Tensor]) -> None:
+        """Fill tensors with what a checkpoint holds of them, whoever saved it."""
+        path = self.directory / f"step-{step:08d}"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            load(tensors, checkpoint_id=path, no_dist=self._world.size == 1)
+
+
+def begin_optimizers(optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    """Let optimizers make their state, which a step does, without moving a weight."""
+    for optimizer in optimizers:
+        rates = [group["lr"] for group in optimizer.param_groups]
+        for group in optimizer.param_groups:
+            group["lr"] = 0.0
+            for parameter in group["params"]:
+                parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+        optimizer.zero_grad()
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+
+
+def named_state(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """Name every weight and every tensor that an optimizer keeps of it."""
+    named = dict(model.named_parameters())
+    tensors: dict[str, Tensor] = {f"model.{name}": p.detach() for name, p in named.items()}
+    names: dict[Tensor, str] = {parameter: name for name, parameter in named.items()}
+    for optimizer in optimizers:
+        for parameter, kept in optimizer.state.items():
+            for key, value in kept.items():
+                tensors[f"optimizer.{names[parameter]}.{key}"] = value
+    return tensors

@@ -1,0 +1,84 @@
+"""What a model makes of text that was kept back."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from encoder_engine.objectives.objective import prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import nn
+
+    from encoder_engine.data.loader import Loader, Turn
+    from encoder_engine.objectives.objective import Inputs, Objective
+    from encoder_engine.training.world import World
+
+__all__ = ["Evaluation"]
+
+
+class Evaluation:
+    """The first batches of a loader, hidden by a seed of their own, the same ones every time."""
+
+    def __init__(
+        self,
+        loader: Loader,
+        objectives: Sequence[Objective],
+        names: Sequence[str],
+        world: World,
+        *,
+        num_tokens: int,
+    ) -> None:
+        self._loader, self._objectives, self._world = loader, objectives, world
+        self._names, self._num_tokens = names, num_tokens
+
+    def _turns(self) -> list[Turn]:
+        """List the batches: once around and no further, so that nothing is counted twice."""
+        turns, seen = [], 0
+        for turn in self._loader.turns():
+            if turn.epoch or seen >= self._num_tokens:
+                break
+            turns.append(turn)
+            seen += int(self._loader.samples.lengths[turn.numbers].sum())
+        return turns
+
+    def _inputs(self) -> Iterator[tuple[Inputs, bool]]:
+        """Yield this process' share, and whether it counts: every process gets as many."""
+        turns, size = self._turns(), self._world.size
+        mine = turns[self._world.rank :: size]
+        for place in range(-(-len(turns) // size)):
+            counts = place < len(mine)
+            batch = self._loader.batch(mine[place] if counts else turns[0])
+            yield prepare(batch, self._objectives, seed=self._loader.seed), counts
+
+    @torch.no_grad()
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        """Return each objective's mean loss and accuracy, and MLM's pseudo-perplexity."""
+        training = model.training
+        model.eval()
+        names = list(self._names)
+        sums = [0.0] * (3 * len(names))
+        for inputs, counts in self._inputs():
+            found = model(inputs.to(self._world.device))
+            if not counts:
+                continue
+            for place, name in enumerate(names):
+                loss = found[name]
+                correct = math.nan if loss.num_correct is None else float(loss.num_correct)
+                for offset, value in enumerate((float(loss.total), loss.num_terms, correct)):
+                    sums[3 * place + offset] += value
+        model.train(training)
+        sums = self._world.sums(sums)
+        scores: dict[str, float] = {}
+        for place, name in enumerate(names):
+            total, number, correct = sums[3 * place : 3 * place + 3]
+            scores[f"{name}_loss"] = total / max(number, 1.0)
+            if not math.isnan(correct):
+                scores[f"{name}_accuracy"] = correct / max(number, 1.0)
+        if "mlm_loss" in scores:
+            scores["pseudo_perplexity"] = math.exp(min(scores["mlm_loss"], 700.0))
+        return scores

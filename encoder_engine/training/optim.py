@@ -1,0 +1,154 @@
+"""Optimizers by name, and which weights decay.
+
+AdamW and Muon are torch's. LAMB (You et al. 2020) and StableAdamW (Wortsman et al. 2023) are here:
+both are AdamW but for one factor of each tensor's step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from encoder_engine.training.recipe import OptimizerRecipe
+
+__all__ = ["Lamb", "StableAdamW", "make_optimizers", "set_rate"]
+
+Groups = list[dict[str, Any]]
+
+
+class _ScaledAdamW(torch.optim.Optimizer):
+    """AdamW whose step of each tensor is scaled by a factor of its own."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(
+            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Take a step along the gradients that are there."""
+        loss = None if closure is None else closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._step_one(parameter, parameter.grad, group)
+        return loss
+
+    def _step_one(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32)
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        state["step"] += 1
+        step, (beta1, beta2) = float(state["step"]), group["betas"]
+        first, second = state["exp_avg"], state["exp_avg_sq"]
+        first.lerp_(gradient, 1.0 - beta1)
+        second.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+        mean = first / (1.0 - beta1**step)
+        square = second / (1.0 - beta2**step)
+        update = mean / (square.sqrt() + group["eps"])
+        self._apply(parameter, update, gradient, square, group)
+
+    def _apply(
+        self,
+        parameter: Tensor,
+        update: Tensor,
+        gradient: Tensor,
+        square: Tensor,
+        group: dict[str, Any],
+    ) -> None:
+        raise NotImplementedError
+
+
+class Lamb(_ScaledAdamW):
+    """A tensor's step, decay included, is as long as the tensor itself, times the learning rate.
+
+    Biases and norms, which do not decay, take AdamW's step, as in the authors' code.
+    """
+
+    def _apply(
+        self,
+        parameter: Tensor,
+        update: Tensor,
+        gradient: Tensor,  # noqa: ARG002 - StableAdamW's
+        square: Tensor,  # noqa: ARG002
+        group: dict[str, Any],
+    ) -> None:
+        if group["weight_decay"] == 0.0:
+            parameter.sub_(group["lr"] * update)
+            return
+        update = update + group["weight_decay"] * parameter
+        weight_norm, update_norm = parameter.norm(), update.norm()
+        both = (weight_norm > 0) & (update_norm > 0)
+        ratio = torch.where(both, weight_norm / update_norm, torch.ones_like(weight_norm))
+        parameter.sub_(group["lr"] * ratio * update)
+
+
+class StableAdamW(_ScaledAdamW):
+    """Where a gradient is larger than the second moment expects, the step is that much smaller."""
+
+    def _apply(
+        self,
+        parameter: Tensor,
+        update: Tensor,
+        gradient: Tensor,
+        square: Tensor,
+        group: dict[str, Any],
+    ) -> None:
+        expected = square.clamp_min(group["eps"] ** 2)
+        surprise = (gradient.square() / expected).mean().sqrt()
+        rate = group["lr"] / surprise.clamp_min(1.0)
+        parameter.sub_(rate * (update + group["weight_decay"] * parameter))
+
+
+def make_optimizers(model: nn.Module, recipe: OptimizerRecipe) -> list[torch.optim.Optimizer]:
+    """Make what trains a model: one optimizer, or two with Muon."""
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    common: dict[str, Any] = {
+        "lr": recipe.learning_rate,
+        "betas": recipe.betas,
+        "eps": recipe.epsilon,
+    }
+    if recipe.name == "muon":
+        by_muon = {name for name, p in named if ".blocks." in name and p.dim() == 2}
+        muon = torch.optim.Muon(
+            [p for name, p in named if name in by_muon],
+            lr=recipe.learning_rate,
+            weight_decay=recipe.weight_decay,
+            adjust_lr_fn="match_rms_adamw",
+        )
+        others = [(name, p) for name, p in named if name not in by_muon]
+        return [muon, torch.optim.AdamW(_groups(others, recipe), fused=True, **common)]
+    groups = _groups(named, recipe)
+    if recipe.name == "adamw":
+        return [torch.optim.AdamW(groups, fused=True, **common)]
+    kind = Lamb if recipe.name == "lamb" else StableAdamW
+    return [kind(groups, **common)]
+
+
+def _groups(named: list[tuple[str, nn.Parameter]], recipe: OptimizerRecipe) -> Groups:
+    """Let matrices and tables decay, biases and norms not (Devlin et al. 2019)."""
+    return [
+        {"params": [p for _, p in named if p.dim() >= 2], "weight_decay": recipe.weight_decay},
+        {"params": [p for _, p in named if p.dim() < 2], "weight_decay": 0.0},
+    ]
+
+
+def set_rate(optimizers: Iterable[torch.optim.Optimizer], rate: float) -> None:
+    """Set the learning rate of all groups."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = rate

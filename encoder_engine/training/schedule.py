@@ -1,0 +1,31 @@
+"""The learning rate of each step, as a function of it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from encoder_engine.training.recipe import ScheduleRecipe
+
+__all__ = ["rate_factor"]
+
+
+def rate_factor(schedule: ScheduleRecipe, step: int, steps: int) -> float:
+    """Return what the peak learning rate is multiplied by at a step, from 0, of so many."""
+    rising = schedule.warmup * steps
+    if step < rising:
+        return (step + 1) / (rising + 1)
+    if schedule.name == "constant":
+        return 1.0
+    falling = schedule.decay * steps if schedule.name == "stable" else steps - rising
+    begins = steps - falling
+    if step < begins or falling <= 0:
+        return 1.0
+    way = (step - begins) / falling
+    left = {
+        "linear": 1.0 - way,
+        "cosine": 0.5 * (1.0 + math.cos(math.pi * way)),
+        "stable": 1.0 - math.sqrt(way),
+    }[schedule.name]
+    return schedule.final + (1.0 - schedule.final) * left

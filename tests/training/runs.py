@@ -1,0 +1,67 @@
+"""Small runs over drawn text."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from encoder_engine.data.shards import Document
+from encoder_engine.training import (
+    BatchRecipe,
+    DataRecipe,
+    ModelRecipe,
+    OptimizerRecipe,
+    Recipe,
+    RunRecipe,
+    Trainer,
+)
+from encoder_engine.training.reading import recipe_from_values, recipe_to_values, with_settings
+from tests.data.corpora import SIZE, draw_documents, write
+
+CONFIG: dict[str, Any] = {
+    "model_type": "bert",
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 32,
+    "type_vocab_size": 2,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+}
+
+
+def draw_corpus(directory: Path) -> Path:
+    """Write a corpus of two shards, whose tokens are not equally frequent."""
+    directory.mkdir()
+    shards = [_skewed(draw_documents(120, seed=1)), _skewed(draw_documents(100, seed=2))]
+    write(directory, *shards)
+    return directory
+
+
+def _skewed(documents: list[Document]) -> list[Document]:
+    def skew(tokens: Any) -> Any:
+        return (10 + (tokens - 10) ** 3 / (SIZE - 10) ** 2).astype(np.int64)
+
+    return [Document([skew(s) for s in d.sentences], d.language) for d in documents]
+
+
+def small_recipe(corpus: Path, *settings: str, **others: Any) -> Recipe:
+    """Twelve steps of three micro-batches each, but for ``settings``."""
+    recipe = Recipe(
+        model=ModelRecipe(config=CONFIG),
+        data=DataRecipe(corpus=str(corpus), max_length=32, held_out=0.05),
+        optimizer=OptimizerRecipe(learning_rate=1e-2),
+        batch=BatchRecipe(tokens=384, micro_tokens=128),
+        run=RunRecipe(steps=12, evaluate_every=5, checkpoint_every=4, deterministic=True),
+    )
+    return recipe_from_values(with_settings(recipe_to_values(replace(recipe, **others)), settings))
+
+
+if __name__ == "__main__":
+    # python -m tests.training.runs CORPUS FOLDER SETTING...: a run of its own, to be killed.
+    Trainer(small_recipe(Path(sys.argv[1]), *sys.argv[3:]), Path(sys.argv[2])).run()

@@ -1,0 +1,73 @@
+"""Optimizers take the steps of their equations, read directly in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from encoder_engine.training.optim import Lamb, StableAdamW, make_optimizers
+from encoder_engine.training.recipe import OptimizerRecipe
+
+RATE, BETAS, EPSILON, DECAY = 0.02, (0.9, 0.99), 1e-6, 0.1
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def gradients(steps: int) -> list[Array]:
+    """Draw gradients, one of them a surprise."""
+    generator = np.random.default_rng(0)
+    drawn = [generator.normal(size=(5, 3)) for _ in range(steps)]
+    drawn[3] *= 40.0
+    return drawn
+
+
+def equations(kind: str, weight: Array, drawn: list[Array]) -> Array:
+    first = second = np.zeros_like(weight)
+    for step, gradient in enumerate(drawn, start=1):
+        first = BETAS[0] * first + (1 - BETAS[0]) * gradient
+        second = BETAS[1] * second + (1 - BETAS[1]) * gradient**2
+        mean, square = first / (1 - BETAS[0] ** step), second / (1 - BETAS[1] ** step)
+        update = mean / (np.sqrt(square) + EPSILON) + DECAY * weight
+        if kind == "lamb":
+            rate = RATE * np.linalg.norm(weight) / np.linalg.norm(update)
+        else:
+            surprise = np.sqrt(np.mean(gradient**2 / np.maximum(square, EPSILON**2)))
+            rate = RATE / max(1.0, surprise)
+        weight = weight - rate * update
+    return weight
+
+
+@pytest.mark.parametrize(("kind", "made"), [("lamb", Lamb), ("stable", StableAdamW)])
+def test_steps_are_those_of_the_equations(kind: str, made: Any) -> None:
+    begun = np.random.default_rng(1).normal(size=(5, 3))
+    parameter = nn.Parameter(torch.from_numpy(begun.copy()))
+    optimizer = made([parameter], lr=RATE, betas=BETAS, eps=EPSILON, weight_decay=DECAY)
+    drawn = gradients(7)
+    for gradient in drawn:
+        parameter.grad = torch.from_numpy(gradient)
+        optimizer.step()
+    expected = equations(kind, begun, drawn)
+    np.testing.assert_allclose(parameter.detach().numpy(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["adamw", "stable_adamw", "lamb", "muon"])
+def test_matrices_decay_and_biases_do_not(name: Any) -> None:
+    model = nn.ModuleDict({"encoder": nn.ModuleDict({"blocks": nn.ModuleList([nn.Linear(4, 4)])})})
+    optimizers = make_optimizers(model, OptimizerRecipe(name=name, weight_decay=0.3))
+    decays = {
+        parameter: group["weight_decay"]
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    assert {decay for p, decay in decays.items() if p.dim() == 2} == {0.3}
+    assert {decay for p, decay in decays.items() if p.dim() == 1} == {0.0}
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    for optimizer in optimizers:
+        optimizer.step()
+    assert all(bool((p != b).any()) for p, b in zip(model.parameters(), before, strict=True))

@@ -1,0 +1,111 @@
+"""Recipes say what is wrong with them, and those that come along are whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from encoder_engine import Encoder
+from encoder_engine.errors import ConfigError
+from encoder_engine.models.config import spec_from_config
+from encoder_engine.training.reading import (
+    find_recipe,
+    read_recipe,
+    recipe_from_values,
+    recipe_to_values,
+)
+from encoder_engine.training.recipe import BatchRecipe, Recipe, ScheduleRecipe
+from encoder_engine.training.recipes import RECIPES
+from encoder_engine.training.schedule import rate_factor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Millions of parameters of the encoders, with BERT's vocabulary, as their papers give them.
+SIZES = {"tiny": 4.4, "bert_base": 109, "bert_large": 335, "roberta": 109, "electra_small": 13.5}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_whole_and_comes_back_from_its_values(name: str) -> None:
+    recipe = find_recipe(name)
+    assert recipe_from_values(recipe_to_values(recipe)) == recipe
+    config = {**recipe.model.config, "vocab_size": 30_522, "pad_token_id": 0}
+    with torch.device("meta"):
+        encoder = Encoder(spec_from_config(config), config=config)
+    millions = sum(p.numel() for p in encoder.parameters()) / 1e6
+    assert millions == pytest.approx(SIZES.get(name, millions), rel=0.05)
+    assert encoder.spec.max_length is not None
+    assert recipe.data.max_length <= encoder.spec.max_length
+
+
+def test_a_file_a_function_and_settings_say_the_same(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "model: {checkpoint: here}\nbatch: {tokens: 64, micro_tokens: 32}\n"
+        "optimizer: {learning_rate: 1e-3, betas: [0.9, 0.95]}\n"
+    )
+    (tmp_path / "mine.py").write_text(
+        "from encoder_engine.training import *\n"
+        "def recipe():\n"
+        "    return Recipe(model=ModelRecipe(checkpoint='here'),\n"
+        "        batch=BatchRecipe(tokens=64, micro_tokens=32),\n"
+        "        optimizer=OptimizerRecipe(learning_rate=1e-3, betas=(0.9, 0.95)))\n"
+    )
+    from_file = read_recipe(tmp_path / "mine.yaml")
+    assert from_file == find_recipe(f"{tmp_path / 'mine.py'}:recipe")
+    changed = find_recipe(str(tmp_path / "mine.yaml"), ["run.steps=7", "data.alpha=0.3"])
+    assert (changed.run.steps, changed.data.alpha) == (7, 0.3)
+    assert changed.optimizer == from_file.optimizer
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["batch.token=64"], r"recipe\.batch has no 'token'; did you mean 'tokens'\?"),
+        (["bath.tokens=64"], r"recipe has no 'bath'; did you mean 'batch'\?"),
+        (["run.precision=bfloat"], "must be one of float32, bfloat16.*did you mean 'bfloat16'"),
+        (["run.steps=many"], r"recipe\.run\.steps must be a int, got 'many'"),
+        (["run.steps=0"], r"run\.steps must be at least 1, got 0"),
+        (["batch.tokens=100"], r"batch\.tokens is 100; it must be a multiple"),
+        (["objectives.span_boundary=true"], r"needs objectives\.unit: span"),
+        (["run.steps"], "is no setting"),
+    ],
+)
+def test_what_is_wrong_is_named(settings: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        find_recipe("tiny", settings)
+
+
+def test_an_unknown_recipe_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="no recipe 'bert-base'; did you mean 'bert_base'"):
+        find_recipe("bert-base")
+
+
+def test_schedules_rise_fall_and_end_where_they_should() -> None:
+    linear = ScheduleRecipe(name="linear", warmup=0.1)
+    factors = [rate_factor(linear, step, 100) for step in range(100)]
+    assert factors[0] == pytest.approx(1 / 11)
+    assert max(factors) == factors[10] == 1.0
+    assert factors[55] == pytest.approx(0.5)
+    assert factors[99] == pytest.approx(1 / 90)
+    cosine = ScheduleRecipe(name="cosine", warmup=0.0, final=0.1)
+    assert rate_factor(cosine, 50, 100) == pytest.approx(0.55)
+    stable = ScheduleRecipe(name="stable", warmup=0.1, decay=0.2)
+    assert {rate_factor(stable, step, 100) for step in range(10, 81)} == {1.0}
+    assert rate_factor(stable, 85, 100) == pytest.approx(0.5)
+
+
+def test_a_batch_grows_to_its_size() -> None:
+    batch = BatchRecipe(tokens=800, micro_tokens=100, first_tokens=200, warmup=0.5)
+    counts = [batch.num_micro_batches(step, 20) for step in range(20)]
+    assert counts[:10] == [2, 2, 3, 3, 4, 5, 5, 6, 6, 7]
+    assert set(counts[10:]) == {8}
+
+
+def test_a_recipe_needs_a_model() -> None:
+    with pytest.raises(ConfigError, match="a config, or a checkpoint"):
+        recipe_from_values({"model": {}})
+    with pytest.raises(ConfigError, match="it may lack one of"):
+        recipe_from_values({})
+    assert Recipe.__doc__
