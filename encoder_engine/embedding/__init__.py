@@ -2,16 +2,27 @@
 
 from encoder_engine.embedding.batch import EmbedBatch
 from encoder_engine.embedding.embedder import Embedder
+from encoder_engine.embedding.multi_vector import MultiVectorEmbedder
 from encoder_engine.embedding.precision import quantize_vectors
+from encoder_engine.embedding.ranker import Ranked, Ranker
 from encoder_engine.embedding.recipe import Recipe, encoder_directory, read_recipe
+from encoder_engine.embedding.sparse import SparseEmbedder, SparseVectors
+from encoder_engine.embedding.token_vectors import TokenVectors, max_similarity
 from encoder_engine.embedding.window import EmbeddedWindow
 
 __all__ = [
     "EmbedBatch",
     "EmbeddedWindow",
     "Embedder",
+    "MultiVectorEmbedder",
+    "Ranked",
+    "Ranker",
     "Recipe",
+    "SparseEmbedder",
+    "SparseVectors",
+    "TokenVectors",
     "encoder_directory",
+    "max_similarity",
     "quantize_vectors",
     "read_recipe",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from encoder_engine.embedding.batching import MemoryLimit, default_batch_tokens
+from encoder_engine.embedding.layers import layer_weights
 from encoder_engine.embedding.loading import Loading
 from encoder_engine.embedding.options import (
     EncodeOptions,
@@ -19,17 +20,18 @@ from encoder_engine.embedding.options import (
     resolve_dimension,
     resolve_prompt,
 )
+from encoder_engine.embedding.pooling import normalize
 from encoder_engine.embedding.precision import quantize_vectors
 from encoder_engine.embedding.progress import progress_bar
 from encoder_engine.embedding.recipe import Recipe, read_recipe
 from encoder_engine.embedding.texts import open_texts
+from encoder_engine.embedding.truncation import warn_of_truncation
 from encoder_engine.embedding.window import EmbeddedWindow, embed_windows
 from encoder_engine.errors import (
     ConfigError,
     DefaultPoolingWarning,
     InputError,
     MissingPoolerWarning,
-    TruncationWarning,
 )
 from encoder_engine.models import Encoder
 from encoder_engine.models.checkpoint import resolve_directory
@@ -43,8 +45,11 @@ if TYPE_CHECKING:
 
     from encoder_engine.embedding.dataset.job import OnError, ShardFormat
     from encoder_engine.embedding.dataset.run import DatasetSummary
+    from encoder_engine.embedding.layers import Layers
+    from encoder_engine.embedding.long_texts import ChunkPooling
     from encoder_engine.embedding.precision import Precision
     from encoder_engine.embedding.sources import Format
+    from encoder_engine.embedding.token_vectors import TokenVectors
 
 __all__ = ["Embedder"]
 
@@ -99,16 +104,20 @@ class Embedder:
         *,
         pooling: str | Sequence[str] | None = None,
         max_seq_length: int | None = None,
+        layers: Layers | None = None,
     ) -> Self:
         """Load a sentence-transformers directory, or a plain transformers one with mean pooling.
 
         ``pooling`` names the mode or modes (``"mean"``, ``"cls"``, ...) instead of what the
         directory says; without either, the mean is taken with a :class:`DefaultPoolingWarning`.
-        ``max_seq_length`` replaces the directory's limit. Raises :class:`ConfigError`,
-        :class:`CheckpointError` or :class:`TokenizerFileError` for files that do not add up.
+        ``max_seq_length`` replaces the directory's limit. ``layers`` are pooled instead of the
+        last: the mean of those listed (``[-4, -3, -2, -1]``; 0 are the embeddings), or their sum by
+        the weights they are mapped to, as :class:`ScalarMix` learns them. Raises
+        :class:`ConfigError`, :class:`CheckpointError` or :class:`TokenizerFileError` for files that
+        do not add up.
         """
         directory = resolve_directory(path_or_hub_id)
-        recipe = read_recipe(directory, pooling)
+        recipe = read_recipe(directory, _pooling_names(pooling))
         tokenizer = Tokenizer.from_pretrained(recipe.encoder_directory)
         if recipe.lowercase:
             tokenizer = _lowercasing(tokenizer)
@@ -120,6 +129,8 @@ class Embedder:
             )
         if encoder.packable:
             encoder.pack()
+        if layers is not None:
+            recipe = replace(recipe, layers=layer_weights(layers, encoder.spec.num_layers))
         if max_seq_length is None:
             embedder = cls(encoder, tokenizer, recipe)
         else:
@@ -130,12 +141,9 @@ class Embedder:
             path=str(directory),
             dtype=str(dtype).removeprefix("torch."),
             quantization=quantization,
-            pooling=(pooling,)
-            if isinstance(pooling, str)
-            else None
-            if pooling is None
-            else tuple(pooling),
+            pooling=_pooling_names(pooling),
             max_seq_length=max_seq_length,
+            layers=recipe.layers,
         )
         if recipe.default_pooling:
             warnings.warn(
@@ -258,7 +266,7 @@ class Embedder:
                 num_truncated += window.num_truncated
                 advance(len(window.vectors))
         if num_truncated and on_truncation == "warn":
-            self._warn_of_truncation(num_truncated, num_texts)
+            warn_of_truncation(self, num_truncated, num_texts)
         vectors = np.concatenate(parts) if parts else self._no_vectors(options)
         if opened.single:
             vectors = vectors[0]
@@ -291,6 +299,72 @@ class Embedder:
             on_truncation=on_truncation,
         )
         return embed_windows(self, open_texts(texts).rows, options)
+
+    def encode_long(
+        self,
+        texts: str | Iterable[str],
+        *,
+        overlap: int | None = None,
+        chunk_pooling: ChunkPooling = "mean",
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        normalize_embeddings: bool | None = None,
+        truncate_dim: int | None = None,
+        precision: Precision = "float32",
+        batch_tokens: int | None = None,
+    ) -> Array:
+        """Embed texts of any length: one vector each, [N, D]; [D] for a single ``str``.
+
+        A text of more than ``max_seq_length`` tokens is cut into chunks of that many, special
+        tokens and prompt around each, of which each shares ``overlap`` tokens with the one before
+        (None: an eighth). The vector is the mean of theirs, their ``"weighted"`` mean by tokens, or
+        their ``"max"``, normalised where they are. A text that is not cut has the vector of
+        :meth:`encode`, whose options the others are, and so is what is raised.
+        """
+        from encoder_engine.embedding.long_texts import embed_long
+
+        options = self.resolve_options(
+            prompt=prompt,
+            prompt_name=prompt_name,
+            normalize_embeddings=normalize_embeddings,
+            truncate_dim=truncate_dim,
+            precision=precision,
+            batch_tokens=batch_tokens,
+            on_truncation="ignore",
+        )
+        return embed_long(self, texts, options, overlap=overlap, chunk_pooling=chunk_pooling)
+
+    def encode_tokens(
+        self,
+        texts: str | Iterable[str],
+        *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        normalize_embeddings: bool = False,
+        batch_tokens: int | None = None,
+        on_truncation: OnTruncation = "warn",
+    ) -> TokenVectors:
+        """Embed every token, special ones and the prompt's included, without pooling.
+
+        Of :class:`TokenVectors` ``found[i]`` are text i's, float32 [n, D]. Options as in
+        :meth:`encode`, and so is what is raised.
+        """
+        from encoder_engine.embedding.token_vectors import embed_tokens
+
+        options = self.resolve_options(
+            prompt=prompt,
+            prompt_name=prompt_name,
+            normalize_embeddings=normalize_embeddings,
+            truncate_dim=None,
+            precision="float32",
+            batch_tokens=batch_tokens,
+            on_truncation=on_truncation,
+        )
+        return embed_tokens(
+            *(self, texts, options),
+            transform=normalize if normalize_embeddings else torch.Tensor.contiguous,
+            width=self.encoder.spec.width,
+        )
 
     def encode_dataset(
         self,
@@ -396,23 +470,6 @@ class Embedder:
                 f"the limit is {self._max_seq_length}"
             )
         return len(ids) - int(closed)
-
-    def _warn_of_truncation(self, num_truncated: int, num_texts: int) -> None:
-        positions = self.encoder.spec.max_length
-        more = (
-            f"raise max_seq_length (the model can place {positions}) or "
-            if positions is None or (self._max_seq_length or 0) < positions
-            else ""
-        )
-        warnings.warn(
-            TruncationWarning(
-                f"{num_truncated} of {num_texts} texts were longer than {self._max_seq_length} "
-                f"tokens and lost their tails; {more}split them, or accept it with "
-                "on_truncation='ignore'",
-                num_truncated=num_truncated,
-            ),
-            stacklevel=3,
-        )
 
     def stored_dimension(self, options: EncodeOptions) -> int:
         """Count the numbers of a vector as it is stored: features, or bytes of bits."""

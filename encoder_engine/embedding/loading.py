@@ -18,6 +18,7 @@ class Loading:
     quantization: str | None
     pooling: tuple[str, ...] | None
     max_seq_length: int | None
+    layers: tuple[tuple[int, float], ...] | None = None
 
     def load(self, device: str) -> Embedder:
         """Load it once more."""
@@ -30,4 +31,5 @@ class Loading:
             quantization=self.quantization,
             pooling=self.pooling,
             max_seq_length=self.max_seq_length,
+            layers=None if self.layers is None else dict(self.layers),
         )

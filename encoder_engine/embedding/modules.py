@@ -17,6 +17,7 @@ from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.ops.pooling import POOLING_MODES, PoolingMode
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
 MODULES = "modules.json"
@@ -100,19 +101,23 @@ class PoolingConfig:
     include_prompt: bool
 
 
-def read_modules(directory: Path) -> tuple[Module, ...]:
-    """Read ``modules.json``: a Transformer, a Pooling and, perhaps, a Normalize, in this order.
+def read_modules(
+    directory: Path, kinds: Sequence[str] = ("Transformer", "Pooling", "Normalize")
+) -> tuple[Module, ...]:
+    """Read ``modules.json``: one module of each kind, in this order; a Normalize may be left out.
 
     Raises :class:`UnsupportedFeatureError` by name for any other module or order and
     :class:`ConfigError` for a malformed file or a folder outside the directory.
     """
     path = directory / MODULES
-    modules = tuple(_read_module(path, entry) for entry in _read_entries(path))
-    kinds = [module.kind for module in modules]
-    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+    modules = tuple(_read_module(path, entry, kinds) for entry in _read_entries(path))
+    found = [module.kind for module in modules]
+    least = [kind for kind in kinds if kind != "Normalize"]
+    if found not in (list(kinds), least):
+        optional = " and optionally Normalize" if "Normalize" in kinds else ""
         raise UnsupportedFeatureError(
-            f"{path} lists {', '.join(kinds) or 'nothing'}; "
-            "the engine computes Transformer, Pooling and optionally Normalize, in this order"
+            f"{path} lists {', '.join(found) or 'nothing'}; "
+            f"the engine computes {', '.join(least)}{optional}, in this order"
         )
     return modules
 
@@ -151,7 +156,7 @@ def _module_folder(path: Path, entry: JsonObject) -> Path:
     return target
 
 
-def _read_module(path: Path, entry: JsonObject) -> Module:
+def _read_module(path: Path, entry: JsonObject, known: Collection[str]) -> Module:
     refuse_unknown_keys(path, entry, ("idx", "name", "path", "type", "kwargs"))
     kind = entry.get("type")
     if not isinstance(kind, str):
@@ -161,21 +166,26 @@ def _read_module(path: Path, entry: JsonObject) -> Module:
         raise UnsupportedFeatureError(
             f"{path} asks for {kind}, code of the model's own, which the engine never runs"
         )
-    if name not in ("Transformer", "Pooling", "Normalize") or ".sparse_encoder." in kind:
+    if name not in known:
         raise UnsupportedFeatureError(f"{path} needs the module {name} ({kind}), not computed here")
     if entry.get("kwargs"):
         raise UnsupportedFeatureError(f"{path}: module {name} takes kwargs {entry['kwargs']}")
     return Module(kind=name, folder=_module_folder(path, entry))
 
 
-def read_transformer_config(folder: Path) -> TransformerConfig:
-    """Read ``sentence_bert_config.json`` (or an older name); all defaults where there is none."""
+def read_transformer_config(
+    folder: Path, *, task: str = "feature-extraction", reads: str = "last_hidden_state"
+) -> TransformerConfig:
+    """Read ``sentence_bert_config.json`` (or an older name); all defaults where there is none.
+
+    ``task`` is what the transformer must be for, ``reads`` what is taken of its output.
+    """
     path = next((folder / n for n in _TRANSFORMER_FILES if (folder / n).is_file()), None)
     if path is None:
         return TransformerConfig(max_seq_length=None, lowercase=False)
     config = read_object(path)
     refuse_unknown_keys(path, config, _TRANSFORMER_KEYS)
-    for key, neutral in _TRANSFORMER_DEFAULTS.items():
+    for key, neutral in (_TRANSFORMER_DEFAULTS | {"transformer_task": task}).items():
         if config.get(key, neutral) not in (neutral, None):
             raise UnsupportedFeatureError(
                 f"{path} sets {key} = {config[key]!r}; only {neutral!r} is computed here"
@@ -185,12 +195,9 @@ def read_transformer_config(folder: Path) -> TransformerConfig:
         if extra:
             raise UnsupportedFeatureError(f"{path}: {key} sets {', '.join(extra)}, not read here")
     text = _optional_object(path, config, "modality_config").get("text")
-    if "modality_config" in config and text != {
-        "method": "forward",
-        "method_output_name": "last_hidden_state",
-    }:
+    if "modality_config" in config and text != {"method": "forward", "method_output_name": reads}:
         raise UnsupportedFeatureError(
-            f"{path}: modality_config reads {text} of the encoder, not its last_hidden_state"
+            f"{path}: modality_config reads {text} of the encoder, not its {reads}"
         )
     return TransformerConfig(
         max_seq_length=optional_count(path, config, "max_seq_length"),

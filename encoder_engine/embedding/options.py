@@ -74,8 +74,11 @@ def resolve_batch_tokens(batch_tokens: int | None, default: int) -> int:
 def check_options(options: EncodeOptions) -> EncodeOptions:
     """Raise :class:`InputError` for a name nobody knows."""
     check_precision(options.precision)
-    if options.on_truncation not in ("warn", "ignore", "error"):
-        raise InputError(
-            f"on_truncation must be 'warn', 'ignore' or 'error', got {options.on_truncation!r}"
-        )
+    check_on_truncation(options.on_truncation)
     return options
+
+
+def check_on_truncation(said: str) -> None:
+    """Raise :class:`InputError` for what nobody knows to do with texts that are too long."""
+    if said not in ("warn", "ignore", "error"):
+        raise InputError(f"on_truncation must be 'warn', 'ignore' or 'error', got {said!r}")

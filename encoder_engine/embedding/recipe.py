@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.ops.pooling import PoolingMode
 
+CONFIG = "config_sentence_transformers.json"
 _MODEL_KEYS = (
     "__version__",
     "default_prompt_name",
@@ -51,7 +52,8 @@ class Recipe:
     pooling was made for, if stated; ``include_prompt``: whether a prompt's tokens are pooled;
     ``normalized``: whether vectors have Euclidean length 1; ``max_seq_length``: tokens per text,
     special tokens included; ``lowercase``: whether text is lower-cased before the tokenizer;
-    ``truncate_dim``: leading features to keep, if not all.
+    ``truncate_dim``: leading features to keep, if not all; ``layers``: which are pooled, from the
+    embeddings as 0 on, and their weights, if not the last alone.
     """
 
     encoder_directory: Path
@@ -66,6 +68,7 @@ class Recipe:
     default_prompt_name: str | None = None
     truncate_dim: int | None = None
     similarity: str | None = None
+    layers: tuple[tuple[int, float], ...] | None = None
 
 
 def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> Recipe:
@@ -83,7 +86,7 @@ def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> 
             encoder_directory=directory,
             pooling=override or ("mean",),
             default_pooling=override is None,
-            max_seq_length=_tokenizer_limit(directory),
+            max_seq_length=tokenizer_limit(directory),
         )
     modules = read_modules(directory)
     for module in modules:
@@ -93,7 +96,7 @@ def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> 
     pooled = read_pooling_config(modules[1].folder)
     for module in modules[2:]:
         check_normalize_config(module.folder)
-    path = directory / "config_sentence_transformers.json"
+    path = directory / CONFIG
     settings = _read_model_settings(path)
     prompts, default_prompt_name = _read_prompts(path, settings)
     return Recipe(
@@ -102,7 +105,7 @@ def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> 
         pooling_width=pooled.width,
         include_prompt=pooled.include_prompt,
         normalized=len(modules) == 3,
-        max_seq_length=transformer.max_seq_length or _tokenizer_limit(modules[0].folder),
+        max_seq_length=transformer.max_seq_length or tokenizer_limit(modules[0].folder),
         lowercase=transformer.lowercase,
         prompts=prompts,
         default_prompt_name=default_prompt_name,
@@ -111,7 +114,8 @@ def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> 
     )
 
 
-def _tokenizer_limit(directory: Path) -> int | None:
+def tokenizer_limit(directory: Path) -> int | None:
+    """Read the tokens that a text may have, from tokenizer_config.json; None: no limit."""
     path = directory / "tokenizer_config.json"
     if not path.is_file():
         return None
@@ -127,17 +131,21 @@ def _tokenizer_limit(directory: Path) -> int | None:
     return int(limit)
 
 
-def _read_model_settings(path: Path) -> JsonObject:
+def _read_model_settings(path: Path, wanted: str = "SentenceTransformer") -> JsonObject:
     if not path.is_file():
         return {}
     settings = read_object(path)
     refuse_unknown_keys(path, settings, _MODEL_KEYS)
-    model_type = settings.get("model_type", "SentenceTransformer")
-    if model_type != "SentenceTransformer":
-        raise UnsupportedFeatureError(
-            f"{path} describes a {model_type}; the engine embeds a SentenceTransformer"
-        )
+    model_type = settings.get("model_type", wanted)
+    if model_type != wanted:
+        raise UnsupportedFeatureError(f"{path} describes a {model_type}, expected a {wanted}")
     return settings
+
+
+def read_settings(directory: Path, wanted: str) -> tuple[dict[str, str], str | None]:
+    """Read the prompts of a directory, and which is the default, of a model of the type wanted."""
+    path = directory / CONFIG
+    return _read_prompts(path, _read_model_settings(path, wanted))
 
 
 def _read_similarity(path: Path, settings: JsonObject) -> str | None:

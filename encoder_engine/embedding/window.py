@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from encoder_engine.embedding.batching import first_rows, plan_batches, take, windows
+from encoder_engine.embedding.layers import mix_layers
 from encoder_engine.embedding.pooling import normalize, pool
 from encoder_engine.embedding.precision import quantize_vectors
 from encoder_engine.embedding.texts import find_surrogate
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.options import EncodeOptions
+    from encoder_engine.embedding.token_rows import TokenRows
     from encoder_engine.text import Encoding
 
 Rows = np.ndarray[Any, np.dtype[np.intp]]
@@ -72,7 +74,7 @@ def embed_window(
     start = time.perf_counter()
     encoding = _tokenize(embedder, window, first_row, options)
     tokenized = time.perf_counter()
-    vectors, num_padded_tokens = _embed(embedder, encoding, first_row, options)
+    vectors, num_padded_tokens = embed_rows(embedder, encoding, first_row, options)
     return EmbeddedWindow(
         vectors=quantize_vectors(vectors, options.precision),
         first_row=first_row,
@@ -142,9 +144,10 @@ def _located(error: TextError, window: list[str], first_row: int) -> TextError:
     )
 
 
-def _embed(
-    embedder: Embedder, encoding: Encoding, first_row: int, options: EncodeOptions
+def embed_rows(
+    embedder: Embedder, encoding: Encoding | TokenRows, first_row: int, options: EncodeOptions
 ) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int]:
+    """Embed rows of tokens; return [n, D], and the tokens that padded batches would have held."""
     # Dropout would add noise, should the encoder have been trained in the meantime.
     if any(module.training for module in embedder.encoder.modules()):
         embedder.encoder.eval()
@@ -180,7 +183,7 @@ def _embed(
 
 def _embed_if_it_fits(
     embedder: Embedder,
-    encoding: Encoding,
+    encoding: Encoding | TokenRows,
     rows: Rows,
     options: EncodeOptions,
     *,
@@ -215,7 +218,7 @@ def _refuse_one_alone(
 @torch.inference_mode()
 def _embed_batch(
     embedder: Embedder,
-    encoding: Encoding,
+    encoding: Encoding | TokenRows,
     rows: Rows,
     options: EncodeOptions,
     *,
@@ -231,9 +234,10 @@ def _embed_batch(
         token_type_ids=types,
         device=embedder.encoder.device,
     )
-    output = embedder.encoder(batch, output_pooled=False)
+    layers = embedder.recipe.layers
+    output = embedder.encoder(batch, output_pooled=False, output_hidden_states=layers is not None)
     vectors = pool(
-        output.last_hidden_state,
+        output.last_hidden_state if layers is None else mix_layers(output, layers),
         batch.sequences,
         embedder.recipe.pooling,
         num_prompt_tokens=options.num_prompt_tokens,

@@ -10,6 +10,7 @@ from encoder_engine.models.heads import (
     TokenClassification,
 )
 from encoder_engine.models.registry import all_families, find_family
+from encoder_engine.models.scalar_mix import ScalarMix
 from encoder_engine.models.spec import (
     AttentionSpec,
     BlockSpec,
@@ -40,6 +41,7 @@ __all__ = [
     "RelativeBiasSpec",
     "ReplacedTokens",
     "RotarySpec",
+    "ScalarMix",
     "SequenceClassification",
     "TokenClassification",
     "all_families",

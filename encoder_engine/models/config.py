@@ -76,6 +76,8 @@ BOOKKEEPING = frozenset(
         "problem_type",
         "quantization_config",
         "return_dict",
+        "sbert_ce_default_activation_function",
+        "sentence_transformers",
         "sep_token_id",
         "task_specific_params",
         "tie_encoder_decoder",

@@ -39,6 +39,7 @@ def make_plan(embedder: Embedder, job: DatasetJob, encode: EncodeOptions) -> dic
             "device": encoder.device.type,
             "quantization": encoder.quantization,
             "pooling": list(embedder.recipe.pooling),
+            "layers": [list(pair) for pair in embedder.recipe.layers or ()],
             "max_seq_length": embedder.max_seq_length,
         },
         "tokenizer": {"fingerprint": tokenizer_fingerprint(embedder.tokenizer)},

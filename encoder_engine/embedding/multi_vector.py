@@ -1,0 +1,222 @@
+"""Late interaction (ColBERT): a projected vector for every token of queries and documents."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from safetensors.torch import load_file
+
+from encoder_engine import ops
+from encoder_engine.embedding.embedder import Embedder
+from encoder_engine.embedding.json_files import (
+    JsonObject,
+    flag,
+    optional_count,
+    read_object,
+    refuse_unknown_keys,
+)
+from encoder_engine.embedding.modules import read_modules, read_transformer_config
+from encoder_engine.embedding.pooling import normalize
+from encoder_engine.embedding.recipe import Recipe, read_settings, tokenizer_limit
+from encoder_engine.embedding.token_vectors import TokenVectors, embed_tokens
+from encoder_engine.errors import CheckpointFileError, ConfigError, UnsupportedFeatureError
+from encoder_engine.models import Encoder
+from encoder_engine.models.checkpoint import resolve_directory
+from encoder_engine.text import Tokenizer
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    import torch
+    from torch import Tensor
+
+    from encoder_engine.embedding.options import OnTruncation
+
+__all__ = ["MultiVectorEmbedder"]
+
+_DENSE_KEYS = (
+    "in_features",
+    "out_features",
+    "bias",
+    "activation_function",
+    "module_input_name",
+    "module_output_name",
+    "use_residual",
+)
+_MASK_KEYS = ("skiplist_words", "skiplist_tasks", "keep_only_token_ids")
+TOKENS = "token_embeddings"
+
+
+class MultiVectorEmbedder:
+    """Embeds queries and documents token by token, as a ``MultiVectorEncoder`` would.
+
+    ``projection_ND`` makes N features of the encoder's D, without a bias; ``skipped`` are ids of
+    tokens that documents leave out. Texts of both kinds begin with the embedder's prompts of their
+    names. Compare by :func:`max_similarity`.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        projection_ND: Tensor | None = None,
+        *,
+        skipped: Iterable[int] = (),
+        normalized: bool = True,
+    ) -> None:
+        width = embedder.encoder.spec.width
+        if projection_ND is not None and projection_ND.shape[1:] != (width,):
+            raise ConfigError(
+                f"the projection is {list(projection_ND.shape)}, the encoder computes {width} "
+                "features; the files belong to different models"
+            )
+        self.embedder = embedder
+        self.projection_ND = projection_ND
+        self.skipped = frozenset(skipped)
+        self.normalized = normalized
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path_or_hub_id: str | os.PathLike[str],
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+    ) -> Self:
+        """Load a MultiVectorEncoder's directory: Transformer, Dense, MultiVectorMask, Normalize.
+
+        Queries that are filled up with masks, and other modules, raise
+        :class:`UnsupportedFeatureError`; files that do not add up as
+        :meth:`Embedder.from_pretrained`.
+        """
+        directory = resolve_directory(path_or_hub_id)
+        kinds = ("Transformer", "Dense", "MultiVectorMask", "Normalize")
+        transformer, dense, mask, *norms = read_modules(directory, kinds)
+        said = read_transformer_config(transformer.folder)
+        prompts, default_prompt_name = read_settings(directory, "MultiVectorEncoder")
+        tokenizer = Tokenizer.from_pretrained(transformer.folder)
+        encoder = Encoder.from_pretrained(transformer.folder, device=device, dtype=dtype)
+        projection_ND = _read_projection(dense.folder).to(encoder.device, encoder.dtype)
+        if encoder.packable:
+            encoder.pack()
+        recipe = Recipe(
+            encoder_directory=transformer.folder,
+            pooling=("mean",),
+            max_seq_length=said.max_seq_length or tokenizer_limit(transformer.folder),
+            lowercase=said.lowercase,
+            prompts=prompts,
+            default_prompt_name=default_prompt_name,
+        )
+        return cls(
+            Embedder(encoder, tokenizer, recipe),
+            projection_ND,
+            skipped=_read_skipped(mask.folder, tokenizer),
+            normalized=bool([_check_normalize(norm.folder) for norm in norms]),
+        )
+
+    @property
+    def dimension(self) -> int:
+        """Features of a token's vector."""
+        if self.projection_ND is None:
+            return self.embedder.encoder.spec.width
+        return int(self.projection_ND.shape[0])
+
+    def encode_queries(
+        self,
+        texts: str | Iterable[str],
+        *,
+        batch_tokens: int | None = None,
+        on_truncation: OnTruncation = "warn",
+    ) -> TokenVectors:
+        """Embed queries; options as in :meth:`Embedder.encode`, and so is what is raised."""
+        return self._encode(texts, "query", batch_tokens, on_truncation)
+
+    def encode_documents(
+        self,
+        texts: str | Iterable[str],
+        *,
+        batch_tokens: int | None = None,
+        on_truncation: OnTruncation = "warn",
+    ) -> TokenVectors:
+        """Embed documents, without the tokens that are skipped; else as queries."""
+        found = self._encode(texts, "document", batch_tokens, on_truncation)
+        return found.without(self.skipped) if self.skipped else found
+
+    def _encode(
+        self,
+        texts: str | Iterable[str],
+        kind: str,
+        batch_tokens: int | None,
+        on_truncation: OnTruncation,
+    ) -> TokenVectors:
+        options = self.embedder.resolve_options(
+            prompt=None,
+            prompt_name=kind,
+            normalize_embeddings=self.normalized,
+            truncate_dim=None,
+            precision="float32",
+            batch_tokens=batch_tokens,
+            on_truncation=on_truncation,
+        )
+        transform = partial(_project, weight_ND=self.projection_ND, normalized=self.normalized)
+        return embed_tokens(
+            *(self.embedder, texts, options), transform=transform, width=self.dimension
+        )
+
+
+def _project(hidden_TD: Tensor, *, weight_ND: Tensor | None, normalized: bool) -> Tensor:
+    if weight_ND is not None:
+        hidden_TD = ops.linear(hidden_TD.to(weight_ND.dtype), weight_ND).float()
+    return normalize(hidden_TD) if normalized else hidden_TD
+
+
+def _read_projection(folder: Path) -> Tensor:
+    path = folder / "config.json"
+    config = read_object(path)
+    refuse_unknown_keys(path, config, _DENSE_KEYS)
+    wanted: JsonObject = {
+        "activation_function": "torch.nn.modules.linear.Identity",
+        "module_input_name": TOKENS,
+        "module_output_name": TOKENS,
+    }
+    for key, value in wanted.items():
+        if config.get(key) != value:
+            raise UnsupportedFeatureError(f"{path} sets {key} = {config.get(key)!r}, not {value!r}")
+    for key in ("bias", "use_residual"):
+        if flag(path, config, key, default=False):
+            raise UnsupportedFeatureError(f"{path} sets {key}, which is not computed here")
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
+        raise CheckpointFileError(f"{folder} has no model.safetensors")
+    tensors = load_file(weights)
+    shape = [optional_count(path, config, key) for key in ("out_features", "in_features")]
+    if list(tensors) != ["linear.weight"] or list(tensors["linear.weight"].shape) != shape:
+        found = {name: list(tensor.shape) for name, tensor in tensors.items()}
+        raise CheckpointFileError(f"{weights} holds {found}, expected linear.weight {shape}")
+    return tensors["linear.weight"]
+
+
+def _read_skipped(folder: Path, tokenizer: Tokenizer) -> set[int]:
+    """Find the ids of the words that documents leave out; a word that is no token is no id."""
+    path = folder / "config.json"
+    config = read_object(path) if path.is_file() else {}
+    refuse_unknown_keys(path, config, _MASK_KEYS)
+    words = config.get("skiplist_words") or []
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ConfigError(f"{path}: skiplist_words must be a list of words, got {words!r}")
+    if words and config.get("skiplist_tasks", ["document"]) != ["document"]:
+        raise UnsupportedFeatureError(f"{path}: words are skipped in documents alone here")
+    if config.get("keep_only_token_ids") is not None:
+        raise UnsupportedFeatureError(f"{path} sets keep_only_token_ids, not computed here")
+    found = {tokenizer.token_to_id(word) for word in words}
+    return {number for number in found if number is not None}
+
+
+def _check_normalize(folder: Path) -> bool:
+    path = folder / "config.json"
+    config = read_object(path) if path.is_file() else {}
+    refuse_unknown_keys(path, config, ("module_input_name", "module_output_name"))
+    if config.get("module_input_name") != TOKENS or config.get("module_output_name") != TOKENS:
+        raise UnsupportedFeatureError(f"{path}: Normalize must be of {TOKENS}, both in and out")
+    return True

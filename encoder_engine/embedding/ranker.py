@@ -1,0 +1,232 @@
+"""Cross-encoders: how well documents answer a query, each pair read as one text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict, get_args
+
+import numpy as np
+import torch
+
+from encoder_engine.embedding.batching import default_batch_tokens
+from encoder_engine.embedding.json_files import read_object
+from encoder_engine.embedding.options import (
+    OnTruncation,
+    check_on_truncation,
+    resolve_batch_tokens,
+)
+from encoder_engine.embedding.recipe import CONFIG, encoder_directory, tokenizer_limit
+from encoder_engine.embedding.texts import open_texts
+from encoder_engine.embedding.token_rows import TokenRows
+from encoder_engine.embedding.truncation import tell_truncation
+from encoder_engine.errors import (
+    ConfigError,
+    InputError,
+    NonFiniteVectorError,
+    TextError,
+    UnsupportedFeatureError,
+)
+from encoder_engine.models import SequenceClassification
+from encoder_engine.models.checkpoint import resolve_directory
+from encoder_engine.text import Tokenizer
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+    from pathlib import Path
+
+__all__ = ["Ranked", "Ranker"]
+
+Scores = np.ndarray[Any, np.dtype[np.float32]]
+Activation = Literal["identity", "sigmoid"]
+ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
+# Where sentence-transformers wrote which function makes scores of logits, the newest first.
+NEW_KEY = "activation_fn"
+OLD_KEY = "sbert_ce_default_activation_function"
+
+
+class Ranked(TypedDict):
+    """A document's place in the list, its score and, where asked for, itself."""
+
+    corpus_id: int
+    score: float
+    text: NotRequired[str]
+
+
+class Ranker:
+    """Scores pairs of texts as a ``CrossEncoder`` would with the same directory.
+
+    ``activation`` makes scores of logits: ``"sigmoid"`` or ``"identity"``. Raises
+    :class:`ConfigError` where model and tokenizer do not belong together.
+    """
+
+    def __init__(
+        self,
+        model: SequenceClassification,
+        tokenizer: Tokenizer,
+        *,
+        max_seq_length: int | None = None,
+        activation: Activation = "identity",
+    ) -> None:
+        spec = model.encoder.spec
+        if tokenizer.vocab_size > spec.embedding.vocab_size:
+            raise ConfigError(
+                f"the tokenizer has {tokenizer.vocab_size} tokens, the encoder's table "
+                f"{spec.embedding.vocab_size}; the files belong to different models"
+            )
+        limits = [n for n in (max_seq_length, spec.max_length) if n is not None]
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.max_seq_length = min(limits) if limits else None
+        self.activation = _check_activation(activation)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path_or_hub_id: str | os.PathLike[str],
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+        *,
+        max_seq_length: int | None = None,
+        activation: Activation | None = None,
+    ) -> Self:
+        """Load a model for sequence classification: a CrossEncoder's directory or a plain one.
+
+        ``activation`` None: what the directory says, or else sigmoid of a single label. Raises
+        :class:`ConfigError`, :class:`CheckpointError` or :class:`TokenizerFileError` for files that
+        do not add up.
+        """
+        directory = resolve_directory(path_or_hub_id)
+        folder = encoder_directory(directory)
+        model = SequenceClassification.from_pretrained(folder, device=device, dtype=dtype)
+        if model.encoder.packable:
+            model.encoder.pack()
+        if activation is None:
+            activation = _read_activation(directory, folder)
+        if activation is None:
+            activation = "sigmoid" if len(model.id2label) == 1 else "identity"
+        limit = tokenizer_limit(folder) if max_seq_length is None else max_seq_length
+        tokenizer = Tokenizer.from_pretrained(folder)
+        return cls(model, tokenizer, max_seq_length=limit, activation=activation)
+
+    @property
+    def num_labels(self) -> int:
+        """Numbers of each pair."""
+        return len(self.model.id2label)
+
+    def score(
+        self,
+        pairs: Iterable[tuple[str, str]],
+        *,
+        activation: Activation | None = None,
+        batch_tokens: int | None = None,
+        on_truncation: OnTruncation = "warn",
+    ) -> Scores:
+        """Score pairs of texts: float32 [N], or [N, C] of a model with several labels.
+
+        A pair longer than ``max_seq_length`` loses the tail of its longer text; ``on_truncation``
+        as in :meth:`Embedder.encode`. Raises :class:`TextError` and :class:`InputError` naming the
+        row, :class:`NonFiniteVectorError` rather than return NaN.
+        """
+        firsts, seconds = _unzip(pairs)
+        applied = self.activation if activation is None else _check_activation(activation)
+        encoding = self.tokenizer.encode_batch(
+            firsts, seconds, max_length=self.max_seq_length, num_threads=torch.get_num_threads()
+        )
+        check_on_truncation(on_truncation)
+        tell_truncation(encoding.truncated, self.max_seq_length, on_truncation, what="pair")
+        encoder = self.model.encoder
+        budget = default_batch_tokens(encoder.spec, encoder.device, encoder.dtype)
+        scores = np.empty((len(firsts), self.num_labels), dtype=np.float32)
+        self.model.eval()
+        with torch.inference_mode():
+            rows_of = TokenRows.of(encoding)
+            for rows, batch in rows_of.batches(
+                resolve_batch_tokens(batch_tokens, budget), encoder.device
+            ):
+                logits = self.model(batch).float()
+                scores[rows] = (torch.sigmoid(logits) if applied == "sigmoid" else logits).cpu()
+        broken = np.flatnonzero(~np.isfinite(scores).all(axis=1))
+        if len(broken):
+            raise NonFiniteVectorError(
+                f"the scores of {len(broken)} pairs are NaN or infinite, the first is pair "
+                f"{broken[0]}: the model's numbers overflow or are damaged",
+                rows=[int(row) for row in broken],
+            )
+        return scores[:, 0] if self.num_labels == 1 else scores
+
+    def rank(
+        self,
+        query: str,
+        documents: Iterable[str],
+        *,
+        top_k: int | None = None,
+        return_documents: bool = False,
+        activation: Activation | None = None,
+        batch_tokens: int | None = None,
+        on_truncation: OnTruncation = "warn",
+    ) -> list[Ranked]:
+        """Score documents for a query; the best first, of equal ones the earlier.
+
+        ``top_k``: no more than these. Raises as :meth:`score`, and :class:`UnsupportedFeatureError`
+        for a model with several labels, which puts nothing in order.
+        """
+        if self.num_labels != 1:
+            raise UnsupportedFeatureError(
+                f"rank needs a model with one label, this one has {self.num_labels}; use score"
+            )
+        if top_k is not None and (isinstance(top_k, bool) or top_k < 1):
+            raise InputError(f"top_k must be a positive whole number, got {top_k!r}")
+        texts = list(open_texts(documents).rows)
+        scores = self.score(
+            [(query, text) for text in texts],
+            activation=activation,
+            batch_tokens=batch_tokens,
+            on_truncation=on_truncation,
+        )
+        best = [int(row) for row in np.argsort(-scores, kind="stable")[:top_k]]
+        ranked = [Ranked(corpus_id=row, score=float(scores[row])) for row in best]
+        if return_documents:
+            for one in ranked:
+                one["text"] = texts[one["corpus_id"]]
+        return ranked
+
+
+def _unzip(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
+    if isinstance(pairs, str):
+        raise TextError("pairs must be pairs of texts, got one str")
+    firsts, seconds = [], []
+    for row, pair in enumerate(pairs):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InputError(f"pair {row} must be two texts, got {pair!r:.80}", row=row)
+        firsts.append(pair[0])
+        seconds.append(pair[1])
+    return firsts, seconds
+
+
+def _check_activation(activation: str) -> Activation:
+    for known in ACTIVATIONS:
+        if activation == known:
+            return known
+    raise InputError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+
+
+def _read_activation(directory: Path, folder: Path) -> Activation | None:
+    """Find which function sentence-transformers wrote down, in any of its dialects."""
+    said: object = None
+    path = directory / CONFIG
+    if path.is_file():
+        said = read_object(path).get(NEW_KEY)
+    if said is None:
+        path = folder / "config.json"
+        config = read_object(path)
+        nested = config.get("sentence_transformers")
+        said = nested.get(NEW_KEY) if isinstance(nested, dict) else None
+        said = config.get(OLD_KEY) if said is None else said
+    if said is None:
+        return None
+    name = said.rpartition(".")[2].lower() if isinstance(said, str) else ""
+    if name not in ACTIVATIONS or not str(said).startswith("torch."):
+        raise UnsupportedFeatureError(
+            f"{path} makes scores by {said!r}, not computed here; name another by activation="
+        )
+    return _check_activation(name)

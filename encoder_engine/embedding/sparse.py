@@ -1,0 +1,261 @@
+"""Sparse vectors over the vocabulary (SPLADE): which tokens a text is about, and how much.
+
+Dimensions: T packed tokens, B texts, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+import numpy as np
+import torch
+
+from encoder_engine import ops
+from encoder_engine.embedding.batching import WIDEST_BYTES, windows
+from encoder_engine.embedding.json_files import read_object, refuse_unknown_keys
+from encoder_engine.embedding.modules import MODULES, read_modules, read_transformer_config
+from encoder_engine.embedding.options import (
+    OnTruncation,
+    check_on_truncation,
+    resolve_batch_tokens,
+)
+from encoder_engine.embedding.recipe import tokenizer_limit
+from encoder_engine.embedding.texts import open_texts
+from encoder_engine.embedding.token_rows import TokenRows
+from encoder_engine.embedding.truncation import tell_truncation
+from encoder_engine.errors import (
+    ConfigError,
+    InputError,
+    NonFiniteVectorError,
+    ShapeError,
+)
+from encoder_engine.models import MaskedLM
+from encoder_engine.models.checkpoint import resolve_directory
+from encoder_engine.text import Tokenizer
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from encoder_engine.packing import PackedBatch
+
+__all__ = ["SparseEmbedder", "SparseVectors"]
+
+SparsePooling = Literal["max", "sum"]
+SparseActivation = Literal["relu", "log1p_relu"]
+_POOLING_KEYS = ("pooling_strategy", "activation_function", "embedding_dimension")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SparseVectors:
+    """Rows of mostly zeros: ``scipy.sparse.csr_matrix((values, indices, indptr))``'s parts.
+
+    ``indptr``: int64 [N + 1]; ``indices``: int32 [n], rising within a row; ``values``: float32 [n].
+    """
+
+    indptr: np.ndarray[Any, np.dtype[np.int64]]
+    indices: np.ndarray[Any, np.dtype[np.int32]]
+    values: np.ndarray[Any, np.dtype[np.float32]]
+    dimension: int
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    def row(self, number: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return the indices and values of one row."""
+        part = slice(self.indptr[number], self.indptr[number + 1])
+        return self.indices[part], self.values[part]
+
+    def dense(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Return the whole matrix, float32 [N, V]."""
+        matrix = np.zeros((len(self), self.dimension), dtype=np.float32)
+        matrix[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.indices] = self.values
+        return matrix
+
+    def similarity(self, others: SparseVectors) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Multiply every row with every row of others, [N, M]. Raises :class:`ShapeError`."""
+        if self.dimension != others.dimension:
+            raise ShapeError(f"vectors over {self.dimension} and over {others.dimension} tokens")
+        found = np.zeros((len(self), len(others)), dtype=np.float32)
+        for number in range(len(self)):
+            weights = np.zeros(self.dimension, dtype=np.float32)
+            indices, values = self.row(number)
+            weights[indices] = values
+            products = weights[others.indices] * others.values
+            ends = np.concatenate([[0.0], np.cumsum(products, dtype=np.float64)])
+            found[number] = ends[others.indptr[1:]] - ends[others.indptr[:-1]]
+        return found
+
+
+class SparseEmbedder:
+    """Turns texts into sparse vectors as a ``SparseEncoder`` would with the same directory.
+
+    A text's weight of a token is ``log(1 + relu(logit))`` of its masked-language model, the
+    greatest over its tokens, or their sum (Formal et al. 2021); ``activation`` ``"log1p_relu"``
+    takes the logarithm twice.
+    """
+
+    def __init__(
+        self,
+        model: MaskedLM,
+        tokenizer: Tokenizer,
+        *,
+        max_seq_length: int | None = None,
+        pooling: SparsePooling = "max",
+        activation: SparseActivation = "relu",
+    ) -> None:
+        spec = model.encoder.spec
+        if tokenizer.vocab_size > spec.embedding.vocab_size:
+            raise ConfigError(
+                f"the tokenizer has {tokenizer.vocab_size} tokens, the encoder's table "
+                f"{spec.embedding.vocab_size}; the files belong to different models"
+            )
+        for what, said, known in (
+            ("pooling", pooling, get_args(SparsePooling)),
+            ("activation", activation, get_args(SparseActivation)),
+        ):
+            if said not in known:
+                raise InputError(f"{what} must be one of {', '.join(known)}, got {said!r}")
+        limits = [n for n in (max_seq_length, spec.max_length) if n is not None]
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.max_seq_length = min(limits) if limits else None
+        self.pooling, self.activation = pooling, activation
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path_or_hub_id: str | os.PathLike[str],
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+        *,
+        pooling: SparsePooling | None = None,
+        max_seq_length: int | None = None,
+    ) -> Self:
+        """Load a SparseEncoder's directory, or any masked-language model.
+
+        ``pooling`` None: what the directory says, or else the greatest. Raises as
+        :meth:`Embedder.from_pretrained`.
+        """
+        directory = resolve_directory(path_or_hub_id)
+        folder, said = directory, {}
+        if (directory / MODULES).is_file():
+            modules = read_modules(directory, ("Transformer", "SpladePooling"))
+            folder = modules[0].folder
+            config = read_transformer_config(folder, task="fill-mask", reads="logits")
+            max_seq_length = max_seq_length or config.max_seq_length
+            said = _read_pooling(modules[1].folder)
+        model = MaskedLM.from_pretrained(folder, device=device, dtype=dtype)
+        if model.encoder.packable:
+            model.encoder.pack()
+        if pooling is not None:
+            said["pooling"] = pooling
+        limit = max_seq_length or tokenizer_limit(folder)
+        return cls(model, Tokenizer.from_pretrained(folder), max_seq_length=limit, **said)
+
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        *,
+        prompt: str = "",
+        max_active_dims: int | None = None,
+        batch_tokens: int | None = None,
+        on_truncation: OnTruncation = "warn",
+    ) -> SparseVectors:
+        """Embed texts, a row each in the order given; one row for a single ``str``.
+
+        ``prompt`` stands before every text. ``max_active_dims`` keeps the greatest values of a row.
+        Other options and what is raised are those of :meth:`Embedder.encode`.
+        """
+        if max_active_dims is not None and (
+            isinstance(max_active_dims, bool) or max_active_dims < 1
+        ):
+            raise InputError(
+                f"max_active_dims must be a positive whole number, got {max_active_dims!r}"
+            )
+        encoder = self.model.encoder
+        vocab_size = encoder.spec.embedding.vocab_size
+        budget = resolve_batch_tokens(batch_tokens, max(1, 4 * WIDEST_BYTES // (4 * vocab_size)))
+        parts: list[SparseVectors] = []
+        truncated = [np.zeros(0, dtype=bool)]
+        check_on_truncation(on_truncation)
+        for window in windows(open_texts(texts).rows, len):
+            encoding = self.tokenizer.encode_batch(
+                [prompt + text for text in window],
+                max_length=self.max_seq_length,
+                num_threads=torch.get_num_threads(),
+            )
+            truncated.append(np.asarray(encoding.truncated))
+            found: list[Any] = [None] * len(window)
+            for rows, batch in TokenRows.of(encoding).batches(budget, encoder.device):
+                weights_BV = self._weigh(batch).cpu().numpy()
+                for row, weights_V in zip(rows, weights_BV, strict=True):
+                    found[row] = _active(weights_V, max_active_dims)
+            parts.append(_join(found, vocab_size))
+        every = np.concatenate(truncated)
+        tell_truncation(every, self.max_seq_length, on_truncation, what="text")
+        return _concatenate(parts, vocab_size)
+
+    @torch.inference_mode()
+    def _weigh(self, batch: PackedBatch) -> Tensor:
+        """Return the weights of a batch, float32 [B, V]."""
+        self.model.eval()
+        logits_TV = self.model(batch).float()
+        # The transformation never falls, so it keeps the greatest.
+        if self.pooling == "max":
+            return self._transform(ops.pooling(logits_TV, batch.sequences, mode="max"))
+        mean_BV = ops.pooling(self._transform(logits_TV), batch.sequences, mode="mean")
+        return mean_BV * torch.from_numpy(batch.sequences.lengths).to(mean_BV)[:, None]
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        weights = logits.relu().log1p()
+        return weights.log1p() if self.activation == "log1p_relu" else weights
+
+    def tokens(self, vectors: SparseVectors, number: int) -> list[tuple[str, float]]:
+        """Name the tokens of a row with their weights, the greatest first."""
+        indices, values = vectors.row(number)
+        order = np.argsort(-values, kind="stable")
+        return [(str(self.tokenizer.id_to_token(int(indices[i]))), float(values[i])) for i in order]
+
+
+def _active(
+    weights_V: np.ndarray[Any, np.dtype[np.float32]], most: int | None
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    if not np.isfinite(weights_V).all():
+        raise NonFiniteVectorError(
+            "a text's weights are NaN or infinite: the model's numbers overflow or are damaged",
+            rows=[],
+        )
+    indices = np.flatnonzero(weights_V)
+    if most is not None and len(indices) > most:
+        best = np.argsort(-weights_V[indices], kind="stable")[:most]
+        indices = np.sort(indices[best])
+    return indices.astype(np.int32), weights_V[indices]
+
+
+def _join(rows: list[tuple[Any, Any]], dimension: int) -> SparseVectors:
+    lengths = [len(indices) for indices, _ in rows]
+    return SparseVectors(
+        indptr=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        indices=np.concatenate([np.zeros(0, np.int32), *(indices for indices, _ in rows)]),
+        values=np.concatenate([np.zeros(0, np.float32), *(values for _, values in rows)]),
+        dimension=dimension,
+    )
+
+
+def _concatenate(parts: list[SparseVectors], dimension: int) -> SparseVectors:
+    if len(parts) == 1:
+        return parts[0]
+    return _join([part.row(number) for part in parts for number in range(len(part))], dimension)
+
+
+def _read_pooling(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    config = read_object(path)
+    refuse_unknown_keys(path, config, _POOLING_KEYS)
+    names = {"pooling_strategy": "pooling", "activation_function": "activation"}
+    return {ours: config[theirs] for theirs, ours in names.items() if theirs in config}
