@@ -283,10 +283,10 @@ def _refuse_attentions(spec: EncoderSpec, training: bool) -> None:
             f"the attentions of a {spec.model_type} are laid out by window, which is not done "
             "here; restore(model) first"
         )
-    if training and any(block.attention.dropout > 0.0 for block in spec.blocks):
+    if training:
         raise UnsupportedFeatureError(
-            "attentions in training mode are those that dropout left, which are not kept here; "
-            "call model.eval() or restore(model) first"
+            "attentions in training mode are those that the output is computed of, which are not "
+            "kept here; call model.eval() or restore(model) first"
         )
 
 

@@ -41,7 +41,7 @@ def _transformer_of(model: Any) -> Any:
         raise MissingDependencyError(
             "accelerating a sentence-transformers model",
             library="sentence-transformers",
-            extra="st",
+            extra="sentence-transformers",
         ) from None
     if not isinstance(model, (CrossEncoder, SentenceTransformer, SparseEncoder)):
         raise UnsupportedFeatureError(

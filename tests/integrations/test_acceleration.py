@@ -206,6 +206,41 @@ def test_autocast_is_within_budget_of_eager_under_autocast(case: Case) -> None:
     assert_within_budget(ours[keep], eager[keep], truth[keep], terms=terms)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_longformers_global_rows_are_those_of_the_mask(left: bool) -> None:
+    model = next(c for c in CASES if c.model_type == "longformer").build()
+    batch = batch_of(model, left=left)
+    keep = batch["attention_mask"].bool()
+    chosen = torch.zeros_like(batch["input_ids"])
+    chosen[:, ::7] = 1
+    batch["global_attention_mask"] = chosen * keep
+    eager = model(**batch).last_hidden_state
+    with in_float64():
+        truth = exact(model)(**batch).last_hidden_state
+    ours = accelerate(model)(**batch).last_hidden_state
+    terms = 3 * model.config.hidden_size + sum(LENGTHS)
+    assert_within_budget(ours[keep], eager[keep], truth[keep], terms=terms)
+    without = model(batch["input_ids"], batch["attention_mask"]).last_hidden_state
+    assert not torch.equal(without, ours)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")
+def test_adapters_are_refused_until_they_are_merged() -> None:
+    peft = pytest.importorskip("peft")
+    adapted = peft.LoraConfig(target_modules=["query", "value"], r=4, init_lora_weights=False)
+    wrapped = peft.get_peft_model(accelerate(bert()), adapted)
+    with pytest.raises(UnsupportedFeatureError, match="merge adapters"):
+        hidden(wrapped)
+    with pytest.raises(UnsupportedFeatureError, match="merge adapters"):
+        accelerate(peft.get_peft_model(bert(), adapted).base_model.model)
+    plain = hidden(restore(wrapped.base_model.model))
+    keep = batch_of(wrapped)["attention_mask"].bool()
+    merged = accelerate(wrapped.merge_and_unload())
+    torch.testing.assert_close(hidden(merged)[keep], plain[keep])
+    assert not torch.equal(hidden(merged)[keep], hidden(accelerate(bert()))[keep])
+
+
 def test_what_is_not_computed_here_is_refused() -> None:
     model = accelerate(bert())
     with pytest.raises(UnsupportedFeatureError, match="inputs_embeds"):

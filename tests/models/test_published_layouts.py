@@ -13,11 +13,14 @@ from safetensors.torch import load_file, save_file
 
 import encoder_engine as ee
 from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.models import all_families
 from encoder_engine.packing import pack
 from tests.budget import assert_within_budget
 from tests.models.cases import CASES, VOCAB_SIZE, Case
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import LENGTHS, by_transformers, by_us, token_rows
+from tests.models.test_heads import MODELS, build
+from tests.models.test_heads import by_transformers as logits_by_transformers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,6 +85,32 @@ def test_gte_as_its_authors_publish_it(stretch: float | None, tmp_path: Path) ->
     rewrite(tmp_path, kept | published)
     assert_as_transformers(model, tmp_path)
     assert_same_after_saving(tmp_path, tmp_path / "again")
+
+
+@pytest.mark.parametrize("task", [layout.task for layout in all_families()["new"].layouts])
+def test_heads_of_gte_as_its_authors_publish_it(task: str, tmp_path: Path) -> None:
+    layout = next(one for one in all_families()["gte"].layouts if one.task == task)
+    model = build(first("gte"), layout, tmp_path, rope_parameters={"rope_theta": 20_000.0})
+    tensors = load_file(tmp_path / "model.safetensors")
+    published = {name.replace("gte.", "new.", 1): tensor for name, tensor in tensors.items()}
+    assert published.keys() != tensors.keys()
+    save_file(published, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    config = model.config.to_dict()
+    kept = {key: value for key, value in config.items() if key != "rope_parameters"}
+    rewrite(tmp_path, kept | {"model_type": "new", "rope_theta": 20_000.0, "rope_scaling": None})
+    ours = MODELS[task].from_pretrained(tmp_path, device="cpu")
+    assert ours.encoder.spec.model_type == "new"
+    rows = token_rows(LENGTHS)
+    with torch.no_grad():
+        eager = logits_by_transformers(model, rows)
+        with in_float64():
+            truth = logits_by_transformers(exact(model), rows)
+        found = ours(pack(rows))
+    assert_within_budget(found, eager[0], truth[0], terms=3 * ours.encoder.spec.width)
+    ours.save_pretrained(tmp_path / "again")
+    saved = load_file(tmp_path / "again" / "model.safetensors")
+    assert saved.keys() == published.keys()
+    assert all(torch.equal(saved[name], published[name]) for name in saved)
 
 
 def test_nomic_bert_by_the_keys_it_was_first_published_with(tmp_path: Path) -> None:
