@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.job import DatasetOptions
 
 FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
-SHARD_FORMATS = ("npy", "parquet", "arrow")
+SHARD_FORMATS = ("npy", "parquet", "arrow", "lance")
 DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 
 
@@ -26,7 +26,7 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     "--output",
     "-o",
     required=True,
-    help="A file (.npy, .parquet or .arrow), or a folder of shards: FOLDER/.",
+    help="A file (.npy, .parquet, .arrow or .lance), or a folder of shards: FOLDER/.",
 )
 @click.option("--model", "-m", required=True, help="A model directory, or an id on the hub.")
 @click.option("--column", help="The column of the texts.  [default: text]")

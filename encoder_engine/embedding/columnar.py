@@ -25,6 +25,15 @@ def import_pyarrow(purpose: str) -> Any:
     return pyarrow
 
 
+def import_lance(purpose: str) -> Any:
+    """Import ``lance.file`` or raise :class:`MissingDependencyError` naming the extra."""
+    try:
+        import lance.file
+    except ImportError:
+        raise MissingDependencyError(purpose, library="pylance", extra="lance") from None
+    return lance.file
+
+
 def read_parquet(path: Path, reading: Reading) -> Iterator[Row]:
     """Yield the rows of a file whose text column holds strings.
 

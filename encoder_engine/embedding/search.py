@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.embedding.columnar import import_pyarrow
+from encoder_engine.embedding.columnar import import_lance, import_pyarrow
 from encoder_engine.embedding.dataset.folder import shard_paths
 from encoder_engine.embedding.dataset.journal import MANIFEST_NAME, read_manifest
 from encoder_engine.embedding.store import ENDINGS, VECTOR_COLUMN, ids_path
@@ -73,6 +73,29 @@ class StoredVectors:
             except (OSError, ValueError, KeyError) as error:
                 raise ReadError(f"{file} is damaged: {error}; check its SHA-256") from error
 
+    def float_blocks(self) -> Iterator[npt.NDArray[np.float32]]:
+        """Yield the vectors. Raises :class:`InputError` where they are stored in bits."""
+        for block in self.blocks():
+            if block.dtype != np.float32:
+                raise InputError(
+                    f"{self.path} holds {block.dtype}, not float32: vectors stored in bits have no "
+                    "dot products; embed with --precision float32"
+                )
+            yield block
+
+    def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Copy some rows, which ascend: float32 [n, D]."""
+        taken, first_row = [], 0
+        for block in self.float_blocks():
+            start, stop = np.searchsorted(rows, [first_row, first_row + len(block)])
+            taken.append(block[rows[start:stop] - first_row])
+            first_row += len(block)
+        return np.concatenate(taken)
+
+    def count_rows(self) -> int:
+        """Count the vectors."""
+        return sum(len(block) for block in self.blocks())
+
     def identifiers(self, rows: set[int]) -> dict[int, Identifier]:
         """Look up the ids of some rows; none where the store has no ids."""
         found: dict[int, Identifier] = {}
@@ -90,6 +113,14 @@ def _batches(file: Path, columns: list[str] | None) -> Iterator[Any]:
     if file.suffix == ".parquet":
         with pyarrow.parquet.ParquetFile(file) as parquet:
             yield from parquet.iter_batches(batch_size=_BLOCK_ROWS, columns=columns)
+        return
+    if file.suffix == ".lance":
+        lance = import_lance(f"reading {file.name}")
+        yield from (
+            lance.LanceFileReader(str(file), columns=columns)
+            .read_all(batch_size=_BLOCK_ROWS)
+            .to_batches()
+        )
         return
     from pyarrow import ipc
 
@@ -126,12 +157,7 @@ def search_vectors(
     best_scores = np.empty((len(queries_QD), 0), np.float32)
     best_rows = np.empty((len(queries_QD), 0), np.int64)
     first_row = 0
-    for block_ND in store.blocks():
-        if block_ND.dtype != np.float32:
-            raise InputError(
-                f"{store.path} holds {block_ND.dtype}, not float32: vectors stored in bits have no "
-                "dot products; embed with --precision float32"
-            )
+    for block_ND in store.float_blocks():
         if block_ND.shape[1] != queries_QD.shape[1]:
             raise ShapeError(
                 f"{store.path} holds vectors of {block_ND.shape[1]} features, the queries have "

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from encoder_engine.embedding.columnar import import_pyarrow
+from encoder_engine.embedding.columnar import import_lance, import_pyarrow
 from encoder_engine.embedding.identifiers import IdentifierType
 from encoder_engine.errors import OutputError
 from encoder_engine.files import PendingFile, check_target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
 
     from encoder_engine.embedding.rows import Identifier
 
 VECTOR_COLUMN = "embedding"
-ENDINGS = (".npy", ".parquet", ".arrow")
+ENDINGS = (".npy", ".parquet", ".arrow", ".lance")
 # Room for any shape numpy can hold; a multiple of 64 keeps the data aligned, as the format asks.
 _NPY_HEADER_SIZE = 128
 _NPY_MAGIC = b"\x93NUMPY\x01\x00"
@@ -41,9 +42,10 @@ class VectorStore:
     """An output file being written; a context manager that publishes it on a clean exit.
 
     ``path`` ends in ``.npy`` (rows in the order appended; ids, if ``id_column`` is given, one a
-    line in a file beside it, see :func:`ids_path`), ``.parquet`` or ``.arrow`` (the ids under
-    ``id_column``, vectors as fixed-size lists under ``embedding``). Raises :class:`OutputError` for
-    an output that exists (without ``overwrite``) or could not be completed: then nothing is left.
+    line in a file beside it, see :func:`ids_path`), ``.parquet``, ``.arrow`` or ``.lance`` (the ids
+    under ``id_column``, vectors as fixed-size lists under ``embedding``). Raises
+    :class:`OutputError` for an output that exists (without ``overwrite``) or could not be
+    completed: then nothing is left.
 
     A .npy file that exists is whole, and the ids beside it are its own, at every moment: where ids
     are replaced or removed, the old vectors go first and the new ones come last.
@@ -60,8 +62,7 @@ class VectorStore:
         # In the order in which they are published: the vectors come last.
         if path.suffix != ".npy":
             self._files = [PendingFile(path, overwrite=overwrite)]
-            kind = _ParquetWriter if path.suffix == ".parquet" else _ArrowWriter
-            self._writer = kind(self._files[0], id_column)
+            self._writer = _TABLE_WRITERS[path.suffix](self._files[0], id_column)
         elif id_column is None:
             self._files = [PendingFile(path, overwrite=overwrite)]
             self._writer = _NpyWriter(self._files[0], None)
@@ -145,6 +146,14 @@ def ids_path(path: Path) -> Path:
     return path.with_suffix(".ids.txt")
 
 
+def remove_partial(path: Path) -> None:
+    """Remove what a run that was cut off left under a name of its own."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
 def check_output(
     path: Path, *, id_column: str | None, overwrite: bool, inputs: Iterable[Path] = ()
 ) -> None:
@@ -170,6 +179,8 @@ def check_columns(ending: str, id_column: str | None) -> None:
     if ending == ".npy":
         return
     import_pyarrow(f"writing {ending}")
+    if ending == ".lance":
+        import_lance(f"writing {ending}")
     if id_column == VECTOR_COLUMN:
         raise OutputError(f"the id column may not be called {VECTOR_COLUMN!r}, as the vectors are")
 
@@ -272,3 +283,53 @@ class _ArrowWriter(_TableWriter):
 
     def _write(self, table: Any) -> None:
         self._writer.write_table(table)
+
+
+class _LanceWriter(_TableWriter):
+    """Appends to a Lance file, which lance opens by its name.
+
+    It writes under names of its own beside that, and leaves them where it fails: so it is given a
+    folder of its own.
+    """
+
+    def __init__(self, file: PendingFile, id_column: str | None) -> None:
+        super().__init__(file, id_column)
+        self._file = file
+        self._scratch = file.path.with_suffix(".scratch.partial")
+        self._scratch.mkdir()
+
+    def _open(self, schema: Any) -> Any:
+        # From version 2.1 on, texts are packed in an order of chance: no two runs write the same.
+        writer = import_lance("writing .lance").LanceFileWriter
+        return writer(str(self._scratch / "file"), schema, version="2.0")
+
+    def _write(self, table: Any) -> None:
+        with _lance_errors():
+            self._writer.write_batch(table)
+
+    def complete(self) -> None:
+        with _lance_errors():
+            super().complete()
+        self._stream.close()
+        (self._scratch / "file").replace(self._file.path)
+        self._file.stream = self._file.path.open("r+b")
+
+    def release(self) -> None:
+        super().release()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _lance_errors() -> Iterator[None]:
+    """Leave out of an error where in lance it was raised."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(str(error).partition(", /")[0]) from error
+
+
+_TABLE_WRITERS: dict[str, type[_TableWriter]] = {
+    ".parquet": _ParquetWriter,
+    ".arrow": _ArrowWriter,
+    ".lance": _LanceWriter,
+}

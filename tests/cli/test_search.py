@@ -29,7 +29,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", ["npy", "parquet", "arrow"])
+@pytest.mark.parametrize("kind", ["npy", "parquet", "arrow", "lance"])
 @pytest.mark.parametrize("sharded", [True, False])
 def test_the_nearest_rows_are_found(
     run: Run,
@@ -42,6 +42,10 @@ def test_the_nearest_rows_are_found(
 ) -> None:
     if kind != "npy":
         pytest.importorskip("pyarrow")
+    if kind == "lance":
+        pytest.importorskip(
+            "lance", reason="pylance is not installed; it comes with the extra lance"
+        )
     monkeypatch.setattr(searching, "_BLOCK_ROWS", 4)
     store = tmp_path / ("out" if sharded else f"out.{kind}")
     options = ["--shard-rows", 9, "--shard-format", kind] if sharded else []

@@ -277,6 +277,29 @@ def test_parquet_without_pyarrow_names_the_extra(
     assert files(tmp_path) == []
 
 
+def test_lance_without_pylance_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyarrow")
+    monkeypatch.setitem(sys.modules, "lance.file", None)
+    monkeypatch.setitem(sys.modules, "lance", None)
+    with pytest.raises(MissingDependencyError, match=r"encoder-engine\[lance\]"):
+        VectorStore(tmp_path / "a.lance")
+    assert files(tmp_path) == []
+
+
+def test_lance_writes_the_same_bytes_again_and_leaves_nothing_else(tmp_path: Path) -> None:
+    pytest.importorskip("lance", reason="pylance is not installed; it comes with the extra lance")
+    rows = np.random.default_rng(0).random((20, 4096, 64), dtype=np.float32)
+    for name in ("a.lance", "b.lance", "c.lance"):
+        with VectorStore(tmp_path / name, id_column="id") as store:
+            for part, vectors in enumerate(rows):
+                store.append(vectors, [f"row {part} {row}" for row in range(4096)])
+    contents = {path.read_bytes() for path in tmp_path.iterdir()}
+    assert files(tmp_path) == ["a.lance", "b.lance", "c.lance"]
+    assert len(contents) == 1
+
+
 def test_a_file_system_without_hard_links_still_publishes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,11 +323,15 @@ def test_a_file_that_cannot_be_made_is_an_output_error(
         PendingFile(tmp_path / "a.npy", overwrite=False)
 
 
-@pytest.mark.parametrize("ending", ["npy", "parquet"])
+@pytest.mark.parametrize("ending", ["npy", "parquet", "arrow", "lance"])
 def test_a_full_disk_is_an_output_error_that_leaves_nothing(tmp_path: Path, ending: str) -> None:
     # A limit on file sizes fails a write as a full disk does, and spares mounting one.
-    if ending == "parquet":
+    if ending != "npy":
         pytest.importorskip("pyarrow")
+    if ending == "lance":
+        pytest.importorskip(
+            "lance", reason="pylance is not installed; it comes with the extra lance"
+        )
     script = """
         import resource, signal, sys
         from pathlib import Path

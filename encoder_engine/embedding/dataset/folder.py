@@ -19,7 +19,7 @@ from encoder_engine.embedding.dataset.journal import (
 from encoder_engine.embedding.dataset.lock import LOCK_NAME, FolderLock
 from encoder_engine.embedding.dataset.plan import RowsDigest
 from encoder_engine.embedding.identifiers import IdentifierType
-from encoder_engine.embedding.store import VectorStore, ids_path
+from encoder_engine.embedding.store import VectorStore, ids_path, remove_partial
 from encoder_engine.errors import OutputError, ResumeError
 from encoder_engine.files import file_sha256, sync_directory, write_atomically
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.windows import TextWindow
     from encoder_engine.embedding.window import EmbeddedWindow
 
-_SHARD_NAME = re.compile(r"part-\d{5,}\.(npy|ids\.txt|parquet|arrow)")
+_SHARD_NAME = re.compile(r"part-\d{5,}\.(npy|ids\.txt|parquet|arrow|lance)")
 _AGAIN = "; start again with overwriting (--overwrite), or name another output"
 
 
@@ -79,7 +79,7 @@ class ShardFolder:
             self._folder.mkdir(exist_ok=True)
             stack.enter_context(FolderLock(self._folder))
             for partial in self._folder.glob("*.partial"):
-                partial.unlink()
+                remove_partial(partial)
             if self._job.options.overwrite:
                 self._clear()
             self._resume()

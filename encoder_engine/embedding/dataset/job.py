@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.precision import Precision
     from encoder_engine.embedding.sources import Format
 
-ShardFormat = Literal["npy", "parquet", "arrow"]
+ShardFormat = Literal["npy", "parquet", "arrow", "lance"]
 SHARD_FORMATS: tuple[ShardFormat, ...] = get_args(ShardFormat)
 OnError = Literal["fail", "skip"]
 # 150 MB of 384 features in float32: small enough to lose, large enough not to be many.

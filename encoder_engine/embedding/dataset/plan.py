@@ -70,6 +70,8 @@ def _versions(shard_format: str) -> dict[str, str]:
     }
     if shard_format != "npy":
         versions["pyarrow"] = importlib.metadata.version("pyarrow")
+    if shard_format == "lance":
+        versions["pylance"] = importlib.metadata.version("pylance")
     return versions
 
 

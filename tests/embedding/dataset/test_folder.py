@@ -86,13 +86,17 @@ def test_the_manifest_tells_everything_and_no_time_of_day(
     assert contents(tmp_path / "again") == contents(tmp_path / "out")
 
 
-@pytest.mark.parametrize("shard_format", ["npy", "parquet", "arrow"])
+@pytest.mark.parametrize("shard_format", ["npy", "parquet", "arrow", "lance"])
 @pytest.mark.parametrize("num_shards", [0, 1, 4, 5])
 def test_a_run_goes_on_to_the_same_bytes(
     tiny: Embedder, source: Path, tmp_path: Path, shard_format: str, num_shards: int
 ) -> None:
     if shard_format != "npy":
         pytest.importorskip("pyarrow")
+    if shard_format == "lance":
+        pytest.importorskip(
+            "lance", reason="pylance is not installed; it comes with the extra lance"
+        )
     folder = tmp_path / "out"
     run(tiny, source, folder, shard_format=shard_format)
     truth = contents(folder)
