@@ -33,7 +33,7 @@ def find_sources(names: Sequence[str], format: Format | None) -> tuple[tuple[str
         raise InputError("no input given; name files, or - for standard input")
     if list(names).count(STANDARD_INPUT) > 1:
         raise InputError("standard input (-) can be read only once")
-    files = [file for name in names for file in _expand(name)]
+    files = [file for name in names for file in _look_up(name)]
     return tuple((file, format or _format_of(file)) for file in files)
 
 
@@ -46,6 +46,14 @@ def compression_of(name: str) -> str | None:
 def shown_name(name: str) -> str:
     """Name an input in a message."""
     return "standard input" if name == STANDARD_INPUT else name
+
+
+def _look_up(name: str) -> list[str]:
+    """List a name's files. Raises :class:`ReadError` where the system will not even look."""
+    try:
+        return _expand(name)
+    except OSError as error:
+        raise ReadError(f"{name} cannot be looked up: {error.strerror}") from error
 
 
 def _expand(name: str) -> list[str]:

@@ -101,7 +101,16 @@ def open_job(
         max_characters=options.max_characters,
         unique_ids=options.unique_ids,
     )
-    target = os.fspath(output)
+    try:
+        return _with_output(opened, os.fspath(output), options)
+    except OutputError:
+        raise
+    except OSError as error:
+        raise OutputError(f"{output} cannot be looked up: {error.strerror}") from error
+
+
+def _with_output(opened: Inputs, target: str, options: DatasetOptions) -> DatasetJob:
+    """Settle whether the output is a file or a folder, and check that it could be written."""
     sharded = (
         target.endswith(("/", os.sep))
         or not Path(target).suffix

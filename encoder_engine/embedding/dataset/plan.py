@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def make_plan(embedder: Embedder, job: DatasetJob, encode: EncodeOptions) -> dict[str, Any]:
     """Describe model, tokenizer, options and versions, as values of JSON.
 
-    Not among them: what changes the speed alone (batches, threads, workers), and the names of the
-    inputs, whose rows are compared themselves.
+    Not among them: what changes the speed alone (batches, threads, workers), whether bad rows end a
+    run or are left out, and the names of the inputs, whose rows are compared themselves.
     """
     encoder, options = embedder.encoder, job.options
     return {
@@ -52,7 +52,6 @@ def make_plan(embedder: Embedder, job: DatasetJob, encode: EncodeOptions) -> dic
             "on_truncation": encode.on_truncation,
             "column": job.inputs.reading.columns.text,
             "id_column": options.id_column,
-            "on_error": options.on_error,
             "max_characters": options.max_characters,
             "unique_ids": options.unique_ids,
             "shard_rows": job.shard_rows,

@@ -15,7 +15,7 @@ import pytest
 from encoder_engine.embedding import Embedder
 from encoder_engine.embedding.dataset.journal import Journal, ShardRecord, describe_changes
 from encoder_engine.embedding.window import embed_window
-from encoder_engine.errors import InputError, LockedError, OutputError, ResumeError
+from encoder_engine.errors import InputError, LockedError, OutputError, ResumeError, RowError
 from tests.conftest import ROOT
 from tests.embedding.kill_long import contents
 
@@ -138,7 +138,6 @@ def test_a_missing_shard_is_made_again_and_a_changed_one_is_not(
         ({"prompt": "query: "}, "options.prompt was '', is 'query: '"),
         ({"truncate_dim": 8}, "options.dimension was 16, is 8"),
         ({"id_column": None}, "options.id_column was 'id', is None"),
-        ({"on_error": "skip"}, "options.on_error"),
         ({"shard_format": "arrow"}, "options.shard_format"),
     ],
 )
@@ -152,6 +151,16 @@ def test_other_options_are_refused_with_what_changed(
         run(tiny, source, tmp_path / "out", **options)
     assert words in str(caught.value)
     assert contents(tmp_path / "out") == before
+
+
+def test_a_run_that_ended_at_a_bad_row_goes_on_without_it(tiny: Embedder, tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [*TEXTS[:12], None, *TEXTS[12:]])
+    with pytest.raises(RowError, match="line 13"):
+        run(tiny, source, tmp_path / "out")
+    summary = run(tiny, source, tmp_path / "out", on_error="skip")
+    assert (summary.rows, summary.resumed_rows, summary.skipped_rows) == (23, 10, 1)
+    run(tiny, source, tmp_path / "whole", on_error="skip")
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 def test_another_model_is_refused(
