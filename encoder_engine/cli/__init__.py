@@ -13,6 +13,8 @@ import click
 from encoder_engine.cli.common import debug_option, debug_wanted, engine_version
 from encoder_engine.cli.doctor import doctor
 from encoder_engine.cli.embed import embed
+from encoder_engine.cli.index import index
+from encoder_engine.cli.plot import plot
 from encoder_engine.cli.prepare import prepare
 from encoder_engine.cli.pretrain import pretrain
 from encoder_engine.cli.search import search
@@ -33,10 +35,11 @@ DONE, FAILED, USAGE = 0, 1, 2
 @click.version_option(engine_version(), message="%(prog)s %(version)s")
 @debug_option
 def cli() -> None:
-    """Run and train text encoders: tokenize, embed, search, prepare, pretrain, doctor."""
+    """Run and train text encoders: tokenize, embed, search, plot, prepare, pretrain."""
 
 
-for _verb in (doctor, embed, prepare, pretrain, search, tokenize, train_tokenizer):
+_VERBS = (doctor, embed, index, plot, prepare, pretrain, search, tokenize, train_tokenizer)
+for _verb in _VERBS:
     cli.add_command(_verb)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 @click.argument("queries", nargs=-1, required=True, metavar="QUERY...")
 @click.option("--model", "-m", help="The model.  [default: the one a folder's manifest names]")
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows each.")
+@click.option("--index", help="An index of STORE, from the verb index; nearly exact, and faster.")
 @click.option("--prompt", help="A text put before every query.")
 @click.option("--prompt-name", help="The name of one of the model's own prompts.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
@@ -42,7 +44,13 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
         normalize_embeddings=settings.get("normalized"),
         truncate_dim=settings.get("dimension"),
     )
-    for query, hits in zip(queries, search_vectors(stored, vectors, options["top"]), strict=True):
+    if options["index"] is None:
+        found = search_vectors(stored, vectors, options["top"])
+    else:
+        from encoder_engine.embedding.nearest_index import search_index
+
+        found = search_index(stored, Path(options["index"]), vectors, options["top"])
+    for query, hits in zip(queries, found, strict=True):
         if options["as_json"]:
             print_json({"query": query, "hits": [asdict(hit) for hit in hits]})
         else:

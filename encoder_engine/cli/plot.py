@@ -1,0 +1,81 @@
+"""``encoder-engine plot``: a map of stored vectors, as one HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from encoder_engine.cli.common import count, debug_option, print_facts
+from encoder_engine.cli.embed import FORMATS
+
+if TYPE_CHECKING:
+    from encoder_engine.embedding.projection import Projection
+    from encoder_engine.embedding.search import StoredVectors
+
+METHODS = ("pca", "umap")
+
+
+@click.command()
+@click.argument("store", metavar="STORE")
+@click.option("--output", "-o", required=True, help="The page, such as map.html.")
+@click.option(
+    "--method",
+    type=click.Choice(METHODS),
+    default="pca",
+    show_default=True,
+    help="What the axes are; umap needs the extra plot.",
+)
+@click.option("--most-rows", type=click.IntRange(min=3), default=5000, show_default=True)
+@click.option(
+    "--texts",
+    "inputs",
+    multiple=True,
+    metavar="INPUT",
+    help="What was embedded.  [default: the inputs a folder's manifest names]",
+)
+@click.option("--column", help="The column of the texts.  [default: the manifest's, or text]")
+@click.option("--input-format", type=click.Choice(FORMATS), help="What the inputs are.")
+@click.option("--no-texts", is_flag=True, help="Show ids, or row numbers alone.")
+@click.option("--overwrite", is_flag=True, help="Replace the page if it exists.")
+@debug_option
+def plot(store: str, output: str, **options: Any) -> None:
+    """Write a page that shows the vectors of STORE in a plane, and each one's text.
+
+    STORE is a file of vectors or a folder of shards, as embed wrote it. The page needs no network
+    and no other file.
+    """
+    from encoder_engine.embedding.plot_page import plot_page
+    from encoder_engine.embedding.projection import project
+    from encoder_engine.embedding.search import StoredVectors
+    from encoder_engine.files import check_target, write_atomically
+
+    target = Path(output)
+    check_target(target, overwrite=options["overwrite"])
+    stored = StoredVectors(store)
+    found = project(stored, options["method"], most_rows=options["most_rows"])
+    texts = _names(stored, found) if options["no_texts"] else _texts(stored, found, options)
+    title = f"{count(len(found.rows))} vectors of {Path(store).name}"
+    write_atomically(target, plot_page(title, found, texts).encode("utf-8"))
+    print_facts("Done", {"points": count(len(found.rows)), "page": output})
+
+
+def _texts(stored: StoredVectors, found: Projection, options: dict[str, Any]) -> list[str]:
+    from encoder_engine.embedding.origins import read_texts
+
+    wanted = found.rows.tolist()
+    texts = read_texts(
+        stored,
+        set(wanted),
+        inputs=options["inputs"],
+        column=options["column"],
+        input_format=options["input_format"],
+    )
+    return [texts[row] for row in wanted]
+
+
+def _names(stored: StoredVectors, found: Projection) -> list[str]:
+    wanted = found.rows.tolist()
+    names = stored.identifiers(set(wanted))
+    return [str(names.get(row, "")) for row in wanted]

@@ -1,0 +1,78 @@
+"""``encoder-engine index`` and ``search --index``: FAISS finds what the exact search finds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Run
+
+QUERIES = ["the row", "long words 7"]
+
+
+@pytest.fixture
+def store(run: Run, model: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "in.jsonl"
+    rows = [json.dumps({"id": f"row-{i}", "text": f"text {i}"}) for i in range(200)]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    command = ["embed", path, "-o", f"{tmp_path}/out/", "-m", model, "--id-column", "id"]
+    assert run(*command, "--shard-rows", 60, "--quiet").code == 0
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "flat"])
+def test_an_index_finds_what_the_exact_search_finds(
+    run: Run, store: Path, tmp_path: Path, kind: str
+) -> None:
+    pytest.importorskip("faiss", reason="faiss is not installed; it comes with the extra faiss")
+    path = tmp_path / "vectors.faiss"
+    built = run("index", store, "-o", path, "--kind", kind)
+    assert (built.code, "200" in built.output) == (0, True)
+    exact = run("search", store, *QUERIES, "--top", 5, "--json")
+    found = run("search", store, *QUERIES, "--top", 5, "--json", "--index", path)
+    assert (found.code, found.errors) == (0, "")
+    for one, other in zip(exact.output.splitlines(), found.output.splitlines(), strict=True):
+        ours, theirs = json.loads(one)["hits"], json.loads(other)["hits"]
+        # Sums of 16 products below 1, in another order.
+        rounding = 2 * 16 * float(np.finfo(np.float32).eps) / 2
+        for hit, another in zip(ours, theirs, strict=True):
+            assert abs(hit["score"] - another["score"]) <= rounding
+            assert another["identifier"] == f"row-{another['row']}"
+    assert "--overwrite" in run("index", store, "-o", path).errors
+
+
+def test_what_is_no_index_of_the_store_is_refused(
+    run: Run, model: Path, store: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("faiss", reason="faiss is not installed; it comes with the extra faiss")
+    (tmp_path / "broken.faiss").write_bytes(b"nothing")
+    for name in ("broken", "none"):
+        result = run("search", store, "a", "--index", tmp_path / f"{name}.faiss")
+        assert (result.code, "no index of FAISS" in result.errors) == (1, True)
+    vectors = np.random.default_rng(0).random((200, 16), dtype=np.float32)
+    np.save(tmp_path / "other.npy", vectors)
+    assert run("index", tmp_path / "other.npy", "-o", tmp_path / "other.faiss").code == 0
+    result = run("search", store, "a", "--index", tmp_path / "other.faiss")
+    assert "other vectors" in result.errors
+    bits = tmp_path / "bits.npy"
+    np.save(bits, np.zeros((4, 2), np.uint8))
+    assert "bits" in run("index", bits, "-o", tmp_path / "bits.faiss").errors
+    assert not list(tmp_path.glob("bits.faiss*"))
+
+
+def test_without_faiss_the_extra_is_named(
+    run: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    for command in (
+        ("index", store, "-o", tmp_path / "a.faiss"),
+        ("search", store, "a", "--index", tmp_path / "a.faiss"),
+    ):
+        assert "pip install 'encoder-engine[faiss]'" in run(*command).errors
