@@ -1,9 +1,11 @@
-"""The recipes of docs/embedding.md for Ray and Daft: two workers, the vectors of one process."""
+"""The recipes for Ray, Daft, Spark and Beam: two workers, the vectors of one process."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-BLOCKS = re.findall(
-    r"```python\n(.*?)```", (ROOT / "docs" / "embedding.md").read_text("utf-8"), re.DOTALL
-)
+BLOCKS = [
+    block
+    for page in ("README.md", "docs/embedding.md")
+    for block in re.findall(
+        r"```py(?:thon)?\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL
+    )
+]
 # What the engines warn of is theirs.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -44,15 +50,20 @@ def reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def run_recipe(word: str, model: Path) -> None:
     (recipe,) = [block for block in BLOCKS if word in block]
-    exec(compile(recipe, "docs/embedding.md", "exec"), {"ee": ee, "model": str(model)})
+    names = {"ee": ee, "model": str(model), "__name__": "__main__"}
+    exec(compile(recipe, "recipe", "exec"), names)
 
 
-def check_vectors(folder: Path, model: Path, texts: list[str]) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    table = parquet.read_table(folder).sort_by("id").to_pydict()
-    assert table["body"] == texts
+def check_vectors(columns: dict[str, list[Any]], model: Path, texts: list[str]) -> None:
+    assert columns["body"] == texts
     expected = ee.Embedder.from_pretrained(model).encode(texts, on_truncation="ignore")
-    np.testing.assert_array_equal(np.array(table["embedding"], dtype=np.float32), expected)
+    np.testing.assert_array_equal(np.array(columns["embedding"], dtype=np.float32), expected)
+
+
+def read_parquet(folder: Path) -> dict[str, list[Any]]:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns: dict[str, list[Any]] = parquet.read_table(folder).sort_by("id").to_pydict()
+    return columns
 
 
 @pytest.fixture
@@ -68,19 +79,54 @@ def ray_cluster(reviews: list[str]) -> Iterator[None]:
     ray.shutdown()
 
 
+@pytest.mark.engines
 def test_the_recipe_for_ray_gives_the_vectors_of_one_process(
     ray_cluster: None, reviews: list[str], model: Path, tmp_path: Path
 ) -> None:
     run_recipe("import ray", model)
-    check_vectors(tmp_path / "vectors", model, reviews)
+    check_vectors(read_parquet(tmp_path / "vectors"), model, reviews)
 
 
+@pytest.mark.engines
 def test_the_recipe_for_daft_gives_the_vectors_of_one_process(
     reviews: list[str], model: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("daft", reason="daft is not installed; it comes with the extra daft")
     run_recipe("import daft", model)
-    check_vectors(tmp_path / "vectors", model, reviews)
+    check_vectors(read_parquet(tmp_path / "vectors"), model, reviews)
+
+
+@pytest.mark.engines
+def test_the_recipe_for_spark_gives_the_vectors_of_one_process(
+    reviews: list[str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql = pytest.importorskip(
+        "pyspark.sql", reason="pyspark is not installed; it comes with the extra spark"
+    )
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    try:
+        run_recipe("import SparkSession", model)
+        check_vectors(read_parquet(tmp_path / "vectors"), model, reviews)
+    finally:
+        if (session := sql.SparkSession.getActiveSession()) is not None:
+            session.stop()
+
+
+@pytest.mark.engines
+def test_the_recipe_for_beam_gives_the_vectors_of_one_process(
+    reviews: list[str], model: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip(
+        "apache_beam", reason="apache-beam is not installed; it comes with the extra beam"
+    )
+    run_recipe("import apache_beam", model)
+    paths = (tmp_path / "vectors").glob("part*.jsonl")
+    rows = [json.loads(line) for path in paths for line in path.read_text("utf-8").splitlines()]
+    rows.sort(key=lambda row: int(row["id"]))
+    check_vectors({name: [row[name] for row in rows] for name in rows[0]}, model, reviews)
 
 
 def test_the_step_itself_runs_as_told(model: Path) -> None:
@@ -92,7 +138,6 @@ def test_an_engine_that_is_missing_is_named_with_its_extra(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import importlib
-    import sys
 
     integration = importlib.import_module(f"encoder_engine.integrations.{name}")
     monkeypatch.setitem(sys.modules, name, None)
