@@ -17,6 +17,7 @@ from benchmarks.compare import compare as compare_commits
 from benchmarks.environments import environments
 from benchmarks.machine import Device, find_device
 from benchmarks.measure import MIN_ROUNDS, measure
+from benchmarks.million import million
 from benchmarks.peers import find_peers
 from benchmarks.registry import choose_cases
 from benchmarks.report import comparison_table, footnotes, markdown_report, result_table
@@ -117,6 +118,9 @@ def compare(base: str, head: str) -> int:
     if slower:
         click.echo(f"slower: {'; '.join(slower)}")
     return FAILED if slower else DONE
+
+
+cli.add_command(million)
 
 
 @cli.command()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks.peers import EmbeddingPeer, Peer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from benchmarks.case import EmbeddingJob
 
@@ -27,6 +29,16 @@ def load(job: EmbeddingJob, *, backend: Backend = "torch") -> Callable[[int], An
     model.max_seq_length = job.max_length
     texts = list(job.texts)
     return lambda batch_size: model.encode(texts, batch_size=batch_size, show_progress_bar=False)
+
+
+def load_parts(job: EmbeddingJob, parts: Sequence[Sequence[int]]) -> Callable[[], Any]:
+    """Load the model once; each call embeds the next part of the texts, and then the first again.
+
+    ``parts`` are the places of their texts.
+    """
+    texts = [tuple(job.texts[place] for place in places) for places in parts]
+    calls = cycle([load(replace(job, texts=part)) for part in texts])
+    return lambda: next(calls)(DEFAULT_BATCH_SIZE)
 
 
 PEER = Peer(
