@@ -71,9 +71,34 @@ def embed_window(
     embedder: Embedder, window: list[str], first_row: int, options: EncodeOptions
 ) -> EmbeddedWindow:
     """Embed the texts of one window, of which the first is ``first_row`` of its stream."""
+    return encode_window(embedder, tokenize_window(embedder, window, first_row, options), options)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenizedWindow:
+    """A window between its two halves; ``seconds`` were spent on the first."""
+
+    encoding: Encoding
+    first_row: int
+    seconds: float
+
+
+def tokenize_window(
+    embedder: Embedder, window: list[str], first_row: int, options: EncodeOptions
+) -> TokenizedWindow:
+    """Do the half of :func:`embed_window` that needs no device."""
     start = time.perf_counter()
     encoding = _tokenize(embedder, window, first_row, options)
-    tokenized = time.perf_counter()
+    seconds = time.perf_counter() - start
+    return TokenizedWindow(encoding=encoding, first_row=first_row, seconds=seconds)
+
+
+def encode_window(
+    embedder: Embedder, tokenized: TokenizedWindow, options: EncodeOptions
+) -> EmbeddedWindow:
+    """Do the other half."""
+    start = time.perf_counter()
+    encoding, first_row = tokenized.encoding, tokenized.first_row
     vectors, num_padded_tokens = embed_rows(embedder, encoding, first_row, options)
     return EmbeddedWindow(
         vectors=quantize_vectors(vectors, options.precision),
@@ -81,8 +106,8 @@ def embed_window(
         truncated=np.asarray(encoding.truncated),
         num_tokens=len(encoding.ids),
         num_padded_tokens=num_padded_tokens,
-        tokenize_seconds=tokenized - start,
-        encode_seconds=time.perf_counter() - tokenized,
+        tokenize_seconds=tokenized.seconds,
+        encode_seconds=time.perf_counter() - start,
     )
 
 

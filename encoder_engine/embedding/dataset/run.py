@@ -98,7 +98,8 @@ def run_job(
     if job.options.workers > 1:
         engine = WorkerEngine(embedder, call, job.options.workers)
     else:
-        engine = LocalEngine(embedder, call)
+        on_cpu = embedder.encoder.device.type == "cpu"
+        engine = LocalEngine(embedder, call, beside=job.inputs.regular and not on_cpu)
     with _make_output(job, embedder, options, name) as output:
         _write_all(job, engine, output, summary, watch)
     summary.seconds["total"] = load_seconds + time.perf_counter() - start

@@ -6,13 +6,20 @@ import os
 import signal
 import threading
 from collections import deque
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from encoder_engine.embedding.dataset.pipeline import ahead
 from encoder_engine.embedding.dataset.plan import model_fingerprint
-from encoder_engine.embedding.window import EmbeddedWindow, embed_window
+from encoder_engine.embedding.window import (
+    EmbeddedWindow,
+    embed_window,
+    encode_window,
+    tokenize_window,
+)
 from encoder_engine.errors import ConfigError, InputError, WorkerError
 
 if TYPE_CHECKING:
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.windows import TextWindow
     from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.loading import Loading
+    from encoder_engine.embedding.window import TokenizedWindow
 
 # Windows that wait for each worker: the next is there when one is done.
 _WINDOWS_AHEAD = 2
@@ -39,24 +47,39 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """Embeds in this process, a window at a time."""
+    """Embeds in this process, a window at a time; ``beside``: a thread tokenizes the next one.
 
-    def __init__(self, embedder: Embedder, call: EncodeCall) -> None:
+    That is worth it where a GPU computes. A CPU computes with all its cores, and tokenizing beside
+    it would take from them what it gives.
+    """
+
+    def __init__(self, embedder: Embedder, call: EncodeCall, *, beside: bool) -> None:
         self._embedder = embedder
         self._options = embedder.resolve_options(**asdict(call))
+        self._beside = beside
 
     def embed(
         self, windows: Iterator[TextWindow], done: Callable[[int], bool]
     ) -> Generator[tuple[TextWindow, EmbeddedWindow | None]]:
         """Embed all windows but those of shards that are done."""
+        tokenized = self._tokenize(windows, done)
+        with closing(ahead(tokenized) if self._beside else tokenized) as halves:
+            for window, half in halves:
+                embedded = None
+                if half is not None:
+                    embedded = encode_window(self._embedder, half, self._options)
+                yield window, embedded
+
+    def _tokenize(
+        self, windows: Iterator[TextWindow], done: Callable[[int], bool]
+    ) -> Generator[tuple[TextWindow, TokenizedWindow | None]]:
         for window in windows:
-            if done(window.shard):
-                yield window, None
-            else:
-                yield (
-                    window,
-                    embed_window(self._embedder, window.texts, window.first_row, self._options),
+            half = None
+            if not done(window.shard):
+                half = tokenize_window(
+                    self._embedder, window.texts, window.first_row, self._options
                 )
+            yield window, half
 
 
 class WorkerEngine:

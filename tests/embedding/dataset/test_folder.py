@@ -14,7 +14,7 @@ import pytest
 
 from encoder_engine.embedding import Embedder
 from encoder_engine.embedding.dataset.journal import Journal, ShardRecord, describe_changes
-from encoder_engine.embedding.window import embed_window
+from encoder_engine.embedding.window import encode_window
 from encoder_engine.errors import InputError, LockedError, OutputError, ResumeError, RowError
 from tests.conftest import ROOT
 from tests.embedding.kill_long import contents
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from encoder_engine.embedding.dataset.run import DatasetSummary
+    from encoder_engine.embedding.window import EmbeddedWindow, TokenizedWindow
 
 TEXTS = [f"text {row}" for row in range(23)]
 
@@ -258,15 +259,15 @@ def test_a_second_run_is_refused_and_a_stale_lock_is_taken_over(
 def test_an_interrupt_leaves_whole_shards_only(
     tiny: Embedder, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, embed = tmp_path / "out", embed_window
+    folder = tmp_path / "out"
     run(tiny, source, tmp_path / "whole")
 
-    def interrupt(embedder: Any, texts: Any, first_row: int, options: Any) -> Any:
-        if first_row == 10:
+    def interrupt(embedder: Embedder, half: TokenizedWindow, options: Any) -> EmbeddedWindow:
+        if half.first_row == 10:
             raise KeyboardInterrupt
-        return embed(embedder, texts, first_row, options)
+        return encode_window(embedder, half, options)
 
-    monkeypatch.setattr("encoder_engine.embedding.dataset.workers.embed_window", interrupt)
+    monkeypatch.setattr("encoder_engine.embedding.dataset.workers.encode_window", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(tiny, source, folder)
     names = sorted(path.name for path in folder.iterdir() if path.suffix == ".npy")

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from encoder_engine.embedding.dataset.job import EncodeCall
 from encoder_engine.embedding.dataset.pipeline import Behind, ahead
+from encoder_engine.embedding.dataset.windows import shard_windows
+from encoder_engine.embedding.dataset.workers import LocalEngine
 from encoder_engine.embedding.readers import open_inputs
+from encoder_engine.embedding.rows import Row
 from encoder_engine.embedding.store import VectorStore
 from encoder_engine.errors import OutputError, RowError
 
@@ -110,6 +114,18 @@ def test_a_run_reads_ahead_and_writes_behind_the_computing(
     assert summary.rows == 9000
     monkeypatch.undo()
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), tiny.encode(texts))
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_tokenizing_beside_the_computing_changes_nothing(tiny: Embedder, beside: bool) -> None:
+    windows = list(shard_windows(iter([Row(f"text {n}", None) for n in range(9000)]), 2000))
+    engine = LocalEngine(tiny, EncodeCall(), beside=beside)
+    found = list(engine.embed(iter(windows), lambda shard: shard == 1))
+    assert [window for window, _ in found] == windows
+    assert [window.shard for window, embedded in found if embedded is None] == [1]
+    texts = [text for window in windows if window.shard != 1 for text in window.texts]
+    vectors = [embedded.vectors for _, embedded in found if embedded is not None]
+    np.testing.assert_array_equal(np.concatenate(vectors), tiny.encode(texts))
 
 
 def test_a_bad_row_after_many_good_ones_leaves_their_shards(tiny: Embedder, tmp_path: Path) -> None:
