@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 SHARD_FORMATS = ("npy", "parquet", "arrow", "lance")
+QUANTIZATIONS = ("int8",)
 DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 
 
@@ -61,6 +62,11 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     default="auto",
     show_default=True,
     help="The numbers computed with; auto is float32.",
+)
+@click.option(
+    "--quantization",
+    type=click.Choice(QUANTIZATIONS),
+    help="Compute dense layers in 8-bit integers, on a CPU.",
 )
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
 @click.option(
@@ -130,4 +136,9 @@ def _load(model: str, options: dict[str, Any]) -> Embedder:
 
     if options["threads"] is not None:
         torch.set_num_threads(options["threads"])
-    return Embedder.from_pretrained(model, device=options["device"], dtype=options["dtype"])
+    return Embedder.from_pretrained(
+        model,
+        device=options["device"],
+        dtype=options["dtype"],
+        quantization=options["quantization"],
+    )

@@ -97,6 +97,14 @@ def test_options_reach_the_embedder(run: Run, model: Path, tmp_path: Path) -> No
     assert np.load(out).shape == (4, 2)
 
 
+def test_eight_bit_integers_compute_here_as_there(run: Run, model: Path, tmp_path: Path) -> None:
+    path, out = write_jsonl(tmp_path / "in.jsonl", TEXTS), tmp_path / "out.npy"
+    assert run("embed", path, "-o", out, "-m", model, "--quantization", "int8").code == 0
+    embedder = Embedder.from_pretrained(model, quantization="int8")
+    np.testing.assert_array_equal(np.load(out), embedder.encode(TEXTS, on_truncation="ignore"))
+    assert not np.array_equal(np.load(out), expected(model, TEXTS))
+
+
 def test_every_number_format_offered_is_one_the_encoder_knows() -> None:
     from encoder_engine.models.placement import _DTYPES
 
