@@ -6,7 +6,7 @@ Dimensions: B texts, L longest, T tokens that are none of padding, D width, H he
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
@@ -46,7 +46,7 @@ READ = frozenset(
     ]
 )
 IDLE = frozenset(["num_items_in_batch", "use_cache"])
-_OUTPUT_CLASSES: dict[type, Callable[..., Any]] = {}
+_OUTPUTS: dict[tuple[type, bool], OutputForm] = {}
 
 
 def accelerate(model: Model, *, pack: bool = False) -> Model:
@@ -169,9 +169,12 @@ class ReplacedForward:
             output_attentions=with_attentions,
             global_rows=_global_rows(named, keep_BL, batch),
         )
-        result = _output_class(self.base)(**_padded(output, keep_BL))
-        wants_tuple = named.get("return_dict", self.base.config.return_dict) is False
-        return result.to_tuple() if wants_tuple else result
+        form = _form_of_output(self.base)
+        result = form.kind(**_padded(output, keep_BL))
+        if named.get("return_dict", self.base.config.return_dict) is not False:
+            return result
+        values = result.to_tuple()
+        return (values[0], None, *values[1:]) if form.names_missing_pooler else values
 
     def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         parameters = self.__signature__.parameters if args else ()
@@ -314,12 +317,24 @@ def _spread_both(packed_BHMM: Tensor, keep_BL: Tensor) -> Tensor:
     return spread.masked_fill(~both_BLL[:, None], 0.0)
 
 
-def _output_class(base: Any) -> Callable[..., Any]:
+class OutputForm(NamedTuple):
+    """What a model returns: its class and, of one without a pooler, whether tuples hold a None."""
+
+    kind: Callable[..., Any]
+    names_missing_pooler: bool
+
+
+def _form_of_output(base: Any) -> OutputForm:
     """Find out by one token, once for each class: what annotations say of it is not always so."""
-    known = type(base)
-    if known not in _OUTPUT_CLASSES:
+    known = type(base), getattr(base, "pooler", None) is None
+    if known not in _OUTPUTS:
         forked = [base.device] if base.device.type == "cuda" else []
         token = torch.zeros(1, 1, dtype=torch.int64, device=base.device)
         with torch.no_grad(), torch.random.fork_rng(forked):
-            _OUTPUT_CLASSES[known] = type(known.forward(base, input_ids=token, return_dict=True))
-    return _OUTPUT_CLASSES[known]
+            named, plain = (
+                type(base).forward(base, input_ids=token, return_dict=asked)
+                for asked in (True, False)
+            )
+        missing = known[1] and len(plain) > 1 and plain[1] is None
+        _OUTPUTS[known] = OutputForm(type(named), missing)
+    return _OUTPUTS[known]

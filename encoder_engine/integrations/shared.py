@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +25,7 @@ from encoder_engine.models.registry import find_family
 if TYPE_CHECKING:
     from encoder_engine.models.attention import Surroundings
     from encoder_engine.models.spec import EncoderSpec
+    from encoder_engine.packing import SelectedRows
 
 __all__ = ["SharedEncoder", "pack_copy", "put_forward", "read_spec", "spread", "take_forward"]
 
@@ -88,13 +90,15 @@ class RecomputedBlock(nn.Module):
         self.block = block
         self.recomputed = False
 
-    def forward(self, hidden_TD: Tensor, around: Surroundings) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, hidden_TD: Tensor, around: Surroundings, rows: SelectedRows | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """Return what the block does."""
         result: tuple[Tensor, Tensor | None]
         if self.recomputed and torch.is_grad_enabled():
-            result = checkpoint(self.block, hidden_TD, around, use_reentrant=False)
+            result = checkpoint(self.block, hidden_TD, around, rows, use_reentrant=False)
         else:
-            result = self.block(hidden_TD, around)
+            result = self.block(hidden_TD, around, rows)
         return result
 
 
@@ -184,7 +188,9 @@ def read_spec(base: Any) -> EncoderSpec:
     with warnings.catch_warnings():
         # The class is transformers' own: it reads no key that config.json may hold beside.
         warnings.simplefilter("ignore", UnknownConfigKeyWarning)
-        return spec_from_config(json.loads(base.config.to_json_string()))
+        spec = spec_from_config(json.loads(base.config.to_json_string()))
+    # Below a classifier, GTE and NomicBERT have a pooler that their encoders have not.
+    return replace(spec, pooler=spec.pooler or getattr(base, "pooler", None) is not None)
 
 
 def _parameters_by_name(base: Any, spec: EncoderSpec) -> dict[str, Tensor]:

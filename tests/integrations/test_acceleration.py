@@ -16,7 +16,7 @@ from encoder_engine.integrations import acceleration
 from encoder_engine.integrations.transformers import accelerate, restore
 from tests.budget import assert_within_budget, largest
 from tests.integrations.test_transformers import LENGTHS, dropless, hidden_and_gradients
-from tests.models.cases import CASES, Case, case_id
+from tests.models.cases import CASES, Case, case_id, one_per_family
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import padded_inputs, token_rows
 
@@ -71,9 +71,39 @@ def test_outputs_are_of_the_same_class_and_padding_is_zero(case: Case) -> None:
     assert isinstance(model(**batch, return_dict=False), tuple)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("head", [None, "MaskedLM"])
+@pytest.mark.parametrize("case", one_per_family(), ids=case_id)
+def test_tuples_hold_what_the_originals_do(case: Case, head: str | None) -> None:
+    import transformers
+
+    stem = case.model_class.removesuffix("Model")
+    name = case.model_class if head is None else f"{stem}For{head}"
+    if not hasattr(transformers, name):
+        pytest.skip(f"transformers has no {name}")
+    model = Case(case.model_type, case.config_class, name, case.sizes).build()
+    asked = batch_of(model) | {"output_hidden_states": True, "return_dict": False}
+
+    def shapes() -> list[Any]:
+        return [
+            [tuple(x.shape) for x in part]
+            if isinstance(part, tuple)
+            else getattr(part, "shape", None)
+            for part in model(**asked)
+        ]
+
+    theirs = shapes()
+    accelerate(model)
+    assert shapes() == theirs
+
+
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("kind", ["Bert", "Roberta", "DistilBert"])
+@pytest.mark.parametrize("kind", ["Bert", "Roberta", "DistilBert", "Gte", "NomicBert"])
 def test_heads_compute_of_it_within_budget(kind: str, head: str) -> None:
+    import transformers
+
+    if not hasattr(transformers, f"{kind}For{head}"):
+        pytest.skip(f"transformers has no {kind}For{head}")
     case = next(c for c in CASES if c.config_class == f"{kind}Config")
     model = Case(case.model_type, case.config_class, f"{kind}For{head}", case.sizes).build()
     batch = batch_of(model)

@@ -35,6 +35,7 @@ MEMORY_RENAMES = (
     ),
     Rename("blocks.{block}.feed_forward.down", f"{MEMORY_BLOCK}.mlp.down_proj"),
     Rename("blocks.{block}.feed_forward_norm", f"{MEMORY_BLOCK}.post_mlp_layernorm"),
+    bert.POOLER,
 )
 
 FAMILY = Family(
