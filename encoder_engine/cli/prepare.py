@@ -38,6 +38,12 @@ TOKENIZER = "tokenizer"
     type=click.IntRange(min=100),
     help="Without --tokenizer: train a WordPiece vocabulary of this size on the inputs.",
 )
+@click.option(
+    "--add-tokens",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Words, a line each, to put behind a WordPiece tokenizer's last token.",
+)
 @click.option("--column", help="The column of the texts.  [default: text]")
 @click.option("--input-format", type=click.Choice(_FORMATS), help="Whatever the inputs' names.")
 @click.option(
@@ -67,6 +73,11 @@ def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     directory = Path(output)
     languages = [label for label in corpora if label]
     tokenizer = _tokenizer(directory, corpora, options)
+    if options["add_tokens"] is not None:
+        from encoder_engine.text.growing import with_tokens
+
+        words = Path(options["add_tokens"]).read_text("utf-8").split()
+        tokenizer = with_tokens(tokenizer, words)
     total = sum(opened.total_bytes or 0 for opened in corpora.values()) or None
     with _progress(total, shown=not (options["quiet"] or options["as_json"])) as watch:
         done = tokenize(

@@ -265,6 +265,10 @@ class MaskedLM(HeadModel):
         """Return logits [M, V] of the rows named, int64 [M]; None: of all, [T, V]."""
         hidden_TD = self.encode(batch).last_hidden_state
         hidden_MD = hidden_TD if rows_M is None else F.embedding(rows_M, hidden_TD)
+        return self.logits_of(hidden_MD)
+
+    def logits_of(self, hidden_MD: Tensor) -> Tensor:
+        """Return logits [M, V] of rows of an encoder's output."""
         weight_VE, bias_V = self._vocabulary
         return ops.linear(self.head.transform(hidden_MD), weight_VE, bias_V)
 

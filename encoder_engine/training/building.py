@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,20 +14,25 @@ from encoder_engine.data.shards import Corpus
 from encoder_engine.errors import ConfigError
 from encoder_engine.models import Encoder
 from encoder_engine.models.config import spec_from_config
+from encoder_engine.objectives.distillation import DistillationModel, take_layers
 from encoder_engine.objectives.masking import Masking
 from encoder_engine.objectives.mlm import MLM
 from encoder_engine.objectives.nsp import NSP
 from encoder_engine.objectives.objective import Objective, PretrainingModel
+from encoder_engine.objectives.rtd import DetectionModel
 from encoder_engine.objectives.sbo import SBO
+from encoder_engine.training.continuing import continue_checkpoint, load_masked_lm, tokenizer_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from encoder_engine.data.pairs import Negative, Pairs
     from encoder_engine.data.samples import Samples
     from encoder_engine.training.recipe import DataRecipe, ObjectivesRecipe, Recipe
 
-__all__ = ["Text", "build_model", "build_objectives", "build_text", "save_model"]
+__all__ = ["Model", "Text", "build_model", "build_objectives", "build_text", "save_model"]
 
-TOKENIZER = "tokenizer"
+Model = PretrainingModel | DetectionModel | DistillationModel
 
 
 class Text(NamedTuple):
@@ -83,12 +88,19 @@ def build_objectives(
     return tuple(objectives)
 
 
-def build_model(
-    recipe: Recipe, corpus: Corpus, objectives: tuple[Objective, ...]
-) -> PretrainingModel:
+def build_model(recipe: Recipe, corpus: Corpus, objectives: tuple[Objective, ...]) -> Model:
     """Draw or load the weights, which follow from the recipe's seed."""
     torch.manual_seed(recipe.run.seed)
-    model = PretrainingModel(_encoder(recipe, corpus), objectives)
+    wanted = recipe.objectives
+    if recipe.model.checkpoint is not None:
+        if wanted.generator or wanted.teacher is not None:
+            raise ConfigError(
+                "a checkpoint goes on with its own head; leave out the generator or the teacher"
+            )
+        model: Model = continue_checkpoint(recipe.model.checkpoint, corpus, objectives)
+    else:
+        encoder = _encoder(recipe.model.config, corpus)
+        model = _with_heads(encoder, recipe, corpus, objectives)
     longest = model.encoder.spec.max_length
     if longest is not None and recipe.data.max_length > longest:
         raise ConfigError(
@@ -97,24 +109,50 @@ def build_model(
     return model
 
 
-def _encoder(recipe: Recipe, corpus: Corpus) -> Encoder:
+def _with_heads(
+    encoder: Encoder, recipe: Recipe, corpus: Corpus, objectives: tuple[Objective, ...]
+) -> Model:
+    wanted = recipe.objectives
+    if (wanted.generator or wanted.teacher is not None) and len(objectives) > 1:
+        raise ConfigError("a generator or a teacher comes with masked tokens alone, no pairs")
+    if wanted.generator:
+        generator = _encoder({**recipe.model.config, **wanted.generator}, corpus)
+        return DetectionModel(
+            encoder,
+            generator,
+            generator_weight=wanted.generator_weight,
+            detection_weight=wanted.detection_weight,
+        )
+    if wanted.teacher is None:
+        return PretrainingModel(encoder, objectives)
+    teacher = load_masked_lm(wanted.teacher, corpus)
+    student = DistillationModel(
+        encoder,
+        teacher,
+        temperature=wanted.temperature,
+        soft_weight=wanted.soft_weight,
+        hard_weight=wanted.hard_weight,
+        cosine_weight=wanted.cosine_weight,
+    )
+    take_layers(student.head, teacher)
+    return student
+
+
+def _encoder(said: Mapping[str, Any], corpus: Corpus) -> Encoder:
     vocabulary = corpus.vocabulary
     given = {"vocab_size": vocabulary.size, "pad_token_id": vocabulary.pad_id}
     for key, value in given.items():
-        if recipe.model.config.get(key, value) != value:
+        if said.get(key, value) != value:
             raise ConfigError(
-                f"model.config says {key}={recipe.model.config[key]}, the corpus {value}; leave it "
-                "out"
+                f"model.config says {key}={said[key]}, the corpus {value}; leave it out"
             )
-    config = {**recipe.model.config, **given}
+    config = {**said, **given}
     return Encoder(spec_from_config(config), config=config)
 
 
-def save_model(model: PretrainingModel, corpus: Corpus, directory: Path) -> None:
+def save_model(model: Model, corpus: Corpus, directory: Path) -> None:
     """Write the model, and the corpus' tokenizer beside it, as transformers reads both."""
-    from encoder_engine.text import Tokenizer
-
     model.save_pretrained(directory)
-    source = corpus.directory / TOKENIZER
-    if source.is_dir():
-        Tokenizer.from_pretrained(source).save(directory)
+    tokenizer = tokenizer_of(corpus)
+    if tokenizer is not None:
+        tokenizer.save(directory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,6 +89,7 @@ class Trainer:
         self._claim()
         self.text = build_text(recipe.data, seed=run.seed)
         objectives = build_objectives(recipe.objectives, recipe.data, self.text.corpus)
+        self.objectives = objectives
         self.model = build_model(recipe, self.text.corpus, objectives)
         if run.precision == "float64":
             self.model.double()
@@ -305,7 +306,11 @@ class Trainer:
         assert self.evaluation is not None
         swapped = nullcontext() if self.average is None else self.average.in_place_of(self.model)
         with swapped, self._casting():
-            return self.evaluation(self._computed)
+            scores = self.evaluation(self._computed)
+        if self.world.size > 1 and self.recipe.run.sharding == "full":
+            # Without a backward pass behind it, the outermost weights would stay put together.
+            self.model.reshard()  # type: ignore[operator]
+        return scores
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = named_state(self.model, self.optimizers)
@@ -354,7 +359,7 @@ class Trainer:
             options = StateDictOptions(full_state_dict=True, cpu_offload=True)
             whole = get_model_state_dict(self.model, options=options)
             if self.world.is_first:
-                plain = build_model(replace(self.recipe), self.text.corpus, self.model.objectives)
+                plain = build_model(self.recipe, self.text.corpus, self.objectives)
                 plain.load_state_dict(whole)
                 save_model(plain, self.text.corpus, directory)
         elif self.world.is_first:

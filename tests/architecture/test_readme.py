@@ -47,7 +47,7 @@ def test_python_blocks_run_one_after_the_other(environment: dict[str, str], tmp_
 
 
 def test_command_line_blocks_run(environment: dict[str, str], tmp_path: Path) -> None:
-    (script,) = [text for text in blocks("sh") if "encoder-engine" in text]
+    script, _ = (text for text in blocks("sh") if "encoder-engine" in text)
     ran = subprocess.run(
         ["bash", "-euc", script],
         cwd=tmp_path,
@@ -59,6 +59,26 @@ def test_command_line_blocks_run(environment: dict[str, str], tmp_path: Path) ->
     assert ran.returncode == 0, ran.stderr + ran.stdout
     assert (tmp_path / "vectors.npy").is_file()
     assert "mat" in ran.stdout
+
+
+def test_pretraining_commands_run(environment: dict[str, str], tmp_path: Path) -> None:
+    _, script = (text for text in blocks("sh") if "encoder-engine" in text)
+    lines = [f"The {n}. cat sat on the {n % 7}. mat and slept." for n in range(300)]
+    for name in ("books.txt", "texts.txt"):
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    # The same commands on less text, with a run of a few steps.
+    script = script.replace("--corpus corpus", "--corpus corpus --set run.steps=3")
+    ran = subprocess.run(
+        ["bash", "-euc", script.replace("8192", "200")],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr + ran.stdout
+    assert (tmp_path / "vectors.npy").is_file()
+    assert (tmp_path / "run/curves.svg").is_file()
 
 
 def test_every_make_target_exists() -> None:

@@ -63,5 +63,7 @@ def small_recipe(corpus: Path, *settings: str, **others: Any) -> Recipe:
 
 
 if __name__ == "__main__":
-    # python -m tests.training.runs CORPUS FOLDER SETTING...: a run of its own, to be killed.
-    Trainer(small_recipe(Path(sys.argv[1]), *sys.argv[3:]), Path(sys.argv[2])).run()
+    # python -m tests.training.runs CORPUS FOLDER SETTING...: a run in processes of its own.
+    trainer = Trainer(small_recipe(Path(sys.argv[1]), *sys.argv[3:]), Path(sys.argv[2]))
+    trainer.run()
+    trainer.world.leave()

@@ -106,11 +106,11 @@ def test_another_number_of_workers_computes_the_same(corpus: Path, tmp_path: Pat
     assert (tmp_path / "a/log.jsonl").read_bytes() == (tmp_path / "b/log.jsonl").read_bytes()
 
 
-def kill_at_random(corpus: Path, folder: Path, times: int, *, seed: int) -> int:
+def kill_at_random(corpus: Path, folder: Path, times: int, *settings: str, seed: int) -> int:
     """Start a run again and again, kill it each time, and let it end; how often it was killed."""
     generator = np.random.default_rng(seed)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.training.runs", str(corpus), str(folder)]
+    command = [sys.executable, "-m", "tests.training.runs", str(corpus), str(folder), *settings]
     killed = 0
     for _ in range(times):
         with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
@@ -177,14 +177,14 @@ def test_another_recipe_is_refused_but_what_changes_nothing_may_change(
 
 def test_the_model_loads_in_transformers_and_says_the_same(corpus: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    trainer = run(corpus, tmp_path / "a")
+    model: Any = run(corpus, tmp_path / "a").model
     theirs: Any = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "a/model").eval()
     from encoder_engine.packing import pack
 
     ids = [[1, 20, 30, 3, 40, 2]]
     with torch.no_grad():
         expected = theirs(input_ids=torch.tensor(ids)).logits[0]
-        found = trainer.model.eval().heads["mlm"](pack(ids))
+        found = model.eval().heads["mlm"](pack(ids))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -198,6 +198,11 @@ def test_the_model_loads_in_transformers_and_says_the_same(corpus: Path, tmp_pat
         ["data.form=swapped_pairs"],
         ["data.form=blocks", "optimizer.name=lamb"],
         ["data.form=sentences", "objectives.unit=span", "objectives.span_boundary=true"],
+        [
+            "model.config.model_type=electra",
+            "model.config.embedding_size=12",
+            "objectives.generator.intermediate_size=8",
+        ],
         ["objectives.unit=word", "objectives.random_tokens=unigram", "optimizer.name=muon"],
     ],
     ids=" ".join,

@@ -1,0 +1,134 @@
+"""Distillation (Sanh et al. 2019): a smaller encoder that says what a larger one says.
+
+Dimensions: T tokens, M hidden tokens, V vocabulary, D width.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from encoder_engine.errors import ConfigError
+from encoder_engine.models.heads import MaskedLM
+from encoder_engine.objectives.objective import Inputs, LossSum
+
+if TYPE_CHECKING:
+    import os
+
+    from encoder_engine.models import Encoder
+
+__all__ = ["DistillationModel", "take_layers"]
+
+
+class DistillationModel(nn.Module):
+    """A student's three losses: soft targets, masked tokens, direction of hidden states.
+
+    ``soft``: ``temperature^2 * KL(teacher || student)`` of the hidden tokens' distributions at that
+    temperature; ``mlm``; ``cosine``: ``1 - cos`` of student's and teacher's last hidden state, of
+    all tokens. The teacher sees what the student sees, without dropout, and is not trained.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        teacher: MaskedLM,
+        *,
+        temperature: float = 2.0,
+        soft_weight: float = 5.0,
+        hard_weight: float = 2.0,
+        cosine_weight: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if encoder.spec.width != teacher.encoder.spec.width:
+            raise ConfigError(
+                f"the student is {encoder.spec.width} wide, the teacher "
+                f"{teacher.encoder.spec.width}: their hidden states cannot be compared"
+            )
+        encoder.pooler = None
+        self.encoder, self.head = encoder, MaskedLM(encoder)
+        # In a list, because it is no part of what is trained, saved and counted.
+        self._teacher = [teacher.eval().requires_grad_(False)]
+        self.temperature = temperature
+        self.weights = {"soft": soft_weight, "mlm": hard_weight, "cosine": cosine_weight}
+
+    @property
+    def teacher(self) -> MaskedLM:
+        """Whom the student follows."""
+        return self._teacher[0]
+
+    @property
+    def encoders(self) -> tuple[Encoder, ...]:
+        """The encoders that are trained."""
+        return (self.encoder,)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> DistillationModel:
+        self.teacher._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    def counts(self, inputs: Inputs) -> dict[str, int]:
+        """Count each loss' terms."""
+        hidden = inputs.targets["rows"].shape[0]
+        return {"soft": hidden, "mlm": hidden, "cosine": inputs.batch.num_tokens}
+
+    def forward(self, inputs: Inputs) -> dict[str, LossSum]:
+        """Return the losses."""
+        counts, labels_M = self.counts(inputs), inputs.targets["labels"]
+        rows_M = inputs.targets["rows"] if inputs.rows is None else inputs.rows.rows
+        student_TD = self.encoder(inputs.batch).last_hidden_state
+        logits_MV = _wide(self.head.logits_of(F.embedding(rows_M, student_TD)))
+        with torch.no_grad():
+            teacher = self.teacher
+            teacher_TD = teacher.encoder(inputs.batch, output_pooled=False).last_hidden_state
+            targets_MV = _wide(teacher.logits_of(F.embedding(rows_M, teacher_TD)))
+        soft = F.kl_div(
+            torch.log_softmax(logits_MV / self.temperature, 1),
+            torch.log_softmax(targets_MV / self.temperature, 1),
+            reduction="sum",
+            log_target=True,
+        )
+        cosines_T = F.cosine_similarity(_wide(student_TD), _wide(teacher_TD), dim=1)
+        correct = None if self.training else (logits_MV.argmax(1) == labels_M).sum()
+        hard = F.cross_entropy(logits_MV, labels_M, reduction="sum")
+        return {
+            "soft": LossSum(self.temperature**2 * soft, counts["soft"]),
+            "mlm": LossSum(hard, counts["mlm"], correct),
+            "cosine": LossSum((1.0 - cosines_T).sum(), counts["cosine"]),
+        }
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write the student with its head."""
+        self.head.save_pretrained(directory)
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def take_layers(student: MaskedLM, teacher: MaskedLM) -> None:
+    """Begin with the teacher's weights: of its blocks evenly spaced ones, the first among them.
+
+    Raises :class:`ConfigError` where sizes differ. What the student lacks, such as segments, is
+    left out.
+    """
+    mine, theirs = student.encoder.blocks, teacher.encoder.blocks
+    if len(theirs) % len(mine):
+        raise ConfigError(
+            f"the student has {len(mine)} blocks, which do not divide the teacher's {len(theirs)}"
+        )
+    step = len(theirs) // len(mine)
+    parts: list[tuple[nn.Module, nn.Module]] = [
+        (student.encoder.embedding, teacher.encoder.embedding),
+        (student.head, teacher.head),
+        *((block, theirs[step * place]) for place, block in enumerate(mine)),
+    ]
+    for own, other in parts:
+        state = other.state_dict()
+        kept = {name: state[name] for name in own.state_dict() if name in state}
+        try:
+            own.load_state_dict(kept)
+        except RuntimeError as error:
+            raise ConfigError(f"the student is not of the teacher's sizes: {error}") from error

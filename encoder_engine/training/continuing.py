@@ -1,0 +1,129 @@
+"""Going on from a checkpoint, with a vocabulary that may have grown."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from encoder_engine.errors import (
+    ConfigError,
+    MissingPoolerWarning,
+    TensorNamesError,
+    UnusedWeightsWarning,
+)
+from encoder_engine.models import Encoder
+from encoder_engine.models.checkpoint import resolve_directory
+from encoder_engine.models.heads import MaskedLM
+from encoder_engine.objectives.objective import PretrainingModel
+from encoder_engine.text import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from encoder_engine.data.shards import Corpus
+    from encoder_engine.objectives.objective import Objective
+
+__all__ = ["continue_checkpoint", "extend_vocabulary", "load_masked_lm", "tokenizer_of"]
+
+TOKENIZER = "tokenizer"
+
+
+def tokenizer_of(corpus: Corpus) -> Tokenizer | None:
+    """Load the tokenizer that a corpus was prepared with, where it is kept."""
+    source = corpus.directory / TOKENIZER
+    return Tokenizer.from_pretrained(source) if source.is_dir() else None
+
+
+def continue_checkpoint(
+    path_or_hub_id: str, corpus: Corpus, objectives: tuple[Objective, ...]
+) -> PretrainingModel:
+    """Load an encoder to go on with, and its masked-language-model head where it has one.
+
+    Raises :class:`ConfigError` where the corpus' tokens are not the checkpoint's.
+    """
+    directory = resolve_directory(path_or_hub_id)
+    pieces = _pieces_of_new_tokens(directory, corpus)
+    with warnings.catch_warnings():
+        # Heads that the checkpoint has or lacks are looked for below.
+        warnings.simplefilter("ignore", UnusedWeightsWarning)
+        warnings.simplefilter("ignore", MissingPoolerWarning)
+        encoder = Encoder.from_pretrained(directory, device="cpu", dtype="float32")
+        try:
+            head = MaskedLM.from_pretrained(directory, device="cpu", dtype="float32").head
+        except TensorNamesError:
+            head = None
+    _check_size(encoder, corpus, len(pieces))
+    extend_vocabulary(encoder, pieces)
+    model = PretrainingModel(encoder.train(), objectives)
+    if head is not None:
+        own = model.heads["mlm"]
+        assert isinstance(own, MaskedLM)
+        state = head.state_dict()
+        state["output.bias"] = _extended(state["output.bias"], pieces)
+        own.head.load_state_dict(state)
+    return model
+
+
+def load_masked_lm(path_or_hub_id: str, corpus: Corpus) -> MaskedLM:
+    """Load a checkpoint with its head, of the corpus' own tokens."""
+    directory = resolve_directory(path_or_hub_id)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnusedWeightsWarning)
+        model = MaskedLM.from_pretrained(directory, device="cpu", dtype="float32")
+    _check_size(model.encoder, corpus, len(_pieces_of_new_tokens(directory, corpus)))
+    return model
+
+
+def _check_size(encoder: Encoder, corpus: Corpus, num_new: int) -> None:
+    known = encoder.spec.embedding.vocab_size
+    if known + num_new != corpus.vocabulary.size:
+        raise ConfigError(
+            f"the checkpoint has embeddings of {known} tokens, the corpus is in a vocabulary of "
+            f"{corpus.vocabulary.size}, {num_new} of them new; prepare it with the checkpoint's "
+            "tokenizer"
+        )
+
+
+def _pieces_of_new_tokens(directory: Path, corpus: Corpus) -> list[list[int]]:
+    """Say of each token behind the checkpoint's last what the checkpoint's tokenizer cuts it to."""
+    mine = tokenizer_of(corpus)
+    if mine is None:
+        raise ConfigError(
+            f"{corpus.directory} keeps no tokenizer, so nothing says that its tokens are the "
+            "checkpoint's; prepare it by encoder-engine prepare"
+        )
+    theirs = Tokenizer.from_pretrained(directory)
+    for number in range(theirs.vocab_size):
+        if mine.id_to_token(number) != theirs.id_to_token(number):
+            raise ConfigError(
+                f"token {number} is {mine.id_to_token(number)!r} in the corpus and "
+                f"{theirs.id_to_token(number)!r} in the checkpoint; prepare the corpus with the "
+                "checkpoint's tokenizer"
+            )
+    new = [mine.id_to_token(n) or "" for n in range(theirs.vocab_size, mine.vocab_size)]
+    texts = [token.removeprefix("##") for token in new]
+    return [theirs.encode(text, add_special_tokens=False).tolist() for text in texts]
+
+
+def extend_vocabulary(encoder: Encoder, pieces: Sequence[Sequence[int]]) -> None:
+    """Give an encoder a token for each list of pieces: their embeddings' mean, in place."""
+    if not pieces:
+        return
+    table = encoder.embedding.tokens
+    table.weight = nn.Parameter(_extended(table.weight.detach(), pieces))
+    table.num_embeddings = len(table.weight)
+    embedding = replace(encoder.spec.embedding, vocab_size=len(table.weight))
+    encoder.spec = replace(encoder.spec, embedding=embedding)
+    encoder.embedding.spec = embedding
+    encoder.config["vocab_size"] = len(table.weight)
+
+
+def _extended(rows: Tensor, pieces: Sequence[Sequence[int]]) -> Tensor:
+    """Append to rows, for each list of them, their mean; of an empty list the mean of all."""
+    means = [rows[list(named)].mean(0) if named else rows.mean(0) for named in pieces]
+    return torch.cat([rows, torch.stack(means)]) if means else rows

@@ -1,0 +1,112 @@
+"""From raw text to a trained model to vectors, by three commands."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from encoder_engine.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TINY = [
+    "model.config.hidden_size=16",
+    "model.config.intermediate_size=24",
+    "batch.tokens=256",
+    "batch.micro_tokens=256",
+    "run.steps=6",
+    "run.evaluate_every=3",
+    "data.max_length=32",
+]
+SET = [part for setting in TINY for part in ("--set", setting)]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write sentences of few words."""
+    generator = np.random.default_rng(0)
+    words = ["the", "cat", "dog", "sat", "ran", "on", "a", "mat", "rug", "house", "slept", "tree"]
+    lines = [" ".join(generator.choice(words, 9)).capitalize() + "." for _ in range(400)]
+    path = tmp_path_factory.mktemp("texts") / "texts.txt"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def corpus(texts: Path) -> Path:
+    directory = texts.parent / "corpus"
+    assert main(["prepare", str(texts), "--vocab-size", "120", "-o", str(directory), "-q"]) == 0
+    return directory
+
+
+def test_three_commands_lead_from_text_to_vectors(
+    corpus: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, vectors = tmp_path / "run", tmp_path / "vectors.npy"
+    assert main(["pretrain", "tiny", "-c", str(corpus), "-o", str(run), *SET]) == 0
+    told = capsys.readouterr()
+    assert "step 3/6" in told.err
+    assert "pseudo perplexity" in told.out
+    assert main(["embed", str(texts), "-m", str(run / "model"), "-o", str(vectors), "-q"]) == 0
+    assert np.load(vectors).shape == (400, 16)
+    assert (run / "curves.svg").is_file()
+
+
+def test_a_corpus_is_made_once_and_summed_up(
+    corpus: Path, texts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = ["prepare", str(texts), "--vocab-size", "120", "-o", str(corpus), "--json"]
+    assert main(again) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["texts"] == summary["resumed_texts"] == 400
+    assert summary["tokens"] > 3600
+    assert 0.0 < summary["padding_saved"] < 1.0
+
+
+def test_a_vocabulary_grows_and_a_model_goes_on(
+    corpus: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert main(["pretrain", "tiny", "-c", str(corpus), "-o", str(first), *SET, "-q"]) == 0
+    words = tmp_path / "words.txt"
+    words.write_text("gastroenterology\nelectrolyte\n", encoding="utf-8")
+    domain = tmp_path / "domain"
+    begin = ["prepare", str(texts), "--tokenizer", str(first / "model"), "-o", str(domain)]
+    assert main([*begin, "--add-tokens", str(words), "-q"]) == 0
+    go_on = ["pretrain", "tiny", "--checkpoint", str(first / "model"), "-c", str(domain)]
+    settings = ["--set", "run.steps=3", "--set", "data.max_length=32", "--set", "batch.tokens=4096"]
+    assert main([*go_on, "-o", str(second), *settings, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["steps"] == 3
+    config = json.loads((second / "model/config.json").read_text())
+    before = json.loads((first / "model/config.json").read_text())
+    assert config["vocab_size"] == before["vocab_size"] + 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["pretrain", "tinny", "-c", "CORPUS", "-o", "OUT"], 1, "did you mean 'tiny'"),
+        (["pretrain", "tiny", "-o", "OUT"], 1, "data.corpus is not set"),
+        (["pretrain", "tiny", "-c", "nowhere", "-o", "OUT"], 1, "nowhere"),
+        (["pretrain", "tiny", "-c", "CORPUS", "-o", "OUT", "--set", "run.step=3"], 1, "'steps'"),
+        (["prepare", "TEXTS", "-o", "OUT"], 2, "--vocab-size"),
+        (["prepare", "-o", "OUT", "--vocab-size", "200"], 2, "name inputs"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    corpus: Path,
+    texts: Path,
+    tmp_path: Path,
+    arguments: list[str],
+    code: int,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    known = {"CORPUS": str(corpus), "TEXTS": str(texts), "OUT": str(tmp_path / "out")}
+    assert main([known.get(part, part) for part in arguments]) == code
+    assert message in capsys.readouterr().err

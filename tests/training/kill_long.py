@@ -1,0 +1,44 @@
+"""Kills a tiny run at random moments, as often as asked, and compares its log with a whole run's.
+
+::
+
+    python -m tests.training.kill_long --times 30 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.training.runs import draw_corpus
+from tests.training.test_trainer import ROOT, kill_at_random
+
+
+def main() -> int:
+    """Run, and say what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        corpus = draw_corpus(Path(scratch) / "corpus")
+        whole, broken = Path(scratch) / "whole", Path(scratch) / "broken"
+        settings = ["run.steps=120", "run.checkpoint_every=2"]
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "tests.training.runs", str(corpus), str(whole), *settings]
+        subprocess.run(command, cwd=ROOT, env=environment, check=True)
+        killed = kill_at_random(corpus, broken, given.times, *settings, seed=given.seed)
+        same = {
+            name: (broken / name).read_bytes() == (whole / name).read_bytes()
+            for name in ("log.jsonl", "model/model.safetensors")
+        }
+    print(f"killed {killed} times of {given.times}; the same bytes: {same}")
+    return 0 if all(same.values()) and killed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
