@@ -39,9 +39,12 @@ SUMMARIES = {
     ("skewed", "prose"): "passages of English prose, kept beside some checkouts",
 }
 PRECISIONS = ("float32", "bfloat16", "int8")
-# The larger ones have random weights: their time does not depend on them. Of their texts only every
-# n-th is embedded, or a call would take minutes.
-MODELS = {"minilm": 1, "bert-base": 12, "bert-large": 40}
+# The larger ones have random weights: their time does not depend on them. Of the texts only every
+# n-th is embedded, n being what stands here for the model times that for the precision, or a call
+# would take minutes.
+MODELS = {"minilm": 1, "bert-base": 6, "bert-large": 20}
+SHARES = {"float32": 3, "bfloat16": 1, "int8": 1}
+LEAST_TEXTS = 4
 SIZES: dict[str, dict[str, Any]] = {
     "bert-base": {},
     "bert-large": {
@@ -150,7 +153,8 @@ def make_case(kind: Kind, options: Options) -> Case:
 
     texts = make_texts(kind.shape, kind.source, partial(count, special=False), smoke=options.smoke)
     if not options.smoke:
-        texts = texts[:: MODELS[kind.model]]
+        share = MODELS[kind.model] * SHARES[kind.precision]
+        texts = texts[:: min(share, len(texts) // LEAST_TEXTS)]
     job = EmbeddingJob(
         directory=str(model_directory("minilm" if options.smoke else kind.model)),
         texts=tuple(texts),
