@@ -13,6 +13,7 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -164,7 +165,38 @@ def fill_the_disk(runs: Runs, num_times: int, seed: int) -> int:
 def _limit_files(size: int) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    _say_nothing()
+
+
+def _say_nothing() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def fill_a_file_system(runs: Runs, num_times: int, seed: int) -> int | None:
+    """Run on file systems in memory that are too small, of sizes by chance; then make room.
+
+    None where none may be mounted: that takes the rights of root.
+    """
+    chance, failures = random.Random(seed), 0
+    place = runs.home / "mount"
+    place.mkdir()
+    needed = sum(map(len, runs.truth.values()))
+    for _ in range(num_times):
+        # Memory comes in pages, of which a file takes whole ones.
+        kib = chance.randrange(8, needed // 1024)
+        mounting = ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", str(place)]
+        if subprocess.run(mounting, capture_output=True, check=False).returncode:
+            return None
+        try:
+            code = runs.run(place / "out", prepare=_say_nothing)
+            assert code in (0, FULL), code
+            failures += code == FULL
+            assert not list((place / "out").glob("*.partial")) or code != FULL
+            subprocess.run(["mount", "-o", "remount,size=1g", str(place)], check=True)
+            runs.check(place / "out")
+        finally:
+            subprocess.run(["umount", str(place)], check=True)
+    return failures
 
 
 def main() -> None:
@@ -188,6 +220,7 @@ def main() -> None:
                 ),
                 "kills_before_a_change": kill_at_every_change(runs),
                 "full_disks": fill_the_disk(runs, arguments.full, arguments.seed),
+                "full_file_systems": fill_a_file_system(runs, arguments.full, arguments.seed),
             }
         print(json.dumps(result), flush=True)
 

@@ -306,6 +306,8 @@ def test_no_kill_and_no_full_disk_changes_a_byte() -> None:
     assert found["random_kills"] >= 10
     assert found["kills_before_a_change"] > 30
     assert found["full_disks"] > 0
+    # None: no file system may be mounted here.
+    assert found["full_file_systems"] is None or found["full_file_systems"] > 0
 
 
 def test_changes_are_listed_by_name() -> None:
