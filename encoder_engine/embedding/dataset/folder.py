@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
@@ -121,8 +122,10 @@ class ShardFolder:
             raise ResumeError(
                 f"{self._folder} was begun otherwise: {'; '.join(changes)}{_AGAIN}", changes=changes
             )
-        for record in self.records:
-            self._verify(record)
+        # Hashing holds no lock of the interpreter: several files at a time.
+        with ThreadPoolExecutor() as pool:
+            for _ in pool.map(self._verify, self.records):
+                pass
 
     def _verify(self, record: ShardRecord) -> None:
         for name, sha256 in record.files.items():

@@ -101,10 +101,11 @@ class RowsDigest:
 
     def add(self, texts: Sequence[str], identifiers: Sequence[Identifier | None]) -> None:
         """Add rows; their lengths are part of what is hashed, so that no two lists look alike."""
+        parts: list[bytes] = []
         for text, identifier in zip(texts, identifiers, strict=True):
             data = text.encode()
-            self._digest.update(f"{len(data)} {identifier!r}\n".encode())
-            self._digest.update(data)
+            parts += (b"%d %s\n" % (len(data), repr(identifier).encode()), data)
+        self._digest.update(b"".join(parts))
 
     def hexdigest(self) -> str:
         """Return the digest of all rows so far."""

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.workers import Engine
     from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.options import EncodeOptions
-    from encoder_engine.embedding.rows import Row
     from encoder_engine.embedding.window import EmbeddedWindow
 
     Watch = Callable[["DatasetSummary", int], None]
@@ -117,8 +116,7 @@ def _write_all(
 ) -> None:
     skipped = SkippedRows(job.skipped_path)
     inputs = job.inputs.skipping(skipped) if job.options.on_error == "skip" else job.inputs
-    rows = _timed(iter(inputs), summary.seconds)
-    cut = shard_windows(rows, job.shard_rows)
+    cut = _timed(shard_windows(iter(inputs), job.shard_rows), summary.seconds)
 
     def write(window: TextWindow, embedded: EmbeddedWindow | None) -> None:
         start = time.perf_counter()
@@ -146,15 +144,15 @@ def _write_all(
     summary.skipped = str(job.skipped_path) if skipped.num_rows else None
 
 
-def _timed(rows: Iterator[Row], seconds: dict[str, float]) -> Iterator[Row]:
-    """Yield the rows, and add up the seconds spent reading."""
+def _timed(windows: Iterator[TextWindow], seconds: dict[str, float]) -> Iterator[TextWindow]:
+    """Yield the windows, and add up the seconds spent reading them."""
     while True:
         start = time.perf_counter()
-        row = next(rows, None)
+        window = next(windows, None)
         seconds["read"] += time.perf_counter() - start
-        if row is None:
+        if window is None:
             return
-        yield row
+        yield window
 
 
 def _count(summary: DatasetSummary, num_rows: int, embedded: EmbeddedWindow | None) -> None:
