@@ -184,10 +184,12 @@ class RunRecipe:
     """How long, how exactly, and what is kept.
 
     ``precision``: matrix products in that type, weights in float32. ``deterministic``: only
-    operations that give the same bits every time. ``recompute``: blocks keep their input alone and
-    compute again in backward. ``ema``: the decay of an average of the weights, which is evaluated
-    and exported; None: no average. ``sharding``: between processes, ``"none"`` (DDP) or ``"full"``
-    (FSDP2). ``keep_last`` checkpoints are kept, and every one at a multiple of ``keep_every``.
+    operations that give the same bits every time. ``peak_tflops``: what the machine does at most in
+    that precision, each process; with it, the share of it that is used is told. ``recompute``:
+    blocks keep their input alone and compute again in backward. ``ema``: the decay of an average of
+    the weights, which is evaluated and exported; None: no average. ``sharding``: between processes,
+    ``"none"`` (DDP) or ``"full"`` (FSDP2). ``keep_last`` checkpoints are kept, and every one at a
+    multiple of ``keep_every``.
     """
 
     steps: int = 1000
@@ -196,6 +198,7 @@ class RunRecipe:
     precision: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
     deterministic: bool = False
     compile: bool = False
+    peak_tflops: float | None = None
     recompute: bool = False
     ema: float | None = None
     sharding: Literal["none", "full"] = "none"

@@ -26,6 +26,7 @@ from encoder_engine.training.memory import recompute_blocks
 from encoder_engine.training.optim import make_optimizers, set_rate
 from encoder_engine.training.reading import recipe_to_values
 from encoder_engine.training.schedule import rate_factor
+from encoder_engine.training.work import operations_per_token
 from encoder_engine.training.world import World, replicate, shard
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ RECIPE = "recipe.json"
 # What may differ when a run goes on: it changes neither the losses nor what they are of.
 FREE = (
     "log_every",
+    "peak_tflops",
     "checkpoint_every",
     "keep_last",
     "keep_every",
@@ -96,6 +98,8 @@ class Trainer:
         self.model.to(self.world.device).train()
         if run.recompute:
             recompute_blocks(self.model.encoders)
+        # Counted before weights are split between processes.
+        self._operations = operations_per_token(self.model.encoders, recipe.data.max_length)
         self._computed = self._spread()
         if run.compile:
             for encoder in self.model.encoders:
@@ -222,6 +226,9 @@ class Trainer:
                 "tokens_per_second": (state.tokens - since) / seconds,
                 "data_wait": waited / seconds,
             }
+            if run.peak_tflops is not None:
+                most = run.peak_tflops * 1e12 * self.world.size
+                speed["utilisation"] = speed["tokens_per_second"] * self._operations / most
             if evaluates:
                 record["evaluation"] = self.evaluate()
             yield record, speed

@@ -19,6 +19,7 @@ from encoder_engine.training.reading import (
 from encoder_engine.training.recipe import BatchRecipe, Recipe, ScheduleRecipe
 from encoder_engine.training.recipes import RECIPES
 from encoder_engine.training.schedule import rate_factor
+from encoder_engine.training.work import operations_per_token
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +39,15 @@ def test_every_recipe_is_whole_and_comes_back_from_its_values(name: str) -> None
     assert millions == pytest.approx(SIZES.get(name, millions), rel=0.05)
     assert encoder.spec.max_length is not None
     assert recipe.data.max_length <= encoder.spec.max_length
+
+
+def test_a_bases_training_takes_six_operations_for_each_weight_and_those_of_attention() -> None:
+    config = {**find_recipe("bert_base").model.config, "vocab_size": 30_522, "pad_token_id": 0}
+    with torch.device("meta"):
+        encoder = Encoder(spec_from_config(config), config=config)
+    matrices = 12 * (4 * 768 * 768 + 2 * 768 * 3072)
+    expected = 6 * matrices + 12 * 12 * 512 * 768
+    assert operations_per_token([encoder], 512) == expected
 
 
 def test_a_file_a_function_and_settings_say_the_same(tmp_path: Path) -> None:
