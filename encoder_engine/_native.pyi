@@ -250,3 +250,74 @@ def pack_linear(
 ) -> None: ...
 def pack_weight(plain: int, width: int, depth: int, packed: int, /) -> None: ...
 def take_from_panels(packed: int, width: int, row_bytes: int, plain: int, /) -> None: ...
+
+class Plan:
+    def __init__(self) -> None: ...
+    def add_buffer(self, row_bytes: int, /) -> int: ...
+    def packed_linear(
+        self,
+        half: bool,
+        function: str,
+        weight: int,
+        depth: int,
+        width: int,
+        source: int,
+        target: int,
+        /,
+    ) -> None: ...
+    def quantized_linear(
+        self,
+        half: bool,
+        function: str,
+        weight: int,
+        weight_scales: int,
+        bias: int,
+        depth: int,
+        width: int,
+        source: int,
+        source_scales: int,
+        target: int,
+        quantized: int,
+        scales: int,
+        /,
+    ) -> None: ...
+    def normalize(
+        self,
+        half: bool,
+        weight: int,
+        bias: int,
+        width: int,
+        epsilon: float,
+        centred: bool,
+        source: int,
+        residual: int,
+        target: int,
+        quantized: int,
+        scales: int,
+        /,
+    ) -> None: ...
+    def quantize(
+        self, half: bool, width: int, source: int, target: int, scales: int, /
+    ) -> None: ...
+    def attention(
+        self,
+        half: bool,
+        num_heads: int,
+        head_dim: int,
+        scale: float,
+        window: int,
+        alibi_slopes: int,
+        source: int,
+        target: int,
+        /,
+    ) -> None: ...
+    def run(
+        self,
+        source: int,
+        target: int,
+        cu_seqlens: int,
+        num_sequences: int,
+        num_rows: int,
+        num_threads: int,
+        /,
+    ) -> None: ...

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "bindings/cpu_arguments.h"
 #include "cpu/attention.h"
 #include "cpu/packed_linear.h"
 #include "cpu/quantized_linear.h"
@@ -14,21 +15,6 @@ namespace py = pybind11;
 
 namespace encoder_engine {
 namespace {
-
-element_type type_of(bool half) { return half ? element_type::bfloat16 : element_type::float32; }
-
-template <typename T>
-T* at(uintptr_t address) {
-    return reinterpret_cast<T*>(address);
-}
-
-activation activation_of(const std::string& name) {
-    if (name == "none") return activation::none;
-    if (name == "gelu") return activation::gelu;
-    if (name == "gelu_tanh") return activation::gelu_tanh;
-    if (name == "silu") return activation::silu;
-    throw py::value_error("no activation '" + name + "'; there are none, gelu, gelu_tanh, silu");
-}
 
 pooling_mode pooling_mode_of(const std::string& name) {
     if (name == "cls") return pooling_mode::cls;

@@ -6,5 +6,6 @@
 namespace encoder_engine {
 
 void bind_cpu(pybind11::module_& module);
+void bind_plan(pybind11::module_& module);
 
 }  // namespace encoder_engine

@@ -34,6 +34,7 @@ PYBIND11_MODULE(_native, module) {
         },
         py::arg("data"));
     ee::bind_cpu(module);
+    ee::bind_plan(module);
     ee::bind_rows(module);
     ee::bind_text(module);
     ee::bind_unigram(module);

@@ -49,6 +49,12 @@ class Surroundings(NamedTuple):
     distances: Distances | None = None
     with_probabilities: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether blocks see nothing but the sequences, and give nothing but their output."""
+        others = (self.relative_bias_HR, self.global_rows, self.distances)
+        return not self.with_probabilities and all(other is None for other in others)
+
 
 class _Terms(TypedDict):
     scale: float | None

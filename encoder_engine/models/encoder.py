@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -22,6 +22,7 @@ from encoder_engine.models.linear import (
     replace_layers,
 )
 from encoder_engine.models.norm import Norm
+from encoder_engine.models.plan import Planner
 from encoder_engine.packing import PackedBatch, Sequences, pad
 from encoder_engine.packing.batch import Limits
 
@@ -101,6 +102,7 @@ class Encoder(nn.Module):
         self.pooler = Pooler(spec) if spec.pooler else None
         # Of a packed encoder, the names of what was no constant before.
         self._trainable: set[str] = set()
+        self._planner = Planner()
         initialise(self, spec)
 
     @classmethod
@@ -256,20 +258,16 @@ class Encoder(nn.Module):
         """
         checked = self._checked(batch)
         around = self._surroundings(checked, output_attentions, global_rows)
-        embedded_TD = hidden_TD = self.embedding(checked)
-        hidden_states = [hidden_TD]
-        attentions = []
         last = self._selecting_place(around, output_hidden_states) if rows is not None else None
-        for place, index in enumerate(self._order):
-            selected = rows if place == last else None
-            hidden_TD, probabilities = self.blocks[index](hidden_TD, around, selected)
-            if place == 0 and self.convolution is not None:
-                hidden_TD = self.convolution(embedded_TD, hidden_TD, checked.sequences)
-            if output_hidden_states:
-                hidden_states.append(hidden_TD)
-            if probabilities is not None:
-                attentions.append(probabilities)
-        hidden_states[-1] = hidden_TD = self._finish(hidden_TD)
+        hidden_TD = self.embedding(checked)
+        in_one = rows is None and not output_hidden_states
+        planned_TD = self._planned(hidden_TD, around) if in_one else None
+        hidden_states, attentions = (
+            self._call_blocks(hidden_TD, around, rows, last, keep=output_hidden_states)
+            if planned_TD is None
+            else ([planned_TD], [])
+        )
+        hidden_states[-1] = hidden_TD = self._finish(hidden_states[-1])
         sequences = checked.sequences
         if rows is not None:
             hidden_TD = hidden_TD if last is not None else F.embedding(rows.rows, hidden_TD)
@@ -287,6 +285,40 @@ class Encoder(nn.Module):
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )
+
+    def _planned(self, hidden_TD: Tensor, around: Surroundings) -> Tensor | None:
+        """Compute all blocks in one call, where that is known to give the same."""
+        if torch.compiler.is_compiling() or self.convolution is not None or not around.is_plain:
+            return None
+        blocks = [cast("Block", self.blocks[index]) for index in self._order]
+        return self._planner.run(blocks, hidden_TD, around.sequences)
+
+    def _call_blocks(
+        self,
+        embedded_TD: Tensor,
+        around: Surroundings,
+        rows: SelectedRows | None,
+        last: int | None,
+        *,
+        keep: bool,
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the last output, or all that are to be kept, and the probabilities asked for.
+
+        The block in place ``last`` computes ``rows`` alone.
+        """
+        hidden_states, attentions = [embedded_TD], []
+        for place, index in enumerate(self._order):
+            selected = rows if place == last else None
+            hidden_TD, probabilities = self.blocks[index](hidden_states[-1], around, selected)
+            if place == 0 and self.convolution is not None:
+                hidden_TD = self.convolution(embedded_TD, hidden_TD, around.sequences)
+            if keep:
+                hidden_states.append(hidden_TD)
+            else:
+                hidden_states = [hidden_TD]
+            if probabilities is not None:
+                attentions.append(probabilities)
+        return hidden_states, attentions
 
     @property
     def _order(self) -> tuple[int, ...]:

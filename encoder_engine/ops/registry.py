@@ -198,6 +198,11 @@ def check_probability(dropout: float) -> None:
         raise ShapeError(f"dropout must be at least 0 and below 1, got {dropout}")
 
 
+def asked() -> bool:
+    """Say whether :func:`use` names who is to compute anything."""
+    return bool(_requested)
+
+
 def operations() -> tuple[str, ...]:
     """Name every operation."""
     return tuple(sorted(_OPERATIONS))

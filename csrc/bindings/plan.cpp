@@ -1,0 +1,83 @@
+// A plan's steps, with weights given by address: encoder_engine/models/plan.py keeps them alive.
+#include "cpu/plan.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "bindings/cpu.h"
+#include "bindings/cpu_arguments.h"
+
+namespace py = pybind11;
+
+namespace encoder_engine {
+
+void bind_plan(py::module_& module) {
+    py::class_<plan>(module, "Plan")
+        .def(py::init<>())
+        .def("add_buffer", &plan::add_buffer)
+        .def("packed_linear",
+             [](plan& self, bool half, const std::string& function, uintptr_t weight, int64_t depth,
+                int64_t width, int input, int output) {
+                 packed_linear_call call{};
+                 call.type = type_of(half);
+                 call.function = activation_of(function);
+                 call.weight = at<void>(weight);
+                 call.depth = depth;
+                 call.width = width;
+                 self.add(call, input, output);
+             })
+        .def("quantized_linear",
+             [](plan& self, bool half, const std::string& function, uintptr_t weight,
+                uintptr_t weight_scales, uintptr_t bias, int64_t depth, int64_t width, int input,
+                int input_scales, int output, int quantized, int scales) {
+                 quantized_linear_call call{};
+                 call.type = type_of(half);
+                 call.function = activation_of(function);
+                 call.weight = at<int8_t>(weight);
+                 call.weight_scales = at<float>(weight_scales);
+                 call.bias = at<float>(bias);
+                 call.depth = depth;
+                 call.width = width;
+                 self.add(call, input, input_scales, output, quantized, scales);
+             })
+        .def("normalize",
+             [](plan& self, bool half, uintptr_t weight, uintptr_t bias, int64_t width, float epsilon,
+                bool centred, int input, int residual, int output, int quantized, int scales) {
+                 norm_call call{};
+                 call.type = type_of(half);
+                 call.weight = at<void>(weight);
+                 call.bias = at<void>(bias);
+                 call.width = width;
+                 call.epsilon = epsilon;
+                 call.centred = centred;
+                 self.add(call, input, residual, output, quantized, scales);
+             })
+        .def("quantize",
+             [](plan& self, bool half, int64_t width, int input, int output, int scales) {
+                 quantize_call call{};
+                 call.type = type_of(half);
+                 call.width = width;
+                 self.add(call, input, output, scales);
+             })
+        .def("attention",
+             [](plan& self, bool half, int64_t num_heads, int64_t head_dim, float scale, int64_t window,
+                uintptr_t alibi_slopes, int input, int output) {
+                 attention_call call{};
+                 call.type = type_of(half);
+                 call.num_heads = call.num_key_heads = num_heads;
+                 call.head_dim = head_dim;
+                 call.scale = scale;
+                 call.window = window;
+                 call.alibi_slopes = at<float>(alibi_slopes);
+                 self.add(call, input, output);
+             })
+        .def("run", [](const plan& self, uintptr_t input, uintptr_t output, uintptr_t cu_seqlens,
+                       int64_t num_sequences, int64_t num_rows, int num_threads) {
+            const py::gil_scoped_release unlocked;
+            self.run({at<void>(input), at<void>(output), at<int32_t>(cu_seqlens), num_sequences, num_rows,
+                      num_threads});
+        });
+}
+
+}  // namespace encoder_engine

@@ -1,0 +1,68 @@
+// Operations on the rows of a batch, one after another in one call: between them an interpreter takes
+// longer than a short text's products.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cpu/attention.h"
+#include "cpu/packed_linear.h"
+#include "cpu/quantized_linear.h"
+#include "cpu/rows.h"
+
+namespace encoder_engine {
+
+struct plan_batch {
+    const void* input;          // [rows, ..]
+    void* output;               // [rows, ..]
+    const int32_t* cu_seqlens;  // [sequences + 1]
+    int64_t num_sequences, num_rows;
+    int num_threads;  // at most
+};
+
+// Steps read and write buffers of as many rows as a batch has. In a call that is added, whatever
+// depends on the batch is left out: null and 0. It runs from several threads at a time.
+class plan {
+public:
+    using buffer = int;
+    static constexpr buffer kInput = 0, kOutput = 1, kNone = -1;
+
+    // `row_bytes` of a row. What lies in a buffer lasts until another step writes it.
+    buffer add_buffer(int64_t row_bytes);
+
+    void add(const packed_linear_call& call, buffer input, buffer output);
+    // Bytes and scales, then either the output or bytes and scales again.
+    void add(const quantized_linear_call& call, buffer input, buffer input_scales, buffer output,
+             buffer quantized, buffer scales);
+    void add(const norm_call& call, buffer input, buffer residual, buffer output, buffer quantized,
+             buffer scales);
+    void add(const quantize_call& call, buffer input, buffer output, buffer scales);
+    // Query, key and value of a token lie side by side in a row of the input.
+    void add(const attention_call& call, buffer input, buffer output);
+
+    void run(const plan_batch& batch) const;
+
+private:
+    struct rows;
+    struct freed {
+        void operator()(void* memory) const;
+    };
+    struct memory {
+        std::unique_ptr<void, freed> content;
+        size_t bytes = 0;
+    };
+
+    std::vector<int64_t> row_bytes_;
+    std::vector<std::function<void(const rows&)>> steps_;
+    mutable std::mutex mutex_;
+    mutable std::vector<memory> idle_;
+
+    memory take(size_t bytes) const;
+    void give_back(memory&& taken) const;
+};
+
+}  // namespace encoder_engine

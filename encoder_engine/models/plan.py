@@ -1,0 +1,264 @@
+"""An encoder's blocks as one native call, where native operations would compute all of them anyway.
+
+The bits are those of the blocks called one after the other.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from encoder_engine import ops
+from encoder_engine.models.attention import SelfAttention
+from encoder_engine.models.layers import GELU, Block, FeedForward
+from encoder_engine.models.linear import PackedLinear, QuantizedLinear
+from encoder_engine.ops.registry import asked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from encoder_engine.models.norm import Norm
+    from encoder_engine.ops.native.plan import Plan, QuantizedRows
+    from encoder_engine.packing import Sequences
+
+__all__ = ["Planner"]
+
+
+class Planner:
+    """Plans blocks when they first compute, and again when their layers are no longer the same.
+
+    It belongs to one encoder; a copy plans for itself.
+    """
+
+    def __init__(self) -> None:
+        self._plan: Plan | None = None
+        self._layers: _Layers | None = None
+
+    def __getstate__(self) -> dict[str, None]:
+        return {"_plan": None, "_layers": None}
+
+    def run(
+        self, blocks: Sequence[Block], hidden_TD: Tensor, sequences: Sequences
+    ) -> Tensor | None:
+        """Compute what the blocks would, [T, D]; None where they must be called."""
+        if hidden_TD.device.type != "cpu" or hidden_TD.requires_grad or asked():
+            return None
+        if torch.is_autocast_enabled("cpu"):
+            return None
+        if self._layers is None or not self._layers.are(blocks):
+            self._layers = _Layers(blocks)
+            self._plan = _plan(blocks, hidden_TD)
+        if self._plan is None or self._layers.special():
+            return None
+        return self._plan.run(hidden_TD, sequences)
+
+
+class _Layers:
+    """What blocks consist of, so that a change of any of it is noticed, in microseconds."""
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        self._blocks = tuple(blocks)
+        modules = [module for block in dict.fromkeys(blocks) for module in block.modules()]
+        self._members = [
+            (members, name, member)
+            for module in modules
+            for members in (module._modules, module._parameters)
+            for name, member in members.items()
+        ]
+        weights = [vars(m) for m in modules if isinstance(m, PackedLinear | QuantizedLinear)]
+        self._members += [
+            (own, name, own[name])
+            for own in weights
+            for name in ("packed", "quantized")
+            if name in own
+        ]
+        self._parameters = [p for m in modules for p in m._parameters.values() if p is not None]
+        self._addresses = [p.data_ptr() for p in self._parameters]
+        self._trained = [m for m in modules if isinstance(m, Block | SelfAttention | FeedForward)]
+        everywhere = nn.modules.module
+        self._hooks: list[dict[Any, Any]] = [
+            everywhere._global_forward_hooks,
+            everywhere._global_forward_pre_hooks,
+            *(hooks for m in modules for hooks in (m._forward_hooks, m._forward_pre_hooks)),
+        ]
+
+    def are(self, blocks: Sequence[Block]) -> bool:
+        """Say whether all are the same objects still, and parameters lie where they lay."""
+        return (
+            len(blocks) == len(self._blocks)
+            and all(map(operator.is_, blocks, self._blocks))
+            and all(members.get(name) is member for members, name, member in self._members)
+            and [p.data_ptr() for p in self._parameters] == self._addresses
+        )
+
+    def special(self) -> bool:
+        """Say whether one of them trains, or somebody wants to be called when one is."""
+        return any(self._hooks) or any(module.training for module in self._trained)
+
+
+def _plan(blocks: Sequence[Block], hidden_TD: Tensor) -> Plan | None:
+    """List the blocks' operations; None where a native one would not compute all of them."""
+    dtype = hidden_TD.dtype
+    if not blocks or not all(_plannable(block, hidden_TD) for block in blocks):
+        return None
+    from encoder_engine.ops.native import plan as native
+
+    steps = native.Plan(dtype)
+    builder = _Builder(steps, native.INPUT)
+    for block in blocks[:-1]:
+        builder.add_block(block, None)
+    builder.add_block(blocks[-1], native.OUTPUT)
+    return steps
+
+
+def _plannable(block: Block, hidden_TD: Tensor) -> bool:
+    spec = block.spec
+    attention, feed_forward = spec.attention, spec.feed_forward
+    is_plain = not (
+        spec.norm_first
+        or attention.rotary is not None
+        or attention.global_projections
+        or attention.disentangled
+        or feed_forward.gated
+    )
+    layers = (block.attention.qkv, block.attention.output, block.feed_forward.up)
+    return (
+        is_plain
+        and feed_forward.activation in GELU
+        and all(_is_native(layer) for layer in (*layers, block.feed_forward.down))
+        and all(_fits(norm, hidden_TD) for norm in (block.attention_norm, block.feed_forward_norm))
+        and _computes(block, hidden_TD)
+    )
+
+
+def _is_native(layer: nn.Module | None) -> bool:
+    if isinstance(layer, PackedLinear):
+        return layer.packed.layout == "native"
+    return isinstance(layer, QuantizedLinear) and layer.quantized.layout == "native"
+
+
+def _fits(norm: Norm | None, hidden_TD: Tensor) -> bool:
+    if norm is None:
+        return False
+    vectors = [v for v in (norm.weight, norm.bias) if v is not None]
+    return all(v.dtype == hidden_TD.dtype and v.is_contiguous() for v in vectors)
+
+
+def _computes(block: Block, hidden_TD: Tensor) -> bool:
+    """Ask who computes each operation unasked."""
+    attention, norm = block.spec.attention, block.spec.norm
+    terms = {"window": attention.window, "alibi_slopes": attention.alibi_slopes}
+    common: dict[str, Any] = {"device": hidden_TD.device.type, "dtype": str(hidden_TD.dtype)}
+    told = [
+        ops.explain(
+            "attention",
+            **common,
+            head_dim=attention.head_dim,
+            terms=tuple(name for name, value in terms.items() if value is not None),
+        ),
+        ops.explain("layer_norm" if norm.centred else "rms_norm", **common),
+        ops.explain("quantize_rows", **common),
+    ]
+    return all(
+        next((name for name, refusal in one if refusal is None), None) == "native" for one in told
+    )
+
+
+def _hands_bytes_on(block: Block) -> bool:
+    return block.feed_forward.reads_bytes and block.spec.norm.centred
+
+
+class _Builder:
+    """Adds blocks; a buffer of each name and width is used again and again."""
+
+    def __init__(self, steps: Plan, source: int) -> None:
+        self._steps = steps
+        self._hidden = source
+        self._rows: dict[tuple[str, int], int] = {}
+        self._bytes: dict[tuple[str, int], QuantizedRows] = {}
+
+    def add_block(self, block: Block, target: int | None) -> None:
+        """Add a block that writes to ``target``; None: to a buffer that the next one reads."""
+        spec = block.spec.attention
+        width, heads_width = block.feed_forward_norm.weight.shape[0], spec.num_heads * spec.head_dim
+        heads = self._buffer("heads", 3 * heads_width)
+        self._dense(block.attention.qkv, self._hidden, heads)
+        mixed = self._buffer("mixed", heads_width)
+        slopes = block.attention.slopes
+        self._steps.attention(
+            *(heads, mixed),
+            num_heads=spec.num_heads,
+            head_dim=spec.head_dim,
+            scale=spec.head_dim**-0.5 if spec.scale is None else spec.scale,
+            window=spec.window,
+            alibi_slopes_H=None if slopes is None else slopes(),
+        )
+        projected = self._buffer("projected", width)
+        self._dense(block.attention.output, mixed, projected)
+        feed_forward = block.feed_forward
+        assert block.attention_norm is not None
+        between = self._buffer("between", width)
+        quantized = self._norm(
+            *(block.attention_norm, projected, between), with_bytes=_hands_bytes_on(block)
+        )
+        gelu = GELU[block.spec.feed_forward.activation]
+        raised_width = block.spec.feed_forward.width
+        if quantized is None:
+            raised = self._buffer("raised", raised_width)
+            self._dense(feed_forward.up, between, raised, gelu=gelu)
+            self._dense(feed_forward.down, raised, projected)
+        else:
+            assert isinstance(feed_forward.up, QuantizedLinear)
+            assert isinstance(feed_forward.down, QuantizedLinear)
+            bytes_ = self._quantized_buffer("raised", raised_width)
+            self._steps.quantized_linear(feed_forward.up.quantized, quantized, bytes_, gelu=gelu)
+            self._steps.quantized_linear(feed_forward.down.quantized, bytes_, projected)
+        target = self._buffer("hidden", width) if target is None else target
+        # A block gives no bytes: they would be of numbers that are not rounded yet.
+        self._norm(block.feed_forward_norm, projected, target)
+
+    def _dense(
+        self,
+        layer: nn.Module | None,
+        source: int,
+        target: int,
+        *,
+        gelu: ops.Approximation | None = None,
+    ) -> None:
+        if isinstance(layer, PackedLinear):
+            self._steps.packed_linear(layer.packed, source, target, gelu=gelu)
+            return
+        assert isinstance(layer, QuantizedLinear)
+        depth = layer.quantized.shape[1]
+        quantized = self._quantized_buffer("input", depth)
+        self._steps.quantize(source, quantized, depth)
+        self._steps.quantized_linear(layer.quantized, quantized, target, gelu=gelu)
+
+    def _norm(
+        self, norm: Norm, source: int, target: int, *, with_bytes: bool = False
+    ) -> QuantizedRows | None:
+        """Add ``norm(source + hidden)``, which becomes the hidden rows, and return their bytes."""
+        width = norm.weight.shape[0]
+        quantized = self._quantized_buffer("between", width) if with_bytes else None
+        self._steps.normalize(
+            *(norm.weight, norm.bias, source, target),
+            residual=self._hidden,
+            epsilon=norm.spec.epsilon,
+            centred=norm.spec.centred,
+            quantized=quantized,
+        )
+        self._hidden = target
+        return quantized
+
+    def _buffer(self, name: str, width: int) -> int:
+        if (name, width) not in self._rows:
+            self._rows[name, width] = self._steps.rows(width)
+        return self._rows[name, width]
+
+    def _quantized_buffer(self, name: str, width: int) -> QuantizedRows:
+        if (name, width) not in self._bytes:
+            self._bytes[name, width] = self._steps.quantized_rows(width)
+        return self._bytes[name, width]

@@ -1,0 +1,145 @@
+"""Native operations on packed rows, listed once and run in one call.
+
+Between two of them the interpreter would take longer than a short text's products.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from encoder_engine import _native
+from encoder_engine.ops.native.activation import GELU_NAMES
+from encoder_engine.ops.native.rows import address
+
+if TYPE_CHECKING:
+    from encoder_engine.ops.activation import Approximation
+    from encoder_engine.ops.packed_linear import PackedWeight
+    from encoder_engine.ops.quantized_linear import QuantizedWeight
+    from encoder_engine.packing import Sequences
+
+__all__ = ["INPUT", "OUTPUT", "Plan", "QuantizedRows"]
+
+INPUT, OUTPUT, _NONE = 0, 1, -1
+
+
+class QuantizedRows(NamedTuple):
+    """The buffers of rows as ``ops.quantize_rows`` gives them."""
+
+    bytes: int
+    scales: int
+
+
+class Plan:
+    """Steps between buffers of as many rows as a batch has; all rows are of one dtype.
+
+    ``INPUT`` and ``OUTPUT`` are the buffers of the batch. What a step reads must be as the
+    operation of its name wants it, contiguous and on the CPU: nothing is checked here.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        self._half = dtype == torch.bfloat16
+        self._program = _native.Plan()
+        # Steps know addresses: what lies there lives as long as they.
+        self._held: list[object] = []
+
+    def rows(self, width: int) -> int:
+        """Return a new buffer of rows so wide."""
+        return self._program.add_buffer(width * self._dtype.itemsize)
+
+    def quantized_rows(self, width: int) -> QuantizedRows:
+        """Return new buffers of quantized rows so wide."""
+        return QuantizedRows(
+            self._program.add_buffer(width), self._program.add_buffer(torch.float32.itemsize)
+        )
+
+    def packed_linear(
+        self, weight: PackedWeight, source: int, target: int, *, gelu: Approximation | None = None
+    ) -> None:
+        """Add ``ops.packed_linear``."""
+        self._held.append(weight)
+        width, depth = weight.shape
+        self._program.packed_linear(
+            *(self._half, _function(gelu), weight.content.data_ptr(), depth, width),
+            *(source, target),
+        )
+
+    def quantized_linear(
+        self,
+        weight: QuantizedWeight,
+        source: QuantizedRows,
+        target: int | QuantizedRows,
+        *,
+        gelu: Approximation | None = None,
+    ) -> None:
+        """Add ``ops.quantized_linear``, or ``ops.requantized_linear`` for a quantized target."""
+        self._held.append(weight)
+        width, depth = weight.shape
+        self._program.quantized_linear(
+            *(self._half, _function(gelu), weight.content.data_ptr()),
+            *(weight.scale_N.data_ptr(), address(weight.bias_N), depth, width),
+            *source,
+            *((_NONE, *target) if isinstance(target, QuantizedRows) else (target, _NONE, _NONE)),
+        )
+
+    def normalize(
+        self,
+        weight_D: Tensor,
+        bias_D: Tensor | None,
+        source: int,
+        target: int,
+        *,
+        residual: int,
+        epsilon: float,
+        centred: bool,
+        quantized: QuantizedRows | None = None,
+    ) -> None:
+        """Add ``ops.layer_norm`` or ``ops.rms_norm``; ``quantized``: the result so as well."""
+        self._held += [weight_D.detach(), None if bias_D is None else bias_D.detach()]
+        self._program.normalize(
+            *(self._half, weight_D.data_ptr(), address(bias_D), weight_D.shape[0]),
+            epsilon,
+            centred,
+            *(source, residual, target),
+            *((_NONE, _NONE) if quantized is None else quantized),
+        )
+
+    def quantize(self, source: int, target: QuantizedRows, width: int) -> None:
+        """Add ``ops.quantize_rows``."""
+        self._program.quantize(self._half, width, source, *target)
+
+    def attention(
+        self,
+        source: int,
+        target: int,
+        *,
+        num_heads: int,
+        head_dim: int,
+        scale: float,
+        window: int | None,
+        alibi_slopes_H: Tensor | None,
+    ) -> None:
+        """Add ``ops.attention``; a row of the source is a token's query, key and value."""
+        self._held.append(alibi_slopes_H)
+        self._program.attention(
+            *(self._half, num_heads, head_dim, scale, -1 if window is None else window),
+            *(address(alibi_slopes_H), source, target),
+        )
+
+    def run(self, input_TD: Tensor, sequences: Sequences) -> Tensor:
+        """Take rows through all steps; returns rows like them."""
+        input_TD = input_TD.contiguous()
+        cu_seqlens = sequences.cu_seqlens.contiguous()
+        output_TD = torch.empty_like(input_TD)
+        self._program.run(
+            *(input_TD.data_ptr(), output_TD.data_ptr(), cu_seqlens.data_ptr()),
+            *(len(cu_seqlens) - 1, len(input_TD), torch.get_num_threads()),
+        )
+        return output_TD
+
+
+def _function(gelu: Approximation | None) -> str:
+    return "none" if gelu is None else GELU_NAMES[gelu]
