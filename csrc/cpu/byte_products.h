@@ -43,13 +43,15 @@ struct byte_products : plain_rows<uint16_t> {
     using Sum = int32_t;
     static constexpr int64_t kBlockRows = 1;
 
-    static void lay_out(const void* input, int64_t count, int64_t row_bytes, Byte* to) {
+    static const Byte* lay_out(const void* input, int64_t count, int64_t row_bytes, Byte* to) {
         const uint8_t* from = static_cast<const uint8_t*>(input);
         const int64_t filled = whole(row_bytes, kDepthUnit);
+        const Byte* const rows = to;
         for (int64_t row = 0; row < count; ++row, from += row_bytes, to += filled) {
             for (int64_t at = 0; at < row_bytes; ++at) to[at] = from[at];
             for (int64_t at = row_bytes; at < filled; ++at) to[at] = 0;
         }
+        return rows;
     }
 
     template <typename Finish>

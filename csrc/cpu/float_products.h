@@ -31,15 +31,17 @@ using bfloat16_products = vector_products<bfloat16_words, float>;
 
 // Rows as float32; of the weights two are taken from a word.
 struct widened_rows : plain_rows<uint16_t> {
-    static void lay_out(const void* input, int64_t count, int64_t row_bytes, Byte* to) {
+    static const Byte* lay_out(const void* input, int64_t count, int64_t row_bytes, Byte* to) {
         const bfloat16* from = static_cast<const bfloat16*>(input);
         const int64_t width = row_bytes / int64_t{sizeof(bfloat16)};
         const int64_t filled = whole(row_bytes, kDepthUnit);
+        const Byte* const rows = to;
         for (int64_t row = 0; row < count; ++row, from += width, to += filled) {
             for (int64_t at = 0; at < filled / 2; at += kLanes) {
                 store(to + 2 * at, at < width ? load_part(from, at, width) : vfloat{});
             }
         }
+        return rows;
     }
 };
 

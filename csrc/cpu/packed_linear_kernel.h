@@ -58,10 +58,10 @@ EE_INLINE void multiply_and_activate(const packed_linear_call& call, const linea
         reinterpret_cast<const float*>(weight + num_panels(width) * panel_bytes(row_bytes));
     const Element* const input = static_cast<const Element*>(call.input) + piece.first_row * call.depth;
     Element* const output = static_cast<Element*>(call.output) + piece.first_row * width;
-    Byte* const rows = reinterpret_cast<Byte*>(scratch + at.rows);
     const auto sums_of = [=](int64_t panel) { return reinterpret_cast<float*>(scratch + at.sums[panel % 2]); };
     Products::begin();
-    Products::lay_out(input, num_rows, row_bytes, rows);
+    const Byte* const rows =
+        Products::lay_out(input, num_rows, row_bytes, reinterpret_cast<Byte*>(scratch + at.rows));
     const auto finish_row = [&](int64_t panel, int64_t row) {
         const int64_t feature = panel * kPanelWidth;
         activate_sums(sums_of(panel) + row * kPanelWidth, width - feature, output + row * width + feature,

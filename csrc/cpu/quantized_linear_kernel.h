@@ -62,14 +62,15 @@ EE_INLINE void multiply_and_finish(const quantized_linear_call& call, const line
     const int64_t num_rows = piece.last_row - piece.first_row;
     const int64_t filled = whole(call.depth, kDepthUnit), filled_width = whole(call.width, kPanelWidth);
     const quantized_linear_layout at(call, num_rows);
-    Byte* const rows = reinterpret_cast<Byte*>(scratch + at.rows);
     float* const results = reinterpret_cast<float*>(scratch + at.results);
     const uint8_t* const weight = reinterpret_cast<const uint8_t*>(call.weight);
     const int32_t* const starts =
         reinterpret_cast<const int32_t*>(weight + num_panels(call.width) * panel_bytes(call.depth));
     int32_t* const sums = reinterpret_cast<int32_t*>(scratch + at.sums);
     byte_products::begin();
-    byte_products::lay_out(call.input + piece.first_row * call.depth, num_rows, call.depth, rows);
+    const Byte* const rows =
+        byte_products::lay_out(call.input + piece.first_row * call.depth, num_rows, call.depth,
+                               reinterpret_cast<Byte*>(scratch + at.rows));
     for (int64_t panel = piece.first_panel; panel < piece.last_panel; ++panel) {
         const int64_t feature = panel * kPanelWidth, width = call.width - feature;
         const float* const bias = call.bias == nullptr ? nullptr : call.bias + feature;

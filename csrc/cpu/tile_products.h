@@ -20,7 +20,7 @@ struct tile_products {
     static void end() { _tile_release(); }
 
     // Tile after tile along the depth, then down the rows.
-    static void lay_out(const void* input, int64_t count, int64_t row_bytes, Byte* to) {
+    static const Byte* lay_out(const void* input, int64_t count, int64_t row_bytes, Byte* to) {
         const int64_t filled = whole(row_bytes, kDepthUnit);
         for (int64_t row = 0; row < whole(count, kTileRows); ++row) {
             Byte* const line = to + row / kTileRows * kTileRows * filled + row % kTileRows * kDepthUnit;
@@ -32,6 +32,7 @@ struct tile_products {
                                         kept, static_cast<const Byte*>(input) + row * row_bytes + at));
             }
         }
+        return to;
     }
 
     // Calls finish(first row, rows) when a block's sums are there, and some() now

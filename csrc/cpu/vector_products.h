@@ -16,13 +16,17 @@ struct plain_rows {
 };
 
 struct copied_rows : plain_rows<uint8_t> {
-    static void lay_out(const void* input, int64_t count, int64_t row_bytes, Byte* to) {
+    // Where the rows lie then: full ones stay in their place.
+    static const Byte* lay_out(const void* input, int64_t count, int64_t row_bytes, Byte* to) {
         const Byte* from = static_cast<const Byte*>(input);
         const int64_t filled = whole(row_bytes, kDepthUnit);
+        if (filled == row_bytes) return from;
+        const Byte* const rows = to;
         for (int64_t row = 0; row < count; ++row, from += row_bytes, to += filled) {
             std::memcpy(to, from, static_cast<size_t>(row_bytes));
             std::memset(to + row_bytes, 0, static_cast<size_t>(filled - row_bytes));
         }
+        return rows;
     }
 };
 

@@ -174,8 +174,9 @@ def embed_rows(
 ) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int]:
     """Embed rows of tokens; return [n, D], and the tokens that padded batches would have held."""
     # Dropout would add noise, should the encoder have been trained in the meantime.
-    if any(module.training for module in embedder.encoder.modules()):
-        embedder.encoder.eval()
+    encoder = embedder.encoder
+    if encoder.training or any(block.training for block in encoder.blocks):
+        encoder.eval()
     lengths = np.diff(encoding.cu_seqlens)
     vectors = np.empty((len(lengths), options.dimension), dtype=np.float32)
     typed = bool(encoding.type_ids.any())
