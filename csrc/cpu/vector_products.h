@@ -59,8 +59,8 @@ struct vector_products : Operands::Rows {
 
 private:
     static constexpr int kColumns = kMostColumns;
-    // Of a panel as much as stays in the nearest cache while all rows meet it, in bytes of a row.
-    static constexpr int64_t kDepthBlock = 512;
+    // Of a panel as much as stays in a core's cache while all rows meet it, in bytes of a row.
+    static constexpr int64_t kDepthBlock = 2048;
 
     template <int Rows>
     EE_TILE static void multiply_tile(const Byte* rows, int64_t filled, const uint8_t* panel,
