@@ -1,8 +1,9 @@
 """What is embedded by mistake, as files: each with the error that it is and the words it gets.
 
 A case's ``files`` lie in an empty folder, where ``encoder-engine embed`` is given its ``arguments``
-(or the first file). ``listed``: what ``--on-error skip`` leaves out of them, by line or row and a
-word of the reason; None: the whole cannot be read, so skipping does not help.
+(or the first file); large content is made when it is asked for. ``listed``: what ``--on-error
+skip`` leaves out of them, by line or row and a word of the reason; None: the whole cannot be read,
+so skipping does not help.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import pyarrow.parquet
 from encoder_engine.errors import ReadError, RowError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from encoder_engine.errors import EncoderEngineError
 
 
@@ -28,14 +31,16 @@ if TYPE_CHECKING:
 class BadInput:
     """A case of the catalogue."""
 
-    files: dict[str, bytes]
+    files: dict[str, bytes | Callable[[], bytes]]
     words: str
     error: type[EncoderEngineError] = ReadError
     options: str = ""
     listed: tuple[tuple[int, str], ...] | None = None
 
 
-def bad_rows(name: str, content: bytes, *listed: tuple[int, str], options: str = "") -> BadInput:
+def bad_rows(
+    name: str, content: bytes | Callable[[], bytes], *listed: tuple[int, str], options: str = ""
+) -> BadInput:
     """Make a case of rows that can be skipped; the first of them is the error."""
     words, error = listed[0][1], RowError
     return BadInput(files={name: content}, words=words, error=error, options=options, listed=listed)
@@ -187,7 +192,7 @@ LINE_FILES: dict[str, BadInput] = {
     ),
     "a line of 100 megabytes": bad_rows(
         "a.txt",
-        b"word " * 20_000_000 + b"\nb\n",
+        lambda: b"word " * 20_000_000 + b"\nb\n",
         (1, "100000000 characters"),
         options="--max-characters 1000",
     ),

@@ -54,7 +54,7 @@ def test_a_bad_input_is_one_typed_line_and_leaves_nothing_finished(
 ) -> None:
     case = CATALOGUE[name]
     for file, content in case.files.items():
-        (tmp_path / file).write_bytes(content)
+        (tmp_path / file).write_bytes(content() if callable(content) else content)
     first = tmp_path / next(iter(case.files))
     command = ["embed", first, "-o", f"{tmp_path}/out/", "-m", model, *case.options.split()]
     policies = [] if case.listed is not None else [["--on-error", "skip"]]
@@ -78,7 +78,7 @@ def test_bad_rows_are_listed_and_the_others_embedded(
     case = CATALOGUE[name]
     assert case.listed is not None
     (file, content), good = next(iter(case.files.items())), tmp_path / "z-good.txt"
-    (tmp_path / file).write_bytes(content)
+    (tmp_path / file).write_bytes(content() if callable(content) else content)
     # With a good file beside it, something is left of every case.
     good.write_bytes(b"good\n")
     inputs = [tmp_path / file] if case.options or file.endswith("csv") else [tmp_path / file, good]
