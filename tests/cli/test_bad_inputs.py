@@ -38,10 +38,11 @@ def failed_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[], type[BaseExcept
     return lambda: seen[-1] if seen else None
 
 
-def test_the_catalogue_is_long() -> None:
-    assert len(CATALOGUE) + len(PLACES) >= 130
-    distinct = {(tuple(case.files.items()), case.options) for case in CATALOGUE.values()}
-    assert len(distinct) == len(CATALOGUE)
+def test_the_catalogue_is_long_and_no_case_is_there_twice() -> None:
+    assert len(CATALOGUE) + len(PLACES) >= 170
+    inputs = {(tuple(case.files.items()), case.options) for case in CATALOGUE.values()}
+    places = {(case.arguments, case.prepare) for case in PLACES.values()}
+    assert (len(inputs), len(places)) == (len(CATALOGUE), len(PLACES))
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
