@@ -9,8 +9,8 @@ namespace encoder_engine {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
-// More is given back at once: that batch's work hides what it costs.
-constexpr size_t kMostKept = size_t{64} << 20;
+// More is given back at once: a batch so large hides what that costs.
+constexpr size_t kMostKept = size_t{128} << 20;
 
 }  // namespace
 

@@ -15,12 +15,12 @@ from encoder_engine import ops
 from encoder_engine.models.attention import SelfAttention
 from encoder_engine.models.layers import GELU, Block, FeedForward
 from encoder_engine.models.linear import PackedLinear, QuantizedLinear
+from encoder_engine.models.norm import Norm
 from encoder_engine.ops.registry import asked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from encoder_engine.models.norm import Norm
     from encoder_engine.ops.native.plan import Plan, QuantizedRows
     from encoder_engine.packing import Sequences
 
@@ -34,11 +34,10 @@ class Planner:
     """
 
     def __init__(self) -> None:
-        self._plan: Plan | None = None
-        self._layers: _Layers | None = None
+        self._made: _Made | None = None
 
     def __getstate__(self) -> dict[str, None]:
-        return {"_plan": None, "_layers": None}
+        return {"_made": None}
 
     def run(
         self, blocks: Sequence[Block], hidden_TD: Tensor, sequences: Sequences
@@ -48,12 +47,26 @@ class Planner:
             return None
         if torch.is_autocast_enabled("cpu"):
             return None
-        if self._layers is None or not self._layers.are(blocks):
-            self._layers = _Layers(blocks)
-            self._plan = _plan(blocks, hidden_TD)
-        if self._plan is None or self._layers.special():
+        made = self._made
+        if made is None or not made.fits(blocks, hidden_TD):
+            # Whole before anybody sees it: other threads may be here too.
+            self._made = made = _Made(blocks, hidden_TD)
+        if made.plan is None or made.layers.special():
             return None
-        return self._plan.run(hidden_TD, sequences)
+        return made.plan.run(hidden_TD, sequences)
+
+
+class _Made:
+    """A plan, None where there can be none, and what it was made of."""
+
+    def __init__(self, blocks: Sequence[Block], hidden_TD: Tensor) -> None:
+        self.layers = _Layers(blocks)
+        self._kind = (hidden_TD.dtype, hidden_TD.shape[1])
+        self.plan = _plan(blocks, hidden_TD)
+
+    def fits(self, blocks: Sequence[Block], hidden_TD: Tensor) -> bool:
+        """Say whether the plan is of these blocks, and of such rows."""
+        return (hidden_TD.dtype, hidden_TD.shape[1]) == self._kind and self.layers.are(blocks)
 
 
 class _Layers:
@@ -78,6 +91,7 @@ class _Layers:
         self._parameters = [p for m in modules for p in m._parameters.values() if p is not None]
         self._addresses = [p.data_ptr() for p in self._parameters]
         self._trained = [m for m in modules if isinstance(m, Block | SelfAttention | FeedForward)]
+        self._own = [vars(module) for module in modules]
         everywhere = nn.modules.module
         self._hooks: list[dict[Any, Any]] = [
             everywhere._global_forward_hooks,
@@ -95,8 +109,13 @@ class _Layers:
         )
 
     def special(self) -> bool:
-        """Say whether one of them trains, or somebody wants to be called when one is."""
-        return any(self._hooks) or any(module.training for module in self._trained)
+        """Say whether somebody trains one of them, or computes or watches it in another way."""
+        return (
+            any(self._hooks)
+            or any(module.training for module in self._trained)
+            or any("forward" in own for own in self._own)
+            or (torch.is_grad_enabled() and any(p.requires_grad for p in self._parameters))
+        )
 
 
 def _plan(blocks: Sequence[Block], hidden_TD: Tensor) -> Plan | None:
@@ -115,6 +134,10 @@ def _plan(blocks: Sequence[Block], hidden_TD: Tensor) -> Plan | None:
 
 
 def _plannable(block: Block, hidden_TD: Tensor) -> bool:
+    # What is made of a block may compute otherwise.
+    parts = (block, block.attention, block.feed_forward) if type(block) is Block else (block,)
+    if [type(part) for part in parts] != [Block, SelfAttention, FeedForward]:
+        return False
     spec = block.spec
     attention, feed_forward = spec.attention, spec.feed_forward
     is_plain = not (
@@ -128,20 +151,20 @@ def _plannable(block: Block, hidden_TD: Tensor) -> bool:
     return (
         is_plain
         and feed_forward.activation in GELU
-        and all(_is_native(layer) for layer in (*layers, block.feed_forward.down))
+        and all(_is_native(layer, hidden_TD) for layer in (*layers, block.feed_forward.down))
         and all(_fits(norm, hidden_TD) for norm in (block.attention_norm, block.feed_forward_norm))
         and _computes(block, hidden_TD)
     )
 
 
-def _is_native(layer: nn.Module | None) -> bool:
-    if isinstance(layer, PackedLinear):
-        return layer.packed.layout == "native"
-    return isinstance(layer, QuantizedLinear) and layer.quantized.layout == "native"
+def _is_native(layer: nn.Module | None, hidden_TD: Tensor) -> bool:
+    if type(layer) is PackedLinear:
+        return (layer.packed.layout, layer.packed.dtype) == ("native", hidden_TD.dtype)
+    return type(layer) is QuantizedLinear and layer.quantized.layout == "native"
 
 
 def _fits(norm: Norm | None, hidden_TD: Tensor) -> bool:
-    if norm is None:
+    if type(norm) is not Norm:
         return False
     vectors = [v for v in (norm.weight, norm.bias) if v is not None]
     return all(v.dtype == hidden_TD.dtype and v.is_contiguous() for v in vectors)
@@ -165,10 +188,6 @@ def _computes(block: Block, hidden_TD: Tensor) -> bool:
     return all(
         next((name for name, refusal in one if refusal is None), None) == "native" for one in told
     )
-
-
-def _hands_bytes_on(block: Block) -> bool:
-    return block.feed_forward.reads_bytes and block.spec.norm.centred
 
 
 class _Builder:
@@ -202,17 +221,21 @@ class _Builder:
         assert block.attention_norm is not None
         between = self._buffer("between", width)
         quantized = self._norm(
-            *(block.attention_norm, projected, between), with_bytes=_hands_bytes_on(block)
+            *(block.attention_norm, projected, between),
+            with_bytes=feed_forward.reads_bytes and block.spec.norm.centred,
         )
         gelu = GELU[block.spec.feed_forward.activation]
         raised_width = block.spec.feed_forward.width
-        if quantized is None:
+        if not feed_forward.reads_bytes:
             raised = self._buffer("raised", raised_width)
             self._dense(feed_forward.up, between, raised, gelu=gelu)
             self._dense(feed_forward.down, raised, projected)
         else:
             assert isinstance(feed_forward.up, QuantizedLinear)
             assert isinstance(feed_forward.down, QuantizedLinear)
+            if quantized is None:
+                quantized = self._quantized_buffer("between", width)
+                self._steps.quantize(between, quantized, width)
             bytes_ = self._quantized_buffer("raised", raised_width)
             self._steps.quantized_linear(feed_forward.up.quantized, quantized, bytes_, gelu=gelu)
             self._steps.quantized_linear(feed_forward.down.quantized, bytes_, projected)

@@ -13,6 +13,7 @@ import torch
 
 import encoder_engine as ee
 from encoder_engine import ops
+from encoder_engine.models.layers import Block
 from encoder_engine.models.plan import Planner
 from encoder_engine.ops.native import native_instruction_set
 from encoder_engine.packing import pack
@@ -42,7 +43,7 @@ def draw_batch(lengths: tuple[int, ...] = LENGTHS) -> PackedBatch:
 def prepared(case: Case, folder: Path, precision: str) -> ee.Encoder:
     """Load an encoder whose dense layers are laid out for native products."""
     case.save(folder)
-    dtype = "float32" if precision == "float32" else "bfloat16"
+    dtype = "float32" if precision.endswith("float32") else "bfloat16"
     encoder = ee.Encoder.from_pretrained(folder, device="cpu", dtype=dtype)
     if precision.startswith("int8"):
         return encoder.quantize()
@@ -78,7 +79,7 @@ def planned(encoder: ee.Encoder, batch: PackedBatch) -> tuple[Tensor, bool]:
     return output, bool(found) and found[0] is not None
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8", "int8 in float32"])
 @pytest.mark.parametrize("case", CASES, ids=case_id)
 def test_every_family_gives_the_same_bits(case: Case, precision: str, tmp_path: Path) -> None:
     encoder = prepared(case, tmp_path, precision)
@@ -163,6 +164,58 @@ def test_hooks_named_implementations_and_autocast_call_the_blocks(encoder: ee.En
         states = encoder(batch, output_hidden_states=True).hidden_states
     assert states is not None
     assert torch.equal(states[-1], expected)
+    assert planned(encoder, batch)[1]
+
+
+def test_a_layer_that_somebody_computes_otherwise_is_called(encoder: ee.Encoder) -> None:
+    batch = draw_batch()
+    expected, by_plan = planned(encoder, batch)
+    assert by_plan
+    layer: Any = encoder.blocks[0]
+    plain = layer.attention.forward
+    seen: list[int] = []
+
+    def watched(*given: Any) -> Any:
+        seen.append(1)
+        return plain(*given)
+
+    layer.attention.forward = watched
+    found, by_plan = planned(encoder, batch)
+    assert (by_plan, seen) == (False, [1])
+    assert torch.equal(found, expected)
+
+
+def test_a_block_of_another_kind_is_called(encoder: ee.Encoder) -> None:
+    class Doubling(Block):
+        def forward(self, *given: Any) -> Any:
+            hidden, probabilities = super().forward(*given)
+            return 2 * hidden, probabilities
+
+    batch = draw_batch()
+    before, _ = planned(encoder, batch)
+    encoder.blocks[1].__class__ = Doubling
+    encoder.blocks[1] = copy.copy(encoder.blocks[1])
+    found, by_plan = planned(encoder, batch)
+    assert not by_plan
+    assert not torch.equal(found, before)
+
+
+def test_rows_of_another_dtype_are_no_plans(encoder: ee.Encoder) -> None:
+    batch = draw_batch()
+    assert planned(encoder, batch)[1]
+    hidden_TD = torch.zeros(batch.num_tokens, encoder.spec.width)
+    blocks: Any = list(encoder.blocks)
+    with torch.inference_mode():
+        assert encoder._planner.run(blocks, hidden_TD, batch.sequences) is None
+
+
+def test_a_parameter_that_learns_gets_its_gradient(encoder: ee.Encoder) -> None:
+    batch = draw_batch()
+    assert planned(encoder, batch)[1]
+    last: Any = encoder.blocks[-1]
+    last.feed_forward_norm.bias.requires_grad_()
+    encoder(batch).last_hidden_state.float().sum().backward()
+    assert last.feed_forward_norm.bias.grad is not None
     assert planned(encoder, batch)[1]
 
 
