@@ -120,7 +120,8 @@ class Trainer:
             objectives,
             self.world,
             seed=run.seed,
-            workers=recipe.data.workers,
+            # While one thread compiles, torch tells all that they are being traced.
+            workers=0 if run.compile else recipe.data.workers,
         )
         self.evaluation = None
         if len(self.text.held_out):
