@@ -61,9 +61,9 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
 
 
 def _load(stored: StoredVectors, model: str | None, device: str) -> Embedder:
-    """Load the model; refuse another than the one a manifest tells the fingerprint of."""
+    """Load the model; refuse another than the one a manifest tells the fingerprints of."""
     from encoder_engine.embedding import Embedder
-    from encoder_engine.embedding.dataset.plan import model_fingerprint
+    from encoder_engine.embedding.dataset.plan import model_fingerprint, tokenizer_fingerprint
     from encoder_engine.errors import ConfigError, InputError
 
     manifest = stored.manifest
@@ -78,9 +78,18 @@ def _load(stored: StoredVectors, model: str | None, device: str) -> Embedder:
         quantization=told.get("quantization"),
         pooling=told.get("pooling"),
         max_seq_length=told.get("max_seq_length"),
+        layers=dict(told.get("layers", ())) or None,
     )
-    if manifest is not None and model_fingerprint(embedder.encoder) != told["fingerprint"]:
+    if manifest is None:
+        return embedder
+    differing = []
+    if model_fingerprint(embedder.encoder) != told["fingerprint"]:
+        differing.append("weights")
+    if tokenizer_fingerprint(embedder.tokenizer) != manifest["plan"]["tokenizer"]["fingerprint"]:
+        differing.append("tokenizers")
+    if differing:
         raise ConfigError(
-            f"{name} is not the model that made {stored.path}: their weights differ; name that one"
+            f"{name} is not the model that made {stored.path}: their {' and '.join(differing)} "
+            "differ; name that one"
         )
     return embedder

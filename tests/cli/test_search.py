@@ -72,6 +72,27 @@ def test_the_nearest_rows_are_found(
     assert "1.0000  row-40" in plain.output
 
 
+def test_queries_are_embedded_by_the_layers_that_made_the_store(
+    run: Run, model: Path, source: Path, tmp_path: Path
+) -> None:
+    first = Embedder.from_pretrained(model, layers=[0])
+    first.encode_dataset(source, tmp_path / "out", id_column="id", shard_rows=9)
+    hits = json.loads(run("search", tmp_path / "out", "the row", "-m", model, "--json").output)
+    # A text's vector times itself, where the model's vectors have length 1.
+    assert hits["hits"][0]["score"] == pytest.approx(1.0, abs=1e-6)
+
+
+def test_another_tokenizer_is_refused(run: Run, model: Path, source: Path, tmp_path: Path) -> None:
+    assert run("embed", source, "-o", tmp_path / "out", "-m", model, "--quiet").code == 0
+    other = write_sentence_directory(tmp_path / "other")
+    (path,) = other.rglob("vocab.txt")
+    words = path.read_text("utf-8").split("\n")
+    words[-3:-1] = reversed(words[-3:-1])
+    path.write_text("\n".join(words), encoding="utf-8")
+    result = run("search", tmp_path / "out", "a", "-m", other)
+    assert (result.code, "tokenizers differ" in result.errors) == (1, True)
+
+
 def test_stores_that_cannot_be_searched_are_refused(
     run: Run, model: Path, source: Path, tmp_path: Path
 ) -> None:
