@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.window import EmbeddedWindow
 
 _SHARD_NAME = re.compile(r"part-\d{5,}\.(npy|ids\.txt|parquet|arrow|lance)")
+_PARTIAL_NAME = re.compile(
+    r"(part-\d{5,}\..+|(manifest|journal|skipped)\.jsonl?)\.[0-9a-f]{8}(\.scratch)?\.partial"
+)
 _AGAIN = "; start again with overwriting (--overwrite), or name another output"
 
 
@@ -79,11 +82,13 @@ class ShardFolder:
         try:
             self._folder.mkdir(exist_ok=True)
             stack.enter_context(FolderLock(self._folder))
-            for partial in self._folder.glob("*.partial"):
-                remove_partial(partial)
             if self._job.options.overwrite:
                 self._clear()
             self._resume()
+            # Only now is the folder known to be one of ours.
+            for path in self._folder.iterdir():
+                if _PARTIAL_NAME.fullmatch(path.name):
+                    remove_partial(path)
         except OutputError:
             raise
         except OSError as error:
@@ -109,7 +114,8 @@ class ShardFolder:
             records = [ShardRecord(**value) for value in manifest["shards"]]
             self._journal.records = {record.shard: record for record in records}
         if self._journal.plan is None:
-            others = {path.name for path in self._folder.iterdir()} - {LOCK_NAME, JOURNAL_NAME}
+            names = {path.name for path in self._folder.iterdir()} - {LOCK_NAME, JOURNAL_NAME}
+            others = {name for name in names if not _PARTIAL_NAME.fullmatch(name)}
             if others:
                 raise OutputError(
                     f"{self._folder} holds other files ({', '.join(sorted(others)[:3])}, ...); "

@@ -71,6 +71,31 @@ def test_shards_hold_all_rows_in_order(tiny: Embedder, source: Path, tmp_path: P
     assert ids == ["row-20", "row-21", "row-22"]
 
 
+def test_files_of_others_stay_where_a_folder_is_refused_or_resumed(
+    tiny: Embedder, source: Path, tmp_path: Path
+) -> None:
+    precious = tmp_path / "out" / "download.partial" / "precious.bin"
+    precious.parent.mkdir(parents=True)
+    precious.write_bytes(b"precious")
+    with pytest.raises(OutputError, match=r"holds other files \(download.partial"):
+        run(tiny, source, tmp_path / "out")
+    assert precious.read_bytes() == b"precious"
+    run(tiny, source, tmp_path / "ours")
+    moved = precious.parent.rename(tmp_path / "ours" / "download.partial")
+    run(tiny, source, tmp_path / "ours")
+    assert (moved / "precious.bin").read_bytes() == b"precious"
+
+
+def test_a_folder_is_taken_that_was_left_before_its_journal(
+    tiny: Embedder, source: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "journal.jsonl.0123abcd.partial").touch()
+    (tmp_path / "out" / "part-00000.lance.0123abcd.scratch.partial").mkdir()
+    run(tiny, source, tmp_path / "out")
+    assert not list((tmp_path / "out").glob("*.partial"))
+
+
 def test_the_manifest_tells_everything_and_no_time_of_day(
     tiny: Embedder, source: Path, tmp_path: Path
 ) -> None:
