@@ -23,7 +23,7 @@ from encoder_engine.embedding.options import (
 from encoder_engine.embedding.pooling import normalize
 from encoder_engine.embedding.precision import quantize_vectors
 from encoder_engine.embedding.progress import progress_bar
-from encoder_engine.embedding.recipe import Recipe, read_recipe
+from encoder_engine.embedding.recipe import Recipe, read_recipe, read_tokenizer
 from encoder_engine.embedding.texts import open_texts
 from encoder_engine.embedding.truncation import warn_of_truncation
 from encoder_engine.embedding.window import EmbeddedWindow, embed_windows
@@ -35,7 +35,6 @@ from encoder_engine.errors import (
 )
 from encoder_engine.models import Encoder
 from encoder_engine.models.checkpoint import resolve_directory
-from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
     import os
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.precision import Precision
     from encoder_engine.embedding.sources import Format
     from encoder_engine.embedding.token_vectors import TokenVectors
+    from encoder_engine.text import Tokenizer
 
 __all__ = ["Embedder"]
 
@@ -118,9 +118,7 @@ class Embedder:
         """
         directory = resolve_directory(path_or_hub_id)
         recipe = read_recipe(directory, _pooling_names(pooling))
-        tokenizer = Tokenizer.from_pretrained(recipe.encoder_directory)
-        if recipe.lowercase:
-            tokenizer = _lowercasing(tokenizer)
+        tokenizer = read_tokenizer(recipe.encoder_directory, lowercase=recipe.lowercase)
         with warnings.catch_warnings():
             # Pooling reads the token vectors, never the pooler's.
             warnings.simplefilter("ignore", MissingPoolerWarning)
@@ -483,10 +481,3 @@ def _pooling_names(pooling: str | Sequence[str] | None) -> tuple[str, ...] | Non
     if pooling is None:
         return None
     return (pooling,) if isinstance(pooling, str) else tuple(pooling)
-
-
-def _lowercasing(tokenizer: Tokenizer) -> Tokenizer:
-    """Return a tokenizer that lower-cases its texts, and treats accents as it did before."""
-    model = tokenizer.spec.model
-    lowered = model.lowercased()
-    return tokenizer if lowered is model else Tokenizer(replace(tokenizer.spec, model=lowered))

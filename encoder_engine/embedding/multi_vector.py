@@ -18,12 +18,16 @@ from encoder_engine.embedding.json_files import (
 )
 from encoder_engine.embedding.modules import read_modules, read_transformer_config
 from encoder_engine.embedding.pooling import normalize
-from encoder_engine.embedding.recipe import Recipe, read_settings, tokenizer_limit
+from encoder_engine.embedding.recipe import (
+    Recipe,
+    read_settings,
+    read_tokenizer,
+    tokenizer_limit,
+)
 from encoder_engine.embedding.token_vectors import TokenVectors, embed_tokens
 from encoder_engine.errors import CheckpointFileError, ConfigError, UnsupportedFeatureError
 from encoder_engine.models import Encoder
 from encoder_engine.models.checkpoint import resolve_directory
-from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
     import os
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from encoder_engine.embedding.options import OnTruncation
+    from encoder_engine.text import Tokenizer
 
 __all__ = ["MultiVectorEmbedder"]
 
@@ -94,8 +99,8 @@ class MultiVectorEmbedder:
         kinds = ("Transformer", "Dense", "MultiVectorMask", "Normalize")
         transformer, dense, mask, *norms = read_modules(directory, kinds)
         said = read_transformer_config(transformer.folder)
-        prompts, default_prompt_name = read_settings(directory, "MultiVectorEncoder")
-        tokenizer = Tokenizer.from_pretrained(transformer.folder)
+        settings = read_settings(directory, "MultiVectorEncoder")
+        tokenizer = read_tokenizer(transformer.folder, lowercase=said.lowercase)
         encoder = Encoder.from_pretrained(transformer.folder, device=device, dtype=dtype)
         projection_ND = _read_projection(dense.folder).to(encoder.device, encoder.dtype)
         if encoder.packable:
@@ -105,8 +110,8 @@ class MultiVectorEmbedder:
             pooling=("mean",),
             max_seq_length=said.max_seq_length or tokenizer_limit(transformer.folder),
             lowercase=said.lowercase,
-            prompts=prompts,
-            default_prompt_name=default_prompt_name,
+            prompts=settings.prompts,
+            default_prompt_name=settings.default_prompt_name,
         )
         return cls(
             Embedder(encoder, tokenizer, recipe),

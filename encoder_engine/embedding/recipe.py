@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from encoder_engine.embedding.checksums import verify_around, verify_settings
@@ -23,6 +23,7 @@ from encoder_engine.embedding.modules import (
 )
 from encoder_engine.embedding.texts import find_surrogate
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
     from encoder_engine.ops.pooling import PoolingMode
 
 CONFIG = "config_sentence_transformers.json"
-_MODEL_KEYS = (
-    "__version__",
-    "default_prompt_name",
-    "model_type",
-    "prompts",
-    "similarity_fn_name",
-    "truncate_dim",
-)
+_MODEL_KEYS = ("__version__", "default_prompt_name", "model_type", "prompts")
+# What a model of a type says beside.
+_OWN_KEYS = {
+    "SentenceTransformer": ("similarity_fn_name", "truncate_dim"),
+    "SparseEncoder": ("similarity_fn_name", "max_active_dims"),
+    "MultiVectorEncoder": ("similarity_fn_name",),
+    "CrossEncoder": ("activation_fn",),
+}
 # transformers writes 1e30 where a tokenizer has no limit.
 _NO_LIMIT = 10**9
 
@@ -71,6 +72,20 @@ class Recipe:
     layers: tuple[tuple[int, float], ...] | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What ``config_sentence_transformers.json`` says; absent, all is as in a file of nothing.
+
+    ``max_active_dims``: numbers of a sparse vector to keep, if not all.
+    """
+
+    prompts: dict[str, str] = field(default_factory=lambda: {"query": "", "document": ""})
+    default_prompt_name: str | None = None
+    truncate_dim: int | None = None
+    max_active_dims: int | None = None
+    similarity: str | None = None
+
+
 def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> Recipe:
     """Read a sentence-transformers directory, or a plain transformers one without ``modules.json``.
 
@@ -96,9 +111,7 @@ def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> 
     pooled = read_pooling_config(modules[1].folder)
     for module in modules[2:]:
         check_normalize_config(module.folder)
-    path = directory / CONFIG
-    settings = _read_model_settings(path)
-    prompts, default_prompt_name = _read_prompts(path, settings)
+    settings = read_settings(directory, "SentenceTransformer")
     return Recipe(
         encoder_directory=modules[0].folder,
         pooling=override or pooled.modes,
@@ -107,10 +120,10 @@ def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> 
         normalized=len(modules) == 3,
         max_seq_length=transformer.max_seq_length or tokenizer_limit(modules[0].folder),
         lowercase=transformer.lowercase,
-        prompts=prompts,
-        default_prompt_name=default_prompt_name,
-        truncate_dim=optional_count(path, settings, "truncate_dim"),
-        similarity=_read_similarity(path, settings),
+        prompts=settings.prompts,
+        default_prompt_name=settings.default_prompt_name,
+        truncate_dim=settings.truncate_dim,
+        similarity=settings.similarity,
     )
 
 
@@ -131,21 +144,34 @@ def tokenizer_limit(directory: Path) -> int | None:
     return int(limit)
 
 
-def _read_model_settings(path: Path, wanted: str = "SentenceTransformer") -> JsonObject:
-    if not path.is_file():
-        return {}
-    settings = read_object(path)
-    refuse_unknown_keys(path, settings, _MODEL_KEYS)
-    model_type = settings.get("model_type", wanted)
+def read_tokenizer(directory: Path, *, lowercase: bool) -> Tokenizer:
+    """Load a tokenizer; where said, one that lower-cases, and treats accents as it did before."""
+    tokenizer = Tokenizer.from_pretrained(directory)
+    model = tokenizer.spec.model
+    lowered = model.lowercased() if lowercase else model
+    return tokenizer if lowered is model else Tokenizer(replace(tokenizer.spec, model=lowered))
+
+
+def read_settings(directory: Path, wanted: str) -> Settings:
+    """Read what a directory says of a model of the type wanted.
+
+    Raises :class:`UnsupportedFeatureError` for another type and :class:`ConfigError` for a
+    malformed file.
+    """
+    path = directory / CONFIG
+    stated = read_object(path) if path.is_file() else {}
+    model_type = stated.get("model_type", wanted)
     if model_type != wanted:
         raise UnsupportedFeatureError(f"{path} describes a {model_type}, expected a {wanted}")
-    return settings
-
-
-def read_settings(directory: Path, wanted: str) -> tuple[dict[str, str], str | None]:
-    """Read the prompts of a directory, and which is the default, of a model of the type wanted."""
-    path = directory / CONFIG
-    return _read_prompts(path, _read_model_settings(path, wanted))
+    refuse_unknown_keys(path, stated, (*_MODEL_KEYS, *_OWN_KEYS[wanted]))
+    prompts, default_prompt_name = _read_prompts(path, stated)
+    return Settings(
+        prompts=prompts,
+        default_prompt_name=default_prompt_name,
+        truncate_dim=optional_count(path, stated, "truncate_dim"),
+        max_active_dims=optional_count(path, stated, "max_active_dims"),
+        similarity=_read_similarity(path, stated),
+    )
 
 
 def _read_similarity(path: Path, settings: JsonObject) -> str | None:

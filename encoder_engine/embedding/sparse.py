@@ -19,8 +19,15 @@ from encoder_engine.embedding.options import (
     OnTruncation,
     check_on_truncation,
     resolve_batch_tokens,
+    resolve_prompt,
 )
-from encoder_engine.embedding.recipe import tokenizer_limit
+from encoder_engine.embedding.recipe import (
+    Settings,
+    encoder_directory,
+    read_settings,
+    read_tokenizer,
+    tokenizer_limit,
+)
 from encoder_engine.embedding.texts import open_texts
 from encoder_engine.embedding.token_rows import TokenRows
 from encoder_engine.embedding.truncation import tell_truncation
@@ -32,7 +39,6 @@ from encoder_engine.errors import (
 )
 from encoder_engine.models import MaskedLM
 from encoder_engine.models.checkpoint import resolve_directory
-from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
     import os
@@ -42,6 +48,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from encoder_engine.packing import PackedBatch
+    from encoder_engine.text import Tokenizer
 
 __all__ = ["SparseEmbedder", "SparseVectors"]
 
@@ -107,6 +114,7 @@ class SparseEmbedder:
         max_seq_length: int | None = None,
         pooling: SparsePooling = "max",
         activation: SparseActivation = "relu",
+        settings: Settings | None = None,
     ) -> None:
         spec = model.encoder.spec
         if tokenizer.vocab_size > spec.embedding.vocab_size:
@@ -125,6 +133,7 @@ class SparseEmbedder:
         self.tokenizer = tokenizer
         self.max_seq_length = min(limits) if limits else None
         self.pooling, self.activation = pooling, activation
+        self.settings = Settings() if settings is None else settings
 
     @classmethod
     def from_pretrained(
@@ -142,12 +151,15 @@ class SparseEmbedder:
         :meth:`Embedder.from_pretrained`.
         """
         directory = resolve_directory(path_or_hub_id)
-        folder, said = directory, {}
+        folder = encoder_directory(directory)
+        settings = read_settings(directory, "SparseEncoder")
+        said: dict[str, Any] = {}
+        lowercase = False
         if (directory / MODULES).is_file():
             modules = read_modules(directory, ("Transformer", "SpladePooling"))
-            folder = modules[0].folder
             config = read_transformer_config(folder, task="fill-mask", reads="logits")
             max_seq_length = max_seq_length or config.max_seq_length
+            lowercase = config.lowercase
             said = _read_pooling(modules[1].folder)
         model = MaskedLM.from_pretrained(folder, device=device, dtype=dtype)
         if model.encoder.packable:
@@ -155,25 +167,30 @@ class SparseEmbedder:
         if pooling is not None:
             said["pooling"] = pooling
         limit = max_seq_length or tokenizer_limit(folder)
-        return cls(model, Tokenizer.from_pretrained(folder), max_seq_length=limit, **said)
+        tokenizer = read_tokenizer(folder, lowercase=lowercase)
+        return cls(model, tokenizer, max_seq_length=limit, settings=settings, **said)
 
     def encode(
         self,
         texts: str | Iterable[str],
         *,
-        prompt: str = "",
+        prompt: str | None = None,
+        prompt_name: str | None = None,
         max_active_dims: int | None = None,
         batch_tokens: int | None = None,
         on_truncation: OnTruncation = "warn",
     ) -> SparseVectors:
         """Embed texts, a row each in the order given; one row for a single ``str``.
 
-        ``prompt`` stands before every text. ``max_active_dims`` keeps the greatest values of a row.
+        ``prompt``, or the directory's of ``prompt_name``, stands before every text.
+        ``max_active_dims`` keeps the greatest values of a row; None: what the directory says.
         Other options and what is raised are those of :meth:`Embedder.encode`.
         """
-        if max_active_dims is not None and (
-            isinstance(max_active_dims, bool) or max_active_dims < 1
-        ):
+        settings = self.settings
+        prefix = resolve_prompt(prompt, prompt_name, settings.prompts, settings.default_prompt_name)
+        if max_active_dims is None:
+            max_active_dims = settings.max_active_dims
+        elif isinstance(max_active_dims, bool) or max_active_dims < 1:
             raise InputError(
                 f"max_active_dims must be a positive whole number, got {max_active_dims!r}"
             )
@@ -185,7 +202,7 @@ class SparseEmbedder:
         check_on_truncation(on_truncation)
         for window in windows(open_texts(texts).rows, len):
             encoding = self.tokenizer.encode_batch(
-                [prompt + text for text in window],
+                [prefix + text for text in window],
                 max_length=self.max_seq_length,
                 num_threads=torch.get_num_threads(),
             )

@@ -1,0 +1,98 @@
+"""What directories say of sparse encoders, token vectors and rankers is followed, or refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from encoder_engine.embedding import MultiVectorEmbedder, SparseEmbedder
+from encoder_engine.errors import UnsupportedFeatureError
+from tests.budget import assert_within_budget
+from tests.embedding.test_breadth import TERMS, save_with_head, tensor
+from tests.embedding.tiny_model import WIDTH, write_json, write_transformers_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+library = pytest.importorskip("sentence_transformers")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning",
+    "ignore::FutureWarning",
+    "ignore::encoder_engine.errors.UnusedWeightsWarning",
+)
+TEXTS = ["The LONG Query", "", "a Row of text"]
+PROMPTS = {"query": "Query: ", "document": "passage "}
+CASED = {"do_lower_case": False, "model_max_length": 24}
+
+
+def change(path: Path, **values: Any) -> None:
+    write_json(path, json.loads(path.read_text("utf-8")) | values)
+
+
+def save_sparse(folder: Path) -> Path:
+    """Write a sparse encoder with a default prompt and few numbers, whose module lower-cases."""
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sparse_encoder.modules import SpladePooling
+
+    plain = save_with_head(folder / "plain", "BertForMaskedLM")
+    write_json(plain / "tokenizer_config.json", CASED)
+    modules = [Transformer(str(plain), transformer_task="fill-mask"), SpladePooling()]
+    model = library.SparseEncoder(
+        modules=modules, prompts=PROMPTS, default_prompt_name="query", max_active_dims=5
+    )
+    model.save(str(folder / "saved"))
+    change(folder / "saved" / "sentence_bert_config.json", do_lower_case=True, max_seq_length=9)
+    return folder / "saved"
+
+
+def test_a_sparse_encoders_prompts_case_and_number_of_values_are_followed(tmp_path: Path) -> None:
+    folder = save_sparse(tmp_path)
+    model = library.SparseEncoder(str(folder), device="cpu")
+    exact = copy.deepcopy(model).double()
+    ours = SparseEmbedder.from_pretrained(folder, device="cpu")
+    options = {"convert_to_sparse_tensor": False, "convert_to_tensor": True}
+    calls: list[dict[str, Any]] = [
+        {},
+        {"prompt_name": "document"},
+        {"prompt": ""},
+        {"max_active_dims": 9},
+    ]
+    for call in calls:
+        found = ours.encode(TEXTS, on_truncation="ignore", **call)
+        eager, truth = (m.encode(TEXTS, **options, **call) for m in (model, exact))
+        assert_within_budget(tensor(found.dense()), eager, truth, str(call), terms=TERMS)
+
+
+def test_a_directory_of_another_type_is_no_sparse_encoder(tmp_path: Path) -> None:
+    folder = save_sparse(tmp_path)
+    change(folder / "config_sentence_transformers.json", model_type="SentenceTransformer")
+    with pytest.raises(UnsupportedFeatureError, match="expected a SparseEncoder"):
+        SparseEmbedder.from_pretrained(folder, device="cpu")
+
+
+def test_token_vectors_are_of_lower_case_where_the_module_says_so(tmp_path: Path) -> None:
+    from sentence_transformers.base.modules import Dense, Normalize, Transformer
+    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+    plain = write_transformers_directory(tmp_path / "plain")
+    write_json(plain / "tokenizer_config.json", CASED)
+    torch.manual_seed(2)
+    dense = Dense(
+        WIDTH, 6, bias=False, activation_function=torch.nn.Identity(),
+        module_input_name="token_embeddings", module_output_name="token_embeddings",
+    )  # fmt: skip
+    norm = Normalize(module_input_name="token_embeddings")
+    modules = [Transformer(str(plain)), dense, MultiVectorMask(skiplist_words=[]), norm]
+    library.MultiVectorEncoder(modules=modules, device="cpu").save(str(tmp_path / "saved"))
+    change(tmp_path / "saved" / "sentence_bert_config.json", do_lower_case=True)
+    model = library.MultiVectorEncoder(str(tmp_path / "saved"), device="cpu")
+    ours = MultiVectorEmbedder.from_pretrained(tmp_path / "saved", device="cpu")
+    found = ours.encode_documents(TEXTS)
+    eager, truth = (m.encode_document(TEXTS) for m in (model, copy.deepcopy(model).double()))
+    for rows, plain_rows, true_rows in zip(found, eager, truth, strict=True):
+        values = tensor(rows), torch.as_tensor(plain_rows), torch.as_tensor(true_rows)
+        assert_within_budget(*values, terms=TERMS)
