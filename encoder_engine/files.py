@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHECKSUMS",
     "PendingFile",
+    "check_apart",
     "check_target",
     "file_sha256",
     "read_json",
@@ -33,6 +34,7 @@ __all__ = [
     "verify_checksums",
     "write_atomically",
     "write_checksums",
+    "writing",
 ]
 
 CHECKSUMS = "SHA256SUMS"
@@ -108,6 +110,25 @@ def check_target(path: Path, *, overwrite: bool) -> None:
         raise OutputError(f"{path.parent} is no directory; make it first")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise OutputError(f"{path.parent} is not writable; choose another place")
+
+
+def check_apart(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
+    """Raise :class:`OutputError` where one of the outputs is a file that is read."""
+    read = [file for file in inputs if file.exists()]
+    for output in outputs:
+        if output.exists() and any(output.samefile(file) for file in read):
+            raise OutputError(f"{output} is one of the inputs; name another output")
+
+
+@contextlib.contextmanager
+def writing(target: Path) -> Iterator[None]:
+    """Raise what fails here, a full disk for one, as :class:`OutputError` that names the target."""
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError as error:
+        raise OutputError(f"{target} could not be written: {error.strerror or error}") from error
 
 
 class PendingFile:

@@ -49,15 +49,16 @@ def plot(store: str, output: str, **options: Any) -> None:
     from encoder_engine.embedding.plot_page import plot_page
     from encoder_engine.embedding.projection import project
     from encoder_engine.embedding.search import StoredVectors
-    from encoder_engine.files import check_target, write_atomically
+    from encoder_engine.files import write_atomically, writing
 
-    target = Path(output)
-    check_target(target, overwrite=options["overwrite"])
-    stored = StoredVectors(store)
+    target, stored = Path(output), StoredVectors(store)
+    stored.check_target(target, options["inputs"], overwrite=options["overwrite"])
     found = project(stored, options["method"], most_rows=options["most_rows"])
     texts = _names(stored, found) if options["no_texts"] else _texts(stored, found, options)
     title = f"{count(len(found.rows))} vectors of {Path(store).name}"
-    write_atomically(target, plot_page(title, found, texts).encode("utf-8"))
+    page = plot_page(title, found, texts).encode("utf-8")
+    with writing(target):
+        write_atomically(target, page)
     print_facts("Done", {"points": count(len(found.rows)), "page": output})
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from encoder_engine.embedding.search import Hit
-from encoder_engine.errors import InputError, MissingDependencyError, ReadError
-from encoder_engine.files import PendingFile
+from encoder_engine.errors import InputError, MissingDependencyError, ReadError, ShapeError
+from encoder_engine.files import PendingFile, writing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +40,7 @@ def write_index(store: StoredVectors, path: Path, kind: Kind, *, overwrite: bool
     """
     faiss = import_faiss()
     index: Any = None
+    store.check_target(path, overwrite=overwrite)
     pending = PendingFile(path, overwrite=overwrite)
     try:
         for block_ND in store.float_blocks():
@@ -48,8 +49,9 @@ def write_index(store: StoredVectors, path: Path, kind: Kind, *, overwrite: bool
             index.add(np.ascontiguousarray(block_ND))
         if index is None:
             raise InputError(f"{store.path} holds no vectors")
-        pending.stream.write(faiss.serialize_index(index).data)
-        pending.publish()
+        with writing(path):
+            pending.stream.write(faiss.serialize_index(index).data)
+            pending.publish()
     finally:
         pending.discard()
     return int(index.ntotal)
@@ -68,15 +70,25 @@ def search_index(
 ) -> list[list[Hit]]:
     """Return each query's rows of the greatest dot products, as an index finds them.
 
-    Raises :class:`ReadError` for a file that is no index, or one of other vectors than the store's.
+    Raises :class:`ReadError` for a file that is no index of dot products, or one of other vectors
+    than the store's, and :class:`ShapeError` for queries of another width.
     """
     faiss = import_faiss()
+    if num_hits < 1:
+        raise InputError(f"num_hits must be at least 1, got {num_hits}")
     try:
         index = faiss.read_index(str(path))
     except RuntimeError as error:
         reason = str(error).rpartition(": ")[2]
         raise ReadError(f"{path} is no index of FAISS ({reason}); make it again") from None
+    if index.metric_type != faiss.METRIC_INNER_PRODUCT:
+        raise ReadError(f"{path} is an index of distances, not of dot products; make it again")
     _compare(store, index, path)
+    if queries_QD.shape[1] != index.d:
+        raise ShapeError(
+            f"{store.path} holds vectors of {index.d} features, the queries have "
+            f"{queries_QD.shape[1]}; use the model and options it was made with"
+        )
     if hasattr(index, "hnsw"):
         index.hnsw.efSearch = max(_SEARCH, num_hits)
     scores_QK, rows_QK = index.search(queries_QD, min(num_hits, index.ntotal))

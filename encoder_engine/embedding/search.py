@@ -13,10 +13,11 @@ from encoder_engine.embedding.dataset.folder import shard_paths
 from encoder_engine.embedding.dataset.journal import MANIFEST_NAME, read_manifest
 from encoder_engine.embedding.store import ENDINGS, VECTOR_COLUMN, ids_path
 from encoder_engine.errors import InputError, ReadError, ShapeError
+from encoder_engine.files import check_apart, check_target
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
 
@@ -58,18 +59,35 @@ class StoredVectors:
             if not file.is_file() or file.suffix not in ENDINGS:
                 raise ReadError(f"{file} is no file of vectors ({', '.join(ENDINGS)})")
 
+    def check_target(self, target: Path, inputs: Iterable[str] = (), *, overwrite: bool) -> None:
+        """Raise :class:`OutputError` for a file that may not be written.
+
+        Nor may one of the store's own, or of the ``inputs`` that it was made of.
+        """
+        own = [*self._files, *(ids_path(file) for file in self._files)]
+        named = [] if self.manifest is None else self.manifest["inputs"]
+        if self.manifest is not None:
+            own += [self.path / MANIFEST_NAME, self.path / "skipped.jsonl"]
+        check_apart([target], [*own, *map(Path, [*named, *inputs])])
+        check_target(target, overwrite=overwrite)
+
     def blocks(self) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
         """Yield the vectors, some thousand rows [n, D] at a time."""
         for file in self._files:
             try:
                 if file.suffix == ".npy":
                     stored = np.load(file, mmap_mode="r")
+                    if stored.ndim != 2:
+                        shape = list(stored.shape)
+                        raise ShapeError(f"{file} must hold rows of vectors [N, D], got {shape}")
                     for start in range(0, len(stored), _BLOCK_ROWS):
                         yield stored[start : start + _BLOCK_ROWS]
                 else:
                     for batch in _batches(file, [VECTOR_COLUMN]):
                         column = batch.column(VECTOR_COLUMN)
                         yield column.flatten().to_numpy().reshape(len(column), -1)
+            except ShapeError:
+                raise
             except (OSError, ValueError, KeyError) as error:
                 raise ReadError(f"{file} is damaged: {error}; check its SHA-256") from error
 

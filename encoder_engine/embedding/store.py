@@ -13,7 +13,7 @@ import numpy as np
 from encoder_engine.embedding.columnar import import_lance, import_pyarrow
 from encoder_engine.embedding.identifiers import IdentifierType
 from encoder_engine.errors import OutputError
-from encoder_engine.files import PendingFile, check_target
+from encoder_engine.files import PendingFile, check_apart, check_target, sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -112,15 +112,19 @@ class VectorStore:
             raise self._failed(error) from error
 
     def _make_way(self) -> None:
-        """Remove the old vectors where their ids are about to change, and ids of nothing."""
+        """Remove the old vectors where their ids are about to change, and ids of nothing.
+
+        The vectors' name is gone from the disk before the ids' is, and both before new ones come.
+        """
         if self._path.suffix != ".npy":
             return
         identifiers = ids_path(self._path)
         if not self._overwrite:
             check_target(identifiers, overwrite=False)
         elif len(self._files) > 1 or identifiers.exists():
-            self._path.unlink(missing_ok=True)
-            identifiers.unlink(missing_ok=True)
+            for old in (self._path, identifiers):
+                old.unlink(missing_ok=True)
+                sync_directory(old.parent)
 
     def _rename(self) -> None:
         """Give all files their names, or none."""
@@ -155,20 +159,25 @@ def remove_partial(path: Path) -> None:
 
 
 def check_output(
-    path: Path, *, id_column: str | None, overwrite: bool, inputs: Iterable[Path] = ()
+    path: Path,
+    *,
+    id_column: str | None,
+    overwrite: bool,
+    beside: Iterable[Path] = (),
+    inputs: Iterable[Path] = (),
 ) -> None:
     """Raise before any work is done for an output that could not be written.
 
-    ``inputs``: files that are read, which no output may replace or, as ids of another, remove.
+    ``beside``: more files that are written or removed with it. ``inputs``: files that are read,
+    which no output may replace or, as ids of another, remove.
     """
     if path.suffix not in ENDINGS:
         raise OutputError(
             f"{path} must end in {', '.join(ENDINGS)}, or in / to name a folder of shards"
         )
     outputs = [path, ids_path(path)] if path.suffix == ".npy" else [path]
-    for output in outputs:
-        if output.exists() and any(output.samefile(file) for file in inputs):
-            raise OutputError(f"{output} is one of the inputs; name another output")
+    outputs += beside
+    check_apart(outputs, inputs)
     for output in outputs:
         check_target(output, overwrite=overwrite)
     check_columns(path.suffix, id_column)

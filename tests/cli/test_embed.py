@@ -197,3 +197,19 @@ def test_a_killed_run_leaves_nothing_that_looks_finished(
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(row % (1, 1))))
     assert run(*command).code == 0
     assert out.exists()
+
+
+def test_no_list_of_skipped_rows_is_removed_that_is_not_the_outputs(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
+    source, others = tmp_path / "w.skipped.jsonl", tmp_path / "v.skipped.jsonl"
+    for path in (source, others):
+        path.write_text('{"text": "a"}\n', encoding="utf-8")
+    command = ("embed", source, "-m", model, "--quiet")
+    result = run(*command, "-o", tmp_path / "w.npy", "--overwrite")
+    assert (result.code, "is one of the inputs" in result.errors) == (1, True)
+    result = run(*command, "-o", tmp_path / "v.npy")
+    assert (result.code, "v.skipped.jsonl exists" in result.errors) == (1, True)
+    assert (source.exists(), others.exists()) == (True, True)
+    assert run(*command, "-o", tmp_path / "v.npy", "--overwrite").code == 0
+    assert not others.exists()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
+from encoder_engine.embedding.nearest_index import search_index, write_index
+from encoder_engine.embedding.search import StoredVectors
+from encoder_engine.errors import InputError, OutputError, ReadError, ShapeError
+from encoder_engine.files import PendingFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,6 +71,46 @@ def test_what_is_no_index_of_the_store_is_refused(
     np.save(bits, np.zeros((4, 2), np.uint8))
     assert "bits" in run("index", bits, "-o", tmp_path / "bits.faiss").errors
     assert not list(tmp_path.glob("bits.faiss*"))
+
+
+def test_neither_the_store_nor_its_inputs_are_replaced(
+    run: Run, store: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("faiss", reason="faiss is not installed; it comes with the extra faiss")
+    for path in (store / "part-00000.npy", store / "part-00000.ids.txt", tmp_path / "in.jsonl"):
+        before = path.read_bytes()
+        result = run("index", store, "-o", path, "--overwrite")
+        assert (result.code, "is one of the inputs" in result.errors) == (1, True)
+        assert path.read_bytes() == before
+
+
+def test_what_cannot_be_searched_is_refused(store: Path, tmp_path: Path) -> None:
+    faiss = pytest.importorskip("faiss", reason="faiss is not installed; extra faiss")
+    stored, path = StoredVectors(store), tmp_path / "vectors.faiss"
+    write_index(stored, path, "flat", overwrite=False)
+    with pytest.raises(ShapeError, match="16 features, the queries have 9"):
+        search_index(stored, path, np.zeros((1, 9), np.float32), 1)
+    with pytest.raises(InputError, match="at least 1, got 0"):
+        search_index(stored, path, np.zeros((1, 16), np.float32), 0)
+    distances = faiss.IndexFlatL2(16)
+    distances.add(stored.take(np.arange(200)))
+    faiss.write_index(distances, str(path))
+    with pytest.raises(ReadError, match="index of distances"):
+        search_index(stored, path, np.zeros((1, 16), np.float32), 1)
+
+
+def test_a_full_disk_is_told_of_the_index(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("faiss", reason="faiss is not installed; it comes with the extra faiss")
+
+    def fail(_self: PendingFile) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(PendingFile, "publish", fail)
+    with pytest.raises(OutputError, match="could not be written: No space left"):
+        write_index(StoredVectors(store), tmp_path / "a.faiss", "flat", overwrite=False)
+    assert not list(tmp_path.glob("a.faiss*"))
 
 
 def test_without_faiss_the_extra_is_named(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
@@ -10,6 +11,8 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from encoder_engine.files import PendingFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,3 +146,32 @@ def test_a_files_texts_are_named(run: Run, model: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("another\n", encoding="utf-8")
     command = ["plot", out, "-o", page, "--texts", tmp_path / "in.txt", "--overwrite"]
     assert "do not hold the rows" in run(*command).errors
+
+
+def test_neither_the_store_nor_its_inputs_are_replaced(
+    run: Run, store: Path, tmp_path: Path
+) -> None:
+    def contents() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    other = tmp_path / "other.jsonl"
+    other.write_bytes((tmp_path / "in.jsonl").read_bytes())
+    before = contents()
+    names = ("out/part-00001.npy", "out/part-00001.ids.txt", "out/manifest.json", "in.jsonl")
+    for name in (*names, "out/skipped.jsonl", "other.jsonl"):
+        result = run("plot", store, "-o", tmp_path / name, "--overwrite", "--texts", other)
+        assert (result.code, "is one of the inputs" in result.errors) == (1, True)
+    assert contents() == before
+
+
+def test_a_full_disk_is_told_of_the_page(
+    run: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_self: PendingFile) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(PendingFile, "publish", fail)
+    result = run("plot", store, "-o", tmp_path / "map.html")
+    assert result.code == 1
+    assert "map.html could not be written: No space left on device" in result.errors
+    assert not list(tmp_path.glob("map.html*"))

@@ -112,6 +112,10 @@ def test_stores_that_cannot_be_searched_are_refused(
     assert "--model" in run("search", bits, "a").errors
     np.save(tmp_path / "wide.npy", np.zeros((2, 99), np.float32))
     assert "99 features" in run("search", tmp_path / "wide.npy", "a", "-m", model).errors
+    for shape in ((), (16,), (2, 4, 4)):
+        np.save(tmp_path / "flat.npy", np.zeros(shape, np.float32))
+        found = run("search", tmp_path / "flat.npy", "a", "-m", model)
+        assert (found.code, "must hold rows of vectors [N, D]" in found.errors) == (1, True)
     (tmp_path / "broken.npy").write_bytes(b"nothing")
     assert "damaged" in run("search", tmp_path / "broken.npy", "a", "-m", model).errors
     assert "no file of vectors" in run("search", tmp_path / "none.npy", "a", "-m", model).errors

@@ -124,7 +124,11 @@ def _with_output(opened: Inputs, target: str, options: DatasetOptions) -> Datase
         _check_folder(job, files)
     else:
         check_output(
-            job.output, id_column=options.id_column, overwrite=options.overwrite, inputs=files
+            job.output,
+            id_column=options.id_column,
+            overwrite=options.overwrite,
+            beside=[job.skipped_path],
+            inputs=files,
         )
     return job
 

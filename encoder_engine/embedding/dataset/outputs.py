@@ -6,8 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from encoder_engine.embedding.store import VectorStore
-from encoder_engine.errors import OutputError
-from encoder_engine.files import PendingFile
+from encoder_engine.files import PendingFile, writing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,32 +59,22 @@ class SkippedRows:
         entry = json.dumps({**line, "reason": error.reason[:_MOST_REASON_CHARACTERS]})
         if self._file is None:
             self._file = PendingFile(self._path, overwrite=True)
-        try:
+        with writing(self._path):
             self._file.stream.write(f"{entry}\n".encode("ascii"))
-        except OSError as failure:
-            raise _failed(self._path, failure) from failure
         self.num_rows += 1
 
     def publish(self) -> None:
         """Give the list its name, or remove that of a run before."""
-        try:
+        with writing(self._path):
             if self._file is None:
                 self._path.unlink(missing_ok=True)
             else:
                 self._file.publish()
-        except OutputError:
-            raise
-        except OSError as failure:
-            raise _failed(self._path, failure) from failure
 
     def discard(self) -> None:
         """Remove what was written and not published."""
         if self._file is not None:
             self._file.discard()
-
-
-def _failed(path: Path, error: OSError) -> OutputError:
-    return OutputError(f"{path} could not be written: {error.strerror or error}")
 
 
 class SingleFile:
