@@ -32,6 +32,7 @@ inline std::u32string random_text(std::mt19937& random) {
 
 void test_attention_on_every_instruction_set();
 void test_packed_linear_on_every_instruction_set();
+void test_threads_may_share_a_plan();
 void test_quantized_linear_on_every_instruction_set();
 void test_rows_on_every_instruction_set();
 void test_damaged_images_are_refused_or_harmless();

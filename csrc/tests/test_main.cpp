@@ -141,6 +141,7 @@ int main(int count, char** arguments) {
     }
     encoder_engine::test_random_batches_encode_the_same_on_any_number_of_threads();
     encoder_engine::test_callers_may_share_an_encoder();
+    encoder_engine::test_threads_may_share_a_plan();
     if (!only_threads) {
         encoder_engine::test_trie_holds_exactly_its_keys();
         encoder_engine::test_truncation_shares_room();
