@@ -174,18 +174,24 @@ def _read_module(path: Path, entry: JsonObject, known: Collection[str]) -> Modul
 
 
 def read_transformer_config(
-    folder: Path, *, task: str = "feature-extraction", reads: str = "last_hidden_state"
+    folder: Path,
+    *,
+    task: str = "feature-extraction",
+    reads: str = "last_hidden_state",
+    makes: str = "token_embeddings",
 ) -> TransformerConfig:
     """Read ``sentence_bert_config.json`` (or an older name); all defaults where there is none.
 
-    ``task`` is what the transformer must be for, ``reads`` what is taken of its output.
+    ``task`` is what the transformer must be for, ``reads`` what is taken of its output, and
+    ``makes`` the name of that among the modules.
     """
     path = next((folder / n for n in _TRANSFORMER_FILES if (folder / n).is_file()), None)
     if path is None:
         return TransformerConfig(max_seq_length=None, lowercase=False)
     config = read_object(path)
     refuse_unknown_keys(path, config, _TRANSFORMER_KEYS)
-    for key, neutral in (_TRANSFORMER_DEFAULTS | {"transformer_task": task}).items():
+    own = {"transformer_task": task, "module_output_name": makes}
+    for key, neutral in (_TRANSFORMER_DEFAULTS | own).items():
         if config.get(key, neutral) not in (neutral, None):
             raise UnsupportedFeatureError(
                 f"{path} sets {key} = {config[key]!r}; only {neutral!r} is computed here"

@@ -9,12 +9,21 @@ import torch
 
 from encoder_engine.embedding.batching import default_batch_tokens
 from encoder_engine.embedding.json_files import read_object
+from encoder_engine.embedding.modules import MODULES, read_modules, read_transformer_config
 from encoder_engine.embedding.options import (
     OnTruncation,
     check_on_truncation,
     resolve_batch_tokens,
+    resolve_prompt,
 )
-from encoder_engine.embedding.recipe import CONFIG, encoder_directory, tokenizer_limit
+from encoder_engine.embedding.recipe import (
+    CONFIG,
+    Settings,
+    encoder_directory,
+    read_settings,
+    read_tokenizer,
+    tokenizer_limit,
+)
 from encoder_engine.embedding.texts import open_texts
 from encoder_engine.embedding.token_rows import TokenRows
 from encoder_engine.embedding.truncation import tell_truncation
@@ -27,12 +36,13 @@ from encoder_engine.errors import (
 )
 from encoder_engine.models import SequenceClassification
 from encoder_engine.models.checkpoint import resolve_directory
-from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
     from pathlib import Path
+
+    from encoder_engine.text import Tokenizer
 
 __all__ = ["Ranked", "Ranker"]
 
@@ -66,6 +76,7 @@ class Ranker:
         *,
         max_seq_length: int | None = None,
         activation: Activation = "identity",
+        settings: Settings | None = None,
     ) -> None:
         spec = model.encoder.spec
         if tokenizer.vocab_size > spec.embedding.vocab_size:
@@ -78,6 +89,7 @@ class Ranker:
         self.tokenizer = tokenizer
         self.max_seq_length = min(limits) if limits else None
         self.activation = _check_activation(activation)
+        self.settings = Settings() if settings is None else settings
 
     @classmethod
     def from_pretrained(
@@ -93,10 +105,16 @@ class Ranker:
 
         ``activation`` None: what the directory says, or else sigmoid of a single label. Raises
         :class:`ConfigError`, :class:`CheckpointError` or :class:`TokenizerFileError` for files that
-        do not add up.
+        do not add up, :class:`UnsupportedFeatureError` for modules after the transformer.
         """
         directory = resolve_directory(path_or_hub_id)
         folder = encoder_directory(directory)
+        settings = read_settings(directory, "CrossEncoder")
+        if (directory / MODULES).is_file():
+            read_modules(directory, ("Transformer",))
+        said = read_transformer_config(
+            *(folder,), task="sequence-classification", reads="logits", makes="scores"
+        )
         model = SequenceClassification.from_pretrained(folder, device=device, dtype=dtype)
         if model.encoder.packable:
             model.encoder.pack()
@@ -104,9 +122,16 @@ class Ranker:
             activation = _read_activation(directory, folder)
         if activation is None:
             activation = "sigmoid" if len(model.id2label) == 1 else "identity"
-        limit = tokenizer_limit(folder) if max_seq_length is None else max_seq_length
-        tokenizer = Tokenizer.from_pretrained(folder)
-        return cls(model, tokenizer, max_seq_length=limit, activation=activation)
+        if max_seq_length is None:
+            max_seq_length = said.max_seq_length or tokenizer_limit(folder)
+        tokenizer = read_tokenizer(folder, lowercase=said.lowercase)
+        return cls(
+            model,
+            tokenizer,
+            max_seq_length=max_seq_length,
+            activation=activation,
+            settings=settings,
+        )
 
     @property
     def num_labels(self) -> int:
@@ -117,18 +142,25 @@ class Ranker:
         self,
         pairs: Iterable[tuple[str, str]],
         *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
         activation: Activation | None = None,
         batch_tokens: int | None = None,
         on_truncation: OnTruncation = "warn",
     ) -> Scores:
         """Score pairs of texts: float32 [N], or [N, C] of a model with several labels.
 
-        A pair longer than ``max_seq_length`` loses the tail of its longer text; ``on_truncation``
-        as in :meth:`Embedder.encode`. Raises :class:`TextError` and :class:`InputError` naming the
+        ``prompt``, or the directory's of ``prompt_name``, stands before the first text of each. A
+        pair longer than ``max_seq_length`` loses the tail of its longer text; ``on_truncation`` as
+        in :meth:`Embedder.encode`. Raises :class:`TextError` and :class:`InputError` naming the
         row, :class:`NonFiniteVectorError` rather than return NaN.
         """
         firsts, seconds = _unzip(pairs)
         applied = self.activation if activation is None else _check_activation(activation)
+        settings = self.settings
+        prefix = resolve_prompt(prompt, prompt_name, settings.prompts, settings.default_prompt_name)
+        if prefix:
+            firsts = [prefix + one if isinstance(one, str) else one for one in firsts]
         encoding = self.tokenizer.encode_batch(
             firsts, seconds, max_length=self.max_seq_length, num_threads=torch.get_num_threads()
         )
@@ -161,6 +193,8 @@ class Ranker:
         *,
         top_k: int | None = None,
         return_documents: bool = False,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
         activation: Activation | None = None,
         batch_tokens: int | None = None,
         on_truncation: OnTruncation = "warn",
@@ -179,6 +213,8 @@ class Ranker:
         texts = list(open_texts(documents).rows)
         scores = self.score(
             [(query, text) for text in texts],
+            prompt=prompt,
+            prompt_name=prompt_name,
             activation=activation,
             batch_tokens=batch_tokens,
             on_truncation=on_truncation,

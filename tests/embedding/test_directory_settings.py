@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from encoder_engine.embedding import MultiVectorEmbedder, SparseEmbedder
-from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.embedding import MultiVectorEmbedder, Ranker, SparseEmbedder
+from encoder_engine.errors import InputError, TextError, UnsupportedFeatureError
 from tests.budget import assert_within_budget
 from tests.embedding.test_breadth import TERMS, save_with_head, tensor
 from tests.embedding.tiny_model import WIDTH, write_json, write_transformers_directory
@@ -96,3 +96,48 @@ def test_token_vectors_are_of_lower_case_where_the_module_says_so(tmp_path: Path
     for rows, plain_rows, true_rows in zip(found, eager, truth, strict=True):
         values = tensor(rows), torch.as_tensor(plain_rows), torch.as_tensor(true_rows)
         assert_within_budget(*values, terms=TERMS)
+
+
+def save_ranker(folder: Path) -> Path:
+    """Write a ranker with a default prompt, whose module lower-cases and cuts."""
+    plain = save_with_head(folder / "plain", "BertForSequenceClassification", num_labels=1)
+    write_json(plain / "tokenizer_config.json", CASED)
+    model = library.CrossEncoder(str(plain), prompts=PROMPTS, default_prompt_name="query")
+    model.save(str(folder / "saved"))
+    change(folder / "saved" / "sentence_bert_config.json", do_lower_case=True, max_seq_length=12)
+    tokenizer = json.loads((folder / "saved" / "tokenizer_config.json").read_text("utf-8"))
+    del tokenizer["model_max_length"]
+    write_json(folder / "saved" / "tokenizer_config.json", tokenizer)
+    return folder / "saved"
+
+
+def test_a_rankers_prompts_case_and_limit_are_followed(tmp_path: Path) -> None:
+    folder = save_ranker(tmp_path)
+    model = library.CrossEncoder(str(folder), device="cpu")
+    exact = copy.deepcopy(model).double()
+    ours = Ranker.from_pretrained(folder, device="cpu")
+    assert ours.max_seq_length == model.max_seq_length == 12
+    pairs = [("The Query", text) for text in TEXTS]
+    for call in ({}, {"prompt_name": "document"}, {"prompt": ""}):
+        found = ours.score(pairs, on_truncation="ignore", **call)
+        eager, truth = (m.predict(pairs, convert_to_tensor=True, **call) for m in (model, exact))
+        assert_within_budget(tensor(found), eager, truth, str(call), terms=TERMS)
+        ranked = ours.rank("The Query", TEXTS, on_truncation="ignore", **call)
+        assert [one["score"] for one in ranked] == sorted(found.tolist(), reverse=True)
+    with pytest.raises(TextError):
+        ours.score([(None, "row")])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="passage"):
+        ours.score(pairs, prompt_name="passage")
+
+
+def test_a_ranker_with_more_than_a_transformer_is_refused(tmp_path: Path) -> None:
+    folder = save_ranker(tmp_path)
+    path = folder / "modules.json"
+    more = {"idx": 1, "name": "1", "path": "1_Dense", "type": "sentence_transformers.models.Dense"}
+    write_json(path, [*json.loads(path.read_text("utf-8")), more])
+    with pytest.raises(UnsupportedFeatureError, match="Dense"):
+        Ranker.from_pretrained(folder, device="cpu")
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8"))[:1]), encoding="utf-8")
+    change(folder / "config_sentence_transformers.json", model_type="SparseEncoder")
+    with pytest.raises(UnsupportedFeatureError, match="expected a CrossEncoder"):
+        Ranker.from_pretrained(folder, device="cpu")
