@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     from encoder_engine.models.spec import EncoderSpec
     from encoder_engine.packing import SelectedRows
 
-__all__ = ["SharedEncoder", "pack_copy", "put_forward", "read_spec", "spread", "take_forward"]
+__all__ = [
+    "SharedEncoder",
+    "check_free",
+    "check_replaced",
+    "pack_copy",
+    "put_forward",
+    "read_spec",
+    "spread",
+    "take_forward",
+]
 
 
 class JoinedLinear(nn.Module):
@@ -243,22 +252,32 @@ def _fit_constants(encoder: Encoder, device: torch.device, dtype: torch.dtype) -
 def put_forward(base: Any, replaced: object) -> None:
     """Let ``replaced`` compute instead of a module's own forward, or of another such one.
 
-    Raises :class:`UnsupportedFeatureError` where somebody else has replaced it already.
+    Raises what :func:`check_free` does.
     """
+    check_free(base, replaced)
+    base.forward = replaced
+
+
+def check_free(base: Any, replaced: object) -> None:
+    """Raise :class:`UnsupportedFeatureError` where somebody else has replaced a forward already."""
     present = base.__dict__.get("forward")
     if present is not None and type(present) is not type(replaced):
         raise UnsupportedFeatureError(
             f"something else has replaced the forward of {type(base).__name__} already; undo that "
             "first (device_map='auto' does it: load the model to one device)"
         )
-    base.forward = replaced
 
 
 def take_forward(base: Any, kind: type) -> None:
-    """Give a module its own forward back; :class:`UnsupportedFeatureError` if it has it."""
+    """Give a module its own forward back; raises what :func:`check_replaced` does."""
+    check_replaced(base, kind)
+    del base.forward
+
+
+def check_replaced(base: Any, kind: type) -> None:
+    """Raise :class:`UnsupportedFeatureError` where a module has its own forward."""
     if not isinstance(base.__dict__.get("forward"), kind):
         raise UnsupportedFeatureError(f"this {type(base).__name__} is not accelerated")
-    del base.forward
 
 
 def spread(rows_TD: Tensor, keep_BL: Tensor) -> Tensor:

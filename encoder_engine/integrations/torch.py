@@ -13,7 +13,13 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from encoder_engine.errors import ShapeError, UnsupportedFeatureError
-from encoder_engine.integrations.shared import put_forward, spread, take_forward
+from encoder_engine.integrations.shared import (
+    check_free,
+    check_replaced,
+    put_forward,
+    spread,
+    take_forward,
+)
 from encoder_engine.models.attention import Surroundings
 from encoder_engine.models.layers import Block
 from encoder_engine.models.norm import Norm
@@ -47,8 +53,8 @@ def accelerate(module: Module) -> Module:
     with dropout in training; what ``src_key_padding_mask`` marks is not computed and comes back
     zero. An attention ``mask`` is refused. Hooks on modules within are not called.
 
-    Raises :class:`UnsupportedFeatureError` where there is no such encoder, or its layers are not
-    PyTorch's own; :func:`restore` undoes.
+    Raises :class:`UnsupportedFeatureError` where there is no such encoder, or it or its layers are
+    not PyTorch's own, and then changes none; :func:`restore` undoes.
 
     >>> layer = nn.TransformerEncoderLayer(32, nhead=4, dim_feedforward=64, batch_first=True)
     >>> encoder = accelerate(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval())
@@ -60,6 +66,7 @@ def accelerate(module: Module) -> Module:
     replaced = [ReplacedForward(encoder) for encoder in _encoders_of(module)]
     for one in replaced:
         one.current_stack()
+        check_free(one.base, one)
     for one in replaced:
         put_forward(one.base, one)
     return module
@@ -68,9 +75,12 @@ def accelerate(module: Module) -> Module:
 def restore(module: Module) -> Module:
     """Give every ``nn.TransformerEncoder`` in a module its own forward back; weights are untouched.
 
-    Raises :class:`UnsupportedFeatureError` where one is not accelerated.
+    Raises :class:`UnsupportedFeatureError` where one is not accelerated, and then changes none.
     """
-    for encoder in _encoders_of(module):
+    encoders = _encoders_of(module)
+    for encoder in encoders:
+        check_replaced(encoder, ReplacedForward)
+    for encoder in encoders:
         take_forward(encoder, ReplacedForward)
     return module
 
@@ -84,6 +94,12 @@ def _encoders_of(module: nn.Module) -> list[nn.TransformerEncoder]:
             f"there is no nn.TransformerEncoder in this {type(module).__name__}; models of "
             "transformers and sentence-transformers have integrations of their own"
         )
+    for encoder in found:
+        if type(encoder) is not nn.TransformerEncoder:
+            raise UnsupportedFeatureError(
+                f"{type(encoder).__name__} is a subclass of nn.TransformerEncoder, which may "
+                "compute anything; supported is PyTorch's own class"
+            )
     return found
 
 

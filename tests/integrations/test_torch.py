@@ -140,5 +140,35 @@ def test_what_is_not_computed_here_is_refused() -> None:
         accelerate(changed)
 
 
+class Doubling(nn.TransformerEncoder):
+    """A subclass that computes something else."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Return twice what the encoder computes."""
+        found: torch.Tensor = 2 * super().forward(*args, **kwargs)
+        return found
+
+
+def test_a_subclass_keeps_its_own_forward() -> None:
+    both = nn.ModuleList([make(), Doubling(make().layers[0], 2)])
+    with pytest.raises(UnsupportedFeatureError, match="Doubling"):
+        accelerate(both)
+    assert "forward" not in both[0].__dict__
+
+
+def test_what_is_refused_halfway_changes_nothing() -> None:
+    both = nn.ModuleList([make(), make()])
+    theirs = both[1].forward
+    both[1].forward = theirs
+    with pytest.raises(UnsupportedFeatureError, match="something else"):
+        accelerate(both)
+    assert "forward" not in both[0].__dict__
+    del both[1].forward
+    accelerate(both[0])
+    with pytest.raises(UnsupportedFeatureError, match="not accelerated"):
+        restore(both)
+    assert "forward" in both[0].__dict__
+
+
 def test_the_documented_example_runs() -> None:
     assert doctest.testmod(integration).failed == 0
