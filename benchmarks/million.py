@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -101,6 +102,15 @@ class Run:
         found: dict[str, Any] = json.loads(output)
         return found
 
+    def close(self) -> None:
+        """End it, where it has not ended by itself, though it stand still."""
+        if self._child.poll() is None:
+            self._process.resume()
+            self._child.kill()
+        self._child.wait()
+        if self._child.stdout is not None:
+            self._child.stdout.close()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
@@ -130,13 +140,14 @@ def compare(folder: Path, job: EmbeddingJob, parts: Sequence[range], stride: int
     shard_rows = len(job.texts) * stride // (len(parts) * SHARDS_PER_SLICE)
     try:
         verdicts = [replace(gate, precision="float32")(theirs.warm_up())]
-        run = Run(folder, job.precision, shard_rows)
-        ours_samples, their_samples, others = interleave(run, theirs, len(parts))
-        summary = run.finish()
+        with closing(Run(folder, job.precision, shard_rows)) as run:
+            ours_samples, their_samples, others = interleave(run, theirs, len(parts))
+            summary = run.finish()
         peak = theirs.peak()
     finally:
         theirs.close()
-    again = Run(folder, job.precision, shard_rows).finish()
+    with closing(Run(folder, job.precision, shard_rows)) as second:
+        again = second.finish()
     rows = np.array([place * stride for place in parts[0]])
     verdicts.insert(0, gate(StoredVectors(run.output).take(rows)))
     most = Peak(mib=max(mib for _, mib in run.resident), of="process")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,14 +20,8 @@ Backend = Literal["torch", "onnx", "openvino"]
 
 def load(job: EmbeddingJob, *, backend: Backend = "torch") -> Callable[[int], Any]:
     """Load the model; the result embeds all texts in batches of a given size."""
-    import torch
-    from sentence_transformers import SentenceTransformer
-
-    torch.set_num_threads(job.threads)
-    model = SentenceTransformer(job.directory, device="cpu", backend=backend)
-    model.max_seq_length = job.max_length
-    texts = list(job.texts)
-    return lambda batch_size: model.encode(texts, batch_size=batch_size, show_progress_bar=False)
+    encode, texts = _load(job, backend), list(job.texts)
+    return lambda batch_size: encode(texts, batch_size=batch_size, show_progress_bar=False)
 
 
 def load_parts(job: EmbeddingJob, parts: Sequence[Sequence[int]]) -> Callable[[], Any]:
@@ -36,9 +29,20 @@ def load_parts(job: EmbeddingJob, parts: Sequence[Sequence[int]]) -> Callable[[]
 
     ``parts`` are the places of their texts.
     """
-    texts = [tuple(job.texts[place] for place in places) for places in parts]
-    calls = cycle([load(replace(job, texts=part)) for part in texts])
-    return lambda: next(calls)(DEFAULT_BATCH_SIZE)
+    encode = _load(job, "torch")
+    turns = cycle([[job.texts[place] for place in places] for places in parts])
+    return lambda: encode(next(turns), batch_size=DEFAULT_BATCH_SIZE, show_progress_bar=False)
+
+
+def _load(job: EmbeddingJob, backend: Backend) -> Callable[..., Any]:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    torch.set_num_threads(job.threads)
+    model = SentenceTransformer(job.directory, device="cpu", backend=backend)
+    model.max_seq_length = job.max_length
+    encode: Callable[..., Any] = model.encode
+    return encode
 
 
 PEER = Peer(

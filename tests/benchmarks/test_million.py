@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 import lzma
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from types import ModuleType
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -12,7 +17,9 @@ from click.testing import CliRunner
 
 from benchmarks import million as long_run
 from benchmarks import results as records
+from benchmarks.case import EmbeddingJob
 from benchmarks.figures import Axis, line_figure
+from benchmarks.peers.sentence_transformers import load_parts
 from benchmarks.sentences import read_sentences, write_sentences
 
 if TYPE_CHECKING:
@@ -68,6 +75,48 @@ def test_a_figure_has_labelled_axes_and_every_point() -> None:
     assert {"0", "2.5", "50"} <= set(texts)
     (line,) = root.iter("{http://www.w3.org/2000/svg}polyline")
     assert len(line.attrib["points"].split()) == 3
+
+
+def test_the_peer_loads_its_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[FakeModel] = []
+
+    class FakeModel:
+        def __init__(self, *_arguments: object, **_options: object) -> None:
+            loaded.append(self)
+
+        def encode(self, texts: list[str], **_options: object) -> list[str]:
+            return texts
+
+    module = ModuleType("sentence_transformers")
+    module.SentenceTransformer = FakeModel  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sentence_transformers", module)
+    monkeypatch.setattr("torch.set_num_threads", lambda _number: None)
+    job = EmbeddingJob(directory="", texts=("a", "b", "c", "d"), max_length=8, threads=1)
+    call = load_parts(job, [range(0, 4, 2), range(1, 4, 2)])
+    assert [call() for _ in range(3)] == [["a", "c"], ["b", "d"], ["a", "c"]]
+    assert len(loaded) == 1
+
+
+def test_nothing_stands_still_for_ever_after_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = "import time; time.sleep(600)"
+    monkeypatch.setattr(long_run, "minilm_directory", lambda: tmp_path)
+    begin = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda _command, **how: begin([sys.executable, "-c", program], **how)
+    )
+    run = long_run.Run(tmp_path, "float32", 1)
+    child = run._child
+
+    def fail() -> None:
+        with closing(run):
+            run.stop()
+            raise RuntimeError("the peer failed")
+
+    with pytest.raises(RuntimeError, match="the peer failed"):
+        fail()
+    assert child.returncode == -signal.SIGKILL
 
 
 @pytest.mark.slow
