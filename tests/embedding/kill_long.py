@@ -12,6 +12,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -172,11 +173,14 @@ def _say_nothing() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
-def fill_a_file_system(runs: Runs, num_times: int, seed: int) -> int | None:
+def fill_a_file_system(runs: Runs, num_times: int, seed: int) -> int | str:
     """Run on file systems in memory that are too small, of sizes by chance; then make room.
 
-    None where none may be mounted: that takes the rights of root.
+    Returns how many were filled, or why none can be mounted: that takes the rights of root.
     """
+    for program in ("mount", "umount"):
+        if shutil.which(program) is None:
+            return f"no program {program} is here"
     chance, failures = random.Random(seed), 0
     place = runs.home / "mount"
     place.mkdir()
@@ -185,8 +189,9 @@ def fill_a_file_system(runs: Runs, num_times: int, seed: int) -> int | None:
         # Memory comes in pages, of which a file takes whole ones.
         kib = chance.randrange(8, needed // 1024)
         mounting = ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", str(place)]
-        if subprocess.run(mounting, capture_output=True, check=False).returncode:
-            return None
+        mounted = subprocess.run(mounting, capture_output=True, text=True, check=False)
+        if mounted.returncode:
+            return mounted.stderr.strip() or f"mount ended with {mounted.returncode}"
         try:
             code = runs.run(place / "out", prepare=_say_nothing)
             assert code in (0, FULL), code

@@ -50,7 +50,8 @@ def ahead(items: Iterator[Item], num_items: int = 1) -> Generator[Item]:
 class Behind:
     """Makes calls in a thread, one at a time and in order; a context manager.
 
-    A call waits for the one before, and raises what that one raised. Leaving it waits for the last.
+    A call waits for the one before, and raises what that one raised. Leaving it waits for the last,
+    and raises what that one raised unless another error is on its way.
     """
 
     def __init__(self) -> None:
@@ -71,5 +72,7 @@ class Behind:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_details: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_details: object) -> None:
         self._pool.shutdown(wait=True)
+        if kind is None:
+            self.wait()

@@ -17,7 +17,7 @@ from encoder_engine.embedding.dataset.journal import Journal, ShardRecord, descr
 from encoder_engine.embedding.window import encode_window
 from encoder_engine.errors import InputError, LockedError, OutputError, ResumeError, RowError
 from tests.conftest import ROOT
-from tests.embedding.kill_long import contents
+from tests.embedding.kill_long import contents, fill_a_file_system
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -354,3 +354,9 @@ def test_options_that_make_no_sense_are_refused(
     with pytest.raises(InputError, match=next(iter(options))):
         run(tiny, source, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
+
+
+def test_without_mount_no_file_system_is_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    runs: Any = None  # which are not asked for anything
+    assert fill_a_file_system(runs, 1, 0) == "no program mount is here"

@@ -89,6 +89,18 @@ def test_calls_behind_keep_their_order_and_raise_with_the_next() -> None:
     assert done[-1] == 8
 
 
+def test_leaving_raises_what_the_last_call_raised() -> None:
+    def fail() -> None:
+        raise OutputError("the disk is full")
+
+    def leave() -> None:
+        with Behind() as behind:
+            behind(fail)
+
+    with pytest.raises(OutputError, match="full"):
+        leave()
+
+
 def test_a_run_reads_ahead_and_writes_behind_the_computing(
     tiny: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
