@@ -43,6 +43,8 @@ def embed_long(
         )
     around = len(embedder.tokenizer.encode(""))
     prompt = len(embedder.tokenizer.encode(options.prompt)) - around if options.prompt else 0
+    limit = embedder.max_seq_length
+    _check_overlap(overlap, None if limit is None else limit - around - prompt)
     parts = [quantize_vectors(np.zeros((0, options.dimension), np.float32), options.precision)]
     opened = open_texts(texts)
     for window in windows(opened.rows, len):
@@ -52,7 +54,7 @@ def embed_long(
         rows, owners = chunk_rows(
             TokenRows.of(encoding),
             np.asarray(encoding.special_tokens_mask),
-            limit=embedder.max_seq_length,
+            limit=limit,
             overlap=overlap,
             prompt=prompt,
         )
@@ -106,6 +108,16 @@ def chunk_rows(
     return cut, np.asarray(owners)
 
 
+def _check_overlap(overlap: object, room: int | None) -> None:
+    """Hold ``overlap`` to the ``room`` for tokens of a chunk; None: texts of any length have it."""
+    if overlap is None or (room is not None and room < 1):
+        return
+    whole = isinstance(overlap, int) and not isinstance(overlap, bool)
+    if not whole or overlap < 0 or (room is not None and overlap >= room):  # type: ignore[operator]
+        most = "" if room is None else f" to {room - 1}, below a chunk's {room} tokens"
+        raise InputError(f"overlap must be a whole number from 0{most}, got {overlap!r}")
+
+
 def _chunks(
     head: IntArray, body: IntArray, tail: IntArray, limit: int, overlap: int | None
 ) -> list[IntArray]:
@@ -113,11 +125,6 @@ def _chunks(
     if room < 1:
         raise InputError(f"the prompt leaves no room for a text: the limit is {limit} tokens")
     shared = room // 8 if overlap is None else overlap
-    if isinstance(shared, bool) or not isinstance(shared, int) or not 0 <= shared < room:
-        raise InputError(
-            f"overlap must be a whole number from 0 to {room - 1}, below a chunk's {room} tokens, "
-            f"got {overlap!r}"
-        )
     # The last chunk begins where it still holds a token that none before it did.
     starts = range(0, max(len(body) - shared, 1), room - shared)
     return [np.concatenate([head, body[start : start + room], tail]) for start in starts]

@@ -207,6 +207,9 @@ class SparseEmbedder:
                 num_threads=torch.get_num_threads(),
             )
             truncated.append(np.asarray(encoding.truncated))
+            if on_truncation == "error":
+                every = np.concatenate(truncated)
+                tell_truncation(every, self.max_seq_length, "error", what="text")
             found: list[Any] = [None] * len(window)
             for rows, batch in TokenRows.of(encoding).batches(budget, encoder.device):
                 weights_BV = self._weigh(batch).cpu().numpy()

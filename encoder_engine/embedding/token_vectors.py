@@ -103,6 +103,10 @@ def embed_tokens(
             max_length=embedder.max_seq_length,
             num_threads=torch.get_num_threads(),
         )
+        truncated.append(np.asarray(encoding.truncated))
+        if options.on_truncation == "error":
+            every_cut = np.concatenate(truncated)
+            tell_truncation(every_cut, embedder.max_seq_length, "error", what="text")
         found = np.empty((len(encoding.ids), width), dtype=np.float32)
         starts = np.asarray(encoding.cu_seqlens, dtype=np.int64)
         for rows, batch in TokenRows.of(encoding).batches(options.batch_tokens, encoder.device):
@@ -119,7 +123,6 @@ def embed_tokens(
         vectors.append(found)
         ids.append(np.asarray(encoding.ids))
         lengths.append(np.diff(starts))
-        truncated.append(np.asarray(encoding.truncated))
     if truncated:
         every_cut = np.concatenate(truncated)
         tell_truncation(every_cut, embedder.max_seq_length, options.on_truncation, what="text")

@@ -16,6 +16,7 @@ from encoder_engine.embedding import (
     SparseEmbedder,
     max_similarity,
 )
+from encoder_engine.embedding.batching import WINDOW_TEXTS
 from encoder_engine.errors import (
     InputError,
     SequenceLengthError,
@@ -29,6 +30,7 @@ from tests.budget import assert_within_budget
 from tests.embedding.tiny_model import VOCABULARY, WIDTH, write_transformers_directory
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings(
@@ -136,6 +138,12 @@ def test_layers_that_are_none_are_refused(tiny_directory: Path, layers: Any) -> 
 # Tokens.
 
 
+def _one_window_of(text: str) -> Iterator[str]:
+    """Give a window of texts, and fail where a second is begun."""
+    yield from [text] * WINDOW_TEXTS
+    pytest.fail("more than one window was read")
+
+
 def test_token_vectors_pool_to_the_text_vectors(tiny: Embedder) -> None:
     found = tiny.encode_tokens(TEXTS)
     assert len(found) == len(TEXTS)
@@ -150,6 +158,8 @@ def test_token_vectors_pool_to_the_text_vectors(tiny: Embedder) -> None:
         tiny.encode_tokens(LONG)
     with pytest.raises(SequenceLengthError):
         tiny.encode_tokens(["a", LONG], on_truncation="error")
+    with pytest.raises(SequenceLengthError, match="text 0"):
+        tiny.encode_tokens(_one_window_of(LONG), on_truncation="error")
     assert len(tiny.encode_tokens([])) == 0
 
 
@@ -230,6 +240,8 @@ def test_a_plain_masked_language_model_gives_sparse_vectors(tmp_path: Path) -> N
     assert len(embedder.encode([])) == 0
     with pytest.warns(TruncationWarning, match="1 of 2 texts"):
         embedder.encode(["a", LONG])
+    with pytest.raises(SequenceLengthError, match="text 0"):
+        embedder.encode(_one_window_of(LONG), on_truncation="error")
     with pytest.raises(InputError, match="max_active_dims"):
         embedder.encode(TEXTS, max_active_dims=0)
     with pytest.raises(TextError, match="text 1"):
@@ -340,6 +352,6 @@ def test_a_long_text_is_one_normalised_vector(tiny: Embedder) -> None:
     assert tiny.encode_long(LONG, precision="ubinary").dtype == np.uint8
     for overlap in (-1, 22, True):
         with pytest.raises(InputError, match="overlap"):
-            tiny.encode_long(LONG, overlap=overlap)
+            tiny.encode_long("a", overlap=overlap)
     with pytest.raises(InputError, match="chunk_pooling"):
         tiny.encode_long(LONG, chunk_pooling="cls")  # type: ignore[arg-type]
