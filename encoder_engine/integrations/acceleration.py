@@ -177,8 +177,14 @@ class ReplacedForward:
         return (values[0], None, *values[1:]) if form.names_missing_pooler else values
 
     def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        parameters = self.__signature__.parameters if args else ()
-        named = dict(zip(parameters, args, strict=False)) | kwargs
+        named = kwargs
+        if args:
+            # Too many are refused here as by any function, and so is what is given twice.
+            placed = self.__signature__.bind_partial(*args).arguments
+            twice = sorted(placed.keys() & kwargs.keys())
+            if twice:
+                raise TypeError(f"forward() got multiple values for argument {twice[0]!r}")
+            named = placed | kwargs
         named = {name: value for name, value in named.items() if value is not None}
         unknown = sorted(named.keys() - READ - IDLE)
         if unknown or "input_ids" not in named:

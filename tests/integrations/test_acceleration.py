@@ -275,6 +275,11 @@ def test_what_is_not_computed_here_is_refused() -> None:
     model = accelerate(bert())
     with pytest.raises(UnsupportedFeatureError, match="inputs_embeds"):
         model(inputs_embeds=torch.zeros(1, 2, 30))
+    ids = torch.tensor([[2, 7, 3]])
+    with pytest.raises(TypeError, match="multiple values for argument 'input_ids'"):
+        model(ids, input_ids=ids)
+    with pytest.raises(TypeError, match="too many"):
+        model(*[ids] * 40)
     with pytest.raises(UnsupportedFeatureError, match="Linear"):
         accelerate(torch.nn.Linear(2, 2))
     with pytest.raises(UnsupportedFeatureError, match="is_decoder"):
