@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from safetensors.torch import load_file
-
 from encoder_engine import ops
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.json_files import (
@@ -28,6 +26,7 @@ from encoder_engine.embedding.token_vectors import TokenVectors, embed_tokens
 from encoder_engine.errors import CheckpointFileError, ConfigError, UnsupportedFeatureError
 from encoder_engine.models import Encoder
 from encoder_engine.models.checkpoint import resolve_directory
+from encoder_engine.models.files import read_tensors
 
 if TYPE_CHECKING:
     import os
@@ -194,7 +193,7 @@ def _read_projection(folder: Path) -> Tensor:
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise CheckpointFileError(f"{folder} has no model.safetensors")
-    tensors = load_file(weights)
+    tensors = read_tensors(folder)
     shape = [optional_count(path, config, key) for key in ("out_features", "in_features")]
     if list(tensors) != ["linear.weight"] or list(tensors["linear.weight"].shape) != shape:
         found = {name: list(tensor.shape) for name, tensor in tensors.items()}

@@ -10,7 +10,12 @@ import pytest
 import torch
 
 from encoder_engine.embedding import MultiVectorEmbedder, Ranker, SparseEmbedder
-from encoder_engine.errors import InputError, TextError, UnsupportedFeatureError
+from encoder_engine.errors import (
+    CheckpointFileError,
+    InputError,
+    TextError,
+    UnsupportedFeatureError,
+)
 from tests.budget import assert_within_budget
 from tests.embedding.test_breadth import TERMS, save_with_head, tensor
 from tests.embedding.tiny_model import WIDTH, write_json, write_transformers_directory
@@ -96,6 +101,10 @@ def test_token_vectors_are_of_lower_case_where_the_module_says_so(tmp_path: Path
     for rows, plain_rows, true_rows in zip(found, eager, truth, strict=True):
         values = tensor(rows), torch.as_tensor(plain_rows), torch.as_tensor(true_rows)
         assert_within_budget(*values, terms=TERMS)
+    weights = tmp_path / "saved" / "1_Dense" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(CheckpointFileError, match="readable"):
+        MultiVectorEmbedder.from_pretrained(tmp_path / "saved", device="cpu")
 
 
 def save_ranker(folder: Path) -> Path:
