@@ -252,11 +252,14 @@ class Encoder(nn.Module):
         offsets}]]}`` with ``offsets = Dim("offsets", min=3)``.
 
         Raises :class:`TokenIdError` for an id outside the vocabulary,
-        :class:`SequenceLengthError` for a sequence the position table cannot place, and
+        :class:`SequenceLengthError` for a sequence the position table cannot place,
+        :class:`ShapeError` for rows or global rows of another batch, and
         :class:`UnsupportedFeatureError` for positions or global rows that this encoder has no use
         of.
         """
         checked = self._checked(batch)
+        if rows is not None:
+            rows.check_of(checked.sequences)
         around = self._surroundings(checked, output_attentions, global_rows)
         last = self._selecting_place(around, output_hidden_states) if rows is not None else None
         hidden_TD = self.embedding(checked)

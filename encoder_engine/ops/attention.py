@@ -238,7 +238,7 @@ def _check_terms(terms: Terms, query_THD: Tensor, sequences: Sequences) -> None:
         raise ShapeError("global_rows need a window; without one every row sees every other")
     if terms.causal:
         raise ShapeError("global_rows see later tokens and are seen by earlier ones: not if causal")
-    _check_selection("global_rows", terms.global_rows, sequences)
+    terms.global_rows.check_of(sequences, "global_rows")
 
 
 def _check_slopes(slopes_H: Tensor | None, query_THD: Tensor) -> None:
@@ -301,18 +301,6 @@ def _check_disentangled(said: Disentangled | None, query_THD: Tensor) -> None:
         )
 
 
-def _check_selection(name: str, rows: SelectedRows, sequences: Sequences) -> None:
-    import torch
-
-    if rows.sequences is sequences or torch.compiler.is_compiling():
-        return
-    same_device = rows.sequences.device == sequences.device
-    if not same_device or rows.sequences.offsets.tolist() != sequences.offsets.tolist():
-        raise ShapeError(
-            f"{name} are of other sequences; make them of these: SelectedRows(rows, sequences)"
-        )
-
-
 def _check_rows(
     query_THD: Tensor, key_TKD: Tensor, sequences: Sequences, query_rows: SelectedRows | None
 ) -> None:
@@ -330,7 +318,7 @@ def _check_rows(
     # Not len(): where sizes are symbols, it would make numbers of them.
     num_queries = sequences.num_tokens
     if query_rows is not None:
-        _check_selection("query_rows", query_rows, sequences)
+        query_rows.check_of(sequences, "query_rows")
         num_queries = query_rows.rows.shape[0]
     for name, rows, expected in (
         ("query", query_THD.shape[0], num_queries),

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from encoder_engine.errors import BatchError
+from encoder_engine.errors import BatchError, ShapeError
 from encoder_engine.packing.sequences import Sequences
 from encoder_engine.packing.tree import register_tree
 
@@ -79,6 +79,16 @@ class SelectedRows:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def check_of(self, sequences: Sequences, name: str = "rows") -> None:
+        """Raise :class:`ShapeError` where these are rows of other sequences."""
+        if self.sequences is sequences or torch.compiler.is_compiling():
+            return
+        same_device = self.sequences.device == sequences.device
+        if not same_device or self.sequences.offsets.tolist() != sequences.offsets.tolist():
+            raise ShapeError(
+                f"{name} are of other sequences; make them of these: SelectedRows(rows, sequences)"
+            )
 
     @cached_property
     def indices(self) -> npt.NDArray[np.int64]:

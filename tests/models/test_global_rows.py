@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import encoder_engine as ee
-from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.errors import ShapeError, UnsupportedFeatureError
 from encoder_engine.models import all_families
 from encoder_engine.models.names import origins
 from encoder_engine.packing import SelectedRows, pack
@@ -96,3 +96,12 @@ def test_an_encoder_without_windows_refuses_global_rows(tmp_path: Path) -> None:
     batch = pack([[5, 6]])
     with pytest.raises(UnsupportedFeatureError, match="bert has none"):
         encoder(batch, global_rows=SelectedRows(torch.tensor([0]), batch.sequences))
+
+
+@pytest.mark.parametrize("output_hidden_states", [False, True])
+def test_rows_of_another_batch_are_refused(tmp_path: Path, output_hidden_states: bool) -> None:
+    CASES[0].save(tmp_path)
+    encoder = ee.Encoder.from_pretrained(tmp_path, device="cpu")
+    rows = SelectedRows(torch.tensor([0]), pack([[5], [6]]).sequences)
+    with pytest.raises(ShapeError, match="other sequences"):
+        encoder(pack([[5, 6]]), rows=rows, output_hidden_states=output_hidden_states)
