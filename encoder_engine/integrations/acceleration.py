@@ -62,8 +62,10 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
 
     ``forward`` takes and gives padded tensors as before, in the same class of output, and keeps
     dropout, autocast and gradient checkpointing (always the non-reentrant kind); rows of padding
-    come back zero. What the original takes and this does not, such as ``inputs_embeds``, raises
-    :class:`UnsupportedFeatureError`. Hooks on modules within the encoder are not called.
+    come back zero. Dropout is what the config states, in all layers or none: a layer with a mode of
+    its own, or in training a rate of its own, is refused. What the original takes and this does
+    not, such as ``inputs_embeds``, raises :class:`UnsupportedFeatureError`. Hooks on modules within
+    the encoder are not called.
 
     ``pack``: in evaluation mode on a CPU, without gradients, the dense layers compute by packed
     copies of their weights, which take as much memory again; made when first needed, and again when

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from encoder_engine import ops
 from encoder_engine.errors import UnknownConfigKeyWarning, UnsupportedFeatureError
+from encoder_engine.integrations.dropout import DropoutCheck
 from encoder_engine.models import Encoder
 from encoder_engine.models.config import spec_from_config
 from encoder_engine.models.constants import Constant
@@ -153,10 +154,15 @@ class SharedEncoder:
         for index, block in enumerate(self.encoder.blocks):
             self.encoder.blocks[index] = RecomputedBlock(block)
         self._base = base
+        self._check_dropout = DropoutCheck(base)
         self.follow_modes()
 
     def follow_modes(self) -> None:
-        """Train or evaluate, and recompute blocks, as the model now would."""
+        """Train or evaluate, and recompute blocks, as the model now would.
+
+        Raises :class:`UnsupportedFeatureError` for what :class:`DropoutCheck` finds.
+        """
+        self._check_dropout()
         training = self._base.training
         if self.encoder.training != training:
             self.encoder.train(training)

@@ -127,7 +127,8 @@ def test_a_rankers_prompts_case_and_limit_are_followed(tmp_path: Path) -> None:
     ours = Ranker.from_pretrained(folder, device="cpu")
     assert ours.max_seq_length == model.max_seq_length == 12
     pairs = [("The Query", text) for text in TEXTS]
-    for call in ({}, {"prompt_name": "document"}, {"prompt": ""}):
+    calls: list[dict[str, Any]] = [{}, {"prompt_name": "document"}, {"prompt": ""}]
+    for call in calls:
         found = ours.score(pairs, on_truncation="ignore", **call)
         eager, truth = (m.predict(pairs, convert_to_tensor=True, **call) for m in (model, exact))
         assert_within_budget(tensor(found), eager, truth, str(call), terms=TERMS)

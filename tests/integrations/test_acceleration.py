@@ -255,6 +255,24 @@ def test_longformers_global_rows_are_those_of_the_mask(left: bool) -> None:
     assert not torch.equal(without, ours)
 
 
+def test_a_layer_with_a_mode_or_a_rate_of_dropout_of_its_own_is_refused() -> None:
+    model = accelerate(bert(hidden_dropout_prob=0.25).train())
+    batch = batch_of(model)
+    model(**batch)
+    model.encoder.layer[0].eval()
+    with pytest.raises(UnsupportedFeatureError, match=r"encoder\.layer\.0 is evaluating"):
+        model(**batch)
+    model.eval()
+    model.encoder.layer[1].output.dropout.train()
+    with pytest.raises(UnsupportedFeatureError, match="dropout is training"):
+        model(**batch)
+    model.train()
+    model.encoder.layer[1].output.dropout.p = 0.0
+    with pytest.raises(UnsupportedFeatureError, match=r"p = 0\.0, .* states 0\.25"):
+        model(**batch)
+    model.eval()(**batch)
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")
 def test_adapters_are_refused_until_they_are_merged() -> None:
     peft = pytest.importorskip("peft")
