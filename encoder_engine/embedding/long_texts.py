@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-import torch
 
 from encoder_engine.embedding.batching import windows
 from encoder_engine.embedding.precision import quantize_vectors
 from encoder_engine.embedding.texts import open_texts
 from encoder_engine.embedding.token_rows import TokenRows
-from encoder_engine.embedding.window import embed_rows
+from encoder_engine.embedding.window import embed_rows, tokenize_rows
 from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,10 +45,15 @@ def embed_long(
     limit = embedder.max_seq_length
     _check_overlap(overlap, None if limit is None else limit - around - prompt)
     parts = [quantize_vectors(np.zeros((0, options.dimension), np.float32), options.precision)]
-    opened = open_texts(texts)
+    opened, first_row = open_texts(texts), 0
     for window in windows(opened.rows, len):
-        encoding = embedder.tokenizer.encode_batch(
-            [options.prompt + text for text in window], num_threads=torch.get_num_threads()
+        encoding = tokenize_rows(
+            embedder.tokenizer,
+            window,
+            first_row,
+            prompt=options.prompt,
+            num_prompt_tokens=options.num_prompt_tokens,
+            max_length=None,
         )
         rows, owners = chunk_rows(
             TokenRows.of(encoding),
@@ -58,7 +62,9 @@ def embed_long(
             overlap=overlap,
             prompt=prompt,
         )
-        vectors, _ = embed_rows(embedder, rows, 0, options)
+        numbers = (first_row + owners).astype(np.intp)
+        vectors, _ = embed_rows(embedder, rows, numbers, options)
+        first_row += len(window)
         own = np.diff(rows.cu_seqlens) - around - prompt
         pooled = _pool(vectors, owners, own, len(window), chunk_pooling)
         if options.normalized:

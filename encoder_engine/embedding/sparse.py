@@ -31,6 +31,7 @@ from encoder_engine.embedding.recipe import (
 from encoder_engine.embedding.texts import open_texts
 from encoder_engine.embedding.token_rows import TokenRows
 from encoder_engine.embedding.truncation import tell_truncation
+from encoder_engine.embedding.window import tokenize_rows
 from encoder_engine.errors import (
     ConfigError,
     InputError,
@@ -200,11 +201,15 @@ class SparseEmbedder:
         parts: list[SparseVectors] = []
         truncated = [np.zeros(0, dtype=bool)]
         check_on_truncation(on_truncation)
+        first_row = 0
         for window in windows(open_texts(texts).rows, len):
-            encoding = self.tokenizer.encode_batch(
-                [prefix + text for text in window],
+            encoding = tokenize_rows(
+                self.tokenizer,
+                window,
+                first_row,
+                prompt=prefix,
+                num_prompt_tokens=0,
                 max_length=self.max_seq_length,
-                num_threads=torch.get_num_threads(),
             )
             truncated.append(np.asarray(encoding.truncated))
             if on_truncation == "error":
@@ -214,7 +219,8 @@ class SparseEmbedder:
             for rows, batch in TokenRows.of(encoding).batches(budget, encoder.device):
                 weights_BV = self._weigh(batch).cpu().numpy()
                 for row, weights_V in zip(rows, weights_BV, strict=True):
-                    found[row] = _active(weights_V, max_active_dims)
+                    found[row] = _active(weights_V, max_active_dims, first_row + int(row))
+            first_row += len(window)
             parts.append(_join(found, vocab_size))
         every = np.concatenate(truncated)
         tell_truncation(every, self.max_seq_length, on_truncation, what="text")
@@ -243,12 +249,13 @@ class SparseEmbedder:
 
 
 def _active(
-    weights_V: np.ndarray[Any, np.dtype[np.float32]], most: int | None
+    weights_V: np.ndarray[Any, np.dtype[np.float32]], most: int | None, row: int
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     if not np.isfinite(weights_V).all():
         raise NonFiniteVectorError(
-            "a text's weights are NaN or infinite: the model's numbers overflow or are damaged",
-            rows=[],
+            f"the weights of text {row} are NaN or infinite: the model's numbers overflow or are "
+            "damaged",
+            rows=[row],
         )
     indices = np.flatnonzero(weights_V)
     if most is not None and len(indices) > most:

@@ -16,6 +16,7 @@ from encoder_engine.embedding.layers import mix_layers
 from encoder_engine.embedding.texts import open_texts
 from encoder_engine.embedding.token_rows import TokenRows
 from encoder_engine.embedding.truncation import tell_truncation
+from encoder_engine.embedding.window import tokenize_rows
 from encoder_engine.errors import NonFiniteVectorError, ShapeError
 
 if TYPE_CHECKING:
@@ -97,12 +98,17 @@ def embed_tokens(
     """Embed every token; ``transform`` makes [t, width] of an encoder's [t, D]."""
     encoder = embedder.encoder.eval()
     vectors, ids, lengths, truncated = [], [], [], []
+    first_row = 0
     for window in windows(open_texts(texts).rows, len):
-        encoding = embedder.tokenizer.encode_batch(
-            [options.prompt + text for text in window],
+        encoding = tokenize_rows(
+            embedder.tokenizer,
+            window,
+            first_row,
+            prompt=options.prompt,
+            num_prompt_tokens=0,
             max_length=embedder.max_seq_length,
-            num_threads=torch.get_num_threads(),
         )
+        first_row += len(window)
         truncated.append(np.asarray(encoding.truncated))
         if options.on_truncation == "error":
             every_cut = np.concatenate(truncated)

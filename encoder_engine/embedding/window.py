@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.options import EncodeOptions
     from encoder_engine.embedding.token_rows import TokenRows
-    from encoder_engine.text import Encoding
+    from encoder_engine.text import Encoding, Tokenizer
 
 Rows = np.ndarray[Any, np.dtype[np.intp]]
 
@@ -88,7 +88,21 @@ def tokenize_window(
 ) -> TokenizedWindow:
     """Do the half of :func:`embed_window` that needs no device."""
     start = time.perf_counter()
-    encoding = _tokenize(embedder, window, first_row, options)
+    encoding = tokenize_rows(
+        embedder.tokenizer,
+        window,
+        first_row,
+        prompt=options.prompt,
+        num_prompt_tokens=options.num_prompt_tokens,
+        max_length=embedder.max_seq_length,
+    )
+    if options.on_truncation == "error" and encoding.num_truncated:
+        row = first_row + int(np.flatnonzero(encoding.truncated)[0])
+        raise SequenceLengthError(
+            f"text {row} is longer than {embedder.max_seq_length} tokens; split it, "
+            "raise max_seq_length, or allow the cut with on_truncation='warn'",
+            row=row,
+        )
     seconds = time.perf_counter() - start
     return TokenizedWindow(encoding=encoding, first_row=first_row, seconds=seconds)
 
@@ -99,7 +113,8 @@ def encode_window(
     """Do the other half."""
     start = time.perf_counter()
     encoding, first_row = tokenized.encoding, tokenized.first_row
-    vectors, num_padded_tokens = embed_rows(embedder, encoding, first_row, options)
+    numbers = first_row + np.arange(len(encoding.cu_seqlens) - 1)
+    vectors, num_padded_tokens = embed_rows(embedder, encoding, numbers, options)
     return EmbeddedWindow(
         vectors=quantize_vectors(vectors, options.precision),
         first_row=first_row,
@@ -111,25 +126,28 @@ def encode_window(
     )
 
 
-def _tokenize(
-    embedder: Embedder, window: list[str], first_row: int, options: EncodeOptions
+def tokenize_rows(
+    tokenizer: Tokenizer,
+    window: list[str],
+    first_row: int,
+    *,
+    prompt: str,
+    num_prompt_tokens: int,
+    max_length: int | None,
 ) -> Encoding:
-    """Tokenize a window. Raises :class:`TextError` with the row in the whole stream."""
-    texts = [options.prompt + text for text in window] if options.prompt else window
+    """Tokenize a window of a stream, each text behind a prompt.
+
+    Raises :class:`TextError`, and :class:`InputError` for a text with no token beside the
+    ``num_prompt_tokens`` that are not pooled, with the row in the whole stream.
+    """
+    texts = [prompt + text for text in window] if prompt else window
     try:
-        encoding = embedder.tokenizer.encode_batch(
-            texts, max_length=embedder.max_seq_length, num_threads=torch.get_num_threads()
+        encoding = tokenizer.encode_batch(
+            texts, max_length=max_length, num_threads=torch.get_num_threads()
         )
     except TextError as error:
         raise _located(error, window, first_row) from None
-    if options.on_truncation == "error" and encoding.num_truncated:
-        row = first_row + int(np.flatnonzero(encoding.truncated)[0])
-        raise SequenceLengthError(
-            f"text {row} is longer than {embedder.max_seq_length} tokens; split it, "
-            "raise max_seq_length, or allow the cut with on_truncation='warn'",
-            row=row,
-        )
-    _refuse_nothing_to_pool(encoding, first_row, options.num_prompt_tokens)
+    _refuse_nothing_to_pool(encoding, first_row, num_prompt_tokens)
     return encoding
 
 
@@ -170,9 +188,12 @@ def _located(error: TextError, window: list[str], first_row: int) -> TextError:
 
 
 def embed_rows(
-    embedder: Embedder, encoding: Encoding | TokenRows, first_row: int, options: EncodeOptions
+    embedder: Embedder, encoding: Encoding | TokenRows, numbers: Rows, options: EncodeOptions
 ) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int]:
-    """Embed rows of tokens; return [n, D], and the tokens that padded batches would have held."""
+    """Embed rows of tokens; return [n, D], and the tokens that padded batches would have held.
+
+    ``numbers`` [n] say which text of the stream each is of, for errors to name.
+    """
     # Dropout would add noise, should the encoder have been trained in the meantime.
     encoder = embedder.encoder
     if encoder.training or any(block.training for block in encoder.blocks):
@@ -187,7 +208,7 @@ def embed_rows(
         rows = planned[0]
         found = _embed_if_it_fits(embedder, encoding, rows, options, typed=typed)
         if found is None:
-            _refuse_one_alone(embedder, rows, lengths, first_row)
+            _refuse_one_alone(embedder, rows, lengths, numbers)
             limit.lower(int(lengths[rows].sum()))
             left = np.concatenate(planned)
             smaller = plan_batches(lengths[left], limit.cap(options.batch_tokens))
@@ -196,13 +217,13 @@ def embed_rows(
         num_padded_tokens += int(lengths[rows].max()) * len(rows)
         vectors[rows] = found
         del planned[0]
-    broken = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    broken = np.unique(numbers[~np.isfinite(vectors).all(axis=1)])
     if len(broken):
         hint = "" if embedder.encoder.dtype == torch.float32 else "; load it with dtype='float32'"
         raise NonFiniteVectorError(
             f"the vectors of {len(broken)} texts are NaN or infinite (rows "
-            f"{first_rows(broken + first_row)}): the model's numbers overflow or are damaged{hint}",
-            rows=[first_row + int(row) for row in broken],
+            f"{first_rows(broken)}): the model's numbers overflow or are damaged{hint}",
+            rows=broken.tolist(),
         )
     return vectors, num_padded_tokens
 
@@ -227,12 +248,12 @@ def _embed_if_it_fits(
 
 
 def _refuse_one_alone(
-    embedder: Embedder, rows: Rows, lengths: np.ndarray[Any, np.dtype[np.integer]], first_row: int
+    embedder: Embedder, rows: Rows, lengths: np.ndarray[Any, np.dtype[np.integer]], numbers: Rows
 ) -> None:
     """Raise :class:`DeviceMemoryError` for a batch that did not fit and cannot be cut."""
     if len(rows) > 1:
         return
-    row = first_row + int(rows[0])
+    row = int(numbers[rows[0]])
     raise DeviceMemoryError(
         f"text {row} has {int(lengths[rows[0]])} tokens, and {embedder.encoder.device} has too "
         "little free memory to embed it alone; lower max_seq_length, end what else holds its "

@@ -14,11 +14,13 @@ from encoder_engine.embedding import (
     MultiVectorEmbedder,
     Ranker,
     SparseEmbedder,
+    batching,
     max_similarity,
 )
 from encoder_engine.embedding.batching import WINDOW_TEXTS
 from encoder_engine.errors import (
     InputError,
+    NonFiniteVectorError,
     SequenceLengthError,
     ShapeError,
     TextError,
@@ -355,3 +357,28 @@ def test_a_long_text_is_one_normalised_vector(tiny: Embedder) -> None:
             tiny.encode_long("a", overlap=overlap)
     with pytest.raises(InputError, match="chunk_pooling"):
         tiny.encode_long(LONG, chunk_pooling="cls")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["long", "tokens", "sparse"])
+def test_errors_name_the_row_of_the_stream(
+    tiny_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(batching, "WINDOW_TEXTS", 2)
+    if kind == "sparse":
+        sparse = SparseEmbedder.from_pretrained(save_with_head(tmp_path, "BertForMaskedLM"))
+        encode: Any = sparse.encode
+        encoder = sparse.model.encoder
+    else:
+        embedder = Embedder.from_pretrained(tiny_directory)
+        encode = embedder.encode_long if kind == "long" else embedder.encode_tokens
+        encoder = embedder.encoder
+    with pytest.raises(TextError, match="text 3 holds a lone surrogate") as wrong:
+        encode(["a", LONG if kind == "long" else "b", "c", "\ud800"])
+    assert wrong.value.row == 3
+    assert encoder.embedding.positions is not None
+    with torch.no_grad():
+        encoder.embedding.positions.weight[6:] = float("nan")
+    # A long text is cut into several chunks, each of which is broken.
+    with pytest.raises(NonFiniteVectorError) as broken:
+        encode(["a", "b", "c", "row " * (60 if kind == "long" else 9)])
+    assert broken.value.rows == (3,)

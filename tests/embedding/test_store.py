@@ -360,3 +360,23 @@ def test_a_full_disk_is_an_output_error_that_leaves_nothing(tmp_path: Path, endi
     assert result.returncode == 7, result.stderr
     assert "could not be completed" in result.stdout
     assert files(tmp_path) == []
+
+
+def test_old_names_are_gone_from_the_disk_in_order_before_new_ones_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.npy"
+    synced: list[list[str]] = []
+
+    def write() -> None:
+        with VectorStore(path, id_column="id", overwrite=True) as store:
+            store.append(VECTORS, [str(row) for row in range(7)])
+
+    def sync(folder: Path) -> None:
+        synced.append([name for name in files(folder) if not name.endswith(".partial")])
+
+    write()
+    for module in ("embedding.store", "files"):
+        monkeypatch.setattr(f"encoder_engine.{module}.sync_directory", sync)
+    write()
+    assert synced == [["a.ids.txt"], [], ["a.ids.txt"], ["a.ids.txt", "a.npy"]]
