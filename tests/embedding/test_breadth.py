@@ -55,8 +55,8 @@ def tensor(array: Any) -> torch.Tensor:
 def assert_normalised(units: Any, rows: Any) -> None:
     """Hold vectors to those of length 1 that point where ``rows`` do."""
     plain = tensor(rows)
-    values = (torch.nn.functional.normalize(v, dim=-1) for v in (plain, plain.double()))
-    assert_within_budget(tensor(units), *values, terms=WIDTH)
+    eager, truth = (torch.nn.functional.normalize(v, dim=-1) for v in (plain, plain.double()))
+    assert_within_budget(tensor(units), eager, truth, terms=WIDTH)
 
 
 def save_with_head(folder: Path, kind: str, **options: Any) -> Path:
@@ -362,7 +362,7 @@ def test_long_texts_are_pooled_from_overlapping_chunks(
     assert_within_budget(tensor(found[1]), *values, terms=TERMS + len(chunks))
 
 
-def _vector(encoder: Encoder, ids: Any) -> torch.Tensor:
+def _vector(encoder: Encoder, ids: Any) -> Any:
     from encoder_engine.packing import PackedBatch
 
     offsets = np.array([0, len(ids)], dtype=np.int32)
