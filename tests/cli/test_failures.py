@@ -185,7 +185,7 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(
     def interrupt(*_arguments: object) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("encoder_engine.embedding.window._embed", interrupt)
+    monkeypatch.setattr("encoder_engine.embedding.window.embed_rows", interrupt)
     result = run("embed", folder / "a.txt", "-o", folder / "x.npy", "-m", model)
     assert result.code == 1
     assert result.errors.endswith("error: stopped; nothing half-written is left\n")

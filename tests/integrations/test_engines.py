@@ -130,7 +130,7 @@ def test_the_recipe_for_beam_gives_the_vectors_of_one_process(
 
 
 def test_the_step_itself_runs_as_told(model: Path) -> None:
-    run_recipe('embed({"body"', model)
+    run_recipe('embed({"body": ["one', model)
 
 
 @pytest.mark.parametrize("name", ["ray", "daft"])
