@@ -6,6 +6,7 @@ both are AdamW but for one factor of each tensor's step.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,7 +22,7 @@ __all__ = ["Lamb", "StableAdamW", "make_optimizers", "set_rate"]
 Groups = list[dict[str, Any]]
 
 
-class _ScaledAdamW(torch.optim.Optimizer):
+class _ScaledAdamW(torch.optim.Optimizer, ABC):
     """AdamW whose step of each tensor is scaled by a factor of its own."""
 
     def __init__(
@@ -62,6 +63,7 @@ class _ScaledAdamW(torch.optim.Optimizer):
         update = mean / (square.sqrt() + group["eps"])
         self._apply(parameter, update, gradient, square, group)
 
+    @abstractmethod
     def _apply(
         self,
         parameter: Tensor,
@@ -70,7 +72,7 @@ class _ScaledAdamW(torch.optim.Optimizer):
         square: Tensor,
         group: dict[str, Any],
     ) -> None:
-        raise NotImplementedError
+        """Move a parameter, given AdamW's update of it and the second moment."""
 
 
 class Lamb(_ScaledAdamW):
