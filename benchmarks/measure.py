@@ -154,7 +154,7 @@ def _take_rounds(
         if number == 1 and drop_slow:
             broken |= _slow(contenders)
     samples = [sample for contender in contenders for sample in contender.samples]
-    others = other_cores(before, sum(s.cpu_ms * s.num_calls for s in samples) / 1e3)
+    others = other_cores(before, sum(s.whole_cpu_ms for s in samples) / 1e3)
     return {
         c.candidate.name: _conclude(c, broken.get(c.candidate.name), others) for c in contenders
     }

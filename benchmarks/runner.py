@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from benchmarks.case import Work
@@ -65,9 +67,12 @@ class LocalRunner:
         return _attempt(self._answer)
 
     def sample(self) -> Sample:
+        began = time.process_time()
         if self._single:
             _attempt(self._call)
-        return _attempt(lambda: sample(self._call, self._num_calls, self._device))
+        untimed_ms = 1e3 * (time.process_time() - began)
+        timed = _attempt(lambda: sample(self._call, self._num_calls, self._device))
+        return replace(timed, untimed_cpu_ms=untimed_ms)
 
     def peak(self) -> Peak | None:
         return _attempt(lambda: call_peak(self._call, self._device))

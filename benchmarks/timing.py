@@ -24,11 +24,20 @@ CACHE_BYTES = 256 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One round of one candidate, per call. ``cpu_ms``: all threads of the process together."""
+    """One round of one candidate, per call. ``cpu_ms``: all threads of the process together.
+
+    ``untimed_cpu_ms``: what the round used before its timed calls.
+    """
 
     wall_ms: float
     cpu_ms: float
     num_calls: int = 1
+    untimed_cpu_ms: float = 0.0
+
+    @property
+    def whole_cpu_ms(self) -> float:
+        """What the round used in all."""
+        return self.cpu_ms * self.num_calls + self.untimed_cpu_ms
 
 
 @dataclass(frozen=True, kw_only=True)

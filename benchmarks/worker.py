@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import statistics
 import subprocess
 import sys
@@ -100,7 +101,11 @@ def run_in_worker(function: Call, threads: int, python: str | None = None) -> An
 
 
 class _Worker:
-    """The process, and the pipe to it."""
+    """The process, and the pipe to it.
+
+    It stands still between requests: threads that wait by spinning, as OpenMP's do for a while
+    after a call, would take a core from whoever is timed next.
+    """
 
     def __init__(self, threads: int, python: str | None = None) -> None:
         self._connection, theirs = Pipe()
@@ -123,8 +128,10 @@ class _Worker:
 
     def ask(self, request: str, *arguments: object) -> Any:
         try:
+            self._process.send_signal(signal.SIGCONT)
             self._connection.send((request, arguments))
             done, answer = self._connection.recv()
+            self._process.send_signal(signal.SIGSTOP)
         except (EOFError, OSError) as error:
             self.close()
             raise CandidateError(f"its process ended with code {self._process.poll()}") from error
@@ -135,6 +142,7 @@ class _Worker:
 
     def close(self) -> None:
         self._connection.close()
+        self._process.send_signal(signal.SIGCONT)
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -89,3 +90,14 @@ def build_slow(*, seconds: float) -> Call:
         return RIGHT
 
     return call
+
+
+def build_spinning() -> Call:
+    """Leave a thread that never rests, as a pool that waits by spinning does."""
+
+    def spin() -> None:
+        while True:
+            pass
+
+    threading.Thread(target=spin, daemon=True).start()
+    return lambda: RIGHT

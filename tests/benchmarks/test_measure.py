@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 
+import psutil
 import pytest
 
 from benchmarks import load, memory
@@ -13,6 +15,7 @@ from benchmarks.case import Candidate, Role
 from benchmarks.measure import best_peer, measure, rotations
 from benchmarks.runner import describe
 from benchmarks.timing import calls_per_sample, percentiles
+from benchmarks.worker import WorkerRunner
 from tests.benchmarks import fakes
 
 
@@ -159,6 +162,20 @@ def test_an_isolated_candidate_is_tuned_built_and_measured_in_its_own_process() 
     assert good.settings == {"offset": 7}
     assert good.peak is None or good.peak.of == "process"
     assert (bad.status, bad.reason) == ("gate failed", "36 is not 42")
+
+
+def test_whoever_is_not_asked_stands_still_even_if_its_threads_spin() -> None:
+    spinning = Candidate(name="spinning", role="peer", build=fakes.build_spinning)
+    runner = WorkerRunner(spinning, {}, threads=1)
+    try:
+        assert runner.warm_up() == fakes.RIGHT
+        process = psutil.Process(runner._worker._process.pid)
+        before = process.cpu_times()
+        time.sleep(0.2)
+        assert process.cpu_times() == before
+        assert runner.sample().wall_ms > 0
+    finally:
+        runner.close()
 
 
 def test_an_isolated_candidate_may_fail_or_die_and_leaves_no_path() -> None:
