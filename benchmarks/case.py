@@ -62,6 +62,11 @@ class Case:
     of its own, so that its peak memory is its own. ``fresh``: every sample is the first call of a
     new process, and its memory is what that call left resident. ``single``: a sample is one call,
     right after another that is not timed, however short; with many rounds its tail can be seen.
+
+    Of an isolated case: ``memory_limit_gib`` is what the process of a candidate may hold at most,
+    and half of the machine's memory is; one that needs more has failed, and the others go on.
+    ``call_memory``: its memory is what a call adds, not all of its process. ``keep_slow``: a peer
+    that is far behind is timed to the end.
     """
 
     name: str
@@ -75,6 +80,9 @@ class Case:
     isolated: bool = False
     fresh: bool = False
     single: bool = False
+    memory_limit_gib: float | None = None
+    call_memory: bool = False
+    keep_slow: bool = False
     rounds: int = 7
 
 

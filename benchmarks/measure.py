@@ -91,7 +91,8 @@ def measure(
                 results[candidate.name] = admitted
             else:
                 contenders.append(admitted)
-        results |= _take_rounds(contenders, num_rounds, watch, drop_slow=case.isolated)
+        drop_slow = case.isolated and not case.keep_slow
+        results |= _take_rounds(contenders, num_rounds, watch, drop_slow=drop_slow)
     finally:
         for contender in contenders:
             contender.runner.close()
@@ -113,9 +114,17 @@ def _admit(
             settings = run_in_worker(candidate.tune, threads, candidate.python)
         watch(f"checking {candidate.name}")
         if case.isolated and case.fresh:
-            runner = FreshRunner(candidate, settings, threads)
+            limit = case.memory_limit_gib
+            runner = FreshRunner(candidate, settings, threads, memory_limit_gib=limit)
         elif case.isolated or candidate.python is not None:
-            runner = WorkerRunner(candidate, settings, threads, single=case.single)
+            runner = WorkerRunner(
+                candidate,
+                settings,
+                threads,
+                single=case.single,
+                memory_limit_gib=case.memory_limit_gib,
+                call_memory=case.call_memory,
+            )
         else:
             runner = LocalRunner(candidate, settings, case.device, single=case.single)
         verdict = case.gate(runner.warm_up())
@@ -178,6 +187,12 @@ def _slow(contenders: Sequence[_Contender]) -> dict[str, tuple[Status, str]]:
 def _conclude(
     contender: _Contender, failure: tuple[Status, str] | None, others: float | None
 ) -> Measurement:
+    peak = None
+    if failure is None:
+        try:
+            peak = contender.runner.peak()
+        except CandidateError as error:
+            failure = "failed", str(error)
     status, reason = failure or ("measured", None)
     return Measurement(
         candidate=contender.candidate.name,
@@ -187,7 +202,7 @@ def _conclude(
         settings=contender.settings,
         verdict=contender.verdict,
         samples=tuple(contender.samples) if failure is None else (),
-        peak=contender.runner.peak() if failure is None else None,
+        peak=peak,
         other_cores=others,
     )
 

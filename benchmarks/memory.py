@@ -1,13 +1,16 @@
-"""Peak memory: of a whole process, or of one call in a process that candidates share.
+"""Peak memory: of a whole process, or of one call in a process that candidates share; its bound.
 
 The kernel keeps each process's high-water mark of resident memory (VmHWM in /proc/self/status) and,
-since Linux 4.0, lowers it to the present size when 5 is written to /proc/self/clear_refs.
+since Linux 4.0, lowers it to the present size when 5 is written to /proc/self/clear_refs. Since
+Linux 4.7 RLIMIT_DATA bounds all memory of a process' own that it may write to.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +18,9 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from benchmarks.case import Call
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
+# How torch's CPU allocator, and C++ behind it, say that there is no more.
+_SPENT = ("can't allocate memory", "std::bad_alloc")
 PeakOf = Literal["process", "call", "first call"]
 
 
@@ -47,6 +52,51 @@ def resident_kib() -> int | None:
 def call_peak(call: Call, device: str) -> Peak | None:
     """Run a call once more to see what it needs; None where that cannot be told."""
     return _cuda_peak(call) if device == "cuda" else _host_call_peak(call)
+
+
+def limit_memory(gib: float) -> None:
+    """Let this process hold no more than that, nor than half of what the machine has.
+
+    What asks for more is refused at once, where otherwise the system would end this process, or
+    another. On other systems than Linux nothing is bounded.
+    """
+    if sys.platform != "linux":
+        return
+    import resource
+
+    most = min(int(gib * GIB), _machine_bytes() // 2)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """Say in plain words that a call found too little memory; None for any other error."""
+    on_cuda = type(error).__name__ == "OutOfMemoryError"  # torch's, which may not be imported
+    spent = isinstance(error, MemoryError) or any(words in str(error) for words in _SPENT)
+    if not (on_cuda or spent):
+        return None
+    most = _cuda_bytes() if on_cuda else _host_bytes()
+    return f"out of memory: needed more than {most / GIB:.1f} GiB"
+
+
+def _cuda_bytes() -> int:
+    import torch
+
+    return int(torch.cuda.get_device_properties(0).total_memory)
+
+
+def _host_bytes() -> int:
+    """Return what this process may hold."""
+    if sys.platform == "linux":
+        import resource
+
+        most, _ = resource.getrlimit(resource.RLIMIT_DATA)
+        if most != resource.RLIM_INFINITY:
+            return most
+    return _machine_bytes()
+
+
+def _machine_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _cuda_peak(call: Call) -> Peak:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from benchmarks.case import Work
-from benchmarks.memory import Peak, call_peak
+from benchmarks.memory import Peak, call_peak, out_of_memory
 from benchmarks.timing import Sample, calls_per_sample, sample
 
 if TYPE_CHECKING:
@@ -91,5 +91,8 @@ def _attempt(function: Callable[[], Result]) -> Result:
 
 def describe(error: BaseException) -> str:
     """Name an error in one line, with file names but no folders: it goes into the results."""
+    spent = out_of_memory(error)
+    if spent is not None:
+        return spent
     message = re.sub(r"(?:/[\w.+-]+)+/", "", " ".join(str(error).split()))
     return f"{type(error).__name__}: {message[:300]}" if message else type(error).__name__

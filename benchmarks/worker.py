@@ -33,9 +33,19 @@ class WorkerRunner:
     """A candidate in a fresh interpreter."""
 
     def __init__(
-        self, candidate: Candidate, settings: Settings, threads: int, *, single: bool = False
+        self,
+        candidate: Candidate,
+        settings: Settings,
+        threads: int,
+        *,
+        single: bool = False,
+        memory_limit_gib: float | None = None,
+        call_memory: bool = False,
     ) -> None:
-        self._worker = _start(candidate, settings, threads, single=single)
+        self._worker = _start(
+            candidate, settings, threads, single=single, memory_limit_gib=memory_limit_gib
+        )
+        self._peak = "call_peak" if call_memory else "peak"
 
     def warm_up(self) -> Any:
         return self._worker.ask("warm_up")
@@ -44,7 +54,7 @@ class WorkerRunner:
         return cast("Sample", self._worker.ask("sample"))
 
     def peak(self) -> Peak | None:
-        return cast("Peak | None", self._worker.ask("peak"))
+        return cast("Peak | None", self._worker.ask(self._peak))
 
     def close(self) -> None:
         self._worker.close()
@@ -53,8 +63,17 @@ class WorkerRunner:
 class FreshRunner:
     """A candidate whose every sample is the first call of a new interpreter."""
 
-    def __init__(self, candidate: Candidate, settings: Settings, threads: int) -> None:
-        self._start = partial(_start, candidate, settings, threads)
+    def __init__(
+        self,
+        candidate: Candidate,
+        settings: Settings,
+        threads: int,
+        *,
+        memory_limit_gib: float | None = None,
+    ) -> None:
+        self._start = partial(
+            _start, candidate, settings, threads, memory_limit_gib=memory_limit_gib
+        )
         self._left_mib: list[float] = []
 
     def warm_up(self) -> Any:
@@ -84,9 +103,16 @@ class FreshRunner:
 
 
 def _start(
-    candidate: Candidate, settings: Settings, threads: int, *, single: bool = False
+    candidate: Candidate,
+    settings: Settings,
+    threads: int,
+    *,
+    single: bool = False,
+    memory_limit_gib: float | None = None,
 ) -> _Worker:
     worker = _Worker(threads, candidate.python)
+    if memory_limit_gib is not None:
+        worker.ask("limit_memory", memory_limit_gib)
     worker.ask("build", pickle.dumps((candidate.build, dict(settings), single)))
     return worker
 

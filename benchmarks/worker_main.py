@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.case import Candidate
-from benchmarks.memory import Peak, process_peak, resident_kib
+from benchmarks.memory import Peak, limit_memory, process_peak, resident_kib
 from benchmarks.runner import CandidateError, LocalRunner, describe
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ class Servant:
         """Leave it that many cores: a library that ignores the settings gains nothing by it."""
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+    def limit_memory(self, gib: float) -> None:
+        limit_memory(gib)
 
     def run(self, pickled: bytes) -> Any:
         return pickle.loads(pickled)()
@@ -56,6 +59,9 @@ class Servant:
 
     def peak(self) -> Peak | None:
         return process_peak()
+
+    def call_peak(self) -> Peak | None:
+        return self.runner.peak()
 
 
 def serve(connection: Connection) -> None:

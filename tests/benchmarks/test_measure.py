@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from dataclasses import replace
@@ -215,6 +216,62 @@ def test_peak_memory_is_seen_in_both_kinds_of_process() -> None:
     if here is not None:  # where /proc/self/clear_refs may be written
         assert here.of == "call"
         assert 50 < here.mib < 90
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds memory")
+def test_a_candidate_that_needs_more_memory_than_its_share_fails_alone() -> None:
+    candidates = [
+        Candidate(name=build.__name__, role="peer", build=build)
+        for build in (fakes.build_greedy, fakes.build_greedy_later, fakes.build_right)
+    ]
+    bounded = replace(fakes.case(*candidates, isolated=True), memory_limit_gib=1.0, single=True)
+    greedy, later, modest = measure(bounded, threads=1)
+    for spent in (greedy, later):
+        assert (spent.status, spent.samples) == ("failed", ())
+        assert spent.reason == "out of memory: needed more than 1.0 GiB"
+    assert (modest.status, modest.reason) == ("measured", None)
+
+
+def test_a_call_that_fails_while_its_memory_is_measured_fails_alone() -> None:
+    calls: list[int] = []
+
+    def call() -> int:
+        calls.append(fakes.RIGHT)
+        return fakes.RIGHT if len(calls) < 13 else len(bytearray(1 << 62))
+
+    case = replace(fakes.case(fakes.candidate("late", call), fakes.candidate("well")), single=True)
+    late, well = measure(case, threads=1)
+    assert (late.status, late.samples) == ("failed", ())
+    assert late.reason is not None
+    assert late.reason.startswith("out of memory: needed more than ")
+    assert well.status == "measured"
+
+
+def test_an_isolated_case_may_count_a_call_s_own_memory_and_keep_slow_peers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("benchmarks.measure.SLOW_MS", 100.0)
+    heavy = Candidate(name="heavy", role="peer", build=fakes.build_large)
+    slow = Candidate(name="slow", role="peer", build=partial(fakes.build_slow, seconds=0.5))
+    case = fakes.case(heavy, slow, isolated=True)
+    first, last = measure(replace(case, call_memory=True, keep_slow=True), threads=1)
+    assert (first.status, last.status) == ("measured", "measured")
+    if first.peak is not None:  # where /proc/self/clear_refs may be written
+        assert first.peak.of == "call"
+        assert 50 < first.peak.mib < 90
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."),
+        RuntimeError("std::bad_alloc"),
+    ],
+)
+def test_too_little_memory_is_said_in_plain_words(error: Exception) -> None:
+    assert re.fullmatch(r"out of memory: needed more than \d+\.\d GiB", describe(error))
+    assert memory.out_of_memory(ValueError("no memory of it")) is None
 
 
 def test_reasons_are_one_line_without_folders() -> None:
