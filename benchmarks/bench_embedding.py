@@ -1,4 +1,8 @@
-"""Models from text to vectors, tokenization included, beside all that people embed with."""
+"""Models from text to vectors, tokenization included, beside all that people embed with.
+
+Candidates' processes import this module, and a cold start begins behind that: nothing that the
+engine or a peer needs may come with it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,6 @@ import numpy as np
 
 from benchmarks import corpus
 from benchmarks.case import Call, Candidate, Case, CaseSpec, EmbeddingJob, Options
-from benchmarks.ceilings import encoder_operations, product_ceiling
 from benchmarks.environments import peers_folder
 from benchmarks.gates import CosineGate
 from benchmarks.measure import MIN_ROUNDS
@@ -142,6 +145,7 @@ def _write_model(folder: Path, minilm: Path, sizes: dict[str, Any]) -> None:
 
 def make_case(kind: Kind, options: Options) -> Case:
     """Build the texts, and the truth for a sample of them."""
+    from benchmarks.ceilings import encoder_operations
     from encoder_engine.text import Tokenizer
 
     limit = MAX_LENGTHS[kind.shape]
@@ -185,6 +189,8 @@ def make_case(kind: Kind, options: Options) -> Case:
 @functools.cache
 def find_ceilings(precision: str, threads: int) -> dict[str, float]:
     """Measure the rate of matrix products in a process of its own, which frees its memory."""
+    from benchmarks.ceilings import product_ceiling
+
     measure = partial(product_ceiling, "cpu", precision, threads)
     return {"operations": run_in_worker(measure, threads)}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,3 +135,11 @@ def test_every_bench_file_is_documented() -> None:
     for group in {name.partition("/")[0] for name in CASES}:
         assert f"`{group}`" in text, group
     assert Path(ROOT / "benchmarks" / "LOG.md").is_file()
+
+
+def test_a_cold_start_finds_nothing_imported_that_it_is_about() -> None:
+    code = "import sys, benchmarks.bench_latency; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert not {"torch", "encoder_engine", "tokenizers", "transformers"} & set(done.stdout.split())
