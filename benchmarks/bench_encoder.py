@@ -100,14 +100,14 @@ def make_case(name: str, kind: Kind, options: Options) -> Case:
     on_gpu = options.device == "cuda"
     precision = "bfloat16" if on_gpu else "float32"
     config = dict(TINY if options.smoke else kind.config if on_gpu else SMALL)
-    sequences = _draw_sequences(_lengths(kind.lengths, options), config["vocab_size"])
+    sequences = draw_sequences(_lengths(kind.lengths, options), config["vocab_size"])
     batch = pack(sequences, vocab_size=config["vocab_size"], device=options.device)
     torch.manual_seed(SEED)
     ours = Encoder(spec_from_config(config), config=config).eval().to(options.device)
     judged = sequences[:NUM_JUDGED]
     gate = PackedGate(
         cosines=CosineGate(
-            truth=_truth(ours, judged),
+            truth=exact_rows(ours, judged),
             rows=range(sum(map(len, judged))),
             num_rows=batch.num_tokens,
             precision=precision,
@@ -138,19 +138,27 @@ def _lengths(kind: str, options: Options) -> list[int]:
     number = 256 if options.device == "cuda" else 16
     if kind != "mixed":
         return [int(kind)] * (number * 128 // int(kind))
-    drawn = np.random.default_rng(SEED).uniform(math.log(16), math.log(512), size=number)
+    return mixed_lengths(16, 512, number)
+
+
+def mixed_lengths(low: int, high: int, number: int) -> list[int]:
+    """Draw lengths log-uniformly: most are short."""
+    drawn = np.random.default_rng(SEED).uniform(math.log(low), math.log(high), size=number)
     return [int(length) for length in np.exp(drawn)]
 
 
-def _draw_sequences(lengths: Sequence[int], vocab_size: int) -> list[list[int]]:
+def draw_sequences(lengths: Sequence[int], vocab_size: int) -> list[list[int]]:
+    """Draw token ids."""
     generator = np.random.default_rng(SEED)
     return [generator.integers(1, vocab_size, size=length).tolist() for length in lengths]
 
 
-def _truth(ours: Encoder, sequences: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
-    """Compute float64 rows by the reference implementations, before any weight is rounded."""
+def exact_rows(
+    ours: Encoder, sequences: Sequence[Sequence[int]], by: str = "reference"
+) -> npt.NDArray[np.float64]:
+    """Compute float64 rows by one kind of implementations, before any weight is rounded."""
     exact = copy.deepcopy(ours).double()
-    with torch.inference_mode(), ops.use("reference"):
+    with torch.inference_mode(), ops.use(by):
         hidden_TD = exact(pack(sequences, device=ours.device)).last_hidden_state
     rows: npt.NDArray[np.float64] = hidden_TD.cpu().numpy()
     return rows
@@ -167,10 +175,10 @@ def _candidates(
     yield Candidate(
         name="encoder-engine",
         role="ours",
-        build=partial(_build_ours, copy.deepcopy(ours).to(dtype), batch),
+        build=partial(build_ours, copy.deepcopy(ours).to(dtype), batch),
     )
     missing = PEER.available()
-    theirs = None if missing is not None else _theirs(ours, dtype)
+    theirs = None if missing is not None else load_theirs(ours, dtype)
     by_length = sorted(range(len(sequences)), key=lambda row: -len(sequences[row]))
     one, few = len(sequences), SORTED_BATCH_SIZE
     for name, size, compiled in (
@@ -182,13 +190,13 @@ def _candidates(
         yield Candidate(
             name=name,
             role="peer",
-            build=partial(_build_theirs, theirs, sequences, groups, ours.device, compiled=compiled),
+            build=partial(build_theirs, theirs, sequences, groups, ours.device, compiled=compiled),
             unavailable="a smoke run compiles nothing" if compiled and smoke else missing,
             libraries=("transformers",),
         )
 
 
-def _theirs(ours: Encoder, dtype: torch.dtype) -> Any:
+def load_theirs(ours: Encoder, dtype: torch.dtype, attention: str = "sdpa") -> Any:
     """Give transformers the same weights, by way of a saved checkpoint."""
     from transformers import AutoModel
     from transformers.utils import logging
@@ -196,11 +204,12 @@ def _theirs(ours: Encoder, dtype: torch.dtype) -> Any:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory() as folder:
         ours.save_pretrained(folder)
-        model = AutoModel.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
+        model = AutoModel.from_pretrained(folder, dtype=dtype, attn_implementation=attention)
     return model.eval().to(ours.device)
 
 
-def _build_ours(ours: Encoder, batch: PackedBatch) -> Call:
+def build_ours(ours: Encoder, batch: PackedBatch) -> Call:
+    """Return the forward pass on a packed batch."""
     return torch.inference_mode()(lambda: ours(batch).last_hidden_state)
 
 
@@ -222,14 +231,15 @@ class PaddedRows:
         return torch.cat([found[row] for row in sorted(found)])
 
 
-def _build_theirs(
+def build_theirs(
     theirs: Any,
     sequences: Sequence[Sequence[int]],
     groups: Sequence[Sequence[int]],
     device: torch.device,
     *,
-    compiled: bool,
+    compiled: bool = False,
 ) -> Call:
+    """Return the forward pass of transformers on each group of sequences, padded beforehand."""
     if compiled:
         theirs = torch.compile(theirs)
     lengths = [len(sequence) for sequence in sequences]
@@ -258,5 +268,11 @@ class PackedGate:
     cosines: CosineGate
 
     def __call__(self, output: Tensor | PaddedRows) -> Verdict:
-        rows = output.packed() if isinstance(output, PaddedRows) else output
-        return self.cosines(rows.float().cpu().numpy())
+        return self.cosines(packed_rows(output))
+
+
+def packed_rows(output: Tensor | PaddedRows) -> npt.NDArray[np.float32]:
+    """Return an output as packed rows of float32."""
+    rows_TD = output.packed() if isinstance(output, PaddedRows) else output
+    rows: npt.NDArray[np.float32] = rows_TD.float().cpu().numpy()
+    return rows

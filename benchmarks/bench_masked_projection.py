@@ -31,12 +31,12 @@ def case_specs() -> list[CaseSpec]:
     ]
 
 
-def make_work(mode: ops.ProjectionMode, shape: Shape) -> Work:
-    """Score 15% of the rows against BERT's vocabulary; the dense head scores them all."""
+def make_work(mode: ops.ProjectionMode | None, shape: Shape, vocab_size: int | None = None) -> Work:
+    """Score 15% of the rows against a vocabulary, BERT's by default; the dense head scores all."""
     generator = torch.Generator().manual_seed(SEED)
     num_tokens, width = shape.num_tokens, shape.width
     num_rows = round(MASKED_SHARE * num_tokens)
-    vocab_size = SMALL_VOCAB if num_tokens < FEW_ROWS else VOCAB_SIZE
+    vocab_size = vocab_size or (SMALL_VOCAB if num_tokens < FEW_ROWS else VOCAB_SIZE)
     rows = torch.randperm(num_tokens, generator=generator)[:num_rows].sort().values
     labels = torch.randint(0, vocab_size, (num_rows,), generator=generator)
     rows, labels = rows.to(shape.device), labels.to(shape.device)
@@ -79,10 +79,10 @@ def make_work(mode: ops.ProjectionMode, shape: Shape) -> Work:
 
 
 def _ours(
-    mode: ops.ProjectionMode,
+    mode: ops.ProjectionMode | None,
     rows: Tensor,
     labels: Tensor,
-    by: str,
+    by: str | None,
     *,
     hidden: Tensor,
     weight: Tensor,

@@ -212,8 +212,10 @@ def why_missing(device: str, module: str, library: str) -> str | None:
 def _make_case(make_work: MakeWork, kind: _Kind, options: Options) -> Case:
     shape = kind.make_shape(options)
     work = make_work(shape)
-    truth = _call(partial(work.ours, "reference"), _wide(work.inputs), training=kind.training)()
-    eager = _call(work.eager, work.inputs, training=kind.training)()
+    truth = make_call(
+        partial(work.ours, "reference"), widened(work.inputs), training=kind.training
+    )()
+    eager = make_call(work.eager, work.inputs, training=kind.training)()
     candidates = _candidates(work, shape, kind, smoke=options.smoke)
     return Case(
         name=kind.name,
@@ -253,7 +255,8 @@ def _ceilings(work: Work, shape: Shape, options: Options) -> dict[str, float]:
     return found
 
 
-def _wide(inputs: Tensors) -> Tensors:
+def widened(inputs: Tensors) -> Tensors:
+    """Return inputs in float64, of which the truth is computed."""
     return {name: tensor.double() for name, tensor in inputs.items()}
 
 
@@ -264,7 +267,7 @@ def _candidates(work: Work, shape: Shape, kind: _Kind, *, smoke: bool) -> Iterat
         yield Candidate(
             name=f"encoder-engine {name}",
             role="ours",
-            build=partial(_call, partial(work.ours, name), work.inputs, training=kind.training),
+            build=partial(make_call, partial(work.ours, name), work.inputs, training=kind.training),
             unavailable=reasons[name],
         )
     eager = Rival(name="torch eager", function=work.eager)
@@ -279,13 +282,13 @@ def _candidates(work: Work, shape: Shape, kind: _Kind, *, smoke: bool) -> Iterat
         yield Candidate(
             name=rival.name,
             role="peer",
-            build=partial(_call, rival.function, work.inputs, training=kind.training),
+            build=partial(make_call, rival.function, work.inputs, training=kind.training),
             unavailable=rival.unavailable,
             libraries=rival.libraries,
         )
 
 
-def _call(function: Function, inputs: Tensors, *, training: bool) -> Call:
+def make_call(function: Function, inputs: Tensors, *, training: bool) -> Call:
     """Return a call that computes the output and, in training, every input's gradient."""
     if not training:
         return torch.inference_mode()(lambda: {"output": function(**inputs)})
@@ -308,7 +311,7 @@ def _call(function: Function, inputs: Tensors, *, training: bool) -> Call:
 
 def _compiled_call(function: Function, inputs: Tensors, *, training: bool) -> Call:
     compiled = torch.compile(lambda **tensors: function(**tensors))
-    return _call(compiled, inputs, training=training)
+    return make_call(compiled, inputs, training=training)
 
 
 @dataclass(frozen=True, kw_only=True)

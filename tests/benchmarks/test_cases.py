@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import corpus, peers
 from benchmarks.__main__ import main
+from benchmarks.bench_growth import VALUES
 from benchmarks.case import CaseSpec, Options
 from benchmarks.measure import measure
 from benchmarks.registry import all_cases, choose_cases
@@ -29,11 +30,14 @@ EMBEDDING = {
     "embedding/minilm-bfloat16-skewed",
     "embedding/minilm-int8-long",
 }
+# And all values of an axis are one.
+GROWTH = {f"growth/{axis}-{values[0]}" for axis, values in VALUES.items()}
 PARAMETERS = [
     pytest.param(spec, id=name, marks=pytest.mark.slow if name.startswith("embedding/") else ())
     for name, spec in CASES.items()
     if not name.startswith("tokenizer/xlmr-") or name.endswith(FORMS)
     if not name.startswith("embedding/") or name in EMBEDDING
+    if not name.startswith("growth/") or name in GROWTH
 ]
 
 

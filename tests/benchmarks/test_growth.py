@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from benchmarks.growth import AXES, case_name, fit_exponents, place
+from benchmarks.bench_growth import CPU_TOKENS, VALUES, choose_job, padded_groups
+from benchmarks.case import Options
+from benchmarks.growth import AXES, GROUP, case_name, fit_exponents, place
+from benchmarks.registry import all_cases
 from tests.benchmarks.test_compare import TEMPLATE
 
 if TYPE_CHECKING:
@@ -114,6 +117,31 @@ def test_results_that_cannot_stand_side_by_side_are_refused() -> None:
         fit_exponents([line, dataclasses.replace(line, run="another")])
     with pytest.raises(ValueError, match="abacus-2c and slide-rule-1c"):
         fit_exponents([line, dataclasses.replace(point("width", 256, 1.0), device="slide-rule-1c")])
+
+
+def test_every_axis_has_cases_and_every_case_an_axis() -> None:
+    places = [place(name) for name in all_cases() if name.startswith(f"{GROUP}/")]
+    assert {found[0] for found in places if found} == set(AXES)
+    assert None not in places
+    for axis in AXES:
+        values = [found[1] for found in places if found and found[0] == axis]
+        assert values == sorted(set(values))
+        assert len(values) >= 4
+
+
+def test_a_call_along_the_length_holds_the_same_tokens_in_fewer_sequences() -> None:
+    jobs = [choose_job("length", value, Options()) for value in VALUES["length"]]
+    assert {sum(job.lengths) for job in jobs} == {CPU_TOKENS}
+    assert len(jobs[-1].lengths) == 1
+    assert len({str(job.config) for job in jobs}) == 1
+
+
+def test_padded_groups_hold_every_sequence_once_and_no_more_tokens_than_allowed() -> None:
+    lengths = [5, 90, 3, 7, 33, 5]
+    groups = list(padded_groups(lengths, 20))
+    assert sorted(row for group in groups for row in group) == list(range(6))
+    assert groups[:2] == [[1], [4]]  # longer than a group may be: alone
+    assert all(len(group) * lengths[group[0]] <= 20 for group in groups[2:])
 
 
 def test_names_and_places_are_each_other_s_inverse() -> None:
