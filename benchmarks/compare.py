@@ -1,12 +1,14 @@
 """Compares two commits by the results recorded for each: ratios of medians, with their intervals.
 
-The interval is a percentile bootstrap (Efron 1979) over runs first and their rounds second, since
+A machine is slower in one run than in another, and the peers, which no commit changes, show by how
+much: every run's times are divided by its pace, that of the peers which took part in all runs. The
+interval is a percentile bootstrap (Efron 1979) over runs first and their rounds second, since
 rounds of one run share the state the machine was in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -21,7 +23,7 @@ NUM_RESAMPLES = 4000
 Change = Literal["slower", "faster", "same"]
 # A change below this is not worth a name, however certain.
 THRESHOLD = 0.03
-Runs = Sequence[Sequence[float]]
+Runs = Sequence["Sequence[float] | npt.NDArray[np.float64]"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +44,10 @@ class Ratio:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One candidate of one case under both commits."""
+    """One of the engine's candidates under both commits; times as measured.
+
+    ``num_paced``: how many peers tell the runs' pace; with none the ratio is that of the times.
+    """
 
     device: str
     case: str
@@ -50,33 +55,60 @@ class Comparison:
     base_ms: float
     head_ms: float
     ratio: Ratio
+    num_paced: int
 
 
 def compare(results: Sequence[Result], base: str, head: str) -> list[Comparison]:
-    """Compare whatever was measured under both, on the same device, threads and inputs.
+    """Compare what was measured under both, on the same device, threads and inputs.
 
     Raises ``ValueError`` where a commit has no measured result.
     """
-    before, after = _collect(results, base), _collect(results, head)
-    for name, found in ((base, before), (head, after)):
-        if not found:
+    measured = [result for result in results if result.status == "measured"]
+    for name in (base, head):
+        if not any(_is_of(result, name) for result in measured):
             known = ", ".join(dict.fromkeys(r.commit for r in results)) or "none"
             raise ValueError(f"no result was measured at commit {name}; measured were: {known}")
-    comparisons = []
-    for key in sorted(before.keys() & after.keys()):
-        device, case, candidate = key[:3]
-        old, new = before[key], after[key]
-        comparisons.append(
-            Comparison(
-                device=device,
-                case=case,
+    works: dict[tuple[str, ...], list[Result]] = {}
+    for result in measured:
+        if _is_of(result, base) or _is_of(result, head):
+            work = (result.device, result.case, str(result.threads))
+            works.setdefault((*work, result.fingerprint, str(result.isa)), []).append(result)
+    return [found for key in sorted(works) for found in _compare(works[key], base, head)]
+
+
+def _compare(work: Sequence[Result], base: str, head: str) -> Iterator[Comparison]:
+    """Compare each of the engine's candidates for the same work."""
+    paces, num_paced = _paces(work)
+    for candidate in sorted({result.candidate for result in work if result.role == "ours"}):
+        own = [result for result in work if result.candidate == candidate]
+        old, new = ([r for r in own if _is_of(r, name)] for name in (base, head))
+        if old and new:
+            paced = [[np.divide(r.samples_ms, paces[r.run]) for r in side] for side in (old, new)]
+            yield Comparison(
+                device=work[0].device,
+                case=work[0].case,
                 candidate=candidate,
-                base_ms=_median(old),
-                head_ms=_median(new),
-                ratio=bootstrap_ratio(old, new),
+                base_ms=_median([r.samples_ms for r in old]),
+                head_ms=_median([r.samples_ms for r in new]),
+                ratio=bootstrap_ratio(*paced),
+                num_paced=num_paced,
             )
-        )
-    return comparisons
+
+
+def _paces(work: Sequence[Result]) -> tuple[dict[str, float], int]:
+    """Say how slowly each run went by its peers, 1 being the mean, and how many peers say it."""
+    runs = list(dict.fromkeys(result.run for result in work))
+    medians: dict[tuple[str, ...], dict[str, float]] = {}
+    for result in work:
+        if result.role == "peer":
+            peer = (result.candidate, str(result.settings), str(result.versions))
+            medians.setdefault(peer, {})[result.run] = float(np.median(result.samples_ms))
+    steady = [by_run for by_run in medians.values() if len(by_run) == len(runs)]
+    if not steady:
+        return dict.fromkeys(runs, 1.0), 0
+    logs = np.log([[by_run[run] for run in runs] for by_run in steady])
+    paces = np.exp(np.median(logs - logs.mean(axis=1, keepdims=True), axis=0))
+    return dict(zip(runs, map(float, paces), strict=True)), len(steady)
 
 
 def bootstrap_ratio(base: Runs, head: Runs, *, seed: int = 0) -> Ratio:
@@ -90,16 +122,6 @@ def bootstrap_ratio(base: Runs, head: Runs, *, seed: int = 0) -> Ratio:
     return Ratio(median=_median(head) / _median(base), low=float(low), high=float(high))
 
 
-def _collect(results: Sequence[Result], commit: str) -> dict[tuple[str, ...], list[list[float]]]:
-    runs: dict[tuple[str, ...], list[list[float]]] = {}
-    for result in results:
-        if result.status == "measured" and _is_of(result, commit):
-            work = (result.device, result.case, result.candidate)
-            key = (*work, str(result.threads), result.fingerprint, str(result.isa))
-            runs.setdefault(key, []).append(result.samples_ms)
-    return runs
-
-
 def _is_of(result: Result, commit: str) -> bool:
     """Accept the hash of the source too: it tells changed trees of one commit apart."""
     return result.commit.startswith(commit) or result.source.startswith(commit)
@@ -110,5 +132,5 @@ def _resample(runs: Runs, generator: np.random.Generator) -> list[npt.NDArray[np
     return [generator.choice(np.asarray(runs[i]), size=len(runs[i])) for i in chosen]
 
 
-def _median(runs: Sequence[Sequence[float] | npt.NDArray[np.float64]]) -> float:
+def _median(runs: Runs) -> float:
     return float(np.median(np.concatenate([np.asarray(run) for run in runs])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,11 +34,10 @@ TEMPLATE = Result(
 )
 
 
-def result(commit: str, samples_ms: list[float], *, fingerprint: str = "f") -> Result:
-    """Make a result of the given rounds."""
-    return dataclasses.replace(
-        TEMPLATE, commit=commit, samples_ms=samples_ms, fingerprint=fingerprint
-    )
+def result(commit: str, samples_ms: list[float], **fields: Any) -> Result:
+    """Make a result of the given rounds, of a run of its own for each commit."""
+    fields = {"commit": commit, "run": commit, "samples_ms": samples_ms, **fields}
+    return dataclasses.replace(TEMPLATE, **fields)
 
 
 def noisy(scale: float, seed: int) -> list[float]:
@@ -79,3 +79,30 @@ def test_changed_trees_of_one_commit_are_told_apart_by_their_source() -> None:
 def test_a_commit_without_results_lists_those_that_have_some() -> None:
     with pytest.raises(ValueError, match="measured were: base"):
         compare([result("base", [1.0] * 5)], "base", "gone")
+
+
+def test_a_slow_hour_of_the_machine_is_seen_by_the_peers_and_is_no_change() -> None:
+    results = []
+    for number in range(5):
+        for commit, pace, own in (("base", 1.0, 1.0), ("hour", 1.3, 1.0), ("slow", 1.3, 1.1)):
+            run = f"{commit}{number}"
+            ours = noisy(100 * pace * own, number)
+            results.append(result(commit, ours, run=run))
+            for peer, ms in (("first", 300), ("second", 250)):
+                scattered = noisy(ms * pace, number + 9)
+                of_peer = {"run": run, "candidate": peer, "role": "peer"}
+                results.append(result(commit, scattered, **of_peer))
+    for head, change in (("hour", "same"), ("slow", "slower")):
+        (comparison,) = compare(results, "base", head)
+        assert (comparison.ratio.change, comparison.num_paced) == (change, 2)
+    assert comparison.head_ms / comparison.base_ms > comparison.ratio.high
+
+
+def test_a_peer_of_another_version_tells_nothing_of_the_pace() -> None:
+    results = []
+    for commit, version, ms in (("base", "1", 10.0), ("head", "2", 20.0)):
+        versions = {"versions": {"peer": version}}
+        results.append(result(commit, [1.0] * 5, **versions))
+        results.append(result(commit, [ms] * 5, candidate="peer", role="peer", **versions))
+    (comparison,) = compare(results, "base", "head")
+    assert (comparison.ratio.median, comparison.num_paced) == (1.0, 0)
