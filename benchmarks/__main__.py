@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,12 @@ from benchmarks import results as records
 from benchmarks.case import CaseSpec, Options
 from benchmarks.compare import compare as compare_commits
 from benchmarks.environments import environments
-from benchmarks.machine import Device, find_device
+from benchmarks.machine import ROOT, Device, find_device
 from benchmarks.measure import MIN_ROUNDS, measure
 from benchmarks.million import million
 from benchmarks.peers import find_peers
 from benchmarks.registry import choose_cases
-from benchmarks.report import comparison_table, footnotes, markdown_report, result_table
+from benchmarks.report.tables import comparison_table, footnotes, result_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from benchmarks.results import Result
 
 DONE, FAILED, USAGE = 0, 1, 2
+README = ROOT / "README.md"
+_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -124,9 +127,32 @@ cli.add_command(million)
 
 
 @cli.command()
-def report() -> int:
-    """Write the newest results of each case and device as Markdown to standard output."""
-    click.echo(markdown_report(records.latest_runs(list(records.read()))))
+@click.option("--html", type=_FILE, help="Write one file that needs no other, pictures included.")
+@click.option("--markdown", type=_FILE, help="Write the main part, and a folder of pictures.")
+@click.option("--readme", is_flag=True, help="Write the short table of README.md.")
+def report(html: Path | None, markdown: Path | None, *, readme: bool) -> int:
+    """Write the newest results of each case and device; by default as Markdown, without pictures.
+
+    What is withdrawn does not count.
+    """
+    from benchmarks.report.build import make_page
+    from benchmarks.report.html import write_html
+    from benchmarks.report.markdown import write_markdown
+    from benchmarks.report.readme import write_readme
+    from benchmarks.resident import read_residents
+
+    everything = list(records.read())
+    if readme:
+        text = README.read_text("utf-8")
+        README.write_text(write_readme(text, records.latest_runs(everything)), "utf-8")
+    page = partial(make_page, everything, residents=list(read_residents(records.FOLDER)))
+    if html is not None:
+        html.write_text(write_html(page()), "utf-8")
+    if markdown is not None:
+        text = write_markdown(page(every_case=False), markdown.with_suffix(""))
+        markdown.write_text(text, "utf-8")
+    if html is None and markdown is None and not readme:
+        click.echo(write_markdown(page()), nl=False)
     return DONE
 
 

@@ -33,6 +33,7 @@ from benchmarks.machine import ROOT, find_device
 from benchmarks.measure import Measurement
 from benchmarks.memory import MIB, Peak
 from benchmarks.peers.sentence_transformers import DEFAULT_BATCH_SIZE, PEER, load_parts
+from benchmarks.resident import SUFFIX
 from benchmarks.sentences import write_sentences
 from benchmarks.timing import Sample
 from benchmarks.worker import WorkerRunner
@@ -235,7 +236,7 @@ def make_lines(found: Found, job: EmbeddingJob, parts: Sequence[range]) -> list[
 def save(found: Found, rows: int) -> None:
     """Write resident memory over time as numbers and as a figure."""
     times, mib = zip(*((round(s, 2), round(m, 1)) for s, m in found.resident), strict=True)
-    path = records.FOLDER / f"{find_device('cpu').slug}-resident.json"
+    path = records.FOLDER / f"{find_device('cpu').slug}{SUFFIX}"
     content = {"rows": rows, "again": found.again["seconds"], "seconds": times, "mib": mib}
     path.write_text(json.dumps(content) + "\n", "utf-8")
     FIGURE.write_text(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.machine import find_commit, find_versions
 from benchmarks.measure import Measurement, best_peer
+from benchmarks.withdrawn import WITHDRAWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -190,10 +191,14 @@ def read(folder: Path = FOLDER) -> Iterator[Result]:
 
 
 def latest_runs(results: Sequence[Result]) -> list[list[Result]]:
-    """Group the newest run of each case on each device, by device, restriction and case."""
+    """Group the newest run of each case on each device, by device, restriction and case.
+
+    Those that were withdrawn do not count.
+    """
     runs: dict[str, list[Result]] = {}
     for result in results:
-        runs.setdefault(result.run, []).append(result)
+        if result.run not in WITHDRAWN:
+            runs.setdefault(result.run, []).append(result)
     newest: dict[tuple[str, str, str, int], list[Result]] = {}
     for run in sorted(runs.values(), key=lambda lines: lines[0].time_utc):
         newest[run[0].device, run[0].isa or "", run[0].case, run[0].threads] = run

@@ -11,7 +11,9 @@ import pytest
 from benchmarks import results as records
 from benchmarks.machine import Device, find_commit, find_device, slug
 from benchmarks.measure import Status, measure
-from benchmarks.report import markdown_report
+from benchmarks.report.build import make_page
+from benchmarks.report.markdown import write_markdown
+from benchmarks.report.page import Section
 from tests.benchmarks import fakes
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from benchmarks.results import Result
 
+NO_PADDING = Section(title="Padding", reading="Not counted.")
 DEVICE = Device(slug="abacus-2c", name="Abacus", cores=2)
 
 
@@ -76,12 +79,12 @@ def test_recorded_results_are_readable_and_hold_no_folder() -> None:
 
 
 def test_the_report_names_everyone() -> None:
-    text = markdown_report([some_results()])
-    assert "## Abacus (`abacus-2c`)" in text
+    text = write_markdown(make_page(some_results(), padding=NO_PADDING))
+    assert "`abacus-2c`: Abacus" in text
     assert "| ours |" in text
     assert "- wrong: gate failed: 41 is not 42 (found 41)" in text
     assert "- absent: skipped: absent is not installed" in text
-    assert "Nothing has been measured yet" in markdown_report([])
+    assert "Nothing has been measured yet" in write_markdown(make_page([]))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from benchmarks import environments, tokenizing
 from benchmarks.gates import ParityGate
 from benchmarks.measure import measure
 from benchmarks.peers import Peer
-from benchmarks.report import markdown_report
-from benchmarks.tokenizer_report import tokenizer_row
+from benchmarks.report.details import tokenizer_section
+from benchmarks.report.page import Table, Text
+from benchmarks.report.tokenizers import tokenizer_row
 from benchmarks.tokenizing import TokenizerJob, Way, Ways, list_rows, one_row
 from tests.benchmarks import fakes
 from tests.benchmarks.test_compare import TEMPLATE
@@ -198,7 +199,9 @@ def test_the_table_names_the_peer_to_beat_and_who_was_wrong() -> None:
     ]
     expected = ["wordpiece-two-threads", "2", "1 MB/s", "fast, 0.1 MB/s", "10.00", "10.00"]
     assert tokenizer_row(run) == [*expected, "1.90", "wrong 2 of 9"]
-    report = markdown_report([run])
-    assert "### Tokenizers" in report
     restricted = [dataclasses.replace(result, isa="avx2") for result in run]
-    assert "### Tokenizers, restricted to avx2" in markdown_report([run, restricted])
+    title, table, other_title, _ = tokenizer_section([run, restricted]).blocks
+    assert isinstance(table, Table)
+    assert table.rows == [tokenizer_row(run)]
+    assert title == Text(words="Abacus (`abacus-2c`):")
+    assert other_title == Text(words="Abacus (`abacus-2c`), restricted to avx2:")

@@ -1,4 +1,4 @@
-"""Writes results as tables: Markdown for the report, rich ones for the terminal."""
+"""Writes results as tables: a case's for the report, rich ones for the terminal."""
 
 from __future__ import annotations
 
@@ -6,24 +6,21 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from benchmarks.tokenizer_report import HEADER as TOKENIZER_HEADER
-from benchmarks.tokenizer_report import is_tokenizer_run, tokenizer_row
+from benchmarks.report.page import Items, Text
+from benchmarks.report.page import Table as Cells
+from benchmarks.report.words import amount, count, number, restricted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from benchmarks.compare import Comparison
+    from benchmarks.report.page import Block
     from benchmarks.results import Result
 
 Row = list[str]
-_UNITS = {
-    "bytes": (1e6, "MB"),
-    "moved bytes": (1e9, "GB moved"),
-    "operations": (1e9, "G operations"),
-}
 # Cores' worth of other work above which figures are marked as disturbed.
 BUSY = 0.1
-_RESULT_HEADER = [
+RESULT_HEADER = [
     "candidate",
     "p50 ms",
     "p20 .. p80",
@@ -35,50 +32,21 @@ _RESULT_HEADER = [
 _COMPARISON_HEADER = ["device", "case", "candidate", "before ms", "after ms", "ratio", "95 %", ""]
 
 
-def markdown_report(runs: Sequence[Sequence[Result]]) -> str:
-    """Write the newest run of each case; what was skipped or failed is named below its table."""
-    lines = ["# Benchmark results", ""]
-    if not runs:
-        lines += ["Nothing has been measured yet: `python -m benchmarks run`.", ""]
-    for device in dict.fromkeys(run[0].device for run in runs):
-        of_device = [run for run in runs if run[0].device == device]
-        lines += [f"## {of_device[0][0].device_name} (`{device}`)", ""]
-        lines += _tokenizer_tables([run for run in of_device if is_tokenizer_run(run)])
-        for run in of_device:
-            lines += [*_case_report(run), ""]
-    return "\n".join(lines)
-
-
-def _tokenizer_tables(runs: Sequence[Sequence[Result]]) -> list[str]:
-    """Put all tokenizer cases into one table, for each instruction set that was run."""
-    lines = []
-    for isa in dict.fromkeys(run[0].isa for run in runs):
-        rows = [tokenizer_row(run) for run in runs if run[0].isa == isa]
-        title = "### Tokenizers" if isa is None else f"### Tokenizers, restricted to {isa}"
-        lines += [title, "", *markdown_table(TOKENIZER_HEADER, rows), ""]
-    return lines
-
-
-def _case_report(run: Sequence[Result]) -> list[str]:
+def case_blocks(run: Sequence[Result]) -> list[Block]:
+    """Write all figures of a case, and what was skipped or failed."""
     first = run[0]
     state = " with changes" if first.dirty else ""
     amounts = ", ".join(amount(what, value) for what, value in first.amounts.items())
     versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())
+    measured = [result_row(result) for result in _measured(run)]
     return [
-        f"### {first.case}",
-        "",
-        f"{amounts}; {first.threads} threads{restricted(first)}; commit {first.commit}{state}; "
-        f"{first.time_utc}; {versions}.",
-        "",
-        *markdown_table(_RESULT_HEADER, [result_row(result) for result in _measured(run)]),
-        "",
-        *(f"- {text}" for text in footnotes(run)),
+        Text(
+            words=f"{amounts}; {count(first.threads, 'thread')}{restricted(first)}; commit "
+            f"{first.commit}{state}; {first.time_utc}; {versions}."
+        ),
+        *([Cells(header=RESULT_HEADER, rows=measured)] if measured else []),
+        Items(items=footnotes(run)),
     ]
-
-
-def restricted(result: Result) -> str:
-    """Say what instruction set the engine was restricted to, where it was."""
-    return "" if result.isa is None else f"; the engine restricted to {result.isa}"
 
 
 def _measured(run: Sequence[Result]) -> list[Result]:
@@ -101,7 +69,7 @@ def footnotes(run: Sequence[Result]) -> list[str]:
     return notes
 
 
-def markdown_table(header: Sequence[str], rows: Iterable[Row]) -> list[str]:
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lay out a table."""
     lines = [header, ["---"] * len(header), *rows]
     return [f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines]
@@ -109,7 +77,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Row]) -> list[str]:
 
 def result_table(run: Sequence[Result]) -> Table:
     """Lay out one run for the terminal."""
-    return _rich_table(run[0].case, _RESULT_HEADER, [result_row(r) for r in _measured(run)])
+    return _rich_table(run[0].case, RESULT_HEADER, [result_row(r) for r in _measured(run)])
 
 
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:
@@ -119,8 +87,8 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
 
 def _rich_table(title: str, header: Sequence[str], rows: Iterable[Row]) -> Table:
     table = Table(title=title or None, title_justify="left")
-    for number, name in enumerate(header):
-        table.add_column(name, justify="left" if number == 0 else "right", overflow="fold")
+    for column, name in enumerate(header):
+        table.add_column(name, justify="left" if column == 0 else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table
@@ -159,18 +127,3 @@ def comparison_row(comparison: Comparison) -> Row:
         f"{ratio.low:.3f} .. {ratio.high:.3f}",
         "" if ratio.change == "same" else ratio.change,
     ]
-
-
-def amount(what: str, value: float) -> str:
-    """Write an amount; bytes in MB of 10^6, operations in units of 10^9."""
-    if what in _UNITS:
-        unit, name = _UNITS[what]
-        return f"{number(value / unit)} {name}"
-    return f"{number(value)} {what}"
-
-
-def number(value: float | None) -> str:
-    """Write a figure with three digits, or all of its whole part."""
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,1 @@
+"""The report: what was measured, as one page that people decide by."""

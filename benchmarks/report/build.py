@@ -1,0 +1,65 @@
+"""Puts the page together from what was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchmarks import results as records
+from benchmarks.report import details, speed
+from benchmarks.report.aims import target_section
+from benchmarks.report.growth import growth_section
+from benchmarks.report.padding import padding_section
+from benchmarks.report.page import Page, Section
+from benchmarks.report.runs import by_device
+from benchmarks.report.summary import summary_section
+from benchmarks.report.words import count, day, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.resident import Resident
+    from benchmarks.results import Result
+
+TITLE = "Benchmark results"
+
+
+def make_page(
+    results: Sequence[Result],
+    *,
+    residents: Sequence[Resident] = (),
+    padding: Section | None = None,
+    every_case: bool = True,
+) -> Page:
+    """Build the page.
+
+    ``padding`` is its section where it was made before; ``every_case``: all figures, at the end.
+    """
+    runs = records.latest_runs(results)
+    if not runs:
+        reading = "Nothing has been measured yet: `python -m benchmarks run`."
+        return Page(title=TITLE, reading=reading, sections=[details.method_section()])
+    machines = by_device(runs)
+    days = sorted(day(run[0]) for run in runs)
+    reading = (
+        f"encoder-engine beside every tool that people use for the same work, in "
+        f"{count(len(runs), 'case')} on {listed([f'`{name}`' for name in machines])}, "
+        f"{days[0]} to {days[-1]}. Whatever is slower is shown as such."
+    )
+    sections = [
+        summary_section(runs),
+        target_section(runs, residents),
+        speed.embedding_section(runs),
+        speed.limit_section(runs),
+        padding_section() if padding is None else padding,
+        growth_section(runs),
+        speed.latency_section(runs),
+        speed.memory_section(runs, residents),
+        speed.training_section(runs),
+        details.tokenizer_section(runs),
+        details.operation_section(runs),
+        details.missing_section(runs, results),
+        details.machine_section(runs),
+        details.method_section(),
+        *([details.case_section(runs)] if every_case else []),
+    ]
+    return Page(title=TITLE, reading=reading, sections=sections)

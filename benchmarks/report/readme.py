@@ -1,0 +1,85 @@
+"""README's short table: the headline case of each kind of user, losses included."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchmarks.report.runs import facing
+from benchmarks.report.tables import markdown_table
+from benchmarks.report.words import case_words, count, day, machine_name, number, times
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.report.runs import Facing, Run
+
+BEGIN = "<!-- benchmarks: written by `python -m benchmarks report --readme` -->"
+END = "<!-- benchmarks end -->"
+# Case, and the number of threads where it was run with several.
+HEADLINES: dict[str, int | None] = {
+    "tokenizer/wordpiece-english": 1,
+    "tokenizer/xlmr-batch": 1,
+    "embedding/minilm-float32-skewed": None,
+    "embedding/minilm-bfloat16-skewed": None,
+    "embedding/minilm-int8-skewed": None,
+    "latency/minilm-float32": None,
+    "latency/minilm-bfloat16": None,
+    "cold_start/minilm-float32": None,
+    "drop_in/encode-skewed": None,
+    "drop_in/fine-tune": None,
+    "pretraining/base": None,
+    "dataset/minilm-bfloat16-sentences": None,
+}
+HEADER = ["case", "engine", "fastest other tool", "times as fast", "measured on"]
+
+
+def readme_table(runs: Sequence[Run]) -> str:
+    """Write the table between its markers."""
+    rows = [_row(case, threads, runs) for case, threads in HEADLINES.items()]
+    return "\n".join([BEGIN, *markdown_table(HEADER, rows), END])
+
+
+def write_readme(text: str, runs: Sequence[Run]) -> str:
+    """Put the table in the place of the old one.
+
+    Raises ``ValueError`` where the markers are missing.
+    """
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise ValueError(f"README.md has no place for the table: expected one {BEGIN} and {END}")
+    before, rest = text.split(BEGIN)
+    return before + readme_table(runs) + rest.split(END)[1]
+
+
+def _row(case: str, threads: int | None, runs: Sequence[Run]) -> list[str]:
+    found = [
+        run
+        for run in runs
+        if run[0].case == case and run[0].isa is None and threads in (None, run[0].threads)
+    ]
+    run = max(found, key=lambda run: run[0].time_utc, default=())
+    pair = next(iter(facing(run)), None) if run else None
+    if pair is None:
+        return [case_words(case), "not measured yet", "", "", ""]
+    ratio = times(pair.ratio)
+    first = pair.ours
+    return [
+        case_words(case),
+        _speed(pair, "ours"),
+        f"{pair.peer.candidate}, {_speed(pair, 'peer')}",
+        f"**{ratio}, slower**" if pair.lost else ratio,
+        f"{machine_name(first)}, {count(first.threads, 'thread')}, {day(first)}",
+    ]
+
+
+def _speed(pair: Facing, role: str) -> str:
+    """Write a time of a call, or what people count: MB, documents or tokens a second."""
+    result = pair.ours if role == "ours" else pair.peer
+    group = result.case.partition("/")[0]
+    for what, unit, scale in (
+        ("bytes", "MB/s", 1e6),
+        ("documents", "documents/s", 1.0),
+        ("tokens", "tokens/s", 1.0),
+    ):
+        if what in result.throughput_per_s and group not in ("latency", "cold_start"):
+            return f"{number(result.throughput_per_s[what] / scale)} {unit}"
+    return f"{number(result.p50_ms)} ms"

@@ -1,0 +1,334 @@
+"""Sections of whole tools: text to vectors, the limit, one text, memory, training."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING
+
+from benchmarks.report.page import Picture, Section, Table
+from benchmarks.report.pictures import Bars, Lines, draw_bars, draw_lines
+from benchmarks.report.runs import by_device, facing, group_of, measured
+from benchmarks.report.tables import RESULT_HEADER, result_row
+from benchmarks.report.words import case_words, count, day, device_words, number, times
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.report.pictures import Kind
+    from benchmarks.report.runs import Run
+    from benchmarks.resident import Resident
+    from benchmarks.results import Result
+
+# Below the resolution of a cosine in float64.
+_LEAST_ERROR = 1e-16
+# So many points of a line can be seen.
+_POINTS = 400
+
+
+def chosen(runs: Sequence[Run], *groups: str) -> list[Run]:
+    """Give the runs of some groups in which anything was measured, the newest machine's first."""
+    found = [run for run in runs if group_of(run) in groups and measured(run)]
+    return [run for of_device in by_device(found).values() for run in of_device]
+
+
+def slug(run: Run) -> str:
+    """Name a run's pictures."""
+    first = run[0]
+    return f"{first.device}-{first.threads}-{first.case.replace('/', '-')}"
+
+
+def kinds_of(results: Sequence[Result]) -> list[Kind]:
+    """Say which bars are ours, and whether they lose."""
+    return [_kind(result) for result in results]
+
+
+def _kind(result: Result) -> Kind:
+    if result.role == "peer":
+        return "peer"
+    lost = result.ratio_to_best_peer is not None and result.ratio_to_best_peer < 1
+    return "loss" if lost else "ours"
+
+
+def embedding_section(runs: Sequence[Run]) -> Section:
+    """Documents a second beside how far vectors are from the truth."""
+    runs = chosen(runs, "embedding", "dataset")
+    title = "Text to vectors: speed and exactness"
+    if not runs:
+        return Section(title=title, reading="No such case has been measured yet.")
+    pairs = [pair for run in runs for pair in facing(run)[:1]]
+    wins = sum(not pair.lost for pair in pairs)
+    best = max(pairs, key=lambda pair: pair.ratio, default=None)
+    reading = "Long bars on the left are fast, short bars on the right are exact"
+    if best is not None:
+        reading += (
+            f"; of {count(len(pairs), 'case')} encoder-engine is the fastest in {wins}, at best "
+            f"{times(best.ratio)} {best.peer.candidate} ({case_words(best.ours.case)})"
+        )
+    return Section(title=title, reading=f"{reading}.", blocks=[quality_picture(r) for r in runs])
+
+
+def quality_picture(run: Run) -> Picture:
+    """Draw one case: all whose vectors were judged, those that failed below."""
+    fast = measured(run)
+    judged = [r for r in run if r.status == "gate failed" and "mean_cosine" in r.gate]
+    shown = [*fast, *judged]
+    errors = [max(1 - r.gate.get("mean_cosine", 1.0), _LEAST_ERROR) for r in shown]
+    rates = [r.throughput_per_s.get("documents") for r in shown]
+    panels = [
+        Bars(
+            axis="speed (documents a second)",
+            values=rates,
+            texts=[number(rate) if rate else "wrong: not timed" for rate in rates],
+        ),
+        Bars(
+            axis="error (1 - cosine)",
+            values=errors,
+            texts=[f"{error:.1g}" for error in errors],
+            log=True,
+            start=10.0 ** math.floor(math.log10(min(errors) / 2)),
+        ),
+    ]
+    first = run[0]
+    return Picture(
+        name=f"quality-{slug(run)}",
+        caption=f"{case_words(first.case)} ({device_words(first)}, {day(first)})",
+        draw=partial(draw_bars, [r.candidate for r in shown], kinds_of(shown), panels),
+        table=Table(
+            header=["candidate", "documents a second", "times ours", "mean cosine", "min cosine"],
+            rows=[
+                [
+                    r.candidate,
+                    number(r.throughput_per_s.get("documents")) or r.reason or r.status,
+                    _relative(r, run),
+                    f"{r.gate.get('mean_cosine', 0):.9g}",
+                    f"{r.gate.get('min_cosine', 0):.9g}",
+                ]
+                for r in shown
+            ],
+        ),
+    )
+
+
+def _relative(result: Result, run: Run) -> str:
+    ours = next(iter(measured(run, "ours")), None)
+    mine = None if ours is None else ours.throughput_per_s.get("documents")
+    rate = result.throughput_per_s.get("documents")
+    return times(rate / mine) if rate and mine else ""
+
+
+def limit_section(runs: Sequence[Run]) -> Section:
+    """Show what of the machine's own limit is reached."""
+    runs = [run for run in runs if any(r.fraction_of_limit for r in measured(run))]
+    title = "How near to the machine's limit"
+    whole = [run for run in runs if group_of(run) in ("embedding", "encoder", "encoder_large")]
+    if not whole:
+        return Section(title=title, reading="No case with a measured limit has been run yet.")
+    ours = [r for run in whole for r in measured(run, "ours")[:1] if r.fraction_of_limit]
+    shares = sorted(r.fraction_of_limit or 0.0 for r in ours)
+    peers = [r.fraction_of_limit or 0.0 for run in whole for r in measured(run, "peer")[:1]]
+    reading = (
+        "The limit is the fastest that this machine multiplies matrices, measured beside each run; "
+        "no tool that does the same work can pass it."
+    )
+    if shares and peers:
+        reading += (
+            f" encoder-engine reaches {shares[0]:.0%} to {shares[-1]:.0%} of it, the best other "
+            f"tool {min(peers):.0%} to {max(peers):.0%}."
+        )
+    pictures = [limit_picture(of_device) for of_device in by_device(whole).values()]
+    return Section(title=title, reading=reading, blocks=pictures)
+
+
+def limit_picture(runs: Sequence[Run]) -> Picture:
+    """Draw ours and the best peer of each case, and all of them in numbers."""
+    shown = [r for run in runs for role in ("ours", "peer") for r in measured(run, role)[:1]]
+    shares = [r.fraction_of_limit or 0.0 for r in shown]
+    bars = Bars(
+        axis="share of the limit (%)",
+        values=[100 * share for share in shares],
+        texts=[f"{share:.0%}" for share in shares],
+        line=100.0,
+    )
+    labels = [
+        f"{case_words(r.case)}\n{r.candidate}" if r.role == "ours" else r.candidate for r in shown
+    ]
+    rows = [
+        [
+            case_words(r.case),
+            r.candidate,
+            number(r.throughput_per_s.get("operations", 0.0) / 1e9),
+            number(r.ceilings.get("operations", 0.0) / 1e9),
+            f"{r.fraction_of_limit or 0.0:.0%}",
+        ]
+        for run in runs
+        for r in measured(run)
+    ]
+    first = runs[0][0]
+    return Picture(
+        name=f"limit-{first.device}",
+        main=True,
+        caption=f"Share of the limit in matrix products ({device_words(first)})",
+        draw=partial(draw_bars, labels, kinds_of(shown), [bars]),
+        table=Table(
+            header=["case", "candidate", "reached G/s", "limit G/s", "share"],
+            rows=rows,
+        ),
+    )
+
+
+def latency_section(runs: Sequence[Run]) -> Section:
+    """One text at a time, and a first call."""
+    runs = chosen(runs, "latency", "cold_start")
+    title = "One short text, and a cold start"
+    if not runs:
+        return Section(title=title, reading="No such case has been measured yet.")
+    told = [
+        f"{case_words(pair.ours.case)}: {number(pair.ours.p50_ms)} ms, "
+        f"{pair.peer.candidate} {number(pair.peer.p50_ms)} ms"
+        for run in runs
+        for pair in facing(run)[:1]
+    ]
+    reading = "How long until one vector is there; shorter is better"
+    return Section(
+        title=title,
+        reading=f"{reading}. {'; '.join(told)}.",
+        blocks=[time_picture(run) for run in runs],
+    )
+
+
+def time_picture(run: Run) -> Picture:
+    """Draw times, and what the slowest in a hundred calls take where many were made."""
+    shown, first = measured(run), run[0]
+    panels = [
+        Bars(
+            axis="time, median (ms)",
+            values=[r.p50_ms for r in shown],
+            texts=[number(r.p50_ms) for r in shown],
+        )
+    ]
+    if all(r.p99_ms is not None for r in shown):
+        panels.append(
+            Bars(
+                axis="time, 99 of 100 within (ms)",
+                values=[r.p99_ms for r in shown],
+                texts=[number(r.p99_ms) for r in shown],
+            )
+        )
+    return Picture(
+        name=f"time-{slug(run)}",
+        caption=f"{case_words(first.case)} ({device_words(first)}, {day(first)})",
+        draw=partial(draw_bars, [r.candidate for r in shown], kinds_of(shown), panels),
+        table=Table(header=RESULT_HEADER, rows=[result_row(r) for r in shown]),
+    )
+
+
+def memory_section(runs: Sequence[Run], residents: Sequence[Resident] = ()) -> Section:
+    """Show the most that a tool's own process held."""
+    kept = chosen(runs, "embedding", "dataset", "latency", "cold_start")
+    whole = [run for run in kept if any(r.peak_of == "process" for r in measured(run))]
+    title = "Memory"
+    if not whole:
+        return Section(title=title, reading="No case with a process of its own was measured yet.")
+    least = sum(_least(run).role == "ours" for run in whole)
+    reading = (
+        "The most memory that a tool's process ever held, libraries and weights included: "
+        f"encoder-engine holds the least in {least or 'none'} of {count(len(whole), 'case')}."
+    )
+    pictures = [memory_picture(of_device) for of_device in by_device(whole).values()]
+    pictures += [resident_picture(resident) for resident in residents]
+    return Section(title=title, reading=reading, blocks=pictures)
+
+
+def _least(run: Run, role: str | None = None) -> Result:
+    found = [r for r in measured(run, role) if r.peak_mib is not None]
+    return min(found, key=lambda r: r.peak_mib or 0.0)
+
+
+def resident_picture(resident: Resident) -> Picture:
+    """Draw the memory of a long run over time."""
+    points = list(zip(resident.seconds, resident.mib, strict=True))
+    step = max(1, len(points) // _POINTS)
+    lines = Lines(x_axis="time (s)", y_axis="resident memory (MiB)", points=[points[::step]])
+    header = ["rows", "seconds", "most MiB", "growth over the second half", "begun again, s"]
+    row = [
+        f"{resident.rows:,}",
+        number(resident.seconds[-1]),
+        number(max(resident.mib)),
+        f"{resident.trend:+.1%}",
+        number(resident.again_seconds),
+    ]
+    return Picture(
+        name=f"resident-{resident.device}",
+        main=True,
+        caption=f"Memory while {resident.rows:,} sentences are embedded ({resident.device})",
+        draw=partial(draw_lines, ["encoder-engine embed"], [lines]),
+        table=Table(header=header, rows=[row]),
+    )
+
+
+def memory_picture(runs: Sequence[Run]) -> Picture:
+    """Draw ours, the most frugal peer and sentence-transformers."""
+    shown: list[Result] = []
+    for run in runs:
+        ours = measured(run, "ours")[:1]
+        usual = [r for r in measured(run, "peer") if r.candidate == "sentence-transformers"]
+        peers = [_least(run, "peer")] if measured(run, "peer") else []
+        shown += {r.candidate: r for r in (*ours, *peers, *usual)}.values()
+    values = [r.peak_mib for r in shown]
+    labels = [
+        f"{case_words(r.case)}\n{r.candidate}" if r.role == "ours" else r.candidate for r in shown
+    ]
+    kinds: list[Kind] = ["ours" if r.role == "ours" else "peer" for r in shown]
+    bars = Bars(axis="peak memory (MiB)", values=values, texts=[number(v) for v in values])
+    rows = [
+        [case_words(r.case), r.candidate, number(r.peak_mib), r.peak_of or ""]
+        for run in runs
+        for r in sorted(measured(run), key=lambda r: r.peak_mib or 0.0)
+        if r.peak_mib is not None
+    ]
+    first = runs[0][0]
+    return Picture(
+        name=f"memory-{first.device}",
+        caption=f"Peak memory: ours, the most frugal other, the usual one ({device_words(first)})",
+        draw=partial(draw_bars, labels, kinds, [bars]),
+        table=Table(header=["case", "candidate", "peak MiB", "of the"], rows=rows),
+    )
+
+
+def training_section(runs: Sequence[Run]) -> Section:
+    """Tokens a second of a training step."""
+    runs = chosen(runs, "pretraining")
+    title = "Pretraining"
+    if not runs:
+        return Section(title=title, reading="No such case has been measured yet.")
+    told = [
+        f"{case_words(pair.ours.case)}: {times(pair.ratio)} {pair.peer.candidate}"
+        for run in runs
+        for pair in facing(run)[:1]
+    ]
+    return Section(
+        title=title,
+        reading=f"Speed of learning with the same loss after every step; {'; '.join(told)}.",
+        blocks=[step_picture(run) for run in runs],
+    )
+
+
+def step_picture(run: Run) -> Picture:
+    """Draw tokens a second, and the memory of a step."""
+    shown, first = measured(run), run[0]
+    rates = [r.throughput_per_s.get("tokens") for r in shown]
+    panels = [
+        Bars(axis="speed (tokens a second)", values=rates, texts=[number(rate) for rate in rates]),
+        Bars(
+            axis="memory of a step (MiB)",
+            values=[r.peak_mib for r in shown],
+            texts=[number(r.peak_mib) for r in shown],
+        ),
+    ]
+    return Picture(
+        name=f"step-{slug(run)}",
+        caption=f"{case_words(first.case)} ({device_words(first)}, {day(first)})",
+        draw=partial(draw_bars, [r.candidate for r in shown], kinds_of(shown), panels),
+        table=Table(header=RESULT_HEADER, rows=[result_row(r) for r in shown]),
+    )

@@ -1,0 +1,49 @@
+"""The memory of a long run over time, as ``python -m benchmarks million`` wrote it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+SUFFIX = "-resident.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resident:
+    """``mib`` were resident after ``seconds``.
+
+    ``again_seconds``: what the same command took once more, with all ``rows`` done before.
+    """
+
+    device: str
+    rows: int
+    seconds: Sequence[float]
+    mib: Sequence[float]
+    again_seconds: float
+
+    @property
+    def trend(self) -> float:
+        """How much memory grew over the second half, as a share of the most."""
+        half = np.asarray(self.mib[len(self.mib) // 2 :])
+        slope = np.polyfit(np.arange(len(half)) / len(half), half, 1)[0]
+        return float(slope / max(self.mib))
+
+
+def read_residents(folder: Path) -> Iterator[Resident]:
+    """Read those of every device."""
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        content = json.loads(path.read_text("utf-8"))
+        yield Resident(
+            device=path.name.removesuffix(SUFFIX),
+            rows=content["rows"],
+            seconds=content["seconds"],
+            mib=content["mib"],
+            again_seconds=content["again"]["total"],
+        )

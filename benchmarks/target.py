@@ -1,0 +1,58 @@
+"""A target: what is wanted, and what of a run answers it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from benchmarks.quantities import Quantity, Reached, Run
+    from benchmarks.resident import Resident
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """``wanted`` is the number in words; exactly one of ``at_least`` and ``at_most`` is given.
+
+    ``case``, ``threads`` and ``isa`` say which run answers it, by ``quantity``; ``long_run``
+    answers it by the memory of one over time. A target that nothing answers says why in
+    ``unmeasured``. ``reason``: why it is missed, where that is known.
+    """
+
+    group: str
+    what: str
+    wanted: str
+    at_least: float | None = None
+    at_most: float | None = None
+    case: str = ""
+    quantity: Quantity | None = None
+    long_run: Callable[[Resident], Reached] | None = None
+    threads: int | None = None
+    isa: str | None = None
+    on_gpu: bool = False
+    unmeasured: str = ""
+    reason: str = ""
+
+    def find_run(self, runs: Sequence[Run]) -> Run | None:
+        """Give the newest run that can answer it."""
+        found = [
+            run
+            for run in runs
+            if run[0].case == self.case
+            and run[0].isa == self.isa
+            and self.threads in (None, run[0].threads)
+            and run[0].device.startswith("nvidia") == self.on_gpu
+        ]
+        return max(found, key=lambda run: run[0].time_utc, default=None)
+
+    def answer(self, run: Run) -> Reached | None:
+        """Give what was reached; nothing where ours, or whom it is compared with, has no figure."""
+        return None if self.quantity is None else self.quantity(run)
+
+    def is_met(self, value: float) -> bool:
+        """Compare what was reached with what is wanted."""
+        if self.at_least is not None:
+            return value >= self.at_least
+        return self.at_most is not None and value <= self.at_most

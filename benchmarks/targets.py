@@ -1,0 +1,319 @@
+"""The targets on a processor, as values: what is wanted, which case answers it, why one is missed.
+
+Reasons are qualitative, and name the entry of LOG.md that has the figures.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchmarks import quantities as by
+from benchmarks.gpu_targets import gpu_targets
+from benchmarks.report.words import MODELS, SHAPES, TOKENIZER_KINDS, VOCABULARIES
+from benchmarks.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from benchmarks.quantities import Quantity
+
+__all__ = ["all_targets"]
+
+TOKENIZERS, ENCODER = "Tokenizers", "Text to vectors on a processor"
+TRAINING, JOBS, DOOR = "Pretraining on a processor", "Embedding jobs", "Front door"
+# Kind of work: how many times the best peer, with WordPiece and with Unigram of 250,000 pieces.
+TOKENIZER_TIMES = {
+    "english": (10.0, 8.0),
+    "english-lists": (10.0, 8.0),
+    "multilingual": (6.0, 5.0),
+    "code": (8.0, 4.0),
+    "batch": (10.0, 7.0),
+    "batch-lists": (6.0, 5.0),
+    "sentence": (5.0, 4.0),
+    "matrix": (20.0, 18.0),
+    "cold": (4.0, 3.0),
+}
+# Kinds that are also measured without some instruction sets, where half is asked for.
+RESTRICTED = [kind for kind in TOKENIZER_TIMES if kind != "cold"]
+# Milliseconds, and MB, to load a compiled vocabulary.
+LOAD = {"wordpiece": (4.0, 6.0), "xlmr": (30.0, 20.0)}
+_WORDS = "looking up words and cutting them take most of the time (LOG.md, 2026-11-21)"
+_CALL = "a good part of a sentence is the interpreter and numpy around it (LOG.md, 2026-11-21)"
+_START = "starting up weighs in: past it the aim is reached (LOG.md, 2026-11-21)"
+TOKENIZER_REASONS: dict[tuple[str, str], str] = {
+    ("wordpiece", "english"): _WORDS,
+    ("wordpiece", "english-lists"): _WORDS,
+    ("xlmr", "english"): "finding words, walking and the trie share the time (LOG.md, 2026-11-21)",
+    ("xlmr", "english-lists"): "as with arrays: the lists cost little (LOG.md, 2026-11-21)",
+    ("wordpiece", "multilingual"): "looking up words of two-byte characters and cutting them take "
+    "most of the time (LOG.md, 2026-11-21)",
+    ("xlmr", "multilingual"): "the trie, classifying characters and finding words share the time "
+    "(LOG.md, 2026-11-21)",
+    ("wordpiece", "sentence"): _CALL,
+    ("xlmr", "sentence"): _CALL,
+    ("xlmr", "cold"): _START,
+}
+
+# Precision: what the gate asks for, and times the best peer on short, skewed and long texts.
+QUALITY = {
+    "float32": ("min_cosine", 0.999999),
+    "bfloat16": ("mean_cosine", 0.9995),
+    "int8": ("mean_cosine", 0.995),
+}
+ENCODER_TIMES: Mapping[str, Mapping[str, float]] = {
+    "float32": {"short": 1.2, "skewed": 1.2, "long": 1.15},
+    "bfloat16": {"short": 1.25, "skewed": 1.25, "long": 1.25},
+    "int8": {"short": 1.4, "skewed": 1.6, "long": 1.5},
+}
+ENCODER_SHARE = {"float32": 0.8, "bfloat16": 0.8, "int8": 0.65}
+_PRODUCTS = (
+    "float32 is nearly all matrix products, the best peer's run as fast, and batches sorted by "
+    "length hold little padding (LOG.md, 2026-11-22)"
+)
+_CEILING = (
+    "float32 is nearly all matrix products, and beside the share stands the most that the limit "
+    "permits over sentence-transformers (LOG.md, 2026-11-22)"
+)
+_AFTER_SUMS = "what follows a sum takes as long as its products (LOG.md, 2026-11-22)"
+_PYTORCH = "the process holds PyTorch, which the most frugal peers do without"
+_NO_BLOCKS = (
+    "blocks of one length have no padding to leave out, and both multiply float32 matrices by "
+    "the same library (LOG.md, 2026-11-22)"
+)
+
+
+def all_targets() -> list[Target]:
+    """Every target, in the order of the plan."""
+    return [
+        *tokenizer_targets(),
+        *encoder_targets(),
+        *single_text_targets(),
+        *gpu_targets(),
+        *training_targets(),
+        *job_targets(),
+        *door_targets(),
+    ]
+
+
+def tokenizer_targets() -> Iterator[Target]:
+    """Every cell of the tokenizers' table, and half of it without AVX-512."""
+    for column, vocabulary in enumerate(("wordpiece", "xlmr")):
+        name = VOCABULARIES[vocabulary]
+        for kind, aims in TOKENIZER_TIMES.items():
+            yield _tokenizer(vocabulary, kind, by.times_best(), aims[column])
+        yield _tokenizer(vocabulary, "offsets", by.times_peer("tokenizers"), 100.0)
+        yield _tokenizer(vocabulary, "offsets", by.times_best(), 15.0)
+        yield Target(
+            group=TOKENIZERS,
+            what=f"{name}: two threads over one of its own",
+            wanted=">= 1.8x",
+            at_least=1.8,
+            case=f"tokenizer/{vocabulary}-two-threads",
+            threads=2,
+            quantity=by.times_own("encoder-engine, one thread"),
+        )
+        compiled = "encoder-engine, compiled"
+        for quantity, most, unit in (
+            (by.milliseconds(compiled), LOAD[vocabulary][0], "ms"),
+            (by.peak_mb(compiled), LOAD[vocabulary][1], "MB"),
+        ):
+            yield Target(
+                group=TOKENIZERS,
+                what=f"{name}: loading its compiled file",
+                wanted=f"<= {most:g} {unit}",
+                at_most=most,
+                case=f"tokenizer/{vocabulary}-load",
+                quantity=quantity,
+                reason="what is left is Python reading the specification (LOG.md, 2026-11-21)"
+                if unit == "ms"
+                else "",
+            )
+        for isa in ("avx2", "portable"):
+            for kind in RESTRICTED:
+                yield _tokenizer(
+                    vocabulary, kind, by.times_best(), TOKENIZER_TIMES[kind][column] / 2, isa
+                )
+    yield Target(
+        group=TOKENIZERS,
+        what=f"{VOCABULARIES['wordpiece']}: one sentence",
+        wanted="<= 0.3 us",
+        at_most=0.3,
+        case="tokenizer/wordpiece-sentence",
+        quantity=by.microseconds_a_text,
+    )
+
+
+def _tokenizer(
+    vocabulary: str, kind: str, quantity: Quantity, least: float, isa: str | None = None
+) -> Target:
+    what = f"{VOCABULARIES[vocabulary]}: {TOKENIZER_KINDS[kind]}"
+    if isa is not None:
+        what += " (portable build)" if isa == "portable" else f" ({isa.upper()} build)"
+    peer = " tokenizers 0.23" if least == 100 else " the best peer"
+    return Target(
+        group=TOKENIZERS,
+        what=what,
+        wanted=f">= {least:g}x{peer}",
+        at_least=least,
+        case=f"tokenizer/{vocabulary}-{kind}",
+        threads=1,
+        isa=isa,
+        quantity=quantity,
+        reason=TOKENIZER_REASONS.get((vocabulary, kind), ""),
+    )
+
+
+def encoder_targets() -> Iterator[Target]:
+    """Every model, precision and length: exact, fast, near the limit, and frugal."""
+    for model in MODELS:
+        for precision, aims in ENCODER_TIMES.items():
+            for shape, least in aims.items():
+                yield from _encoder(model, precision, shape, least)
+
+
+def _encoder(model: str, precision: str, shape: str, least: float) -> Iterator[Target]:
+    what = f"{MODELS[model]} in {precision}, {SHAPES[shape]}"
+    case = f"embedding/{model}-{precision}-{shape}"
+    figure, cosine = QUALITY[precision]
+    share = ENCODER_SHARE[precision]
+    yield Target(
+        group=ENCODER,
+        what=f"{what}: exactness",
+        wanted=f"{figure.replace('_', ' ')} >= {cosine}",
+        at_least=cosine,
+        case=case,
+        quantity=by.gate_figure(figure),
+    )
+    yield Target(
+        group=ENCODER,
+        what=f"{what}: speed",
+        wanted=f">= {least:g}x the best peer",
+        at_least=least,
+        case=case,
+        quantity=by.times_best(),
+        reason=_PRODUCTS if precision == "float32" else "",
+    )
+    if precision == "float32":
+        yield Target(
+            group=ENCODER,
+            what=f"{what}: speed",
+            wanted=">= 3x sentence-transformers as it comes",
+            at_least=3.0,
+            case=case,
+            quantity=by.times_peer("sentence-transformers"),
+            reason=_CEILING,
+        )
+    yield Target(
+        group=ENCODER,
+        what=f"{what}: share of the limit",
+        wanted=f">= {share:.0%}",
+        at_least=share,
+        case=case,
+        quantity=by.share_of_limit,
+        reason=_AFTER_SUMS if precision == "int8" else "",
+    )
+    yield Target(
+        group=ENCODER,
+        what=f"{what}: peak memory",
+        wanted="<= the most frugal peer's",
+        at_most=1.0,
+        case=case,
+        quantity=by.memory_over_best,
+        reason=_PYTORCH,
+    )
+
+
+def single_text_targets() -> Iterator[Target]:
+    """One text in a running process, and the first of a new one."""
+    for precision in ENCODER_TIMES:
+        yield Target(
+            group=ENCODER,
+            what=f"MiniLM in {precision}: one short text",
+            wanted="<= 0.7x the best peer's time",
+            at_most=0.7,
+            case=f"latency/minilm-{precision}",
+            quantity=by.time_over_best(),
+            reason="much of a short text's time is the interpreter (LOG.md, 2026-11-22)",
+        )
+    for peer, most in (("sentence-transformers", 0.5), ("onnxruntime", 1.3)):
+        yield Target(
+            group=ENCODER,
+            what="MiniLM in float32: cold start",
+            wanted=f"<= {most:g}x the time of {peer}",
+            at_most=most,
+            case="cold_start/minilm-float32",
+            quantity=by.time_over_best(peer),
+            reason="importing PyTorch is most of it, which onnxruntime does without"
+            if peer == "onnxruntime"
+            else "",
+        )
+
+
+def training_targets() -> Iterator[Target]:
+    """Put steps beside transformers' loop; tests hold the rest."""
+    for name, words in (("tiny", "the tiny recipe"), ("base", "BERT-base")):
+        yield Target(
+            group=TRAINING,
+            what=f"tokens a second of {words}",
+            wanted=">= 2x transformers' loop",
+            at_least=2.0,
+            case=f"pretraining/{name}",
+            quantity=by.times_best(),
+            reason=_NO_BLOCKS if name == "base" else "",
+        )
+    for what, wanted, why in (
+        ("loader over what the model consumes", ">= 10x", "no case measures the loader by itself"),
+        ("rows of a batch that are filled", ">= 99.5 %", "a test holds it (tests/data)"),
+        ("memory of the head", "O(masked rows)", "a test of the operation holds it"),
+        ("loss over the entropy of the text", "<= 0.1 nat", "no case trains to the end"),
+    ):
+        yield Target(group=TRAINING, what=what, wanted=wanted, unmeasured=why)
+
+
+def job_targets() -> Iterator[Target]:
+    """Put a long run beside sentence-transformers."""
+    peer = "sentence-transformers"
+    yield Target(
+        group=JOBS,
+        what="encode in float32, passages of mixed length",
+        wanted=f">= 2x {peer}",
+        at_least=2.0,
+        case="embedding/minilm-float32-skewed",
+        quantity=by.times_peer(peer),
+        reason=_CEILING,
+    )
+    for precision in ("bfloat16", "int8"):
+        yield Target(
+            group=JOBS,
+            what=f"a million sentences in {precision}",
+            wanted=f">= 5x {peer}",
+            at_least=5.0,
+            case=f"dataset/minilm-{precision}-sentences",
+            quantity=by.times_best(),
+        )
+    yield Target(
+        group=JOBS,
+        what="a million sentences: growth of resident memory over the second half",
+        wanted="flat: <= 5 % of the most",
+        at_most=0.05,
+        long_run=by.trend,
+    )
+    yield Target(
+        group=JOBS,
+        what="a million sentences: going on after a kill",
+        wanted="< 2 s beside the shard in flight",
+        at_most=2.0,
+        long_run=by.again,
+        reason="every finished row is compared with what was recorded (LOG.md, 2026-11-22)",
+    )
+
+
+def door_targets() -> Iterator[Target]:
+    """Tell what a first visitor meets; no case measures it."""
+    for what, wanted, why in (
+        ("`make run` on a new machine", "< 3 minutes", "mostly the network's speed"),
+        ("`make test` on a new machine", "< 12 minutes", "mostly the network's speed"),
+        ("`import encoder_engine`", "<= 1.2x `import torch`", "a test holds it"),
+        ("installed size beyond torch and triton", "< 60 MB", "no case measures it"),
+    ):
+        yield Target(group=DOOR, what=what, wanted=wanted, unmeasured=why)
