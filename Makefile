@@ -21,8 +21,9 @@ lint: $(VENV)/.installed-dev     ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy encoder_engine kernels tests benchmarks examples docs setup.py
 
-bench: $(VENV)/.installed-dev    ## measure against the peers, side by side
-	$(BIN)/python -m benchmarks run
+bench: $(VENV)/.installed-dev    ## measure beside the peers, in minutes: benchmark-report/report.html
+	$(BIN)/python -m benchmarks peers --setup
+	$(BIN)/python -m benchmarks quick
 
 gpu:                             ## GPU tests, then the benchmark table; uses $(PYTHON) as it is
 	$(PYTHON) -m benchmarks.gpu

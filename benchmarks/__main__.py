@@ -1,10 +1,11 @@
-"""The command line: ``python -m benchmarks run | compare | report | peers``; exit codes 0, 1, 2."""
+"""The command line: ``python -m benchmarks quick | run | compare | report``; exit codes 0, 1, 2."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
+from benchmarks import quick as quick_cases
 from benchmarks import results as records
 from benchmarks.case import CaseSpec, Options
 from benchmarks.compare import compare as compare_commits
@@ -71,16 +73,56 @@ def run(
     if repeats is not None and repeats < MIN_ROUNDS and not smoke:
         raise click.UsageError(f"--repeats {repeats}: fewer than {MIN_ROUNDS} rounds tell nothing")
     _require(device)
+    folder = None if smoke or no_save else records.FOLDER
+    options = Options(device=device, smoke=smoke)
+    return _run(specs, options, threads, rounds=1 if smoke else repeats, folder=folder)
+
+
+@cli.command()
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="benchmark-report",
+    show_default=True,
+    help="The folder of the page and the results; what lies there is added to.",
+)
+@click.option("--threads", type=int, help="Threads of every candidate; default: all cores.")
+def quick(output: Path, threads: int | None) -> int:
+    """Measure in minutes what each user asks first, and write a page: OUTPUT/report.html.
+
+    On a processor; of the texts a part. Nothing is added to benchmarks/results.
+    """
+    from benchmarks.report.build import make_page
+    from benchmarks.report.html import write_html
+
+    specs = choose_cases(quick_cases.CASES, "cpu")
+    code = _run(specs, Options(quick=True), threads, rounds=None, folder=output)
+    page = output / "report.html"
+    page.write_text(write_html(make_page(list(records.read(output)))), "utf-8")
+    click.echo(f"{page}: what was measured, for a browser")
+    return code
+
+
+def _run(
+    specs: Sequence[CaseSpec],
+    options: Options,
+    threads: int | None,
+    *,
+    rounds: int | None,
+    folder: Path | None,
+) -> int:
+    """Measure cases one after another; None threads: one a core; None folder: record nothing."""
     # Described before this process gives up the cores it will not use.
-    machine = find_device(device)
-    options = Options(device=device, threads=_use_threads(threads), smoke=smoke)
+    machine = find_device(options.device)
+    options = replace(options, threads=_use_threads(threads))
     console = open_console()
     wrong = False
     for spec in specs:
-        lines = run_case(spec, options, machine, console, rounds=1 if smoke else repeats)
+        lines = run_case(spec, options, machine, console, rounds=rounds)
         wrong |= any(r.role == "ours" and r.status in ("failed", "gate failed") for r in lines)
-        if lines and not (smoke or no_save):
-            records.append(lines)
+        if lines and folder is not None:
+            records.append(lines, folder)
     return FAILED if wrong else DONE
 
 

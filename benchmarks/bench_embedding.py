@@ -47,6 +47,7 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 # would take minutes.
 MODELS = {"minilm": 1, "bert-base": 6, "bert-large": 20}
 SHARES = {"float32": 3, "bfloat16": 1, "int8": 1}
+QUICK_SHARE = 5
 LEAST_TEXTS = 4
 SIZES: dict[str, dict[str, Any]] = {
     "bert-base": {},
@@ -157,7 +158,7 @@ def make_case(kind: Kind, options: Options) -> Case:
 
     texts = make_texts(kind.shape, kind.source, partial(count, special=False), smoke=options.smoke)
     if not options.smoke:
-        share = MODELS[kind.model] * SHARES[kind.precision]
+        share = MODELS[kind.model] * SHARES[kind.precision] * (QUICK_SHARE if options.quick else 1)
         texts = texts[:: min(share, len(texts) // LEAST_TEXTS)]
     job = EmbeddingJob(
         directory=str(model_directory("minilm" if options.smoke else kind.model)),

@@ -88,11 +88,16 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a run asks of every case. ``smoke``: the smallest sizes, to see that it works."""
+    """What a run asks of every case.
+
+    ``smoke``: the smallest sizes, to see that it works. ``quick``: fewer texts or rounds where
+    they take minutes, for a first answer.
+    """
 
     device: str = "cpu"
     threads: int = 1
     smoke: bool = False
+    quick: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from encoder_engine.cli.bench import bench
 from encoder_engine.cli.common import debug_option, debug_wanted, engine_version
 from encoder_engine.cli.doctor import doctor
 from encoder_engine.cli.embed import embed
@@ -38,7 +39,18 @@ def cli() -> None:
     """Run and train text encoders: tokenize, embed, search, plot, prepare, pretrain."""
 
 
-_VERBS = (doctor, embed, index, plot, prepare, pretrain, search, tokenize, train_tokenizer)
+_VERBS = (
+    bench,
+    doctor,
+    embed,
+    index,
+    plot,
+    prepare,
+    pretrain,
+    search,
+    tokenize,
+    train_tokenizer,
+)
 for _verb in _VERBS:
     cli.add_command(_verb)
 

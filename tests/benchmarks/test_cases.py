@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import corpus, peers
+from benchmarks import corpus, peers, quick
+from benchmarks import results as records
 from benchmarks.__main__ import main
 from benchmarks.bench_growth import VALUES
 from benchmarks.case import CaseSpec, Options
@@ -147,3 +148,14 @@ def test_a_cold_start_finds_nothing_imported_that_it_is_about() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert not {"torch", "encoder_engine", "tokenizers", "transformers"} & set(done.stdout.split())
+
+
+def test_a_quick_run_writes_its_own_results_and_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert set(quick.CASES) <= set(CASES)
+    monkeypatch.setattr(quick, "CASES", ("quantize_rows/forward",))
+    assert main(["quick", "--output", str(tmp_path / "page")]) == 0
+    assert "report.html" in capsys.readouterr().out
+    assert "quantize_rows/forward" in (tmp_path / "page" / "report.html").read_text("utf-8")
+    assert {result.case for result in records.read(tmp_path / "page")} == {"quantize_rows/forward"}

@@ -1,0 +1,17 @@
+"""What the quick run measures: for each of the engine's users what they ask first."""
+
+CASES = (
+    "embedding/minilm-float32-skewed",
+    "embedding/minilm-bfloat16-skewed",
+    "embedding/minilm-int8-skewed",
+    "latency/minilm-float32",
+    "tokenizer/wordpiece-english",
+    "tokenizer/wordpiece-batch-lists",
+    "tokenizer/xlmr-multilingual",
+    "encoder/mixed",
+    "attention/forward",
+    "layer_norm/forward",
+    "bias_gelu/forward",
+    "masked_cross_entropy/training",
+    "pretraining/tiny",
+)

@@ -1,0 +1,37 @@
+"""``encoder-engine bench``: the benchmark suite of the checkout this package runs from."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from encoder_engine.cli.common import debug_option
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True},
+    add_help_option=False,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
+@debug_option
+def bench(arguments: tuple[str, ...]) -> int:
+    """Measure the engine beside its peers on this machine, and write a page about it.
+
+    Without a COMMAND a selection is measured in minutes and written to benchmark-report/. COMMAND
+    is any of the suite's own, such as run, compare or report; bench --help tells of all.
+    """
+    if not (ROOT / "benchmarks" / "__main__.py").is_file():
+        raise click.ClickException(
+            "the benchmark suite is not part of the installed package: run this in a checkout, "
+            "set up by `make bench` or by `pip install -e '.[bench]' -c constraints.txt`"
+        )
+    # -P: a folder "benchmarks" where the user stands is another one.
+    command = [sys.executable, "-P", "-m", "benchmarks", *(arguments or ("quick",))]
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, check=False).returncode
