@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import corpus, peers, quick
+from benchmarks import corpus, peers, quick, test_speed
 from benchmarks import results as records
 from benchmarks.__main__ import main
 from benchmarks.bench_growth import VALUES
@@ -159,3 +159,12 @@ def test_a_quick_run_writes_its_own_results_and_page(
     assert "report.html" in capsys.readouterr().out
     assert "quantize_rows/forward" in (tmp_path / "page" / "report.html").read_text("utf-8")
     assert {result.case for result in records.read(tmp_path / "page")} == {"quantize_rows/forward"}
+
+
+def test_pytest_benchmark_has_the_cases_of_operations_and_tokenizers() -> None:
+    command = ["-m", "pytest", "-q", "benchmarks/test_speed.py", "-k", "quantize_rows"]
+    once = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "1 passed" in once.stdout
+    assert {name.partition("/")[0] for name in test_speed.CASES} >= {"tokenizer", "layer_norm"}
