@@ -38,6 +38,8 @@ _HEAD, _ROW, _LINE = 0.62, 0.17, 0.14
 # Of 72 to an inch: how wide a character is about, and how much room panels have for their bars.
 _CHARACTER, _MARGIN = 5.2, 26
 _MOST_TICKS = 5
+# Of a legend.
+_COLUMNS = 2
 # The least room for a number of an axis of logarithms.
 _TICK = 34
 SETTINGS: Any = {
@@ -130,7 +132,7 @@ def _draw_panel(axes: Axes, kinds: Sequence[Kind], panel: Bars, room: float) -> 
 def draw_lines(names: Sequence[str], panels: Sequence[Lines]) -> Figure:
     """Draw lines of the same candidates in panels side by side."""
     with _settings():
-        legend = math.ceil(len(names) / 3) if len(names) > 1 else 0
+        legend = math.ceil(len(names) / _COLUMNS) if len(names) > 1 else 0
         figure, all_axes = _subplots(2.6 + 0.2 * legend, len(panels))
         for axes, panel in zip(all_axes, panels, strict=True):
             for place, points in enumerate(panel.points):
@@ -145,7 +147,12 @@ def draw_lines(names: Sequence[str], panels: Sequence[Lines]) -> Figure:
         if legend:
             handles = all_axes[0].get_lines()
             figure.legend(
-                handles, names, loc="outside lower center", ncols=3, frameon=False, fontsize=8
+                handles,
+                names,
+                loc="outside lower center",
+                ncols=_COLUMNS,
+                frameon=False,
+                fontsize=8,
             )
     return figure
 

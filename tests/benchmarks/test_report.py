@@ -286,8 +286,8 @@ def test_bars_of_any_range_are_readable(values: list[float]) -> None:
 
 
 def test_lines_are_readable() -> None:
-    points = [[(16.0, 9e5), (512.0, 3e5), (8192.0, 2e4)], [(16.0, 1e5), (512.0, 9e4)]]
-    names = ["encoder-engine", "transformers, one batch, compiled"]
+    points = [[(16.0, 9e5), (512.0, 3e5), (8192.0, 2e4)], *[[(16.0, 1e5), (512.0, 9e4)]] * 4]
+    names = ["encoder-engine", *(f"transformers, one batch, compiled {n}" for n in range(4))]
     for log in (True, False):
         panel = Lines(x_axis="length (tokens)", y_axis="speed (tokens/s)", points=points, log=log)
         check_readable(draw_lines(names, [panel, panel]))
