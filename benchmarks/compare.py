@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NUM_RESAMPLES = 4000
 Change = Literal["slower", "faster", "same"]
 # A change below this is not worth a name, however certain.
-THRESHOLD = 0.03
+THRESHOLD = 0.05
 Runs = Sequence["Sequence[float] | npt.NDArray[np.float64]"]
 
 
@@ -36,10 +36,10 @@ class Ratio:
 
     @property
     def change(self) -> Change:
-        """Name a change only when the whole interval lies beyond the threshold."""
-        if self.low > 1 + THRESHOLD:
+        """Name a change that is beyond the threshold, and that the interval says is one."""
+        if self.low > 1 and self.median > 1 + THRESHOLD:
             return "slower"
-        return "faster" if self.high < 1 - THRESHOLD else "same"
+        return "faster" if self.high < 1 and self.median < 1 - THRESHOLD else "same"
 
 
 @dataclass(frozen=True, kw_only=True)
