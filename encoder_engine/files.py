@@ -1,4 +1,4 @@
-"""Files as the rest trusts them: JSON read strictly, checksums, and writing whole or not at all."""
+"""Files as the rest trusts them: strict JSON, checksums, locks, writing whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import os
 import re
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
-from encoder_engine.errors import ChecksumError, OutputError
+from encoder_engine.errors import ChecksumError, LockedError, OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECKSUMS",
+    "LOCK_NAME",
+    "FolderLock",
     "PendingFile",
     "check_apart",
     "check_target",
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 CHECKSUMS = "SHA256SUMS"
+LOCK_NAME = ".lock"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -287,3 +290,59 @@ def write_checksums(directory: Path, names: Iterable[str]) -> None:
     """Record the SHA-256 of the named files in ``SHA256SUMS``, atomically."""
     lines = [f"{file_sha256(directory / name)}  {name}\n" for name in sorted(names)]
     write_atomically(directory / CHECKSUMS, "".join(lines).encode())
+
+
+class FolderLock:
+    """One run at a time in a folder: holds its lock file from entry to exit, when the file goes.
+
+    The system frees the lock of a process that was killed: a lock file nobody holds is taken over.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / LOCK_NAME
+        self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        try:
+            while not self._take():
+                pass
+        except LockedError:
+            raise
+        except OSError as error:
+            raise OutputError(
+                f"{self._path} cannot be written: {error.strerror or error}"
+            ) from error
+        return self
+
+    def _take(self) -> bool:
+        """Open and lock the file; False where its holder removed it in between."""
+        import fcntl
+
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 64).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            named = f" (process {holder})" if holder else ""
+            raise LockedError(
+                f"{self._folder} is being written by another run{named}; wait for it, stop it, or "
+                "name another output"
+            ) from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        held = os.fstat(descriptor)
+        if not self._path.exists() or not os.path.samestat(held, self._path.stat()):
+            os.close(descriptor)
+            return False
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
+        self._descriptor = descriptor
+        return True
+
+    def __exit__(self, *_details: object) -> None:
+        # Removed while it is still held: whoever opened it in between sees that it is gone.
+        self._path.unlink(missing_ok=True)
+        os.close(self._descriptor)

@@ -17,12 +17,17 @@ from encoder_engine.embedding.dataset.journal import (
     describe_changes,
     read_manifest,
 )
-from encoder_engine.embedding.dataset.lock import LOCK_NAME, FolderLock
 from encoder_engine.embedding.dataset.plan import RowsDigest
 from encoder_engine.embedding.identifiers import IdentifierType
 from encoder_engine.embedding.store import VectorStore, ids_path, remove_partial
 from encoder_engine.errors import OutputError, ResumeError
-from encoder_engine.files import file_sha256, sync_directory, write_atomically
+from encoder_engine.files import (
+    LOCK_NAME,
+    FolderLock,
+    file_sha256,
+    sync_directory,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
