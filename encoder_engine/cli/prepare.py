@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from encoder_engine.data.prepare import Prepared, Text
+    from encoder_engine.data.shards import Corpus
     from encoder_engine.embedding.readers import Inputs
     from encoder_engine.text import Tokenizer
 
 _FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
-TOKENIZER = "tokenizer"
 
 
 @click.command()
@@ -70,28 +71,18 @@ def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     if (options["tokenizer"] is None) == (options["vocab_size"] is None):
         raise click.UsageError("name a --tokenizer, or a --vocab-size to train one of")
     corpora = _corpora(inputs, options)
-    directory = Path(output)
-    languages = [label for label in corpora if label]
-    tokenizer = _tokenizer(directory, corpora, options)
-    if options["add_tokens"] is not None:
-        from encoder_engine.text.growing import with_tokens
-
-        words = Path(options["add_tokens"]).read_text("utf-8").split()
-        tokenizer = with_tokens(tokenizer, words)
     total = sum(opened.total_bytes or 0 for opened in corpora.values()) or None
     with _progress(total, shown=not (options["quiet"] or options["as_json"])) as watch:
         done = tokenize(
             _texts(corpora),
-            tokenizer,
-            directory,
-            source=json.dumps([list(inputs), list(options["labelled"]), options["column"]]),
-            languages=languages,
+            _tokenizer(corpora, options),
+            Path(output),
+            source=_source(corpora, options),
+            languages=[label for label in corpora if label],
             shard_tokens=options["shard_tokens"],
             watch=watch,
         )
-    if not (directory / TOKENIZER).is_dir():
-        tokenizer.save(directory / TOKENIZER)
-    summary = _summary(done, Corpus.open(directory), tokenizer.vocab_size)
+    summary = _summary(done, Corpus.open(Path(output)))
     if options["as_json"]:
         print_json({"directory": output, **summary})
     elif not options["quiet"]:
@@ -121,20 +112,55 @@ def _texts(corpora: dict[str, Inputs]) -> Iterator[Text]:
             yield Text(row.text, number)
 
 
-def _tokenizer(directory: Path, corpora: dict[str, Inputs], options: dict[str, Any]) -> Tokenizer:
-    """Load the tokenizer, or train it beside the corpus, once."""
+def _source(corpora: dict[str, Inputs], options: dict[str, Any]) -> str:
+    """Name all that a corpus is made of, with sizes and times that tell when a file was changed."""
+    files = {
+        label: [[name, kind, *_version(Path(name))] for name, kind in opened.sources]
+        for label, opened in corpora.items()
+    }
+    said: dict[str, Any] = {name: options[name] for name in ("column", "vocab_size")}
+    if options["vocab_size"] is not None and options["add_tokens"] is not None:
+        said["add_tokens"] = _version(Path(options["add_tokens"]))
+    return json.dumps({"inputs": files, **said})
+
+
+def _version(path: Path) -> list[int]:
+    """Return a file's size and when it was changed; nothing of a pipe or standard input."""
+    if not path.is_file():
+        return []
+    found = path.stat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _tokenizer(
+    corpora: dict[str, Inputs], options: dict[str, Any]
+) -> Tokenizer | Callable[[], Tokenizer]:
+    """Load the tokenizer, or say how it is trained."""
     from encoder_engine.cli.tokenize import load_tokenizer
     from encoder_engine.text import Tokenizer
 
     if options["tokenizer"] is not None:
-        return load_tokenizer(options["tokenizer"])
-    from encoder_engine.text.train import TrainingOptions, train_tokenizer
+        return _grown(load_tokenizer(options["tokenizer"]), options)
 
-    trained = directory.with_name(f"{directory.name}.tokenizer")
-    if not (trained / "tokenizer.json").exists():
+    def train() -> Tokenizer:
+        from encoder_engine.text.train import TrainingOptions, train_tokenizer
+
         texts = {label: _Texts(rows) for label, rows in corpora.items()}
-        train_tokenizer(texts, trained, TrainingOptions(vocab_size=options["vocab_size"]))
-    return Tokenizer.from_pretrained(trained)
+        with tempfile.TemporaryDirectory() as scratch:
+            trained = Path(scratch) / "trained"
+            train_tokenizer(texts, trained, TrainingOptions(vocab_size=options["vocab_size"]))
+            return _grown(Tokenizer.from_pretrained(trained), options)
+
+    return train
+
+
+def _grown(tokenizer: Tokenizer, options: dict[str, Any]) -> Tokenizer:
+    """Put the words of --add-tokens behind a tokenizer's last token."""
+    from encoder_engine.text.growing import with_tokens
+
+    if options["add_tokens"] is None:
+        return tokenizer
+    return with_tokens(tokenizer, Path(options["add_tokens"]).read_text("utf-8").split())
 
 
 class _Texts:
@@ -174,7 +200,7 @@ def _progress(total: int | None, *, shown: bool) -> Iterator[Callable[[Prepared]
         yield show
 
 
-def _summary(done: Prepared, corpus: Any, vocab_size: int) -> dict[str, Any]:
+def _summary(done: Prepared, corpus: Corpus) -> dict[str, Any]:
     return {
         "texts": done.texts,
         "resumed_texts": done.resumed_texts,
@@ -182,13 +208,13 @@ def _summary(done: Prepared, corpus: Any, vocab_size: int) -> dict[str, Any]:
         "tokens": corpus.num_tokens,
         "shards": len(done.shards),
         "used_tokens": done.used_tokens,
-        "vocab_size": vocab_size,
+        "vocab_size": corpus.vocabulary.size,
         "padding_saved": _padding_saved(corpus),
         "seconds": round(done.seconds, 3),
     }
 
 
-def _padding_saved(corpus: Any, length: int = 128) -> float:
+def _padding_saved(corpus: Corpus, length: int = 128) -> float:
     """Return the share of a padded batch that packing does not compute, a document a row."""
     import numpy as np
 

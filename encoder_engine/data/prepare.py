@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 import time
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from encoder_engine.data.shards import (
+    TOKENIZER,
     Document,
     ShardEntry,
     Vocabulary,
@@ -20,15 +22,21 @@ from encoder_engine.data.shards import (
     write_shard,
 )
 from encoder_engine.errors import CorpusError
-from encoder_engine.files import read_json, write_atomically
+from encoder_engine.files import (
+    LOCK_NAME,
+    FolderLock,
+    read_json,
+    sync_directory,
+    write_atomically,
+    writing,
+)
+from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
-
-    from encoder_engine.text import Tokenizer
 
 __all__ = ["Prepared", "Text", "prepare", "read_vocabulary", "split_sentences", "word_starts"]
 
@@ -129,7 +137,7 @@ def word_starts(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
 
 def prepare(
     texts: Iterable[Text],
-    tokenizer: Tokenizer,
+    tokenizer: Tokenizer | Callable[[], Tokenizer],
     directory: Path,
     *,
     source: str,
@@ -141,20 +149,43 @@ def prepare(
 
     Every text is a document; empty ones are left out. A shard is written once ``shard_tokens`` are
     together, whole or not at all, and what was read up to it is noted: run again with the same
-    arguments, whatever stopped it, it goes on there and ends in the same bytes. ``source`` names
-    what the texts are from; raises :class:`CorpusError` where that, the tokenizer or the shards'
-    size differ from what the directory was begun with. ``watch`` is told after every batch.
+    arguments, whatever stopped it, it goes on there and ends in the same bytes. ``tokenizer`` is
+    kept with the corpus; a function that makes one is called once, and ``source`` says what it
+    makes. ``source`` names what the texts are from. ``watch`` is told after every batch.
+
+    Raises :class:`CorpusError` where source, tokenizer, languages or the shards' size differ from
+    what a shard was written of, and where there is no text; :class:`LockedError` where another run
+    is at work in the directory.
     """
-    started = time.perf_counter()
-    vocabulary = read_vocabulary(tokenizer)
     begun = {
         "source": source,
-        "tokenizer": vocabulary.fingerprint,
+        "tokenizer": read_vocabulary(tokenizer).fingerprint
+        if isinstance(tokenizer, Tokenizer)
+        else "made",
         "languages": list(languages),
         "shard_tokens": shard_tokens,
     }
-    directory.mkdir(parents=True, exist_ok=True)
-    done, used = _resume(directory, begun, vocabulary.size)
+    with writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    with FolderLock(directory):
+        noted = _begin(directory, begun)
+        kept = _keep_tokenizer(directory / TOKENIZER, tokenizer)
+        done, used = _resume(noted, kept.vocab_size)
+        return _prepare(texts, kept, directory, done, used, begun, watch)
+
+
+def _prepare(
+    texts: Iterable[Text],
+    tokenizer: Tokenizer,
+    directory: Path,
+    done: Prepared,
+    used: npt.NDArray[np.bool_],
+    begun: dict[str, Any],
+    watch: Callable[[Prepared], None],
+) -> Prepared:
+    started = time.perf_counter()
+    vocabulary = read_vocabulary(tokenizer)
+    shard_tokens = begun["shard_tokens"]
     reading = islice(iter(texts), done.texts, None)
     pending: list[Document] = []
     held = 0
@@ -174,8 +205,10 @@ def prepare(
         watch(done)
     if pending:
         _write(directory, done, used, pending, vocabulary, begun)
+    if not done.shards:
+        raise CorpusError(f"none of the {done.texts} texts for {directory} holds a token")
     done.used_tokens = int(used.sum())
-    write_corpus(directory, done.shards, vocabulary, word_starts(tokenizer), languages)
+    write_corpus(directory, done.shards, vocabulary, word_starts(tokenizer), begun["languages"])
     done.seconds = time.perf_counter() - started
     return done
 
@@ -200,23 +233,41 @@ def _tokenize(
     return [document for document in documents if any(map(len, document.sentences))], encoded.ids
 
 
-def _resume(
-    directory: Path, begun: dict[str, Any], vocab_size: int
-) -> tuple[Prepared, npt.NDArray[np.bool_]]:
-    """Read how far an earlier run came, and which tokens it has seen."""
-    used = np.zeros(vocab_size, np.bool_)
+def _begin(directory: Path, begun: dict[str, Any]) -> dict[str, Any]:
+    """Return what an earlier run noted; note that one begins where there was none."""
     path = directory / PROGRESS
-    if not path.exists():
-        if any(directory.iterdir()):
-            raise CorpusError(f"{directory} is not empty, and no corpus was begun in it")
-        return Prepared(), used
-    noted = read_json(path, CorpusError)
-    differing = [name for name, value in begun.items() if noted["begun"].get(name) != value]
-    if differing:
-        raise CorpusError(
-            f"{directory} was begun with another {', '.join(differing)}; name an empty directory, "
-            "or go on with what it was begun with"
-        )
+    if path.exists():
+        noted: dict[str, Any] = read_json(path, CorpusError)
+        differing = [name for name, value in begun.items() if noted["begun"].get(name) != value]
+        if not differing:
+            return noted
+        if noted["done"]["shards"]:
+            raise CorpusError(
+                f"{directory} was begun with another {', '.join(differing)}; name an empty "
+                "directory, or go on with what it was begun with"
+            )
+        # Of what was begun otherwise there is no shard: it may as well begin anew.
+        shutil.rmtree(directory / TOKENIZER, ignore_errors=True)
+    elif any(p.name != LOCK_NAME and p.suffix != ".partial" for p in directory.iterdir()):
+        raise CorpusError(f"{directory} is not empty, and no corpus was begun in it")
+    return _note(directory, Prepared(), np.zeros(0, np.bool_), begun)
+
+
+def _keep_tokenizer(folder: Path, tokenizer: Tokenizer | Callable[[], Tokenizer]) -> Tokenizer:
+    """Save or make the tokenizer, whole or not at all, unless that was done."""
+    if not folder.is_dir():
+        partial = folder.with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        made = tokenizer if isinstance(tokenizer, Tokenizer) else tokenizer()
+        made.save(partial)
+        partial.rename(folder)
+        sync_directory(folder.parent)
+    return tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.from_pretrained(folder)
+
+
+def _resume(noted: dict[str, Any], vocab_size: int) -> tuple[Prepared, npt.NDArray[np.bool_]]:
+    """Say how far an earlier run came, and which tokens it has seen."""
+    used = np.zeros(vocab_size, np.bool_)
     counts = noted["done"]
     shards = [ShardEntry(**entry) for entry in counts.pop("shards")]
     used[np.asarray(noted["used"], np.int64)] = True
@@ -235,6 +286,13 @@ def _write(
     entry = write_shard(directory, len(done.shards), documents, vocabulary)
     done.shards.append(entry)
     done.tokens += entry.num_tokens
+    _note(directory, done, used, begun)
+
+
+def _note(
+    directory: Path, done: Prepared, used: npt.NDArray[np.bool_], begun: dict[str, Any]
+) -> dict[str, Any]:
     counts = asdict(done) | {"resumed_texts": 0, "seconds": 0.0}
     noted = {"begun": begun, "done": counts, "used": np.flatnonzero(used).tolist()}
     write_atomically(directory / PROGRESS, json.dumps(noted).encode())
+    return noted

@@ -4,7 +4,8 @@ A corpus is a folder. A shard of it is four ``.npy`` files: ``NNNNN.tokens`` (ui
 a vocabulary beyond 65,536), every sentence end to end without special tokens; ``NNNNN.sentences``
 int64 [S + 1] and ``NNNNN.documents`` int64 [D + 1], where sentences begin among the tokens and
 documents among the sentences; ``NNNNN.languages`` uint16 [D]. ``words.npy`` bool [V] says which
-tokens begin a word. ``manifest.json``, written last, holds their counts and SHA-256.
+tokens begin a word; ``tokenizer/`` is what cut them. ``manifest.json``, written last, holds their
+counts and SHA-256.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Corpus", "Document", "Shard", "ShardEntry", "Vocabulary", "write_corpus", "write_shard"]
 
 FORMAT = "encoder_engine corpus 1"
-MANIFEST, WORDS = "manifest.json", "words.npy"
+MANIFEST, WORDS, TOKENIZER = "manifest.json", "words.npy", "tokenizer"
 PARTS = ("tokens", "sentences", "documents", "languages")
 
 

@@ -9,14 +9,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from encoder_engine import Tokenizer
 from encoder_engine.data.prepare import Prepared, Text, prepare, split_sentences, word_starts
-from encoder_engine.data.shards import Corpus
-from encoder_engine.errors import CorpusError
+from encoder_engine.data.shards import Corpus, write_shard
+from encoder_engine.errors import CorpusError, LockedError
+from encoder_engine.files import FolderLock
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "##s", "##ting", "dog", ".", "!", "?", "ran"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -43,7 +45,8 @@ def draw_texts(number: int) -> list[Text]:
 
 
 def files(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+    found = (path for path in sorted(directory.rglob("*")) if path.is_file())
+    return {str(path.relative_to(directory)): path.read_bytes() for path in found}
 
 
 @pytest.mark.parametrize(
@@ -173,6 +176,56 @@ def test_another_source_tokenizer_or_size_is_refused(tmp_path: Path, tokenizer: 
     (tmp_path / "b" / "thesis.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(CorpusError, match="is not empty, and no corpus was begun in it"):
         prepare(texts, tokenizer, tmp_path / "b", source="x")
+
+
+def test_what_was_begun_before_a_shard_was_noted_goes_on_or_begins_anew(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = draw_texts(600)
+
+    def stop(*given: Any) -> None:
+        write_shard(*given)
+        raise KeyboardInterrupt
+
+    prepare(texts, tokenizer, tmp_path / "whole", source="x")
+    with monkeypatch.context() as patched:
+        patched.setattr("encoder_engine.data.prepare.write_shard", stop)
+        for source in ("y", "x", "x"):
+            with pytest.raises(KeyboardInterrupt):
+                prepare(texts, tokenizer, tmp_path / "broken", source=source)
+    prepare(texts, tokenizer, tmp_path / "broken", source="x")
+    assert files(tmp_path / "broken") == files(tmp_path / "whole")
+
+
+def test_a_second_run_in_a_folder_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    with FolderLock(tmp_path), pytest.raises(LockedError, match="written by another run"):
+        prepare(draw_texts(10), tokenizer, tmp_path, source="x")
+    prepare(draw_texts(10), tokenizer, tmp_path, source="x")
+
+
+def test_a_tokenizer_is_made_once_and_kept_whole(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    made = []
+
+    def make() -> Tokenizer:
+        made.append(1)
+        if len(made) == 1:
+            raise KeyboardInterrupt
+        return tokenizer
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(draw_texts(10), make, tmp_path, source="x")
+    for _ in range(2):
+        prepare(draw_texts(10), make, tmp_path, source="x")
+    assert len(made) == 2
+    kept = Tokenizer.from_pretrained(tmp_path / "tokenizer")
+    assert kept.vocab_size == tokenizer.vocab_size
+
+
+def test_texts_of_nothing_are_no_corpus(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    with pytest.raises(CorpusError, match="none of the 3 texts"):
+        prepare([Text(""), Text(" "), Text("\n")], tokenizer, tmp_path, source="x")
+    assert not (tmp_path / "manifest.json").exists()
+    prepare(draw_texts(10), tokenizer, tmp_path, source="mended")
 
 
 def test_a_vocabulary_without_marks_or_special_tokens_is_refused(tmp_path: Path) -> None:
