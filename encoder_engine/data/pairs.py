@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,14 @@ Negative = Literal["elsewhere", "swapped"]
 NUM_SPECIAL = 3
 
 
+class Segment(NamedTuple):
+    """Tokens of a shard, that of the run of a number."""
+
+    number: int
+    start: int
+    stop: int
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pairs:
     """N runs of a document's sentences, each split in two when it is asked for.
@@ -36,12 +44,18 @@ class Pairs:
     one, and no longer than the one it stands for (Devlin et al. 2019); ``"swapped"``: the two stand
     in the wrong order (Lan et al. 2020).
 
+    Raises :class:`CorpusError` for one run alone, where the second would be from elsewhere.
+
     ``lengths`` int64 [N], special tokens included: the most a pair can have. ``languages`` [N].
     """
 
     runs: Samples
     negative: Negative
     seed: int
+
+    def __post_init__(self) -> None:
+        if self.negative == "elsewhere" and len(self.runs) == 1:
+            raise CorpusError("there is one pair alone; a wrong one takes another's segment")
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -73,15 +87,20 @@ class Pairs:
         places = np.asarray(numbers if places is None else places, np.int64)
         vocabulary = self.corpus.vocabulary
         parts: list[Tokens] = []
+        begins: list[npt.NDArray[np.bool_]] = []
         types, positive = [], np.zeros(len(numbers), np.bool_)
         cls, sep = (np.array([x], np.int32) for x in (vocabulary.cls_id, vocabulary.sep_id))
+        frame = np.ones(1, np.bool_)
         for row, (number, place) in enumerate(zip(numbers, places, strict=True)):
-            first, second, right = self._pair(int(number), int(place), epoch)
+            one, other, right = self._pair(int(number), int(place), epoch)
+            (first, begins_first), (second, begins_second) = self._read(one), self._read(other)
             positive[row] = right
             parts += [cls, first, sep, second, sep]
+            begins += [frame, begins_first, frame, begins_second, frame]
             types += [0, len(first) + 2, len(second) + 1]
         sizes = np.fromiter((len(part) for part in parts), np.int64, len(parts))
         ids = np.concatenate([np.zeros(0, np.int32), *parts])
+        sentences = np.concatenate([np.zeros(0, np.bool_), *begins])
         special = np.repeat(np.tile([True, False, True, False, True], len(numbers)), sizes)
         counts = np.asarray(types, np.int64).reshape(-1, 3)[:, 1:].reshape(-1)
         lengths = sizes.reshape(-1, 5).sum(1)
@@ -90,27 +109,27 @@ class Pairs:
             cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
             numbers=places,
             special=special,
-            word_starts=self.corpus.word_starts[ids] | special | behind_special(special),
+            word_starts=self.corpus.word_starts[ids] | behind_special(special) | sentences,
             epoch=epoch,
             token_type_ids=np.repeat(np.tile([0, 1], len(numbers)), counts).astype(np.int32),
             positive=positive,
         )
 
-    def _pair(self, number: int, place: int, epoch: int) -> tuple[Tokens, Tokens, bool]:
+    def _pair(self, number: int, place: int, epoch: int) -> tuple[Segment, Segment, bool]:
         """Return both segments, and whether they are as they should be."""
         generator = np.random.Generator(
             np.random.Philox(np.random.SeedSequence((self.seed, epoch, place)))
         )
         split = self._split(number, generator)
         start, stop = int(self.runs.starts[number]), int(self.runs.stops[number])
-        first, second = self._tokens(number, start, split), self._tokens(number, split, stop)
+        first, second = Segment(number, start, split), Segment(number, split, stop)
         if generator.random() < 0.5:
             return first, second, True
         if self.negative == "swapped":
             return second, first, False
         other = self._elsewhere(number, generator)
         begin, end = int(self.runs.starts[other]), int(self.runs.stops[other])
-        return first, self._tokens(other, begin, min(end, begin + len(second))), False
+        return first, Segment(other, begin, min(end, begin + stop - split)), False
 
     def _split(self, number: int, generator: np.random.Generator) -> int:
         """Draw a border between two sentences; one sentence alone is split anywhere within."""
@@ -132,10 +151,14 @@ class Pairs:
                 break
         return other
 
-    def _tokens(self, number: int, start: int, stop: int) -> Tokens:
+    def _read(self, segment: Segment) -> tuple[Tokens, npt.NDArray[np.bool_]]:
+        """Return a segment's tokens, and which of them begin a sentence."""
+        number, start, stop = segment
         shard = self.corpus.shards[self.runs.shards[number]]
-        tokens: Tokens = shard.tokens[start:stop].astype(np.int32)
-        return tokens
+        begins = np.zeros(stop - start, np.bool_)
+        low, high = np.searchsorted(shard.sentences, (start, stop))
+        begins[shard.sentences[low:high] - start] = True
+        return shard.tokens[start:stop].astype(np.int32), begins
 
 
 def cut_pairs(corpus: Corpus, max_length: int, *, negative: Negative, seed: int) -> Pairs:

@@ -120,20 +120,24 @@ def cut_blocks(corpus: Corpus, max_length: int) -> Samples:
     return replace(_samples_of(corpus, parts), separated=False)
 
 
-def hold_out(samples: Samples, share: float, *, seed: int = 0) -> tuple[Numbers, Numbers]:
+def hold_out(
+    samples: Samples, share: float, *, seed: int = 0, at_least: int = 1
+) -> tuple[Numbers, Numbers]:
     """Part the numbers of sequences into those to train on and those kept back, int64 each.
 
     Runs of up to 64 neighbours are kept back together, drawn by ``seed``: text beside that which is
-    trained on tells more of it than text elsewhere. At least one run is, of at least two.
+    trained on tells more of it than text elsewhere. Each part has ``at_least`` so many sequences;
+    where there are too few for that, none is kept back.
     """
     number = len(samples)
-    if share == 0.0 or number < 2:
+    run = min(max(number // 200, at_least), 64)
+    # The last run takes what is left over.
+    num_runs = number // run
+    if share == 0.0 or num_runs < 2:
         return np.arange(number), np.zeros(0, np.int64)
-    run = min(max(number // 200, 1), 64)
-    num_runs = -(-number // run)
     drawn = np.random.default_rng(seed).permutation(num_runs)
     kept_back = drawn[: min(max(round(share * num_runs), 1), num_runs - 1)]
-    back = np.isin(np.arange(number) // run, kept_back)
+    back = np.isin(np.minimum(np.arange(number) // run, num_runs - 1), kept_back)
     return np.flatnonzero(~back), np.flatnonzero(back)
 
 

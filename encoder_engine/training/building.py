@@ -58,7 +58,9 @@ def build_text(recipe: DataRecipe, *, seed: int) -> Text:
         across = recipe.form == "full_sentences"
         cut = cut_sentences(corpus, recipe.max_length, across_documents=across)
     runs = cut if not hasattr(cut, "runs") else cut.runs
-    training, held_out = hold_out(runs, recipe.held_out)
+    # A pair's wrong segment is of another run of its part.
+    together = 2 if recipe.form == "pairs" else 1
+    training, held_out = hold_out(runs, recipe.held_out, at_least=together)
     return Text(corpus, cut.take(training), cut.take(held_out))
 
 

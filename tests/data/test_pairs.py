@@ -12,6 +12,8 @@ from encoder_engine.data.loader import Loader
 from encoder_engine.data.pairs import Negative, Pairs, cut_pairs
 from encoder_engine.data.shards import Document
 from encoder_engine.errors import CorpusError
+from encoder_engine.training.building import build_text
+from encoder_engine.training.recipe import DataRecipe
 from tests.data.corpora import CLS, SEP, draw_documents, write
 
 if TYPE_CHECKING:
@@ -145,3 +147,36 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         pairs(tmp_path, "elsewhere", max_length=4)
     with pytest.raises(CorpusError, match="negative must be"):
         pairs(tmp_path, "upside down")  # type: ignore[arg-type]
+
+
+def test_few_pairs_are_parted_so_that_each_part_can_draw_a_wrong_one(tmp_path: Path) -> None:
+    for number in (2, 3, 4, 5, 150):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        write(directory, [Document([np.arange(10, 30)])] * number)
+        text = build_text(DataRecipe(corpus=str(directory), max_length=32, form="pairs"), seed=0)
+        assert len(text.training) + len(text.held_out) == number
+        assert bool(len(text.held_out)) == (number >= 4)
+        for part in (text.training, text.held_out):
+            for epoch in range(8):
+                part.batch(np.arange(len(part)), epoch=epoch)
+    with pytest.raises(CorpusError, match="one pair alone"):
+        pairs(directory, "elsewhere").take(np.zeros(1, np.int64))
+
+
+def test_a_sentence_begins_a_word_in_pairs_as_elsewhere(directory: Path) -> None:
+    made = pairs(directory, "swapped")
+    one, many = made.batch(np.arange(40)), made.runs.batch(np.arange(40))
+    assert one.positive is not None
+    unmarked = 0
+    for number in np.flatnonzero(one.positive):
+        begin, end = one.cu_seqlens[number : number + 2]
+        words = one.word_starts[begin:end][~one.special[begin:end]]
+        begin, end = many.cu_seqlens[number : number + 2]
+        expected = many.word_starts[begin:end][~many.special[begin:end]]
+        # Where the two meet a word begins in any case.
+        assert words[expected].all()
+        assert words.sum() <= expected.sum() + 1
+        ids = many.input_ids[begin:end][~many.special[begin:end]]
+        unmarked += int((expected & ~made.corpus.word_starts[ids])[1:].sum())
+    assert unmarked > 10
