@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Words = npt.NDArray[np.uint64]
 
-__all__ = ["sequence_draws", "sequence_keys", "token_draws"]
+__all__ = ["sequence_keys", "token_draws"]
 
 # The odd number nearest to 2^64 divided by the golden ratio: steps of it fill 64 bits evenly.
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -42,11 +42,6 @@ def sequence_keys(batch: CleanBatch, seed: int, purpose: str) -> Words:
     for part in (seed, batch.epoch, *purpose.encode()):
         key = _mixed(key * _STEP + np.uint64((part + 1) & _MASK))
     return _mixed(key + batch.numbers.astype(np.uint64) * _STEP)
-
-
-def sequence_draws(batch: CleanBatch, seed: int, purpose: str) -> npt.NDArray[np.float64]:
-    """Draw a number in [0, 1) for each sequence, [B]."""
-    return _fractions(_mixed(sequence_keys(batch, seed, purpose) + _STEP))
 
 
 def token_draws(batch: CleanBatch, seed: int, purpose: str) -> npt.NDArray[np.float64]:

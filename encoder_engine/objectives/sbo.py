@@ -22,6 +22,8 @@ from encoder_engine.objectives.objective import Exercise, LossSum
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy.typing as npt
+
     from encoder_engine.models import Encoder, EncoderOutput
 
 __all__ = ["SBO", "SpanBoundary"]
@@ -70,9 +72,9 @@ class SpanBoundary(nn.Module):
 class SBO:
     """Minus the mean log probability of hidden tokens, given what is on both sides of their span.
 
-    Comes behind :class:`MLM` with ``unit="span"``, whose spans it reads. Of a span longer than
-    ``longest`` tokens the rest is left out. Adds the targets ``sbo_left``, ``sbo_right``,
-    ``sbo_places`` and ``sbo_labels`` [M].
+    Comes behind :class:`MLM` with ``unit="span"``, whose spans it reads; those that touch are one,
+    so that no neighbour is hidden. Of a span longer than ``longest`` tokens the rest is left out.
+    Adds the targets ``sbo_left``, ``sbo_right``, ``sbo_places`` and ``sbo_labels`` [M].
     """
 
     longest: int = 20
@@ -86,6 +88,7 @@ class SBO:
         spans = exercise.targets.get("spans")
         if spans is None:
             raise ConfigError("the span boundary objective needs MLM with unit='span' before it")
+        spans = _merged(spans)
         kept = np.minimum(spans[:, 1], self.longest)
         starts = np.repeat(spans[:, 0], kept)
         places = np.arange(int(kept.sum())) - np.repeat(np.cumsum(kept) - kept, kept)
@@ -121,3 +124,13 @@ class SBO:
             reduction="sum",
         )
         return LossSum(total, self.count(targets))
+
+
+def _merged(spans: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Join spans that touch; first rows and lengths, int64 [S, 2], of rising rows."""
+    starts, lengths = spans.T
+    apart = np.ones(len(spans), np.bool_)
+    apart[1:] = starts[1:] > starts[:-1] + lengths[:-1]
+    groups = np.cumsum(apart) - 1
+    sums = np.bincount(groups, weights=lengths).astype(np.int64)
+    return np.stack([starts[apart], sums], axis=1)

@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import binomtest, chisquare, norm
 
 from encoder_engine.errors import BatchError, ConfigError
-from encoder_engine.objectives.draws import sequence_draws, token_draws
+from encoder_engine.objectives.draws import token_draws
 from encoder_engine.objectives.masking import MaskedTokens, Masking, span_length
 from encoder_engine.packing.clean import CleanBatch
 from tests.objectives.batches import MASK, VOCAB, draw_batch, take_sequences
@@ -162,8 +162,6 @@ def test_draws_are_even_and_do_not_follow_each_other() -> None:
     other = token_draws(batch, 11, "replace")
     across = (draws * 16).astype(int) * 16 + (other * 16).astype(int)
     assert chisquare(np.bincount(across, minlength=256)).pvalue > LEVEL
-    first = sequence_draws(draw_batch(100_000, 1), 11, "pairs")
-    assert chisquare(np.bincount((first * 64).astype(int), minlength=64)).pvalue > LEVEL
 
 
 @pytest.mark.parametrize("unit", UNITS)
