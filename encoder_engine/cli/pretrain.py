@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +45,12 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
     from encoder_engine.training import Trainer
     from encoder_engine.training.reading import find_recipe
 
-    chosen = _with_options(find_recipe(recipe, options["settings"]), options)
+    chosen = find_recipe(
+        recipe,
+        options["settings"],
+        corpus=options["corpus"],
+        checkpoint=options["checkpoint"],
+    )
     if options["threads"] is not None:
         torch.set_num_threads(options["threads"])
     trainer = Trainer(chosen, Path(output))
@@ -64,18 +68,6 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
         facts = {name.replace("_", " "): f"{value:.4f}" for name, value in scores.items()}
         written = {"model": str(Path(output) / "model"), "curves": str(Path(output) / "curves.svg")}
         print_facts("Done", {**written, **facts})
-
-
-def _with_options(recipe: Recipe, options: dict[str, Any]) -> Recipe:
-    from encoder_engine.training.recipe import ModelRecipe
-
-    if options["corpus"] is not None:
-        data = dataclasses.replace(recipe.data, corpus=options["corpus"])
-        recipe = dataclasses.replace(recipe, data=data)
-    if options["checkpoint"] is not None:
-        model = ModelRecipe(checkpoint=options["checkpoint"])
-        recipe = dataclasses.replace(recipe, model=model)
-    return recipe
 
 
 @contextmanager

@@ -21,10 +21,18 @@ if TYPE_CHECKING:
 __all__ = ["find_recipe", "read_recipe", "recipe_from_values", "recipe_to_values", "with_settings"]
 
 
-def find_recipe(name: str, settings: Sequence[str] = ()) -> Recipe:
+def find_recipe(
+    name: str,
+    settings: Sequence[str] = (),
+    *,
+    corpus: str | None = None,
+    checkpoint: str | None = None,
+) -> Recipe:
     """Find a recipe: a name of ours, a YAML or JSON file, or ``file.py:function``.
 
-    ``settings``: what is different, as ``batch.tokens=65536``. Raises :class:`ConfigError`.
+    ``settings``: what is different, as ``batch.tokens=65536``; ``corpus`` and ``checkpoint``: the
+    folder that is read and the model to go on from, whatever the recipe says of them, which may be
+    nothing. Raises :class:`ConfigError`.
     """
     path, colon, function = name.rpartition(":")
     if colon and path.endswith(".py"):
@@ -38,7 +46,12 @@ def find_recipe(name: str, settings: Sequence[str] = ()) -> Recipe:
             f"there is no recipe {name!r}{_nearest(name, RECIPES)}; name one of "
             f"{', '.join(RECIPES)}, a .yaml file, or file.py:function"
         )
-    return recipe_from_values(with_settings(values, settings))
+    values = with_settings(values, settings)
+    if corpus is not None:
+        values["data"] = {**(values.get("data") or {}), "corpus": corpus}
+    if checkpoint is not None:
+        values["model"] = {"checkpoint": checkpoint}
+    return recipe_from_values(values)
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -69,7 +82,7 @@ def with_settings(values: dict[str, Any], settings: Sequence[str]) -> dict[str, 
             inner = inner.setdefault(section, {})
             if not isinstance(inner, dict):
                 raise ConfigError(f"{setting!r}: {section} is a value and has no parts")
-        inner[last] = _yaml().safe_load(text)
+        inner[last] = _parsed(text, setting)
     return values
 
 
@@ -88,13 +101,19 @@ def _call(path: Path, name: str) -> Recipe:
     return made
 
 
-def _read_values(path: Path) -> Any:
-    text = read_text(path, ConfigError)
+def _read_values(path: Path) -> dict[str, Any]:
+    values = _parsed(read_text(path, ConfigError), str(path))
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} must be a mapping of sections to values, got {values!r:.60}")
+    return values
+
+
+def _parsed(text: str, where: str) -> Any:
     yaml = _yaml()
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is no YAML: {error}") from error
+        raise ConfigError(f"{where} is no YAML: {error}") from error
 
 
 def _yaml() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping  # noqa: TC003 - read when recipes are made of files
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -22,9 +23,25 @@ __all__ = [
 Form = Literal["blocks", "sentences", "full_sentences", "pairs", "swapped_pairs"]
 
 
-def _at_least(what: str, value: float, least: float) -> None:
-    if value < least:
+def _at_least(what: str, value: float | None, least: float) -> None:
+    # Written so that NaN, which YAML can say, is none of it.
+    if value is not None and not value >= least:
         raise ConfigError(f"{what} must be at least {least:g}, got {value:g}")
+
+
+def _above_zero(what: str, value: float | None) -> None:
+    if value is not None and not 0.0 < value < math.inf:
+        raise ConfigError(f"{what} must be above 0 and finite, got {value:g}")
+
+
+def _share(what: str, value: float | None) -> None:
+    if value is not None and not 0.0 <= value <= 1.0:
+        raise ConfigError(f"{what} must be from 0 to 1, got {value:g}")
+
+
+def _share_below_one(what: str, value: float | None) -> None:
+    if value is not None and not 0.0 <= value < 1.0:
+        raise ConfigError(f"{what} must be at least 0 and below 1, got {value:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +70,9 @@ class DataRecipe:
     ``max_length`` tokens across documents, cut wherever that is; ``"sentences"``, whole ones of a
     document; ``"full_sentences"``, whole ones across documents; ``"pairs"`` of segments for next
     sentence prediction, or ``"swapped_pairs"`` for their order. ``held_out``: the share of
-    sequences kept back to evaluate on, the last ones of the corpus. ``alpha``: how languages are
-    sampled; None: as the text is. ``workers``: threads that make batches ahead; 0: none.
+    sequences kept back to evaluate on, runs of neighbours drawn from all of the corpus. ``alpha``:
+    how languages are sampled; None: as the text is. ``workers``: threads that make batches ahead;
+    0: none.
     """
 
     corpus: str = ""
@@ -67,8 +85,8 @@ class DataRecipe:
     def __post_init__(self) -> None:
         _at_least("data.max_length", self.max_length, 3)
         _at_least("data.workers", self.workers, 0)
-        if not 0.0 <= self.held_out < 1.0:
-            raise ConfigError(f"data.held_out must be from 0 to 1, got {self.held_out}")
+        _share_below_one("data.held_out", self.held_out)
+        _share("data.alpha", self.alpha)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +99,8 @@ class ObjectivesRecipe:
     differs from the model's config in a generator, whose samples the model tells from the text
     (ELECTRA), with ``generator_weight`` of its own loss and ``detection_weight`` of the model's.
     ``teacher``: a checkpoint whose predictions, at a ``temperature``, and last hidden state the
-    model follows (DistilBERT).
+    model follows (DistilBERT). ``label_smoothing``: of masked language modelling alone, and refused
+    beside a loss that has none.
     """
 
     rate: float = 0.15
@@ -105,6 +124,15 @@ class ObjectivesRecipe:
             raise ConfigError("objectives.span_boundary needs objectives.unit: span")
         if self.generator and self.teacher is not None:
             raise ConfigError("objectives name a generator and a teacher; choose one")
+        if self.label_smoothing and (self.generator or self.teacher or self.span_boundary):
+            raise ConfigError(
+                "objectives.label_smoothing is of masked tokens alone; leave it out with a "
+                "generator, a teacher or span_boundary"
+            )
+        _share_below_one("objectives.label_smoothing", self.label_smoothing)
+        _above_zero("objectives.temperature", self.temperature)
+        for name in ("generator", "detection", "soft", "hard", "cosine"):
+            _at_least(f"objectives.{name}_weight", getattr(self, f"{name}_weight"), 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +153,10 @@ class OptimizerRecipe:
     def __post_init__(self) -> None:
         _at_least("optimizer.learning_rate", self.learning_rate, 0)
         _at_least("optimizer.weight_decay", self.weight_decay, 0)
+        for place, beta in enumerate(self.betas):
+            _share_below_one(f"optimizer.betas[{place}]", beta)
+        _above_zero("optimizer.epsilon", self.epsilon)
+        _above_zero("optimizer.clip_norm", self.clip_norm)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +174,7 @@ class ScheduleRecipe:
 
     def __post_init__(self) -> None:
         for name in ("warmup", "decay", "final"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ConfigError(f"schedule.{name} must be from 0 to 1, got {getattr(self, name)}")
+            _share(f"schedule.{name}", getattr(self, name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +192,7 @@ class BatchRecipe:
 
     def __post_init__(self) -> None:
         _at_least("batch.micro_tokens", self.micro_tokens, 3)
+        _share("batch.warmup", self.warmup)
         for name in ("tokens", "first_tokens"):
             value = getattr(self, name)
             if value is not None and (value < self.micro_tokens or value % self.micro_tokens):
@@ -211,8 +243,12 @@ class RunRecipe:
     trackers: tuple[Literal["tensorboard", "wandb"], ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("steps", "log_every", "evaluate_every", "checkpoint_every", "keep_last"):
+        every = ("log_every", "evaluate_every", "checkpoint_every", "keep_every")
+        for name in ("steps", "evaluation_tokens", "keep_last", *every):
             _at_least(f"run.{name}", getattr(self, name), 1)
+        _at_least("run.seed", self.seed, 0)
+        _above_zero("run.peak_tflops", self.peak_tflops)
+        _share_below_one("run.ema", self.ema)
 
 
 @dataclass(frozen=True, kw_only=True)

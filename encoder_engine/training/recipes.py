@@ -88,7 +88,7 @@ def roberta() -> Recipe:
     return Recipe(
         model=ModelRecipe(config=config),
         data=DataRecipe(form="full_sentences", max_length=512, workers=4),
-        optimizer=OptimizerRecipe(learning_rate=6e-4),
+        optimizer=OptimizerRecipe(learning_rate=6e-4, clip_norm=None),
         schedule=ScheduleRecipe(name="linear", warmup=0.048),
         batch=BatchRecipe(tokens=4_194_304, micro_tokens=32_768),
         run=replace(_LARGE_RUN, steps=500_000),
@@ -144,7 +144,7 @@ def spanbert() -> Recipe:
         data=DataRecipe(form="sentences", max_length=512, workers=4),
         objectives=ObjectivesRecipe(unit="span", span_boundary=True),
         optimizer=OptimizerRecipe(learning_rate=1e-4, betas=(0.9, 0.999), epsilon=1e-8),
-        schedule=ScheduleRecipe(name="linear", warmup=0.005),
+        schedule=ScheduleRecipe(name="linear", warmup=1 / 240),
         batch=BatchRecipe(tokens=131_072, micro_tokens=32_768),
         run=replace(_LARGE_RUN, steps=2_400_000),
     )

@@ -67,6 +67,24 @@ def test_a_corpus_is_made_once_and_summed_up(
     assert 0.0 < summary["padding_saved"] < 1.0
 
 
+def test_a_corpus_of_other_inputs_or_another_vocabulary_is_refused(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, mine = tmp_path / "here", tmp_path / "mine.txt"
+    here.mkdir()
+    mine.write_bytes(texts.read_bytes())
+    monkeypatch.chdir(here)
+    begin = ["prepare", str(mine), "-o", ".", "-q", "--vocab-size"]
+    assert main([*begin, "120"]) == 0
+    assert main([*begin, "120"]) == 0
+    assert main([*begin, "110"]) == 1
+    with mine.open("a", encoding="utf-8") as file:
+        file.write("One more line.\n")
+    assert main([*begin, "120"]) == 1
+    assert capsys.readouterr().err.count("was begun with another source") == 2
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["here"]
+
+
 def test_a_vocabulary_grows_and_a_model_goes_on(
     corpus: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,6 +100,11 @@ def test_a_vocabulary_grows_and_a_model_goes_on(
     assert main([*go_on, "-o", str(second), *settings, "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["steps"] == 3
+    # A file that names no model goes with --checkpoint, which does.
+    yaml = tmp_path / "domain.yaml"
+    yaml.write_text("run: {steps: 2}\ndata: {max_length: 32}\n", encoding="utf-8")
+    go_on[1] = str(yaml)
+    assert main([*go_on, "-o", str(tmp_path / "third"), "-q"]) == 0
     config = json.loads((second / "model/config.json").read_text())
     before = json.loads((first / "model/config.json").read_text())
     assert config["vocab_size"] == before["vocab_size"] + 2

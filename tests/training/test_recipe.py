@@ -80,11 +80,41 @@ def test_a_file_a_function_and_settings_say_the_same(tmp_path: Path) -> None:
         (["batch.tokens=100"], r"batch\.tokens is 100; it must be a multiple"),
         (["objectives.span_boundary=true"], r"needs objectives\.unit: span"),
         (["run.steps"], "is no setting"),
+        (["run.steps=[1"], r"run\.steps=\[1 is no YAML"),
+        (["run.evaluation_tokens=0"], r"run\.evaluation_tokens must be at least 1, got 0"),
+        (["run.keep_every=0"], r"run\.keep_every must be at least 1, got 0"),
+        (["run.peak_tflops=0"], r"run\.peak_tflops must be above 0 and finite, got 0"),
+        (["run.ema=1.0"], r"run\.ema must be at least 0 and below 1, got 1"),
+        (["run.seed=-1"], r"run\.seed must be at least 0, got -1"),
+        (["objectives.temperature=0"], r"objectives\.temperature must be above 0"),
+        (["objectives.label_smoothing=1"], r"objectives\.label_smoothing must be at least 0"),
+        (["objectives.soft_weight=-1"], r"objectives\.soft_weight must be at least 0, got -1"),
+        (["optimizer.betas=[0.9, 1]"], r"optimizer\.betas\[1\] must be at least 0 and below 1"),
+        (["optimizer.clip_norm=-1"], r"optimizer\.clip_norm must be above 0 and finite, got -1"),
+        (["optimizer.learning_rate=.nan"], r"learning_rate must be at least 0, got nan"),
+        (["batch.warmup=2"], r"batch\.warmup must be from 0 to 1, got 2"),
+        (["data.alpha=2"], r"data\.alpha must be from 0 to 1, got 2"),
+        (
+            ["objectives.label_smoothing=0.1", "objectives.teacher=there"],
+            "label_smoothing is of masked tokens alone",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         find_recipe("tiny", settings)
+
+
+def test_a_file_that_says_nothing_or_no_model_is_told_or_mended(tmp_path: Path) -> None:
+    empty, modelless = tmp_path / "empty.yaml", tmp_path / "modelless.yaml"
+    empty.write_text("")
+    modelless.write_text("run: {steps: 5}\n")
+    with pytest.raises(ConfigError, match="must be a mapping of sections to values, got None"):
+        find_recipe(str(empty), ["run.steps=7"])
+    with pytest.raises(ConfigError, match="it may lack one of"):
+        find_recipe(str(modelless))
+    found = find_recipe(str(modelless), corpus="here", checkpoint="there")
+    assert (found.model.checkpoint, found.data.corpus, found.run.steps) == ("there", "here", 5)
 
 
 def test_an_unknown_recipe_names_the_nearest() -> None:
