@@ -78,7 +78,7 @@ class _ScaledAdamW(torch.optim.Optimizer, ABC):
 class Lamb(_ScaledAdamW):
     """A tensor's step, decay included, is as long as the tensor itself, times the learning rate.
 
-    Biases and norms, which do not decay, take AdamW's step, as in the authors' code.
+    Biases and norms, vectors all, take AdamW's step, as in the authors' code.
     """
 
     def _apply(
@@ -89,10 +89,10 @@ class Lamb(_ScaledAdamW):
         square: Tensor,  # noqa: ARG002
         group: dict[str, Any],
     ) -> None:
-        if group["weight_decay"] == 0.0:
+        update = update + group["weight_decay"] * parameter
+        if parameter.dim() < 2:
             parameter.sub_(group["lr"] * update)
             return
-        update = update + group["weight_decay"] * parameter
         weight_norm, update_norm = parameter.norm(), update.norm()
         both = (weight_norm > 0) & (update_norm > 0)
         ratio = torch.where(both, weight_norm / update_norm, torch.ones_like(weight_norm))
