@@ -117,7 +117,10 @@ class Checkpoints:
 
 
 def begin_optimizers(optimizers: Iterable[torch.optim.Optimizer]) -> None:
-    """Let optimizers make their state, which a step does, without moving a weight."""
+    """Let optimizers make their state, which a step does, without moving a weight.
+
+    The step is not counted: corrections of bias begin with the first that moves one.
+    """
     for optimizer in optimizers:
         rates = [group["lr"] for group in optimizer.param_groups]
         for group in optimizer.param_groups:
@@ -128,6 +131,9 @@ def begin_optimizers(optimizers: Iterable[torch.optim.Optimizer]) -> None:
         optimizer.zero_grad()
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
+        for kept in optimizer.state.values():
+            if "step" in kept:
+                kept["step"].zero_()
 
 
 def named_state(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from encoder_engine.training.checkpoints import begin_optimizers
 from encoder_engine.training.optim import Lamb, StableAdamW, make_optimizers
 from encoder_engine.training.recipe import OptimizerRecipe
 
@@ -51,6 +52,37 @@ def test_steps_are_those_of_the_equations(kind: str, made: Any) -> None:
         optimizer.step()
     expected = equations(kind, begun, drawn)
     np.testing.assert_allclose(parameter.detach().numpy(), expected, rtol=1e-12)
+
+
+def test_without_decay_lamb_still_scales_matrices_and_only_those() -> None:
+    matrix, bias = nn.Parameter(torch.full((4, 3), 2.0)), nn.Parameter(torch.full((3,), 2.0))
+    optimizer = Lamb([matrix, bias], lr=0.1, weight_decay=0.0)
+    for parameter in (matrix, bias):
+        parameter.grad = torch.full_like(parameter, 1e-2)
+    optimizer.step()
+    # Updates are 1 in every place: of a matrix the step is a tenth of itself.
+    torch.testing.assert_close(matrix.detach(), torch.full((4, 3), 1.8))
+    torch.testing.assert_close(bias.detach(), torch.full((3,), 1.9), rtol=1e-4, atol=0.0)
+
+
+@pytest.mark.parametrize("name", ["adamw", "stable_adamw", "lamb", "muon"])
+def test_an_optimizer_that_was_begun_steps_as_a_new_one(name: Any) -> None:
+    def train(*, begun: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        layers = nn.ModuleDict({"blocks": nn.ModuleList([nn.Linear(4, 4)])})
+        model = nn.ModuleDict({"encoder": layers})
+        optimizers = make_optimizers(model, OptimizerRecipe(name=name, learning_rate=0.1))
+        if begun:
+            begin_optimizers(optimizers)
+        for _ in range(3):
+            for parameter in model.parameters():
+                parameter.grad = torch.randn_like(parameter)
+            for optimizer in optimizers:
+                optimizer.step()
+        return [parameter.detach() for parameter in model.parameters()]
+
+    pairs = zip(train(begun=True), train(begun=False), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
 
 
 @pytest.mark.parametrize("name", ["adamw", "stable_adamw", "lamb", "muon"])
