@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from encoder_engine.data.shards import TOKENIZER
 from encoder_engine.errors import (
     ConfigError,
     MissingPoolerWarning,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from encoder_engine.objectives.objective import Objective
 
 __all__ = ["continue_checkpoint", "extend_vocabulary", "load_masked_lm", "tokenizer_of"]
-
-TOKENIZER = "tokenizer"
 
 
 def tokenizer_of(corpus: Corpus) -> Tokenizer | None:
@@ -57,14 +56,14 @@ def continue_checkpoint(
             head = MaskedLM.from_pretrained(directory, device="cpu", dtype="float32").head
         except TensorNamesError:
             head = None
-    _check_size(encoder, corpus, len(pieces))
-    extend_vocabulary(encoder, pieces)
+    first = _check_size(encoder, corpus, len(pieces))
+    extend_vocabulary(encoder, pieces, first=first)
     model = PretrainingModel(encoder.train(), objectives)
     if head is not None:
         own = model.heads["mlm"]
         assert isinstance(own, MaskedLM)
         state = head.state_dict()
-        state["output.bias"] = _extended(state["output.bias"], pieces)
+        state["output.bias"] = _extended(state["output.bias"], pieces, first)
         own.head.load_state_dict(state)
     return model
 
@@ -79,14 +78,16 @@ def load_masked_lm(path_or_hub_id: str, corpus: Corpus) -> MaskedLM:
     return model
 
 
-def _check_size(encoder: Encoder, corpus: Corpus, num_new: int) -> None:
-    known = encoder.spec.embedding.vocab_size
-    if known + num_new != corpus.vocabulary.size:
+def _check_size(encoder: Encoder, corpus: Corpus, num_new: int) -> int:
+    """Return the number of the first new token; embeddings beyond it, if any, are spare ones."""
+    known, first = encoder.spec.embedding.vocab_size, corpus.vocabulary.size - num_new
+    if known < first:
         raise ConfigError(
             f"the checkpoint has embeddings of {known} tokens, the corpus is in a vocabulary of "
             f"{corpus.vocabulary.size}, {num_new} of them new; prepare it with the checkpoint's "
             "tokenizer"
         )
+    return first
 
 
 def _pieces_of_new_tokens(directory: Path, corpus: Corpus) -> list[list[int]]:
@@ -110,12 +111,15 @@ def _pieces_of_new_tokens(directory: Path, corpus: Corpus) -> list[list[int]]:
     return [theirs.encode(text, add_special_tokens=False).tolist() for text in texts]
 
 
-def extend_vocabulary(encoder: Encoder, pieces: Sequence[Sequence[int]]) -> None:
-    """Give an encoder a token for each list of pieces: their embeddings' mean, in place."""
+def extend_vocabulary(encoder: Encoder, pieces: Sequence[Sequence[int]], *, first: int) -> None:
+    """Give an encoder tokens from ``first`` on, one for each list of pieces, in place.
+
+    Their embeddings, the pieces' mean, take the places that the table has to spare, then new ones.
+    """
     if not pieces:
         return
     table = encoder.embedding.tokens
-    table.weight = nn.Parameter(_extended(table.weight.detach(), pieces))
+    table.weight = nn.Parameter(_extended(table.weight.detach(), pieces, first))
     table.num_embeddings = len(table.weight)
     embedding = replace(encoder.spec.embedding, vocab_size=len(table.weight))
     encoder.spec = replace(encoder.spec, embedding=embedding)
@@ -123,7 +127,10 @@ def extend_vocabulary(encoder: Encoder, pieces: Sequence[Sequence[int]]) -> None
     encoder.config["vocab_size"] = len(table.weight)
 
 
-def _extended(rows: Tensor, pieces: Sequence[Sequence[int]]) -> Tensor:
-    """Append to rows, for each list of them, their mean; of an empty list the mean of all."""
-    means = [rows[list(named)].mean(0) if named else rows.mean(0) for named in pieces]
-    return torch.cat([rows, torch.stack(means)]) if means else rows
+def _extended(rows: Tensor, pieces: Sequence[Sequence[int]], first: int) -> Tensor:
+    """Put for each list of rows their mean from ``first`` on; of an empty list the mean of all."""
+    known = rows[:first]
+    means = [known[list(named)].mean(0) if named else known.mean(0) for named in pieces]
+    if not means:
+        return rows
+    return torch.cat([known, torch.stack(means), rows[first + len(means) :]])

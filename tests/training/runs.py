@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 
 from encoder_engine.data.shards import Document
 from encoder_engine.training import (
@@ -22,6 +23,9 @@ from encoder_engine.training import (
 from encoder_engine.training.reading import recipe_from_values, recipe_to_values, with_settings
 from tests.data.corpora import SIZE, draw_documents, write
 
+if TYPE_CHECKING:
+    from encoder_engine.training.trainer import Moment
+
 CONFIG: dict[str, Any] = {
     "model_type": "bert",
     "hidden_size": 16,
@@ -35,11 +39,15 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def draw_corpus(directory: Path) -> Path:
+class StoppedError(Exception):
+    """A run is interrupted."""
+
+
+def draw_corpus(directory: Path, seed: int = 1) -> Path:
     """Write a corpus of two shards, whose tokens are not equally frequent."""
     directory.mkdir()
-    shards = [_skewed(draw_documents(120, seed=1)), _skewed(draw_documents(100, seed=2))]
-    write(directory, *shards)
+    shards = [(120, seed), (100, seed + 1)]
+    write(directory, *(_skewed(draw_documents(number, seed=s)) for number, s in shards))
     return directory
 
 
@@ -60,6 +68,22 @@ def small_recipe(corpus: Path, *settings: str, **others: Any) -> Recipe:
         run=RunRecipe(steps=12, evaluate_every=5, checkpoint_every=4, deterministic=True),
     )
     return recipe_from_values(with_settings(recipe_to_values(replace(recipe, **others)), settings))
+
+
+def run(corpus: Path, folder: Path, *settings: str, stop_at: int | None = None) -> Trainer:
+    """Run, perhaps up to a step."""
+
+    def watch(moment: Moment) -> None:
+        if moment.step == stop_at:
+            raise StoppedError
+
+    trainer = Trainer(small_recipe(corpus, *settings), folder)
+    if stop_at is None:
+        trainer.run()
+    else:
+        with pytest.raises(StoppedError):
+            trainer.run(watch)
+    return trainer
 
 
 if __name__ == "__main__":
