@@ -11,13 +11,20 @@ import os
 import re
 import shutil
 import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from encoder_engine.errors import CheckpointError, CorruptCheckpointWarning, EncoderEngineError
+from encoder_engine.errors import (
+    CheckpointError,
+    CorruptCheckpointWarning,
+    EncoderEngineError,
+    OutputError,
+)
 from encoder_engine.files import (
     CHECKSUMS,
     read_json,
@@ -25,10 +32,11 @@ from encoder_engine.files import (
     verify_checksums,
     write_atomically,
     write_checksums,
+    writing,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from torch import Tensor, nn
@@ -58,62 +66,91 @@ class Checkpoints:
         return sorted(int(name[1]) for name in names if name)
 
     def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Write a checkpoint; every process its part of what is split between them."""
-        target = self.directory / f"step-{step:08d}"
+        """Write a checkpoint; every process its part of what is split between them.
+
+        Raises :class:`OutputError` where the disk refuses.
+        """
+        target = self._path(step)
         partial = target.with_suffix(".partial")
-        if self._world.is_first:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            for stale in self.directory.glob("*.partial"):
-                shutil.rmtree(stale)
-            partial.mkdir()
-        self._world.wait()
-        with warnings.catch_warnings():
-            # That nobody else takes part is meant.
-            warnings.simplefilter("ignore", UserWarning)
-            save(tensors, checkpoint_id=partial, no_dist=self._world.size == 1)
-        self._world.wait()
-        if self._world.is_first:
-            write_atomically(partial / STATE, (json.dumps(state) + "\n").encode())
-            names = sorted(p.name for p in partial.iterdir() if p.name != CHECKSUMS)
-            write_checksums(partial, names)
-            shutil.rmtree(target, ignore_errors=True)
-            os.replace(partial, target)
-            sync_directory(self.directory)
-            self._remove_old()
-        self._world.wait()
+        with writing(target):
+            if self._world.is_first:
+                self.directory.mkdir(parents=True, exist_ok=True)
+                for stale in self.directory.glob("*.partial"):
+                    shutil.rmtree(stale)
+                partial.mkdir()
+            self._world.wait()
+            with _as_ours(OutputError, f"{target} could not be written"):
+                save(tensors, checkpoint_id=partial, no_dist=self._world.size == 1)
+            self._world.wait()
+            if self._world.is_first:
+                write_atomically(partial / STATE, (json.dumps(state) + "\n").encode())
+                names = sorted(p.name for p in partial.iterdir() if p.name != CHECKSUMS)
+                write_checksums(partial, names)
+                shutil.rmtree(target, ignore_errors=True)
+                os.replace(partial, target)
+                sync_directory(self.directory)
+                self._remove_old()
+            self._world.wait()
 
     def _remove_old(self) -> None:
         for step in self.steps()[: -self._keep_last]:
             if self._keep_every is None or step % self._keep_every:
-                shutil.rmtree(self.directory / f"step-{step:08d}")
+                shutil.rmtree(self._path(step))
+
+    def _path(self, step: int) -> Path:
+        return self.directory / f"step-{step:08d}"
 
     def find(self) -> tuple[int, dict[str, Any]] | None:
-        """Return the last good checkpoint's step and state; say which ones are not good."""
+        """Return the last good checkpoint's step and state; put those aside that are not good."""
         found = self._find() if self._world.is_first else None
         told: tuple[int, dict[str, Any]] | None = self._world.told(found)
         return told
 
     def _find(self) -> tuple[int, dict[str, Any]] | None:
         for step in reversed(self.steps()):
-            path = self.directory / f"step-{step:08d}"
+            path = self._path(step)
             try:
                 if not (path / CHECKSUMS).is_file():
                     raise CheckpointError(f"{path} has no {CHECKSUMS}")
                 verify_checksums(path)
                 return step, read_json(path / STATE, CheckpointError)
             except EncoderEngineError as error:
+                # Under its old name it would count among those that are kept.
+                aside = path.with_suffix(".damaged")
+                shutil.rmtree(aside, ignore_errors=True)
+                path.rename(aside)
                 warnings.warn(
-                    CorruptCheckpointWarning(f"checkpoint {path.name} is passed over: {error}"),
+                    CorruptCheckpointWarning(
+                        f"checkpoint {path.name} is passed over: {error}; it is now {aside.name}"
+                    ),
                     stacklevel=2,
                 )
         return None
 
     def load(self, step: int, tensors: dict[str, Tensor]) -> None:
-        """Fill tensors with what a checkpoint holds of them, whoever saved it."""
-        path = self.directory / f"step-{step:08d}"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
+        """Fill tensors with what a checkpoint holds of them, whoever saved it.
+
+        Raises :class:`CheckpointError` where it holds something else.
+        """
+        path = self._path(step)
+        with _as_ours(CheckpointError, f"{path} could not be read"):
             load(tensors, checkpoint_id=path, no_dist=self._world.size == 1)
+
+
+@contextmanager
+def _as_ours(kind: type[EncoderEngineError], told: str) -> Iterator[None]:
+    """Raise as one of ours what torch collects of all processes, no Exception by its type."""
+    try:
+        with warnings.catch_warnings():
+            # That nobody else takes part is meant.
+            warnings.simplefilter("ignore", UserWarning)
+            yield
+    except CheckpointException as error:
+        causes = [cause for cause, _ in error.failures.values()]
+        for cause in causes:
+            if not isinstance(cause, Exception):
+                raise cause from None
+        raise kind(f"{told}: {causes[0]}") from error
 
 
 def begin_optimizers(optimizers: Iterable[torch.optim.Optimizer]) -> None:

@@ -22,7 +22,7 @@ __all__ = ["Evaluation"]
 
 
 class Evaluation:
-    """The first batches of a loader, hidden by a seed of their own, the same ones every time."""
+    """The first batches of a loader, hidden by its seed: the same ones, and draws, every time."""
 
     def __init__(
         self,
@@ -47,11 +47,15 @@ class Evaluation:
         return turns
 
     def _inputs(self) -> Iterator[tuple[Inputs, bool]]:
-        """Yield this process' share, and whether it counts: every process gets as many."""
+        """Yield this process' share, and whether it counts: every process gets as many.
+
+        What a generator draws of each follows from its place among all.
+        """
         turns, size = self._turns(), self._world.size
         mine = turns[self._world.rank :: size]
         for place in range(-(-len(turns) // size)):
             counts = place < len(mine)
+            torch.manual_seed(place * size + self._world.rank)
             batch = self._loader.batch(mine[place] if counts else turns[0])
             yield prepare(batch, self._objectives, seed=self._loader.seed), counts
 

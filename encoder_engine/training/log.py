@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from typing import TYPE_CHECKING, Any, Protocol
 
-from encoder_engine.errors import MissingDependencyError
+from encoder_engine.errors import ConfigError, MissingDependencyError
+from encoder_engine.files import read_text, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -70,14 +72,15 @@ class Tracker(Protocol):
 
 
 class _TensorBoard:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, first_step: int) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise MissingDependencyError(
                 "run.trackers: [tensorboard]", library="tensorboard", extra="tensorboard"
             ) from None
-        self._writer: Any = SummaryWriter(str(directory / "tensorboard"))
+        # What a run told before it was cut off is hidden from there on.
+        self._writer: Any = SummaryWriter(str(directory / "tensorboard"), purge_step=first_step)
 
     def add(self, record: Mapping[str, Any]) -> None:
         for name, value in _scalars(record).items():
@@ -88,14 +91,23 @@ class _TensorBoard:
 
 
 class _WeightsAndBiases:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, _first_step: int) -> None:
         try:
             import wandb
         except ImportError:
             raise MissingDependencyError(
                 "run.trackers: [wandb]", library="wandb", extra="wandb"
             ) from None
-        self._run: Any = wandb.init(dir=str(directory), name=directory.name, resume="allow")
+        # Without the id that it was begun under, a run that goes on would be a new one there.
+        noted = directory / "wandb.id"
+        if not noted.exists():
+            write_atomically(noted, f"{secrets.token_hex(8)}\n".encode())
+        self._run: Any = wandb.init(
+            dir=str(directory),
+            name=directory.name,
+            id=read_text(noted, ConfigError).strip(),
+            resume="allow",
+        )
 
     def add(self, record: Mapping[str, Any]) -> None:
         self._run.log(_scalars(record), step=record["step"])
@@ -114,10 +126,13 @@ def _scalars(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     return found
 
 
-def make_trackers(names: Sequence[str], directory: Path) -> list[Tracker]:
-    """Open trackers by name; :class:`MissingDependencyError` says what brings a missing one."""
-    kinds: dict[str, Callable[[Path], Tracker]] = {
+def make_trackers(names: Sequence[str], directory: Path, *, first_step: int) -> list[Tracker]:
+    """Open trackers by name, to be told of steps from the first on.
+
+    :class:`MissingDependencyError` says what brings a missing one.
+    """
+    kinds: dict[str, Callable[[Path, int], Tracker]] = {
         "tensorboard": _TensorBoard,
         "wandb": _WeightsAndBiases,
     }
-    return [kinds[name](directory) for name in names]
+    return [kinds[name](directory, first_step) for name in names]

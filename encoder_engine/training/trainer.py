@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import math
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,18 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from encoder_engine.data.loader import Loader, Position
-from encoder_engine.errors import NonFiniteLossError, ResumeError
-from encoder_engine.files import read_json, write_atomically
+from encoder_engine.errors import NonFiniteLossError
+from encoder_engine.files import FolderLock, write_atomically, writing
 from encoder_engine.training.average import Average
 from encoder_engine.training.building import build_model, build_objectives, build_text, save_model
 from encoder_engine.training.checkpoints import Checkpoints, begin_optimizers, named_state
+from encoder_engine.training.claim import claim
 from encoder_engine.training.curves import draw_curves
 from encoder_engine.training.evaluation import Evaluation
 from encoder_engine.training.feed import Feed, Meal
 from encoder_engine.training.log import Log, make_trackers, read_log
 from encoder_engine.training.memory import recompute_blocks
 from encoder_engine.training.optim import make_optimizers, set_rate
-from encoder_engine.training.reading import recipe_to_values
 from encoder_engine.training.schedule import rate_factor
 from encoder_engine.training.work import operations_per_token
 from encoder_engine.training.world import World, replicate, shard
@@ -35,22 +35,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from encoder_engine.objectives.objective import Inputs
+    from encoder_engine.training.building import Model
     from encoder_engine.training.recipe import Recipe
 
 __all__ = ["Moment", "Trainer"]
-
-RECIPE = "recipe.json"
-# What may differ when a run goes on: it changes neither the losses nor what they are of.
-FREE = (
-    "log_every",
-    "peak_tflops",
-    "checkpoint_every",
-    "keep_last",
-    "keep_every",
-    "trackers",
-    "device",
-    "sharding",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +64,8 @@ class _State:
 class Trainer:
     """Trains what a recipe says, in a folder where it goes on after whatever cut it off.
 
-    The folder gets ``recipe.json``, ``log.jsonl``, ``speed.jsonl``, ``checkpoints/``,
-    ``curves.svg`` and, at the end, ``model/``. Raises :class:`ResumeError` where the folder was
-    begun by another recipe.
+    The folder gets ``recipe.json``, ``corpus.sha256``, ``log.jsonl``, ``speed.jsonl``,
+    ``checkpoints/``, ``curves.svg`` and, at the end, ``model/``.
     """
 
     def __init__(self, recipe: Recipe, directory: Path, *, world: World | None = None) -> None:
@@ -88,13 +75,10 @@ class Trainer:
         if run.deterministic:
             torch.use_deterministic_algorithms(True)
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        self._claim()
         self.text = build_text(recipe.data, seed=run.seed)
         objectives = build_objectives(recipe.objectives, recipe.data, self.text.corpus)
         self.objectives = objectives
-        self.model = build_model(recipe, self.text.corpus, objectives)
-        if run.precision == "float64":
-            self.model.double()
+        self.model = self._build()
         self.model.to(self.world.device).train()
         if run.recompute:
             recompute_blocks(self.model.encoders)
@@ -125,7 +109,7 @@ class Trainer:
         )
         self.evaluation = None
         if len(self.text.held_out):
-            # Another seed than the training's, and the same for every run of the corpus.
+            # The same batches, hidden alike, for every run of the corpus, whatever its seed.
             self.evaluation = Evaluation(
                 self._loader(self.text.held_out, seed=0, alpha=None),
                 objectives,
@@ -133,6 +117,10 @@ class Trainer:
                 self.world,
                 num_tokens=run.evaluation_tokens,
             )
+
+    def _build(self) -> Model:
+        model = build_model(self.recipe, self.text.corpus, self.objectives)
+        return model.double() if self.recipe.run.precision == "float64" else model
 
     def _loader(self, samples: Any, *, seed: int, alpha: float | None) -> Loader:
         tokens = self.recipe.batch.micro_tokens
@@ -147,33 +135,31 @@ class Trainer:
             return self.model
         return replicate(self.model, self.world)
 
-    def _claim(self) -> None:
-        """Note the recipe, or compare it with the one the folder was begun with."""
-        values = json.loads(json.dumps(recipe_to_values(self.recipe)))
-        path = self.directory / RECIPE
-        if self.world.is_first and not path.exists():
-            self.directory.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, (json.dumps(values, indent=1) + "\n").encode())
-        self.world.wait()
-        changes = _changes(read_json(path, ResumeError), values)
-        changes = [c for c in changes if c.split(" ")[0] not in {f"run.{name}" for name in FREE}]
-        if changes:
-            raise ResumeError(
-                f"{self.directory} was begun by another recipe: {'; '.join(changes)}; name another "
-                "folder, or go on with what it was begun with",
-                changes=changes,
-            )
-
     def run(self, watch: Callable[[Moment], None] = lambda _moment: None) -> dict[str, float]:
-        """Train to the end; return the last evaluation, or the last losses where there is none."""
+        """Train to the end; return the last evaluation, or the last losses where there is none.
+
+        Raises :class:`ResumeError` where the folder was begun by another recipe, and
+        :class:`LockedError` where another run is at work in it.
+        """
+        with ExitStack() as held:
+            if self.world.is_first:
+                with writing(self.directory):
+                    self.directory.mkdir(parents=True, exist_ok=True)
+                held.enter_context(FolderLock(self.directory))
+            claim(self.directory, self.recipe, self.text.corpus, self.world)
+            return self._run(watch)
+
+    def _run(self, watch: Callable[[Moment], None]) -> dict[str, float]:
         begin_optimizers(self.optimizers)
         state = self._resume()
+        steps = self.recipe.run.steps
         log = None
         trackers = []
         if self.world.is_first:
             log = Log(self.directory, num_bytes=state.log_bytes)
-            trackers = make_trackers(self.recipe.run.trackers, self.directory)
-        last: dict[str, float] = {}
+            names = self.recipe.run.trackers
+            trackers = make_trackers(names, self.directory, first_step=state.step + 1)
+        record: dict[str, Any] = {}
         try:
             for record, speed in self._steps(state):
                 if log is not None:
@@ -181,8 +167,6 @@ class Trainer:
                     log.add_speed({"step": state.step, **speed})
                 for tracker in trackers:
                     tracker.add(record)
-                last = record.get("evaluation", record["losses"])
-                steps = self.recipe.run.steps
                 watch(Moment(step=state.step, steps=steps, record=record, speed=speed))
                 if state.step % self.recipe.run.checkpoint_every == 0 or state.step == steps:
                     state.log_bytes = 0 if log is None else log.sync()
@@ -193,7 +177,11 @@ class Trainer:
             for tracker in trackers:
                 tracker.close()
         self._finish()
-        return last
+        if not record:
+            # There was nothing left to do.
+            record = self.world.told(read_log(self.directory)[-1] if self.world.is_first else None)
+        scores: dict[str, float] = record.get("evaluation", record["losses"])
+        return scores
 
     def _steps(self, state: _State) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
         """Take all steps that are left, moving ``state``; yield what is to be logged of some."""
@@ -237,9 +225,6 @@ class Trainer:
 
     def _step(self, meal: Meal, step: int, rate: float) -> dict[str, Any]:
         """Take one step along the gradient of the mean over all micro-batches together."""
-        # Dropout and samples follow from the step, so that nothing has to be remembered of them.
-        places = np.random.SeedSequence((self.recipe.run.seed, step, self.world.rank))
-        torch.manual_seed(int(places.generate_state(1)[0]))
         names = list(self.model.weights)
         counted = meal.inputs[: meal.num_counted]
         counts = [self.model.counts(inputs) for inputs in counted]
@@ -248,6 +233,10 @@ class Trainer:
         terms = dict(zip(names, sums[1:], strict=True))
         totals = torch.zeros(len(names), dtype=torch.float64, device=self.world.device)
         for place, inputs in enumerate(meal.inputs):
+            # Dropout and samples follow from the micro-batch, so that nothing has to be remembered.
+            number = place * self.world.size + self.world.rank
+            drawn = np.random.SeedSequence((self.recipe.run.seed, step, number))
+            torch.manual_seed(int(drawn.generate_state(1)[0]))
             with self._synchronised(place == len(meal.inputs) - 1), self._casting():
                 loss, parts = self._loss(inputs, terms)
                 if place >= meal.num_counted:
@@ -255,15 +244,14 @@ class Trainer:
                 else:
                     totals += parts
                 torch.autograd.backward(self.scaler.scale(loss))
-        norm = self._update(rate)
         losses = self.world.sums(totals.tolist())
         means = {n: x / max(terms[n], 1.0) for n, x in zip(names, losses, strict=True)}
         whole = sum(self.model.weights[name] * mean for name, mean in means.items())
-        if not whole < float("inf"):
-            raise NonFiniteLossError(
-                f"the loss is {whole} at step {step + 1}; lower optimizer.learning_rate, or go on "
-                "from the last checkpoint with another seed"
-            )
+        _check_finite("the loss", whole, step)
+        norm = self._gradient_norm()
+        if not self.scaler.is_enabled():
+            _check_finite("the gradient's norm", norm, step)
+        self._update(rate, finite=math.isfinite(norm))
         return {"step_tokens": int(sums[0]), "loss": whole, "losses": means, "norm": norm}
 
     def _loss(self, inputs: Inputs, terms: dict[str, float]) -> tuple[Tensor, Tensor]:
@@ -274,22 +262,25 @@ class Trainer:
         loss = torch.stack([scale[name] * found[name].total for name in scale]).sum()
         return loss, torch.stack([found[name].total.detach().double() for name in scale])
 
-    def _update(self, rate: float) -> float:
-        """Clip, step, and forget the gradients; their norm."""
+    def _gradient_norm(self) -> float:
+        """Clip the gradient; return what its norm was."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
         limit = self.recipe.optimizer.clip_norm
         parameters = [p for p in self.model.parameters() if p.grad is not None]
         norm = nn.utils.clip_grad_norm_(parameters, float("inf") if limit is None else limit)
-        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+
+    def _update(self, rate: float, *, finite: bool) -> None:
+        """Step, and forget the gradients; where they overflowed float16, no weight moves."""
         set_rate(self.optimizers, rate)
         for optimizer in self.optimizers:
-            self.scaler.step(optimizer)
+            if finite:
+                self.scaler.step(optimizer)
             optimizer.zero_grad()
         self.scaler.update()
         if self.average is not None:
             self.average.follow(self.model)
-        return float(norm)
 
     def _synchronised(self, last: bool) -> AbstractContextManager[Any]:
         """Let processes exchange gradients with a step's last micro-batch alone."""
@@ -314,11 +305,12 @@ class Trainer:
         assert self.evaluation is not None
         swapped = nullcontext() if self.average is None else self.average.in_place_of(self.model)
         with swapped, self._casting():
-            scores = self.evaluation(self._computed)
-        if self.world.size > 1 and self.recipe.run.sharding == "full":
-            # Without a backward pass behind it, the outermost weights would stay put together.
-            self.model.reshard()  # type: ignore[operator]
-        return scores
+            try:
+                return self.evaluation(self._computed)
+            finally:
+                if self.world.size > 1 and self.recipe.run.sharding == "full":
+                    # With no backward pass behind it the outermost weights would stay whole.
+                    self.model.reshard()  # type: ignore[operator]
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = named_state(self.model, self.optimizers)
@@ -367,7 +359,7 @@ class Trainer:
             options = StateDictOptions(full_state_dict=True, cpu_offload=True)
             whole = get_model_state_dict(self.model, options=options)
             if self.world.is_first:
-                plain = build_model(self.recipe, self.text.corpus, self.objectives)
+                plain = self._build()
                 plain.load_state_dict(whole)
                 save_model(plain, self.text.corpus, directory)
         elif self.world.is_first:
@@ -375,12 +367,10 @@ class Trainer:
         self.world.wait()
 
 
-def _changes(before: Any, now: Any, where: str = "") -> list[str]:
-    """Name what differs between two recipes, as ``batch.tokens was 1, is 2``."""
-    if not isinstance(before, dict) or not isinstance(now, dict):
-        return [] if before == now else [f"{where} was {before!r}, is {now!r}"]
-    found = []
-    for key in sorted({*before, *now}):
-        inner = f"{where}.{key}" if where else key
-        found += _changes(before.get(key), now.get(key), inner)
-    return found
+def _check_finite(what: str, value: float, step: int) -> None:
+    if not math.isfinite(value):
+        raise NonFiniteLossError(
+            f"{what} is {value} at step {step + 1}, which is not taken; begin again in another "
+            "folder, with a lower optimizer.learning_rate or optimizer.clip_norm, or a longer "
+            "schedule.warmup"
+        )

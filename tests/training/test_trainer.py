@@ -8,43 +8,21 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from encoder_engine.data.loader import Position
-from encoder_engine.errors import CorruptCheckpointWarning, ResumeError
+from encoder_engine.errors import CorruptCheckpointWarning
 from encoder_engine.training import Trainer
 from encoder_engine.training.feed import Meal
-from tests.training.runs import CONFIG, small_recipe
-
-if TYPE_CHECKING:
-    from encoder_engine.training.trainer import Moment
+from encoder_engine.training.log import read_log
+from tests.training.runs import CONFIG, run, small_recipe
 
 PLAIN = {**CONFIG, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 ROOT = Path(__file__).parents[2]
-
-
-class StoppedError(Exception):
-    """A run is interrupted."""
-
-
-def run(corpus: Path, folder: Path, *settings: str, stop_at: int | None = None) -> Trainer:
-    """Run, perhaps up to a step."""
-
-    def watch(moment: Moment) -> None:
-        if moment.step == stop_at:
-            raise StoppedError
-
-    trainer = Trainer(small_recipe(corpus, *settings), folder)
-    if stop_at is None:
-        trainer.run()
-    else:
-        with pytest.raises(StoppedError):
-            trainer.run(watch)
-    return trainer
 
 
 def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
@@ -69,11 +47,11 @@ def test_a_step_takes_the_gradient_of_the_mean_over_all_micro_batches(
     expected = torch.autograd.grad(torch.stack(whole).sum(), list(parameters.values()))
     kept: dict[str, torch.Tensor] = {}
 
-    def keep(_rate: float) -> float:
+    def keep() -> float:
         kept.update({n: p.grad.clone() for n, p in parameters.items() if p.grad is not None})
         return 0.0
 
-    monkeypatch.setattr(trainer, "_update", keep)
+    monkeypatch.setattr(trainer, "_gradient_norm", keep)
     # The last one counts for nothing, as where processes have unequal shares.
     taken = trainer._step(Meal([*inputs, inputs[0]], 3, Position()), 0, 0.1)
     assert taken["loss"] == pytest.approx(float(torch.stack(whole).sum().detach()), rel=1e-12)
@@ -164,17 +142,6 @@ def test_a_torn_checkpoint_is_passed_over_with_a_message(
     ).read_bytes()
 
 
-def test_another_recipe_is_refused_but_what_changes_nothing_may_change(
-    corpus: Path, tmp_path: Path
-) -> None:
-    run(corpus, tmp_path / "a", stop_at=5)
-    with pytest.raises(ResumeError, match=r"optimizer\.learning_rate was 0\.01, is 0\.5"):
-        run(corpus, tmp_path / "a", "optimizer.learning_rate=0.5")
-    run(corpus, tmp_path / "a", "run.checkpoint_every=3", "run.keep_last=1", "run.keep_every=6")
-    kept = sorted(path.name for path in (tmp_path / "a/checkpoints").iterdir())
-    assert kept == ["step-00000006", "step-00000012"]
-
-
 def test_the_model_loads_in_transformers_and_says_the_same(corpus: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     model: Any = run(corpus, tmp_path / "a").model
@@ -216,6 +183,31 @@ def test_every_way_to_train_lowers_the_loss(
     assert np.mean(losses[-5:]) < losses[0]
     assert evaluated["pseudo_perplexity"] == pytest.approx(np.exp(evaluated["mlm_loss"]))
     assert 0.0 <= evaluated["mlm_accuracy"] <= 1.0
+
+
+# What torch itself reads while it traces.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+def test_what_is_compiled_has_the_same_losses(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Traced and differentiated ahead as ever, with no compiler behind it.
+    compile_module = torch.nn.Module.compile
+    traced = []
+
+    def trace(module: torch.nn.Module, **options: Any) -> None:
+        traced.append(module)
+        compile_module(module, backend="aot_eager", **options)
+
+    monkeypatch.setattr(torch.nn.Module, "compile", trace)
+    settings = [f"model.config.{name}=0.0" for name in PLAIN if "dropout" in name]
+    settings += ["run.precision=float64", "run.steps=3", "run.deterministic=false"]
+    plain, compiled = tmp_path / "plain", tmp_path / "compiled"
+    run(corpus, plain, *settings)
+    assert not traced
+    run(corpus, compiled, *settings, "run.compile=true")
+    assert traced
+    for one, other in zip(read_log(compiled), read_log(plain), strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-12)
 
 
 def test_what_is_recomputed_is_the_same(corpus: Path, tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""A run's folder is its recipe's and its corpus': noted when it is begun, compared later."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.data.shards import MANIFEST
+from encoder_engine.errors import ResumeError
+from encoder_engine.files import file_sha256, read_json, read_text, write_atomically
+from encoder_engine.training.reading import recipe_to_values
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from encoder_engine.data.shards import Corpus
+    from encoder_engine.training.recipe import Recipe
+    from encoder_engine.training.world import World
+
+__all__ = ["claim"]
+
+RECIPE, CORPUS = "recipe.json", "corpus.sha256"
+# What may differ when a run goes on: it changes neither the losses nor what they are of. A corpus
+# may lie elsewhere; that it is the same is compared by its manifest.
+FREE = {
+    "data.corpus",
+    "data.workers",
+    "run.log_every",
+    "run.peak_tflops",
+    "run.checkpoint_every",
+    "run.keep_last",
+    "run.keep_every",
+    "run.trackers",
+    "run.device",
+    "run.sharding",
+}
+
+
+def claim(directory: Path, recipe: Recipe, corpus: Corpus, world: World) -> None:
+    """Note what a folder is begun with; raise :class:`ResumeError` where it was something else."""
+    values = json.loads(json.dumps(recipe_to_values(recipe)))
+    digest = file_sha256(corpus.directory / MANIFEST)
+    path = directory / RECIPE
+    if world.is_first and not path.exists():
+        write_atomically(directory / CORPUS, f"{digest}  {MANIFEST}\n".encode())
+        write_atomically(path, (json.dumps(values, indent=1) + "\n").encode())
+    world.wait()
+    changes = _changes(read_json(path, ResumeError), values)
+    changes = [change for change in changes if change.split(" ")[0] not in FREE]
+    if read_text(directory / CORPUS, ResumeError).split()[:1] != [digest]:
+        changes.append(f"{corpus.directory} holds another corpus")
+    if changes:
+        raise ResumeError(
+            f"{directory} was begun by another recipe: {'; '.join(changes)}; name another "
+            "folder, or go on with what it was begun with",
+            changes=changes,
+        )
+
+
+def _changes(before: Any, now: Any, where: str = "") -> list[str]:
+    """Name what differs between two recipes, as ``batch.tokens was 1, is 2``."""
+    if not isinstance(before, dict) or not isinstance(now, dict):
+        return [] if before == now else [f"{where} was {before!r}, is {now!r}"]
+    found = []
+    for key in sorted({*before, *now}):
+        inner = f"{where}.{key}" if where else key
+        found += _changes(before.get(key), now.get(key), inner)
+    return found
