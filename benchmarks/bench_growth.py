@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -225,7 +225,7 @@ def _case(
     ceiling = partial(product_ceiling, options.device, precision, options.threads)
     return Case(
         name=case_name(axis, value),
-        candidates=tuple(candidates),
+        candidates=tuple(replace(candidate, keep_slow=True) for candidate in candidates),
         gate=gate,
         fingerprint=hashlib.sha256(repr(job).encode()).hexdigest()[:16],
         seed=seed,
@@ -235,7 +235,6 @@ def _case(
         isolated=options.device == "cpu" and value >= BOUNDED.get(axis, math.inf),
         memory_limit_gib=MEMORY_LIMIT_GIB,
         call_memory=True,
-        keep_slow=True,
         rounds=MIN_ROUNDS,
     )
 

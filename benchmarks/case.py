@@ -39,6 +39,7 @@ class Candidate:
     versions are recorded. In an isolated case ``build`` and ``tune`` must be picklable: functions
     of a module, or partials of them. ``python``: the interpreter of another environment that it
     runs in, in a process of its own whatever the case; ``versions``: what that environment holds.
+    ``keep_slow``: it is timed to the end even if it is far behind, since a target is held to it.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Candidate:
     libraries: tuple[str, ...] = ()
     python: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    keep_slow: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +67,7 @@ class Case:
 
     Of an isolated case: ``memory_limit_gib`` is what the process of a candidate may hold at most,
     and half of the machine's memory is; one that needs more has failed, and the others go on.
-    ``call_memory``: its memory is what a call adds, not all of its process. ``keep_slow``: a peer
-    that is far behind is timed to the end.
+    ``call_memory``: its memory is what a call adds, not all of its process.
     """
 
     name: str
@@ -82,7 +83,6 @@ class Case:
     single: bool = False
     memory_limit_gib: float | None = None
     call_memory: bool = False
-    keep_slow: bool = False
     rounds: int = 7
 
 

@@ -91,8 +91,7 @@ def measure(
                 results[candidate.name] = admitted
             else:
                 contenders.append(admitted)
-        drop_slow = case.isolated and not case.keep_slow
-        results |= _take_rounds(contenders, num_rounds, watch, drop_slow=drop_slow)
+        results |= _take_rounds(contenders, num_rounds, watch, drop_slow=case.isolated)
     finally:
         for contender in contenders:
             contender.runner.close()
@@ -180,7 +179,7 @@ def _slow(contenders: Sequence[_Contender]) -> dict[str, tuple[Status, str]]:
             f"{SLOW:g} times the fastest peer's {least / 1e3:.1f} s",
         )
         for peer in peers
-        if peer.samples[0].wall_ms > max(SLOW * least, SLOW_MS)
+        if not peer.candidate.keep_slow and peer.samples[0].wall_ms > max(SLOW * least, SLOW_MS)
     }
 
 

@@ -239,11 +239,12 @@ def single_text_targets() -> Iterator[Target]:
         yield Target(
             group=ENCODER,
             what="MiniLM in float32: cold start",
-            wanted=f"<= {most:g}x the time of {peer}",
+            wanted=f"<= {most:g}x the time of {peer}"
+            + (", beside torch's own import" if peer == "onnxruntime" else ""),
             at_most=most,
             case="cold_start/minilm-float32",
             quantity=by.time_over_best(peer),
-            reason="importing PyTorch is most of it, which onnxruntime does without"
+            reason="importing PyTorch is most of it, which the target leaves aside"
             if peer == "onnxruntime"
             else "",
         )
@@ -309,11 +310,18 @@ def job_targets() -> Iterator[Target]:
 
 
 def door_targets() -> Iterator[Target]:
-    """Tell what a first visitor meets; no case measures it."""
+    """Tell what a first visitor meets."""
+    yield Target(
+        group=DOOR,
+        what="`import encoder_engine`",
+        wanted="<= 1.2x `import torch`",
+        at_most=1.2,
+        case="import/package",
+        quantity=by.time_over_best("torch"),
+    )
     for what, wanted, why in (
         ("`make run` on a new machine", "< 3 minutes", "mostly the network's speed"),
         ("`make test` on a new machine", "< 12 minutes", "mostly the network's speed"),
-        ("`import encoder_engine`", "<= 1.2x `import torch`", "a test holds it"),
         ("installed size beyond torch and triton", "< 60 MB", "no case measures it"),
     ):
         yield Target(group=DOOR, what=what, wanted=wanted, unmeasured=why)

@@ -30,13 +30,15 @@ class EmbeddingPeer:
     """One way in which a library embeds texts.
 
     ``load(job)`` returns what embeds the texts of an :class:`EmbeddingJob` in batches of a given
-    size. Of several ``batch_sizes`` the fastest is found beforehand.
+    size. Of several ``batch_sizes`` the fastest is found beforehand. ``keep_slow``: see
+    :class:`~benchmarks.case.Candidate`.
     """
 
     name: str
     load: Callable[[EmbeddingJob], Callable[[int], Any]]
     batch_sizes: tuple[int, ...]
     precisions: frozenset[str] = frozenset({"float32"})
+    keep_slow: bool = False
 
     def build(self, job: EmbeddingJob, *, batch_size: int | None = None) -> Call:
         """Load the model; a call embeds all texts."""
@@ -124,6 +126,7 @@ def embedding_candidates(job: EmbeddingJob) -> list[Candidate]:
             libraries=() if peer.python() else tuple(peer.modules.values()),
             python=peer.python(),
             versions=peer.versions(),
+            keep_slow=way.keep_slow,
         )
         for peer in find_peers()
         for way in peer.embedding

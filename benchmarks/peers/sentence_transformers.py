@@ -53,7 +53,12 @@ PEER = Peer(
         "tokenizers": "tokenizers",
     },
     embedding=(
-        EmbeddingPeer(name="sentence-transformers", load=load, batch_sizes=(DEFAULT_BATCH_SIZE,)),
+        EmbeddingPeer(
+            name="sentence-transformers",
+            load=load,
+            batch_sizes=(DEFAULT_BATCH_SIZE,),
+            keep_slow=True,
+        ),
         EmbeddingPeer(name="sentence-transformers tuned", load=load, batch_sizes=BATCH_SIZES),
     ),
 )

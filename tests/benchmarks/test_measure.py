@@ -252,9 +252,10 @@ def test_an_isolated_case_may_count_a_call_s_own_memory_and_keep_slow_peers(
 ) -> None:
     monkeypatch.setattr("benchmarks.measure.SLOW_MS", 100.0)
     heavy = Candidate(name="heavy", role="peer", build=fakes.build_large)
-    slow = Candidate(name="slow", role="peer", build=partial(fakes.build_slow, seconds=0.5))
-    case = fakes.case(heavy, slow, isolated=True)
-    first, last = measure(replace(case, call_memory=True, keep_slow=True), threads=1)
+    slow = partial(fakes.build_slow, seconds=0.5)
+    kept = Candidate(name="slow", role="peer", build=slow, keep_slow=True)
+    case = fakes.case(heavy, kept, isolated=True)
+    first, last = measure(replace(case, call_memory=True), threads=1)
     assert (first.status, last.status) == ("measured", "measured")
     if first.peak is not None:  # where /proc/self/clear_refs may be written
         assert first.peak.of == "call"
