@@ -185,6 +185,13 @@ def test_every_way_to_train_lowers_the_loss(
     assert 0.0 <= evaluated["mlm_accuracy"] <= 1.0
 
 
+def test_an_evaluation_says_the_same_every_time(corpus: Path, tmp_path: Path) -> None:
+    settings = ["model.config.model_type=electra", "model.config.embedding_size=12"]
+    settings += ["objectives.generator.intermediate_size=8"]
+    trainer = Trainer(small_recipe(corpus, *settings), tmp_path / "run")
+    assert trainer.evaluate() == trainer.evaluate()
+
+
 # What torch itself reads while it traces.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_what_is_compiled_has_the_same_losses(
