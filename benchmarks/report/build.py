@@ -40,10 +40,11 @@ def make_page(
         return Page(title=TITLE, reading=reading, sections=[details.method_section()])
     machines = by_device(runs)
     days = sorted(day(run[0]) for run in runs)
+    cases = count(len({run[0].case for run in runs}), "case")
     reading = (
-        f"encoder-engine beside every tool that people use for the same work, in "
-        f"{count(len(runs), 'case')} on {listed([f'`{name}`' for name in machines])}, "
-        f"{days[0]} to {days[-1]}. Whatever is slower is shown as such."
+        f"encoder-engine beside other tools for the same work: {count(len(runs), 'run')} of "
+        f"{cases} on {listed([f'`{name}`' for name in machines])}, {days[0]} to {days[-1]}. "
+        "Whatever is slower is shown as such."
     )
     sections = [
         summary_section(runs),

@@ -136,7 +136,7 @@ def machine_section(runs: Sequence[Run]) -> Section:
                 items=[
                     f"`{device}`: {first.device_name}, {count(first.cores, 'core')}{memory}; "
                     f"{', '.join(first.instruction_sets) or 'no instruction sets recorded'}",
-                    f"measured {days[0]} to {days[-1]}, {count(len(of_device), 'case')}",
+                    f"measured {days[0]} to {days[-1]}, {count(len(of_device), 'run')}",
                     f"commits (* with changes): {', '.join(commits)}",
                     f"versions: {', '.join(_versions(of_device))}",
                 ]
@@ -163,7 +163,8 @@ METHOD = (
     "speed falls on all alike. The figure is the median of at least five rounds.",
     "Each tool of an end-to-end case has a process of its own, as many cores, and is also run at "
     "its best setting, which is searched for beforehand.",
-    "Ratios are against the fastest other tool in the same run, never the usual one alone.",
+    "Ratios are against the fastest other tool in the same run; where only one took part, that is "
+    "said, and no such ratio is called one against the fastest.",
     "The newest run of each case and machine counts, whether it is better or worse than those "
     "before.",
     "`docs/benchmarks.md` says all of it, and `benchmarks/LOG.md` what was tried and came to "
@@ -189,5 +190,5 @@ def case_section(runs: Sequence[Run]) -> Section:
         )
         for run in runs
     ]
-    reading = f"All that was recorded of the newest runs: {count(len(runs), 'case')}."
+    reading = f"All that was recorded of the newest runs: {len(runs)} of them."
     return Section(title="Every case", reading=reading, blocks=folds)

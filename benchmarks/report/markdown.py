@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 
 def write_markdown(page: Page, pictures: Path | None = None) -> str:
-    """Write the page; the main pictures go into the folder ``pictures`` beside it."""
+    """Write the page; the main pictures go into the folder ``pictures`` beside it, and no others.
+
+    Those of an earlier page that this one lacks are removed.
+    """
+    if pictures is not None:
+        for old in pictures.glob("*.svg"):
+            old.unlink()
     lines = [f"# {page.title}", "", page.reading, ""]
     for section in page.sections:
         lines += [f"## {section.title}", "", section.reading, ""]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.report.runs import facing
+from benchmarks.report.runs import NO_CONTEST, facing, group_of
+from benchmarks.report.summary import label, losses_of
 from benchmarks.report.tables import markdown_table
 from benchmarks.report.words import case_words, count, day, machine_name, number, times
 
@@ -30,13 +31,20 @@ HEADLINES: dict[str, int | None] = {
     "pretraining/base": None,
     "dataset/minilm-bfloat16-sentences": None,
 }
-HEADER = ["case", "engine", "fastest other tool", "times as fast", "measured on"]
+HEADER = ["case", "engine", "compared with", "times as fast", "measured on"]
 
 
 def readme_table(runs: Sequence[Run]) -> str:
-    """Write the table between its markers."""
-    rows = [_row(case, threads, runs) for case, threads in HEADLINES.items()]
-    return "\n".join([BEGIN, *markdown_table(HEADER, rows), END])
+    """Write the table between its markers, and below it every other case that is lost."""
+    shown = {case: _headline(case, threads, runs) for case, threads in HEADLINES.items()}
+    rows = [_row(case, pair) for case, pair in shown.items()]
+    runs = [run for run in runs if run[0].isa is None and group_of(run) not in NO_CONTEST]
+    losses = [pair for pair in losses_of(runs) if pair not in shown.values()]
+    below = []
+    if losses:
+        named = [f"{label(pair)} ({times(pair.ratio)} {pair.peer.candidate})" for pair in losses]
+        below = ["", f"Slower in {len(losses)} more: {'; '.join(named)}."]
+    return "\n".join([BEGIN, *markdown_table(HEADER, rows), *below, END])
 
 
 def write_readme(text: str, runs: Sequence[Run]) -> str:
@@ -50,14 +58,18 @@ def write_readme(text: str, runs: Sequence[Run]) -> str:
     return before + readme_table(runs) + rest.split(END)[1]
 
 
-def _row(case: str, threads: int | None, runs: Sequence[Run]) -> list[str]:
+def _headline(case: str, threads: int | None, runs: Sequence[Run]) -> Facing | None:
+    """Give the newest comparison of a case."""
     found = [
         run
         for run in runs
         if run[0].case == case and run[0].isa is None and threads in (None, run[0].threads)
     ]
     run = max(found, key=lambda run: run[0].time_utc, default=())
-    pair = next(iter(facing(run)), None) if run else None
+    return next(iter(facing(run)), None) if run else None
+
+
+def _row(case: str, pair: Facing | None) -> list[str]:
     if pair is None:
         return [case_words(case), "not measured yet", "", "", ""]
     ratio = times(pair.ratio)
@@ -65,7 +77,7 @@ def _row(case: str, threads: int | None, runs: Sequence[Run]) -> list[str]:
     return [
         case_words(case),
         _speed(pair, "ours"),
-        f"{pair.peer.candidate}, {_speed(pair, 'peer')}",
+        f"{pair.beside}, {_speed(pair, 'peer')}",
         f"**{ratio}, slower**" if pair.lost else ratio,
         f"{machine_name(first)}, {count(first.threads, 'thread')}, {day(first)}",
     ]

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     Run = Sequence[Result]
 
 OURS = "encoder-engine"
+# Groups whose ratio is no contest: an axis is read as a whole, and an import includes torch's.
+NO_CONTEST = ("growth", "import")
+# Whom a group has beside it, where nobody else does the work, in words.
+BESIDE = {
+    "dataset": "sentence-transformers as it comes, in float32",
+    "drop_in": "the same model as it comes",
+}
 # It is there to be compared with the engine itself.
 ALONE = ", one thread"
 TOGETHER = (
@@ -24,21 +31,33 @@ TOGETHER = (
     "pretraining/",
     "tokenizer/",
     "growth/",
+    "import/",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facing:
-    """One of ours beside the best of the others, both measured."""
+    """One of ours beside the best of the others, both measured.
+
+    ``num_others``: how many took part, those whose results were wrong included.
+    """
 
     ours: Result
     peer: Result
     ratio: float
+    num_others: int
 
     @property
     def lost(self) -> bool:
         """Whether the other is faster."""
         return self.ratio < 1
+
+    @property
+    def beside(self) -> str:
+        """Name whom it is the fastest of; or, where it was the only one, that it was."""
+        if self.num_others > 1:
+            return f"best of {self.num_others}: {self.peer.candidate}"
+        return f"beside: {BESIDE.get(group_of([self.ours]), self.peer.candidate)}"
 
 
 def is_operation(run: Run) -> bool:
@@ -65,12 +84,17 @@ def facing(run: Run) -> list[Facing]:
     ours = [r for r in run if r.role == "ours" and r.p50_ms and not r.candidate.endswith(ALONE)]
     if is_operation(run):
         ours = sorted(ours, key=lambda r: r.p50_ms or 0.0)[:1]
-    peers = {r.candidate: r for r in run if r.role == "peer"}
+    peers = {r.candidate: r for r in run if r.role == "peer" and r.status != "skipped"}
     return [
-        Facing(ours=r, peer=peers[r.best_peer], ratio=r.ratio_to_best_peer)
+        Facing(ours=r, peer=peers[r.best_peer], ratio=r.ratio_to_best_peer, num_others=len(peers))
         for r in ours
         if r.best_peer in peers and r.ratio_to_best_peer is not None
     ]
+
+
+def broken(run: Run) -> list[Result]:
+    """Give those of ours that failed, or whose results were wrong."""
+    return [r for r in run if r.role == "ours" and r.status in ("failed", "gate failed")]
 
 
 def by_device(runs: Sequence[Run]) -> dict[str, list[Run]]:

@@ -27,8 +27,10 @@ _POINTS = 400
 
 
 def chosen(runs: Sequence[Run], *groups: str) -> list[Run]:
-    """Give the runs of some groups in which anything was measured, the newest machine's first."""
-    found = [run for run in runs if group_of(run) in groups and measured(run)]
+    """Give the unrestricted runs of some groups that have a time, the newest machine's first."""
+    found = [
+        run for run in runs if group_of(run) in groups and run[0].isa is None and measured(run)
+    ]
     return [run for of_device in by_device(found).values() for run in of_device]
 
 
@@ -56,14 +58,15 @@ def embedding_section(runs: Sequence[Run]) -> Section:
     title = "Text to vectors: speed and exactness"
     if not runs:
         return Section(title=title, reading="No such case has been measured yet.")
-    pairs = [pair for run in runs for pair in facing(run)[:1]]
+    pairs = [pair for run in runs for pair in facing(run)[:1] if pair.num_others > 1]
     wins = sum(not pair.lost for pair in pairs)
     best = max(pairs, key=lambda pair: pair.ratio, default=None)
     reading = "Long bars on the left are fast, short bars on the right are exact"
     if best is not None:
         reading += (
-            f"; of {count(len(pairs), 'case')} encoder-engine is the fastest in {wins}, at best "
-            f"{times(best.ratio)} {best.peer.candidate} ({case_words(best.ours.case)})"
+            f"; of {count(len(pairs), 'case')} with several other tools encoder-engine is the "
+            f"fastest in {wins}, at best {times(best.ratio)} {best.peer.candidate} "
+            f"({case_words(best.ours.case)})"
         )
     return Section(title=title, reading=f"{reading}.", blocks=[quality_picture(r) for r in runs])
 
@@ -119,9 +122,12 @@ def _relative(result: Result, run: Run) -> str:
 
 def limit_section(runs: Sequence[Run]) -> Section:
     """Show what of the machine's own limit is reached."""
-    runs = [run for run in runs if any(r.fraction_of_limit for r in measured(run))]
     title = "How near to the machine's limit"
-    whole = [run for run in runs if group_of(run) in ("embedding", "encoder", "encoder_large")]
+    whole = [
+        run
+        for run in chosen(runs, "embedding", "encoder", "encoder_large")
+        if any(r.fraction_of_limit for r in measured(run))
+    ]
     if not whole:
         return Section(title=title, reading="No case with a measured limit has been run yet.")
     ours = [r for run in whole for r in measured(run, "ours")[:1] if r.fraction_of_limit]

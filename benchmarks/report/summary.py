@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.report.page import Picture, Section, Table
 from benchmarks.report.pictures import Bars, draw_bars
-from benchmarks.report.runs import OURS, by_device, facing, group_of
+from benchmarks.report.runs import NO_CONTEST, OURS, broken, by_device, facing, group_of
 from benchmarks.report.words import case_words, count, day, listed, machine_name, number, times
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ PICTURES = {
 }
 # An encoder's forward pass and the operations.
 OTHERS = "Forward passes and operations"
-AXIS = "speed (times the best other)"
+AXIS = "speed (times the other's)"
 _NAMED_LOSSES = 6
 
 
@@ -39,9 +39,8 @@ def picture_of(run: Run) -> str:
 
 def summary_section(runs: Sequence[Run]) -> Section:
     """Draw ratios: the newest machine's first."""
-    runs = [run for run in runs if run[0].isa is None and group_of(run) != "growth"]
-    pairs = [pair for run in runs for pair in facing(run)]
-    if not pairs:
+    runs = [run for run in runs if run[0].isa is None and group_of(run) not in NO_CONTEST]
+    if not any(facing(run) or broken(run) for run in runs):
         return Section(title="Summary", reading="Nothing has been measured beside a peer yet.")
     pictures = []
     for device, of_device in by_device(runs).items():
@@ -49,26 +48,39 @@ def summary_section(runs: Sequence[Run]) -> Section:
             shown = [pair for run in of_device if picture_of(run) == title for pair in facing(run)]
             if shown:
                 pictures.append(ratio_picture(f"summary-{device}-{place}", title, shown))
-    return Section(title="Summary", reading=summary_reading(pairs), blocks=pictures)
+    return Section(title="Summary", reading=summary_reading(runs), blocks=pictures)
 
 
-def summary_reading(pairs: Sequence[Facing]) -> str:
-    """Say in how many cases it wins, and name those that it loses."""
-    losses = sorted((pair for pair in pairs if pair.lost), key=lambda pair: pair.ratio)
-    wins = len(pairs) - len(losses)
+def summary_reading(runs: Sequence[Run]) -> str:
+    """Say in how many cases it wins, and name those that it loses or has no result for."""
+    pairs = [pair for run in runs for pair in facing(run)]
+    contests = [pair for pair in pairs if pair.num_others > 1]
+    alone = [pair for pair in pairs if pair.num_others == 1]
+    failed = [result for run in runs for result in broken(run)]
+    wins = sum(not pair.lost for pair in contests)
     told = (
-        f"In {wins} of {count(len(pairs), 'comparison')} encoder-engine is at least as fast as "
-        "the fastest other tool whose results are right."
+        f"In {wins} of {count(len(contests) + len(failed), 'comparison')} encoder-engine is at "
+        "least as fast as the fastest other tool whose results are right."
     )
+    if alone:
+        wins = sum(not pair.lost for pair in alone)
+        told += f" Of {len(alone)} more, with one other tool alone, it is in {wins}."
+    losses = losses_of(runs)
     if losses:
-        worst = [
-            f"{label(pair)} ({times(pair.ratio)} {pair.peer.candidate})"
-            for pair in losses[:_NAMED_LOSSES]
-        ]
-        rest = len(losses) - len(worst)
-        named = worst if rest == 0 else [*worst, f"{rest} more below"]
+        named = [f"{label(p)} ({times(p.ratio)} {p.peer.candidate})" for p in losses]
+        rest = len(losses) - _NAMED_LOSSES
+        named = named if rest <= 0 else [*named[:_NAMED_LOSSES], f"{rest} more below"]
         told += f" It is slower in: {'; '.join(named)}."
+    if failed:
+        named = [f"{case_words(r.case)}, {r.candidate} ({r.reason or r.status})" for r in failed]
+        told += f" It has no right result in: {'; '.join(named)}."
     return told
+
+
+def losses_of(runs: Sequence[Run]) -> list[Facing]:
+    """Give every comparison that is lost, the worst first."""
+    losses = [pair for run in runs for pair in facing(run) if pair.lost]
+    return sorted(losses, key=lambda pair: pair.ratio)
 
 
 def label(pair: Facing) -> str:
@@ -81,13 +93,13 @@ def label(pair: Facing) -> str:
 
 
 def ratio_picture(name: str, title: str, pairs: Sequence[Facing]) -> Picture:
-    """Draw one bar per comparison from 1x, the best peer named below each."""
+    """Draw one bar per comparison from 1x, whom it is with named below each."""
     first = pairs[0].ours
     threads = listed([str(number) for number in sorted({pair.ours.threads for pair in pairs})])
     machine = f"{machine_name(first)}, {threads} thread{'' if threads == '1' else 's'}"
     kinds: list[Kind] = ["loss" if pair.lost else "ours" for pair in pairs]
     marks: dict[int, Mark] = {place: "loss" for place, pair in enumerate(pairs) if pair.lost}
-    labels = [f"{label(pair)}\nbest other: {pair.peer.candidate}" for pair in pairs]
+    labels = [f"{label(pair)}\n{pair.beside}" for pair in pairs]
     bars = Bars(
         axis=AXIS,
         values=[pair.ratio for pair in pairs],
@@ -99,15 +111,15 @@ def ratio_picture(name: str, title: str, pairs: Sequence[Facing]) -> Picture:
     return Picture(
         name=name,
         main=True,
-        caption=f"{title}: times the speed of the best other tool ({machine})",
+        caption=f"{title}: times the speed of the best other tool, or of the only one ({machine})",
         draw=partial(draw_bars, labels, kinds, [bars]),
         table=Table(
-            header=["case", "engine p50 ms", "best other", "its p50 ms", "times", "on"],
+            header=["case", "engine p50 ms", "compared with", "its p50 ms", "times", "on"],
             rows=[
                 [
                     label(pair),
                     number(pair.ours.p50_ms),
-                    pair.peer.candidate,
+                    pair.beside,
                     number(pair.peer.p50_ms),
                     times(pair.ratio),
                     f"{first.device}, {day(pair.ours)}",

@@ -63,8 +63,6 @@ def case_words(case: str) -> str:
 
 
 def _embedding_words(group: str, name: str) -> str | None:
-    if name in SHAPES:  # as cases were named before there were several models
-        name = f"minilm-float32-{name}"
     model = next((model for model in MODELS if name.startswith(f"{model}-")), None)
     if model is None:
         return None
