@@ -30,13 +30,16 @@ BACKENDS = {
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
 }
 WINDOW = 64
-# On a GPU, (sequences, length, heads, head size, rows to either side that are seen or None). The
-# truth keeps every score in float64, which limits their number.
+# From 1 to 1,024 in even steps: padded to the longest, half of a batch is padding.
+HALF_PADDING = tuple(round(1 + 1023 * step / 31) for step in range(32))
+# On a GPU, (lengths, heads, head size, rows to either side that are seen or None). The truth keeps
+# every score in float64, which limits their number.
 GPU_SIZES = {
-    "attention_2k": (16, 2048, 16, 64, None),
-    "attention_8k": (1, 8192, 16, 64, None),
-    "attention_8k_window": (1, 8192, 16, 64, WINDOW),
-    "attention_d128": (16, 2048, 8, 128, None),
+    "attention_2k": ((2048,) * 16, 16, 64, None),
+    "attention_8k": ((8192,), 16, 64, None),
+    "attention_8k_window": ((8192,), 16, 64, WINDOW),
+    "attention_d128": ((2048,) * 16, 8, 128, None),
+    "attention_half": (HALF_PADDING, 16, 64, None),
 }
 
 
@@ -44,20 +47,21 @@ def case_specs() -> list[CaseSpec]:
     """Forward and training, on mixed and on equal lengths; on a GPU also on long ones."""
     long = (
         spec
-        for group, (number, length, heads, head_dim, window) in GPU_SIZES.items()
+        for group, (lengths, heads, head_dim, window) in GPU_SIZES.items()
         for spec in gpu_specs(
             "attention",
             group,
             partial(make_work, window=window),
-            partial(_make_shape, number, length, heads, head_dim),
+            partial(_make_shape, lengths, heads, head_dim),
+            equal=len(set(lengths)) == 1,
         )
     )
     return [*op_specs("attention", make_work, ragged=True), *long]
 
 
-def _make_shape(number: int, length: int, num_heads: int, head_dim: int, options: Options) -> Shape:
+def _make_shape(lengths: tuple[int, ...], num_heads: int, head_dim: int, options: Options) -> Shape:
     return Shape(
-        lengths=(5, 5, 5) if options.smoke else (length,) * number,
+        lengths=(5, 5, 5) if options.smoke else lengths,
         num_heads=2 if options.smoke else num_heads,
         head_dim=head_dim,
         dtype=torch.bfloat16 if options.device == "cuda" else torch.float32,
@@ -125,12 +129,16 @@ def _rivals(layout: Sequences, shape: Shape, window: int | None) -> Iterator[Riv
     if window is None:
         padded = _PaddedSdpa(layout)
         yield Rival(name="torch sdpa, padded", function=padded)
-        for name, backend in BACKENDS.items() if on_gpu else ():
-            unmasked = "it takes no mask, and lengths differ"
+        for name, backend in BACKENDS.items():
+            why = (
+                "it takes no mask, and lengths differ"
+                if name == "flash" and padded.masked
+                else None
+            )
             yield Rival(
                 name=f"torch sdpa {name}, padded",
                 function=partial(_pinned, padded, backend),
-                unavailable=unmasked if padded.masked and name == "flash" else None,
+                unavailable=why if on_gpu else "a backend of CUDA devices",
             )
     yield Rival(
         name="torch varlen_attn",

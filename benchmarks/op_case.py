@@ -154,7 +154,7 @@ def op_specs(
 
 
 def gpu_specs(
-    operation: str, group: str, make_work: MakeWork, make_shape: MakeShape
+    operation: str, group: str, make_work: MakeWork, make_shape: MakeShape, *, equal: bool
 ) -> list[CaseSpec]:
     """Name the cases of an operation at a size that only a GPU has the time for."""
     return [
@@ -164,7 +164,7 @@ def gpu_specs(
                 operation=operation,
                 group=group,
                 training=training,
-                lengths="equal",
+                lengths="equal" if equal else "mixed",
                 make_shape=make_shape,
             ),
             devices=("cuda",),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.report.runs import measured
-from benchmarks.report.words import number, times
+from benchmarks.report.words import amount, number, times
 
 if TYPE_CHECKING:
     from benchmarks.resident import Resident
@@ -164,7 +164,7 @@ def rate(what: str) -> Quantity:
         if ours is None or what not in ours.throughput_per_s:
             return None
         value = ours.throughput_per_s[what]
-        return Reached(value=value, words=f"{number(value)} {what}/s", limit=_share(ours))
+        return Reached(value=value, words=f"{amount(what, value)}/s", limit=_share(ours))
 
     return reached
 

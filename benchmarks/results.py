@@ -190,16 +190,18 @@ def read(folder: Path = FOLDER) -> Iterator[Result]:
             yield Result(**values)
 
 
-def latest_runs(results: Sequence[Result]) -> list[list[Result]]:
-    """Group the newest run of each case on each device, by device, restriction and case.
-
-    Those that were withdrawn do not count.
-    """
+def standing_runs(results: Sequence[Result]) -> list[list[Result]]:
+    """Group what was measured side by side, the oldest first; what was withdrawn does not count."""
     runs: dict[str, list[Result]] = {}
     for result in results:
         if result.run not in WITHDRAWN:
             runs.setdefault(result.run, []).append(result)
+    return sorted(runs.values(), key=lambda lines: lines[0].time_utc)
+
+
+def latest_runs(results: Sequence[Result]) -> list[list[Result]]:
+    """Give the newest run of each case on each device, by device, restriction and case."""
     newest: dict[tuple[str, str, str, int], list[Result]] = {}
-    for run in sorted(runs.values(), key=lambda lines: lines[0].time_utc):
+    for run in standing_runs(results):
         newest[run[0].device, run[0].isa or "", run[0].case, run[0].threads] = run
     return [newest[key] for key in sorted(newest)]

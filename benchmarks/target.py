@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 class Target:
     """``wanted`` is the number in words; exactly one of ``at_least`` and ``at_most`` is given.
 
-    ``case``, ``threads`` and ``isa`` say which run answers it, by ``quantity``; ``long_run``
-    answers it by the memory of one over time. A target that nothing answers says why in
+    ``case``, ``threads`` and ``isa`` say which runs answer it, by ``quantity``; ``gpu`` is how the
+    names of their devices begin, of processors nothing. ``long_run`` answers it by the memory of
+    one over time. A target that nothing answers says why in
     ``unmeasured``. ``reason``: why it is missed, where that is known.
     """
 
@@ -31,21 +32,27 @@ class Target:
     long_run: Callable[[Resident], Reached] | None = None
     threads: int | None = None
     isa: str | None = None
-    on_gpu: bool = False
+    gpu: str = ""
     unmeasured: str = ""
     reason: str = ""
 
-    def find_run(self, runs: Sequence[Run]) -> Run | None:
-        """Give the newest run that can answer it."""
+    def find_runs(self, runs: Sequence[Run]) -> list[Run]:
+        """Give the newest run of each device that can answer it, the newest first."""
         found = [
             run
-            for run in runs
+            for run in sorted(runs, key=lambda run: run[0].time_utc, reverse=True)
             if run[0].case == self.case
             and run[0].isa == self.isa
             and self.threads in (None, run[0].threads)
-            and run[0].device.startswith("nvidia") == self.on_gpu
+            and self._is_on(run[0].device)
         ]
-        return max(found, key=lambda run: run[0].time_utc, default=None)
+        newest: dict[str, Run] = {}
+        for run in found:
+            newest.setdefault(run[0].device, run)
+        return list(newest.values())
+
+    def _is_on(self, device: str) -> bool:
+        return device.startswith(self.gpu) if self.gpu else not device.startswith("nvidia")
 
     def answer(self, run: Run) -> Reached | None:
         """Give what was reached; nothing where ours, or whom it is compared with, has no figure."""

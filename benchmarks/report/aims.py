@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from benchmarks.report.page import Fold, Section, Table
-from benchmarks.report.runs import disturbed
+from benchmarks.report.runs import broken, disturbed, measured
 from benchmarks.report.tables import BUSY
-from benchmarks.report.words import count, day
+from benchmarks.report.words import count, day, listed
 from benchmarks.targets import all_targets
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Where:
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """A target held against the newest run that can answer it."""
+    """A target held against the newest run of a device."""
 
     target: Target
     state: State
@@ -46,41 +46,71 @@ class Held:
     where: Where | None = None
 
 
-def hold(target: Target, runs: Sequence[Run], residents: Sequence[Resident] = ()) -> Held:
-    """Compare; a wrong result of ours is a miss."""
+def hold(target: Target, runs: Sequence[Run], residents: Sequence[Resident] = ()) -> list[Held]:
+    """Compare on every device by its newest run; ``runs``: all that stand.
+
+    Where there is none, say so once.
+    """
     if target.long_run is not None:
-        return _hold_long_run(target, target.long_run, residents)
+        held = [_hold_long_run(target, target.long_run, resident) for resident in residents]
+        return held or [Held(target=target, state="not measured", why=_NO_RUN)]
     if target.quantity is None:
         why = f"not measured by the suite: {target.unmeasured}"
-        return Held(target=target, state="not measured", why=why)
-    run = target.find_run(runs)
-    if run is None:
-        why = _NO_GPU if target.on_gpu else _NO_RUN
-        return Held(target=target, state="not measured", why=why)
+        return [Held(target=target, state="not measured", why=why)]
+    found = target.find_runs(runs)
+    if not found:
+        why = _NO_GPU if target.gpu else _NO_RUN
+        return [Held(target=target, state="not measured", why=why)]
+    return [_hold_run(target, run, runs) for run in found]
+
+
+def _hold_run(target: Target, run: Run, runs: Sequence[Run]) -> Held:
+    """Compare with one run; a wrong result of ours is a miss."""
     where = Where(device=run[0].device, day=day(run[0]))
     reached = target.answer(run)
     if reached is None:
-        failed = next((r for r in run if r.role == "ours" and r.status != "measured"), None)
-        if failed is not None and failed.status in ("failed", "gate failed"):
+        failed = next(iter(broken(run)), None)
+        if failed is not None:
             why = failed.reason or failed.status
             return Held(target=target, state="missed", why=why, where=where)
         why = "whom it is compared with has no figure in the newest run"
         return Held(target=target, state="not measured", why=why, where=where)
     state, why = _judge(target, reached)
+    before, absent = _absent(run, runs)
+    if absent:
+        best = target.answer(before)
+        unknown = best is not None and best.peer in absent
+        if unknown and state == "met":
+            state = "not measured"
+        missing = f"{listed(absent)} took no part, unlike before"
+        why = "; ".join(
+            filter(None, (why, missing + (", the best then among them" if unknown else "")))
+        )
     if disturbed(run, BUSY):
         why = "; ".join(filter(None, (why, "measured on a busy machine")))
     return Held(target=target, state=state, why=why, reached=reached, where=where)
 
 
+def _absent(run: Run, runs: Sequence[Run]) -> tuple[Run, list[str]]:
+    """Give the newest earlier run of the same work with peers that this one skipped, and them."""
+    skipped = {r.candidate for r in run if r.role == "peer" and r.status == "skipped"}
+    first = run[0]
+    work = (first.device, first.case, first.threads, first.isa)
+    for old in sorted(runs, key=lambda run: run[0].time_utc, reverse=True):
+        its = (old[0].device, old[0].case, old[0].threads, old[0].isa)
+        names = sorted({r.candidate for r in measured(old, "peer")} & skipped)
+        if its == work and old[0].time_utc < first.time_utc and names:
+            return old, names
+    return run, []
+
+
 def _hold_long_run(
-    target: Target, answer: Callable[[Resident], Reached], residents: Sequence[Resident]
+    target: Target, answer: Callable[[Resident], Reached], resident: Resident
 ) -> Held:
-    """Judge the machine that did worst."""
-    if not residents:
-        return Held(target=target, state="not measured", why=_NO_RUN)
-    reached, device = max(((answer(r), r.device) for r in residents), key=lambda p: p[0].value)
+    reached = answer(resident)
     state, why = _judge(target, reached)
-    return Held(target=target, state=state, why=why, reached=reached, where=Where(device=device))
+    where = Where(device=resident.device)
+    return Held(target=target, state=state, why=why, reached=reached, where=where)
 
 
 def _judge(target: Target, reached: Reached) -> tuple[State, str]:
@@ -90,14 +120,16 @@ def _judge(target: Target, reached: Reached) -> tuple[State, str]:
 
 
 def target_section(runs: Sequence[Run], residents: Sequence[Resident] = ()) -> Section:
-    """Put misses in plain sight, and fold what nothing is known of."""
-    held = [hold(target, runs, residents) for target in all_targets()]
-    by_state = {state: [one for one in held if one.state == state] for state in MARKS}
-    missed, met, unknown = by_state["missed"], by_state["met"], by_state["not measured"]
+    """Put misses in plain sight, and fold what nothing is known of; ``runs``: all that stand."""
+    by_target = [hold(target, runs, residents) for target in all_targets()]
+    states = [next(s for s in MARKS if any(one.state == s for one in held)) for held in by_target]
     reading = (
-        f"Of {count(len(held), 'target')} that were set beforehand, {len(met)} are met, "
-        f"{len(missed)} are missed, and {len(unknown)} have no measurement yet."
+        f"Of {count(len(states), 'target')} that were set beforehand, {states.count('met')} are "
+        f"met, {states.count('missed')} are missed on some machine, and "
+        f"{states.count('not measured')} have no measurement yet."
     )
+    by_state = {s: [one for held in by_target for one in held if one.state == s] for s in MARKS}
+    missed, met, unknown = by_state["missed"], by_state["met"], by_state["not measured"]
     blocks: list[Block] = []
     if missed:
         marks = dict.fromkeys(range(len(missed)), MARKS["missed"])
@@ -105,11 +137,11 @@ def target_section(runs: Sequence[Run], residents: Sequence[Resident] = ()) -> S
     if met:
         marks = dict.fromkeys(range(len(met)), MARKS["met"])
         table = Table(header=HEADER, rows=[row(one) for one in met], marks=marks)
-        blocks.append(Fold(title=f"Met: {count(len(met), 'target')}", blocks=[table]))
+        blocks.append(Fold(title=f"Met: {len(met)}, machine by machine", blocks=[table]))
     if unknown:
         header = ["part", "target", "wanted", "why there is no figure"]
         rows = [[one.target.group, one.target.what, one.target.wanted, one.why] for one in unknown]
-        title = f"Not measured yet: {count(len(unknown), 'target')}"
+        title = f"Not measured yet: {len(unknown)}"
         blocks.append(Fold(title=title, blocks=[Table(header=header, rows=rows)]))
     return Section(title="Targets", reading=reading, blocks=blocks)
 

@@ -48,7 +48,7 @@ def make_page(
     )
     sections = [
         summary_section(runs),
-        target_section(runs, residents),
+        target_section(records.standing_runs(results), residents),
         speed.embedding_section(runs),
         speed.limit_section(runs),
         padding_section() if padding is None else padding,
