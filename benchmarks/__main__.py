@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -96,6 +97,7 @@ def quick(output: Path, threads: int | None) -> int:
     from benchmarks.report.build import make_page
     from benchmarks.report.html import write_html
 
+    _require_pictures()
     specs = choose_cases(quick_cases.CASES, "cpu")
     code = _run(specs, Options(quick=True), threads, rounds=None, folder=output)
     page = output / "report.html"
@@ -143,7 +145,9 @@ def run_case(
             smoke=options.smoke,
             watch=lambda message: status.update(f"{spec.name}: {message}"),
         )
-    lines = records.make_results(case, measurements, device=machine, threads=options.threads)
+    lines = records.make_results(
+        case, measurements, device=machine, threads=options.threads, quick=options.quick
+    )
     console.print(result_table(lines))
     for text in footnotes(lines):
         console.print(f"  {text}", highlight=False, markup=False)
@@ -159,7 +163,7 @@ def compare(base: str, head: str) -> int:
     if not comparisons:
         raise click.ClickException(f"nothing was measured alike at both {base} and {head}")
     open_console().print(comparison_table(comparisons))
-    slower = [f"{c.case}, {c.candidate}" for c in comparisons if c.ratio.change == "slower"]
+    slower = [f"{c.case}, {c.candidate}" for c in comparisons if c.change == "slower"]
     if slower:
         click.echo(f"slower: {'; '.join(slower)}")
     return FAILED if slower else DONE
@@ -183,6 +187,10 @@ def report(html: Path | None, markdown: Path | None, *, readme: bool) -> int:
     from benchmarks.report.readme import write_readme
     from benchmarks.resident import read_residents
 
+    if html is not None or markdown is not None:
+        _require_pictures()
+    for path in filter(None, (html, markdown)):
+        path.parent.mkdir(parents=True, exist_ok=True)
     everything = list(records.read())
     if readme:
         text = README.read_text("utf-8")
@@ -223,6 +231,14 @@ def open_console() -> Console:
     """Write to standard output; tables keep their columns where it is no terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=120)
+
+
+def _require_pictures() -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        raise click.ClickException(
+            "the page's pictures need matplotlib, which is not installed; "
+            "pip install -e '.[bench]' brings it"
+        )
 
 
 def _require(device: str) -> None:

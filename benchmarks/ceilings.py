@@ -74,6 +74,8 @@ def _products(
     x_TK = torch.randn(rows, columns, generator=generator).to(device)
     weight_NK = torch.randn(features, columns, generator=generator).to(device)
     if precision == "int8":
+        plain_TK, plain_NK = (x.clamp(-127, 127).to(torch.int8) for x in (x_TK, weight_NK))
+        yield lambda: torch._int_mm(plain_TK, plain_NK.t())
         quantized = ops.quantize_weight(weight_NK)
         bytes_TK, scale_T = ops.quantize_rows(x_TK)
         for name in _able("quantized_linear", device, "float32"):

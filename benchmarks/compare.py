@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from benchmarks.withdrawn import WITHDRAWN
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from benchmarks.results import Result
 
 NUM_RESAMPLES = 4000
-Change = Literal["slower", "faster", "same"]
+Change = Literal["slower", "faster", "same", "too few runs"]
+# Of one or two nobody can tell how much runs differ.
+MIN_RUNS = 3
 # A change below this is not worth a name, however certain.
 THRESHOLD = 0.05
 Runs = Sequence["Sequence[float] | npt.NDArray[np.float64]"]
@@ -34,19 +38,13 @@ class Ratio:
     low: float
     high: float
 
-    @property
-    def change(self) -> Change:
-        """Name a change that is beyond the threshold, and that the interval says is one."""
-        if self.low > 1 and self.median > 1 + THRESHOLD:
-            return "slower"
-        return "faster" if self.high < 1 and self.median < 1 - THRESHOLD else "same"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One of the engine's candidates under both commits; times as measured.
+    """One of the engine's candidates under both commits.
 
-    ``num_paced``: how many peers tell the runs' pace; with none the ratio is that of the times.
+    ``num_paced``: how many peers tell the runs' pace, at whose mean both times are; with none they
+    are as measured. ``num_runs``: of either commit.
     """
 
     device: str
@@ -56,17 +54,30 @@ class Comparison:
     head_ms: float
     ratio: Ratio
     num_paced: int
+    num_runs: tuple[int, int]
+
+    @property
+    def change(self) -> Change:
+        """Name a change that is beyond the threshold, and that the interval says is one."""
+        if min(self.num_runs) < MIN_RUNS:
+            return "too few runs"
+        ratio = self.ratio
+        if ratio.low > 1 and ratio.median > 1 + THRESHOLD:
+            return "slower"
+        return "faster" if ratio.high < 1 and ratio.median < 1 - THRESHOLD else "same"
 
 
 def compare(results: Sequence[Result], base: str, head: str) -> list[Comparison]:
     """Compare what was measured under both, on the same device, threads and inputs.
 
-    Raises ``ValueError`` where a commit has no measured result.
+    A commit is named by itself, a changed tree by the hash of its source. What was withdrawn does
+    not count. Raises ``ValueError`` where one has no measured result.
     """
-    measured = [result for result in results if result.status == "measured"]
+    measured = [r for r in results if r.status == "measured" and r.run not in WITHDRAWN]
     for name in (base, head):
         if not any(_is_of(result, name) for result in measured):
-            known = ", ".join(dict.fromkeys(r.commit for r in results)) or "none"
+            names = (r.commit if r.dirty is False else r.source for r in measured)
+            known = ", ".join(dict.fromkeys(names)) or "none"
             raise ValueError(f"no result was measured at commit {name}; measured were: {known}")
     works: dict[tuple[str, ...], list[Result]] = {}
     for result in measured:
@@ -88,10 +99,11 @@ def _compare(work: Sequence[Result], base: str, head: str) -> Iterator[Compariso
                 device=work[0].device,
                 case=work[0].case,
                 candidate=candidate,
-                base_ms=_median([r.samples_ms for r in old]),
-                head_ms=_median([r.samples_ms for r in new]),
+                base_ms=_median(paced[0]),
+                head_ms=_median(paced[1]),
                 ratio=bootstrap_ratio(*paced),
                 num_paced=num_paced,
+                num_runs=(len(old), len(new)),
             )
 
 
@@ -123,8 +135,9 @@ def bootstrap_ratio(base: Runs, head: Runs, *, seed: int = 0) -> Ratio:
 
 
 def _is_of(result: Result, commit: str) -> bool:
-    """Accept the hash of the source too: it tells changed trees of one commit apart."""
-    return result.commit.startswith(commit) or result.source.startswith(commit)
+    """Take a commit's name for what it holds alone: trees changed since go by their source."""
+    clean = result.dirty is False and result.commit.startswith(commit)
+    return clean or result.source.startswith(commit)
 
 
 def _resample(runs: Runs, generator: np.random.Generator) -> list[npt.NDArray[np.float64]]:

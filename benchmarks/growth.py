@@ -127,12 +127,14 @@ def _fit(axis: str, candidate: str, quantity: Quantity, samples: Mapping[int, Fl
             for drawn in samples.values()
         ]
     )
-    low, high = np.percentile(_slopes(logarithms, np.log(redrawn)), (2.5, 97.5))
+    # All in one product, whose last bit may depend on its shape.
+    slopes = _slopes(logarithms, np.log(np.column_stack([medians, redrawn])))
+    low, high = np.percentile(slopes[1:], (2.5, 97.5))
     return Fit(
         axis=axis,
         candidate=candidate,
         quantity=quantity,
-        exponent=float(_slopes(logarithms, np.log(medians))),
+        exponent=float(slopes[0]),
         low=float(low),
         high=float(high),
         num_points=len(samples),

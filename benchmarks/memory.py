@@ -16,9 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from benchmarks.case import Call
 
 MIB, GIB = 1 << 20, 1 << 30
+# Where a container sees its limit, by control groups of version 2 and 1.
+CONTAINER_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 # How torch's CPU allocator, and C++ behind it, say that there is no more.
 _SPENT = ("can't allocate memory", "std::bad_alloc")
 PeakOf = Literal["process", "call", "first call"]
@@ -38,9 +45,9 @@ class Peak:
     of: PeakOf
 
 
-def process_peak() -> Peak | None:
-    """Return this process's own high-water mark; None where the system does not tell."""
-    kib = _status("VmHWM")
+def process_peak(process: int | Literal["self"] = "self") -> Peak | None:
+    """Return a process's own high-water mark; None where the system does not tell."""
+    kib = _status("VmHWM", process)
     return None if kib is None else Peak(mib=kib / 1024, of="process")
 
 
@@ -65,7 +72,10 @@ def limit_memory(gib: float) -> None:
     import resource
 
     most = min(int(gib * GIB), _machine_bytes() // 2)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
 def out_of_memory(error: BaseException) -> str | None:
@@ -96,7 +106,20 @@ def _host_bytes() -> int:
 
 
 def _machine_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Return the machine's memory, or what a container has of it."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([whole, *_container_bytes()])
+
+
+def _container_bytes() -> Iterator[int]:
+    """Read the limits of a control group, of either version; one without says ``max``."""
+    for path in CONTAINER_LIMITS:
+        try:
+            text = path.read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            yield int(text)
 
 
 def _cuda_peak(call: Call) -> Peak:
@@ -139,10 +162,10 @@ def _reset_high_water_mark() -> bool:
     return True
 
 
-def _status(field: str) -> int | None:
-    """Read a field of /proc/self/status in KiB."""
+def _status(field: str, process: int | Literal["self"] = "self") -> int | None:
+    """Read a field of /proc/self/status in KiB, or of another process'."""
     try:
-        text = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        text = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
     for line in text.splitlines():

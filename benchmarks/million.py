@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -27,13 +27,12 @@ from benchmarks import results as records
 from benchmarks.bench_embedding import MAX_LENGTHS, SEED, make_gate, minilm_directory
 from benchmarks.case import Candidate, Case, EmbeddingJob, Verdict
 from benchmarks.corpus import fingerprint
-from benchmarks.figures import Axis, line_figure
 from benchmarks.load import other_cores, snapshot
 from benchmarks.machine import ROOT, find_device
 from benchmarks.measure import Measurement
-from benchmarks.memory import MIB, Peak
+from benchmarks.memory import MIB, Peak, process_peak
 from benchmarks.peers.sentence_transformers import DEFAULT_BATCH_SIZE, PEER, load_parts
-from benchmarks.resident import SUFFIX
+from benchmarks.resident import Resident, write_resident
 from benchmarks.sentences import write_sentences
 from benchmarks.timing import Sample
 from benchmarks.worker import WorkerRunner
@@ -42,7 +41,6 @@ from encoder_engine.embedding.search import StoredVectors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FIGURE = ROOT / "docs" / "million.svg"
 OURS, THEIRS = "encoder-engine embed", "sentence-transformers"
 LIBRARIES = tuple(PEER.modules.values())
 TEXTS = "sentences.txt"
@@ -61,6 +59,8 @@ class Run:
         command += ["--dtype", precision, "--shard-rows", str(shard_rows)]
         # Seconds in which it was not stopped, and MiB that were resident then.
         self.resident: list[tuple[float, float]] = []
+        # The most that was ever resident.
+        self.peak: Peak | None = None
         # Moves with every stop, by its length.
         self.start = time.perf_counter()
         self._child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -81,8 +81,7 @@ class Run:
         while not (self.output / name).exists():
             if self._child.poll() is not None and not (self.output / name).exists():
                 raise RuntimeError(f"the run ended with {self._child.returncode} before {name}")
-            if not self.resident or self.seconds - self.resident[-1][0] >= _WATCH_SECONDS:
-                self.resident.append((self.seconds, self._process.memory_info().rss / MIB))
+            self._watch()
             time.sleep(_POLL_SECONDS)
 
     def stop(self) -> float:
@@ -95,9 +94,29 @@ class Run:
         self._process.resume()
         self.start += time.perf_counter() - stopped
 
+    def _watch(self) -> None:
+        """Note the most it ever held, and now and then what it holds; of one that ended nothing."""
+        self._keep(process_peak(self._child.pid))
+        if self.resident and self.seconds - self.resident[-1][0] < _WATCH_SECONDS:
+            return
+        with suppress(psutil.Error):
+            held = self._process.memory_info().rss
+            if held:
+                self.resident.append((self.seconds, held / MIB))
+                # The kernel's own mark may lag a little, and some systems have none.
+                self._keep(Peak(mib=held / MIB, of="process"))
+
+    def _keep(self, seen: Peak | None) -> None:
+        if seen is not None and (self.peak is None or seen.mib > self.peak.mib):
+            self.peak = seen
+
     def finish(self) -> dict[str, Any]:
-        """Return the summary."""
-        output, _ = self._child.communicate()
+        """Watch until it ends, and return the summary."""
+        output = None
+        while output is None:
+            self._watch()
+            with suppress(subprocess.TimeoutExpired):
+                output, _ = self._child.communicate(timeout=_POLL_SECONDS)
         if self._child.returncode:
             raise RuntimeError(f"the run ended with {self._child.returncode}")
         found: dict[str, Any] = json.loads(output)
@@ -151,7 +170,6 @@ def compare(folder: Path, job: EmbeddingJob, parts: Sequence[range], stride: int
         again = second.finish()
     rows = np.array([place * stride for place in parts[0]])
     verdicts.insert(0, gate(StoredVectors(run.output).take(rows)))
-    most = Peak(mib=max(mib for _, mib in run.resident), of="process")
     ours = Measurement(
         candidate=OURS,
         role="ours",
@@ -160,7 +178,7 @@ def compare(folder: Path, job: EmbeddingJob, parts: Sequence[range], stride: int
         settings={"precision": job.precision},
         verdict=verdicts[0],
         samples=tuple(ours_samples),
-        peak=most,
+        peak=run.peak,
         other_cores=others,
     )
     peer = Measurement(
@@ -223,29 +241,27 @@ def make_lines(found: Found, job: EmbeddingJob, parts: Sequence[range]) -> list[
         own = replace(case, amounts=amount)
         device = find_device("cpu")
         lines += records.make_results(own, [measurement], device=device, threads=job.threads)
+    run = lines[0].run
+    lines = [replace(line, run=run, best_peer=None, ratio_to_best_peer=None) for line in lines]
     if any(line.status != "measured" for line in lines):
         return lines
     rates = [line.throughput_per_s["documents"] for line in lines]
     ratios = [round(rate / rates[1], 3) for rate in rates]
     return [
-        replace(line, run=lines[0].run, best_peer=THEIRS, ratio_to_best_peer=ratio)
+        replace(line, best_peer=THEIRS, ratio_to_best_peer=ratio)
         for line, ratio in zip(lines, ratios, strict=True)
     ]
 
 
-def save(found: Found, rows: int) -> None:
-    """Write resident memory over time as numbers and as a figure."""
-    times, mib = zip(*((round(s, 2), round(m, 1)) for s, m in found.resident), strict=True)
-    path = records.FOLDER / f"{find_device('cpu').slug}{SUFFIX}"
-    content = {"rows": rows, "again": found.again["seconds"], "seconds": times, "mib": mib}
-    path.write_text(json.dumps(content) + "\n", "utf-8")
-    FIGURE.write_text(
-        line_figure(
-            f"Resident memory while {rows:,} sentences are embedded",
-            Axis(label="seconds", values=times),
-            Axis(label="MiB", values=mib),
-        ),
-        "utf-8",
+def make_resident(found: Found, rows: int) -> Resident:
+    """Put resident memory over time together with the machine's name."""
+    seconds, mib = zip(*((round(s, 2), round(m, 1)) for s, m in found.resident), strict=True)
+    return Resident(
+        device=find_device("cpu").slug,
+        rows=rows,
+        seconds=seconds,
+        mib=mib,
+        again_seconds=found.again["seconds"]["total"],
     )
 
 
@@ -255,8 +271,11 @@ def save(found: Found, rows: int) -> None:
 @click.option("--slices", type=int, default=5, show_default=True)
 @click.option("--dtype", default="bfloat16", show_default=True)
 @click.option("--no-save", is_flag=True, help="Record and draw nothing.")
-def million(rows: int, sample: int, slices: int, dtype: str, no_save: bool) -> None:
-    """Embed ROWS sentences with MiniLM, beside sentence-transformers on a sample of them."""
+def million(rows: int, sample: int, slices: int, dtype: str, no_save: bool) -> int:
+    """Embed ROWS sentences with MiniLM, beside sentence-transformers on a sample of them.
+
+    Exits with 1 where the engine's vectors are wrong.
+    """
     parts = [range(first, sample, slices) for first in range(slices)]
     stride = rows // sample
     if rows % (slices * SHARDS_PER_SLICE) or rows % sample or sample % slices:
@@ -287,17 +306,12 @@ def million(rows: int, sample: int, slices: int, dtype: str, no_save: bool) -> N
     again = found.again
     click.echo(f"again: {again['resumed_rows']:,} rows compared, {again['seconds']}")
     click.echo(f"seconds by stage: {found.summary['seconds']}; others: {lines[0].other_cores}")
-    click.echo(f"resident: {describe_memory(found.resident)}")
+    resident = make_resident(found, rows)
+    most = max(resident.mib)
+    click.echo(f"resident: {most:.0f} MiB at most, {resident.trend:+.1%} over the second half")
+    measured = lines[0].status == "measured"
     if not no_save:
         records.append(lines)
-        save(found, rows)
-
-
-def describe_memory(resident: Sequence[tuple[float, float]]) -> str:
-    """Say how memory went in the second half, where nothing is loaded any more."""
-    half = np.array([mib for _, mib in resident[len(resident) // 2 :]])
-    slope = np.polyfit(np.arange(len(half)) / len(half), half, 1)[0]
-    return (
-        f"{max(mib for _, mib in resident):.0f} MiB at most; in the second half {half.min():.0f} "
-        f"to {half.max():.0f}, with a trend of {slope:+.1f}"
-    )
+        if measured:
+            write_resident(resident, records.FOLDER)
+    return 0 if measured else 1

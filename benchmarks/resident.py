@@ -1,4 +1,4 @@
-"""The memory of a long run over time, as ``python -m benchmarks million`` wrote it."""
+"""The memory of a long run over time, as ``python -m benchmarks million`` finds it."""
 
 from __future__ import annotations
 
@@ -47,3 +47,15 @@ def read_residents(folder: Path) -> Iterator[Resident]:
             mib=content["mib"],
             again_seconds=content["again"]["total"],
         )
+
+
+def write_resident(resident: Resident, folder: Path) -> None:
+    """Write that of one device, in the place of an older one."""
+    content = {
+        "rows": resident.rows,
+        "again": {"total": resident.again_seconds},
+        "seconds": list(resident.seconds),
+        "mib": list(resident.mib),
+    }
+    path = folder / f"{resident.device}{SUFFIX}"
+    path.write_text(json.dumps(content) + "\n", "utf-8")

@@ -38,6 +38,7 @@ class Result:
     ``other_cores`` is how many cores' worth other processes used meanwhile: 0 on a quiet machine.
     ``ceilings`` are the most that this machine did a second, measured for the run, and
     ``fraction_of_limit`` is the least time they permit divided by the median one.
+    ``quick``: of the texts a part, measured by ``python -m benchmarks quick``.
     ``isa`` is what ENCODER_ENGINE_ISA restricted the engine to; None: nothing.
     """
 
@@ -80,10 +81,16 @@ class Result:
     isa: str | None = None
     ceilings: dict[str, float] = field(default_factory=dict)
     fraction_of_limit: float | None = None
+    quick: bool = False
 
 
 def make_results(
-    case: Case, measurements: Sequence[Measurement], *, device: Device, threads: int
+    case: Case,
+    measurements: Sequence[Measurement],
+    *,
+    device: Device,
+    threads: int,
+    quick: bool = False,
 ) -> list[Result]:
     """Put a case's measurements beside the facts of the machine and the checkout."""
     commit = find_commit()
@@ -110,6 +117,7 @@ def make_results(
         candidate="",
         role="",
         status="",
+        quick=quick,
         isa=os.environ.get("ENCODER_ENGINE_ISA") or None,
         ceilings={what: _rounded(rate) for what, rate in case.ceilings.items()},
     )

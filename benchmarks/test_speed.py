@@ -37,6 +37,8 @@ def test_speed(spec: CaseSpec, benchmark: BenchmarkFixture) -> None:
         pytest.skip(reason)
     options = Options(threads=torch.get_num_threads(), smoke=benchmark.disabled)
     case = spec.make(options)
+    if case.fresh and not benchmark.disabled:
+        pytest.skip("it is about first calls of new processes, which this one has no more")
     ours = [candidate for candidate in case.candidates if candidate.role == "ours"]
     able = [candidate for candidate in ours if candidate.unavailable is None]
     if not able:

@@ -1,4 +1,7 @@
-"""Runs whose figures nobody should quote: their lines stay in the results, LOG.md says why."""
+"""Runs whose figures nobody should quote, and what is to be said of older ones.
+
+Their lines stay in the results, LOG.md says why.
+"""
 
 from __future__ import annotations
 
@@ -12,3 +15,7 @@ WITHDRAWN = {
     "e3466ff9b646": _BEFORE_PEERS,
     "5279262d3d55": _BEFORE_PEERS,
 }
+
+# Since commit 7d38154 a process that waits for its turn is stopped; before, its threads could spin
+# and take a core from whoever was timed. By Result.time_utc.
+STOPPED_SINCE = "2026-11-22T04:36"

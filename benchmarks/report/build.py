@@ -37,7 +37,7 @@ def make_page(
     runs = records.latest_runs(results)
     if not runs:
         reading = "Nothing has been measured yet: `python -m benchmarks run`."
-        return Page(title=TITLE, reading=reading, sections=[details.method_section()])
+        return Page(title=TITLE, reading=reading, sections=[details.method_section(runs)])
     machines = by_device(runs)
     days = sorted(day(run[0]) for run in runs)
     cases = count(len({run[0].case for run in runs}), "case")
@@ -46,9 +46,12 @@ def make_page(
         f"{cases} on {listed([f'`{name}`' for name in machines])}, {days[0]} to {days[-1]}. "
         "Whatever is slower is shown as such."
     )
+    quick = any(result.quick for run in runs for result in run)
+    if quick:
+        reading = f"A first answer, on a part of the texts: no target is held to it. {reading}"
     sections = [
         summary_section(runs),
-        target_section(records.standing_runs(results), residents),
+        *([] if quick else [target_section(records.standing_runs(results), residents)]),
         speed.embedding_section(runs),
         speed.limit_section(runs),
         padding_section() if padding is None else padding,
@@ -60,7 +63,7 @@ def make_page(
         details.operation_section(runs),
         details.missing_section(runs, results),
         details.machine_section(runs),
-        details.method_section(),
+        details.method_section(runs),
         *([details.case_section(runs)] if every_case else []),
     ]
     return Page(title=TITLE, reading=reading, sections=sections)

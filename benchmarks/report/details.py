@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchmarks.report.page import Fold, Items, Section, Table, Text
-from benchmarks.report.runs import by_device, disturbed, facing, is_operation, measured
+from benchmarks.report.runs import by_device, disturbed, facing, group_of, is_operation, measured
 from benchmarks.report.tables import BUSY, case_blocks
 from benchmarks.report.tokenizers import HEADER, is_tokenizer_run, tokenizer_row
 from benchmarks.report.words import case_words, count, day, listed, number, times
-from benchmarks.withdrawn import WITHDRAWN
+from benchmarks.withdrawn import STOPPED_SINCE, WITHDRAWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from benchmarks.report.runs import Run
     from benchmarks.results import Result
 
+# Groups of which every candidate has a process of its own.
+OWN_PROCESSES = ("embedding", "dataset", "latency", "cold_start", "import", "tokenizer", "growth")
 # So many cases are named; of more, the number.
 _NAMED = 3
 
@@ -162,7 +164,7 @@ METHOD = (
     "All take turns: every round takes one sample of each tool, so that a change of the machine's "
     "speed falls on all alike. The figure is the median of at least five rounds.",
     "Each tool of an end-to-end case has a process of its own, as many cores, and is also run at "
-    "its best setting, which is searched for beforehand.",
+    "its best setting, which is searched for beforehand. It is stopped while another is timed.",
     "Ratios are against the fastest other tool in the same run; where only one took part, that is "
     "said, and no such ratio is called one against the fastest.",
     "The newest run of each case and machine counts, whether it is better or worse than those "
@@ -173,10 +175,26 @@ METHOD = (
 )
 
 
-def method_section() -> Section:
-    """How it was measured, in short."""
+def method_section(runs: Sequence[Run]) -> Section:
+    """How it was measured, in short, and which figures are older than a part of it."""
+    told = _before_stops(runs)
+    items = [*METHOD, told] if told else METHOD
     reading = "Everything can be measured again with one command, on any machine."
-    return Section(title="How it was measured", reading=reading, blocks=[Items(items=METHOD)])
+    return Section(title="How it was measured", reading=reading, blocks=[Items(items=items)])
+
+
+def _before_stops(runs: Sequence[Run]) -> str:
+    """Name what was measured before waiting processes were stopped: groups as a whole, or cases."""
+    runs = [run for run in runs if group_of(run) in OWN_PROCESSES]
+    old = [run for run in runs if run[0].time_utc < STOPPED_SINCE]
+    newer = {group_of(run) for run in runs if run not in old}
+    names = {f"all of {group_of(r)}" if group_of(r) not in newer else r[0].case for r in old}
+    if not names:
+        return ""
+    return (
+        f"Measured before {STOPPED_SINCE.replace('T', ' ')} UTC, when processes that waited for "
+        f"their turn could still take a core from the one that was timed: {listed(sorted(names))}."
+    )
 
 
 def case_section(runs: Sequence[Run]) -> Section:

@@ -12,7 +12,7 @@ from benchmarks.report.runs import OURS, by_device, group_of
 from benchmarks.report.words import device_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.growth import Fit
     from benchmarks.report.page import Block
@@ -37,8 +37,7 @@ def growth_section(runs: Sequence[Run]) -> Section:
         return Section(title=TITLE, reading="No case of growth has been measured yet.")
     blocks: list[Block] = []
     told: dict[str, float] = {}
-    for device, of_device in by_device(runs).items():
-        results = [result for run in of_device for result in run]
+    for results in _alike(runs):
         fits = fit_exponents(results)
         for axis in AXES:
             on_axis = [r for r in results if _value(r, axis) is not None]
@@ -47,7 +46,7 @@ def growth_section(runs: Sequence[Run]) -> Section:
                 for fit in ours:
                     if fit.quantity == "time":
                         told.setdefault(axis, fit.exponent)
-                blocks.append(growth_picture(device, axis, on_axis, fits))
+                blocks.append(growth_picture(axis, on_axis, fits))
                 blocks += _failures(axis, on_axis)
     reading = "What more of one thing costs: an exponent of 1 doubles with it, of 2 is four times"
     if told:
@@ -56,9 +55,14 @@ def growth_section(runs: Sequence[Run]) -> Section:
     return Section(title=TITLE, reading=f"{reading}.", blocks=blocks)
 
 
-def growth_picture(
-    device: str, axis: str, results: Sequence[Result], fits: Sequence[Fit]
-) -> Picture:
+def _alike(runs: Sequence[Run]) -> Iterator[list[Result]]:
+    """Put together what one device measured with as many threads."""
+    for of_device in by_device(runs).values():
+        for threads in sorted({run[0].threads for run in of_device}, reverse=True):
+            yield [result for run in of_device for result in run if result.threads == threads]
+
+
+def growth_picture(axis: str, results: Sequence[Result], fits: Sequence[Fit]) -> Picture:
     """Draw speed and memory over the axis, a line for each candidate."""
     names = list(dict.fromkeys(r.candidate for r in results if r.p50_ms))
     names.sort(key=lambda name: not name.startswith(OURS))
@@ -84,7 +88,7 @@ def growth_picture(
         if fit.axis == axis
     ]
     return Picture(
-        name=f"growth-{device}-{axis}",
+        name=f"growth-{results[0].device}-{results[0].threads}-{axis}",
         main=True,
         caption=f"Speed and memory by {axis} ({device_words(results[0])})",
         draw=partial(draw_lines, names, panels),

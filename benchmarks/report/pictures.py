@@ -85,7 +85,11 @@ class Lines:
 
 
 def draw_bars(names: Sequence[str], kinds: Sequence[Kind], panels: Sequence[Bars]) -> Figure:
-    """Draw bars from top to bottom, in panels side by side that share the names."""
+    """Draw bars from top to bottom, in panels side by side that share the names.
+
+    A panel without any value is left out.
+    """
+    panels = [panel for panel in panels if any(v is not None for v in panel.values)] or panels[:1]
     rows = sum(_ROW + _LINE * (1 + name.count("\n")) for name in names)
     with _settings():
         figure, all_axes = _subplots(_HEAD + rows, len(panels))
@@ -101,7 +105,7 @@ def draw_bars(names: Sequence[str], kinds: Sequence[Kind], panels: Sequence[Bars
 
 def _draw_panel(axes: Axes, kinds: Sequence[Kind], panel: Bars, room: float) -> None:
     ends = [max(panel.start, value or panel.start) for value in panel.values]
-    low = min(panel.start, *(value for value in panel.values if value is not None))
+    low = min([panel.start, *(value for value in panel.values if value is not None)])
     # What is left of the panel's width where a bar's text is beside it.
     shares = [max(0.3, 1 - (_CHARACTER * len(text) + 8) / room) for text in panel.texts]
     if panel.log:

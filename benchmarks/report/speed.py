@@ -232,11 +232,11 @@ def time_picture(run: Run) -> Picture:
 def memory_section(runs: Sequence[Run], residents: Sequence[Resident] = ()) -> Section:
     """Show the most that a tool's own process held."""
     kept = chosen(runs, "embedding", "dataset", "latency", "cold_start")
-    whole = [run for run in kept if any(r.peak_of == "process" for r in measured(run))]
+    whole = [run for run in kept if any(r.peak_of == "process" for r in _frugal(run))]
     title = "Memory"
     if not whole:
         return Section(title=title, reading="No case with a process of its own was measured yet.")
-    least = sum(_least(run).role == "ours" for run in whole)
+    least = sum(_frugal(run)[0].role == "ours" for run in whole)
     reading = (
         "The most memory that a tool's process ever held, libraries and weights included: "
         f"encoder-engine holds the least in {least or 'none'} of {count(len(whole), 'case')}."
@@ -246,9 +246,10 @@ def memory_section(runs: Sequence[Run], residents: Sequence[Resident] = ()) -> S
     return Section(title=title, reading=reading, blocks=pictures)
 
 
-def _least(run: Run, role: str | None = None) -> Result:
+def _frugal(run: Run, role: str | None = None) -> list[Result]:
+    """Give the candidates whose memory was told, the most frugal first."""
     found = [r for r in measured(run, role) if r.peak_mib is not None]
-    return min(found, key=lambda r: r.peak_mib or 0.0)
+    return sorted(found, key=lambda r: r.peak_mib or 0.0)
 
 
 def resident_picture(resident: Resident) -> Picture:
@@ -279,7 +280,7 @@ def memory_picture(runs: Sequence[Run]) -> Picture:
     for run in runs:
         ours = measured(run, "ours")[:1]
         usual = [r for r in measured(run, "peer") if r.candidate == "sentence-transformers"]
-        peers = [_least(run, "peer")] if measured(run, "peer") else []
+        peers = _frugal(run, "peer")[:1]
         shown += {r.candidate: r for r in (*ours, *peers, *usual)}.values()
     values = [r.peak_mib for r in shown]
     labels = [
@@ -290,8 +291,7 @@ def memory_picture(runs: Sequence[Run]) -> Picture:
     rows = [
         [case_words(r.case), r.candidate, number(r.peak_mib), r.peak_of or ""]
         for run in runs
-        for r in sorted(measured(run), key=lambda r: r.peak_mib or 0.0)
-        if r.peak_mib is not None
+        for r in _frugal(run)
     ]
     first = runs[0][0]
     return Picture(

@@ -29,7 +29,18 @@ RESULT_HEADER = [
     "of the limit",
     "x best peer",
 ]
-_COMPARISON_HEADER = ["device", "case", "candidate", "before ms", "after ms", "ratio", "95 %", ""]
+_COMPARISON_HEADER = [
+    "device",
+    "case",
+    "candidate",
+    "runs",
+    "paced by",
+    "before ms",
+    "after ms",
+    "ratio",
+    "95 %",
+    "",
+]
 
 
 def case_blocks(run: Sequence[Result]) -> list[Block]:
@@ -115,15 +126,20 @@ def gate_figures(result: Result) -> str:
 
 
 def comparison_row(comparison: Comparison) -> Row:
-    """Write one line of a comparison; what did not change says nothing in the last column."""
+    """Write one line of a comparison; what did not change says nothing in the last column.
+
+    Times are those at the mean pace, so that the ratio is theirs.
+    """
     ratio = comparison.ratio
     return [
         comparison.device,
         comparison.case,
         comparison.candidate,
+        "{}, {}".format(*comparison.num_runs),
+        count(comparison.num_paced, "peer") if comparison.num_paced else "nobody",
         number(comparison.base_ms),
         number(comparison.head_ms),
         f"{ratio.median:.3f}",
         f"{ratio.low:.3f} .. {ratio.high:.3f}",
-        "" if ratio.change == "same" else ratio.change,
+        "" if comparison.change == "same" else comparison.change,
     ]

@@ -158,7 +158,9 @@ def test_a_quick_run_writes_its_own_results_and_page(
     assert main(["quick", "--output", str(tmp_path / "page")]) == 0
     assert "report.html" in capsys.readouterr().out
     assert "quantize_rows/forward" in (tmp_path / "page" / "report.html").read_text("utf-8")
-    assert {result.case for result in records.read(tmp_path / "page")} == {"quantize_rows/forward"}
+    found = list(records.read(tmp_path / "page"))
+    assert {result.case for result in found} == {"quantize_rows/forward"}
+    assert all(result.quick for result in found)
 
 
 def test_pytest_benchmark_has_the_cases_of_operations_and_tokenizers() -> None:

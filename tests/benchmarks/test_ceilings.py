@@ -48,6 +48,12 @@ def test_a_ceiling_is_the_rate_of_the_fastest_way(
     assert ceilings.product_ceiling("cpu", precision, 1) == 2 * 64 * 32 * 64 / min(seconds)
 
 
+def test_the_limit_of_integers_is_not_our_own_products_alone() -> None:
+    first, *others = ceilings._products("cpu", "int8", 64, 32, 64)
+    assert first().dtype == torch.int32
+    assert others
+
+
 def test_copying_counts_what_is_read_and_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings, "_least_seconds", lambda _call, _device: 2.0)
     assert ceilings.copy_ceiling("cpu", 1) == 1 << 16

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks.compare import bootstrap_ratio, compare
+from benchmarks.report.tables import comparison_row
 from benchmarks.results import Result
+from benchmarks.withdrawn import WITHDRAWN
 
 TEMPLATE = Result(
     run="r",
@@ -46,13 +48,40 @@ def noisy(scale: float, seed: int) -> list[float]:
     return [float(ms) for ms in drawn]
 
 
+def several(commit: str, scale: float, number: int = 5) -> list[Result]:
+    """Make runs of a commit, noise within each."""
+    seeds = range(number)
+    return [result(commit, noisy(scale, hash_of(commit, n)), run=f"{commit}{n}") for n in seeds]
+
+
+def hash_of(commit: str, number: int) -> int:
+    """Give unlike noise to unlike commits."""
+    return 100 * sum(commit.encode()) + number
+
+
 def test_a_tenth_slower_is_named_and_noise_is_not() -> None:
-    results = [result("base", noisy(100, 0)), result("same", noisy(100, 1))]
-    results += [result("slow", noisy(110, 2)), result("fast", noisy(90, 3))]
+    results = [*several("base", 100), *several("same", 100)]
+    results += [*several("slow", 110), *several("fast", 90)]
     for head, change in (("same", "same"), ("slow", "slower"), ("fast", "faster")):
         (comparison,) = compare(results, "base", head)
-        assert comparison.ratio.change == change
+        assert (comparison.change, comparison.num_runs) == (change, (5, 5))
         assert comparison.ratio.low <= comparison.ratio.median <= comparison.ratio.high
+
+
+def test_of_too_few_runs_nothing_is_named() -> None:
+    results = [*several("base", 100), *several("slow", 150, 2)]
+    (comparison,) = compare(results, "base", "slow")
+    assert comparison.change == "too few runs"
+    assert comparison.ratio.low > 1.4
+    cells = comparison_row(comparison)
+    assert cells[3:5] == ["5, 2", "nobody"]
+    assert cells[-1] == "too few runs"
+
+
+def test_what_was_withdrawn_is_not_compared() -> None:
+    results = [*several("base", 100), *several("slow", 150, 3)]
+    gone = result("slow", [1.0] * 9, run=next(iter(WITHDRAWN)))
+    assert compare([*results, gone], "base", "slow") == compare(results, "base", "slow")
 
 
 def test_the_interval_knows_that_runs_differ_more_than_rounds() -> None:
@@ -69,11 +98,15 @@ def test_results_of_other_inputs_are_never_compared() -> None:
 
 def test_changed_trees_of_one_commit_are_told_apart_by_their_source() -> None:
     before, after = (
-        dataclasses.replace(result("base", [ms] * 5), source=source)
-        for ms, source in ((1.0, "aaaa"), (2.0, "bbbb"))
+        dataclasses.replace(result("base", [ms] * 5), source=source, dirty=dirty)
+        for ms, source, dirty in ((1.0, "aaaa", False), (2.0, "bbbb", True))
     )
     (comparison,) = compare([before, after], "aaaa", "bbbb")
     assert comparison.ratio.median == 2.0
+    (comparison,) = compare([before, after], "base", "bbbb")
+    assert comparison.num_runs == (1, 1)
+    with pytest.raises(ValueError, match="measured were: bbbb"):
+        compare([after], "base", "bbbb")
 
 
 def test_a_commit_without_results_lists_those_that_have_some() -> None:
@@ -94,8 +127,8 @@ def test_a_slow_hour_of_the_machine_is_seen_by_the_peers_and_is_no_change() -> N
                 results.append(result(commit, scattered, **of_peer))
     for head, change in (("hour", "same"), ("slow", "slower")):
         (comparison,) = compare(results, "base", head)
-        assert (comparison.ratio.change, comparison.num_paced) == (change, 2)
-    assert comparison.head_ms / comparison.base_ms > comparison.ratio.high
+        assert (comparison.change, comparison.num_paced) == (change, 2)
+        assert comparison.head_ms / comparison.base_ms == pytest.approx(comparison.ratio.median)
 
 
 def test_a_peer_of_another_version_tells_nothing_of_the_pace() -> None:

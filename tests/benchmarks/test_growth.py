@@ -58,6 +58,7 @@ def test_a_planted_exponent_is_found_in_time_and_memory(exponent: float) -> None
     assert time.exponent == pytest.approx(exponent)
     assert memory.exponent == pytest.approx(exponent / 2)
     assert (time.low, time.high) == pytest.approx((exponent, exponent))
+    assert memory.low == memory.exponent == memory.high
 
 
 def test_the_cost_along_length_is_that_of_one_sequence() -> None:

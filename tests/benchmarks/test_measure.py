@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import time
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -18,6 +20,10 @@ from benchmarks.runner import describe
 from benchmarks.timing import calls_per_sample, percentiles
 from benchmarks.worker import WorkerRunner
 from tests.benchmarks import fakes
+from tests.conftest import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_percentiles_of_known_samples() -> None:
@@ -188,19 +194,23 @@ def test_an_isolated_candidate_may_fail_or_die_and_leaves_no_path() -> None:
     assert {failed.status, died.status} == {"failed"}
 
 
-def test_an_isolated_peer_that_is_far_behind_is_left_out_after_the_first_round() -> None:
+def test_an_isolated_peer_that_is_far_behind_is_left_out_after_the_first_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("benchmarks.measure.SLOW_MS", 100.0)
+
     def sleeper(name: str, role: Role, seconds: float) -> Candidate:
         return Candidate(name=name, role=role, build=partial(fakes.build_slow, seconds=seconds))
 
     ours, quick, slow = (
-        sleeper("ours", "ours", 1.1),
-        sleeper("quick", "peer", 0.05),
-        sleeper("slow", "peer", 1.1),
+        sleeper("ours", "ours", 0.3),
+        sleeper("quick", "peer", 0.03),
+        sleeper("slow", "peer", 0.3),
     )
     mine, first, last = measure(fakes.case(ours, quick, slow, isolated=True), threads=1)
     assert (mine.status, first.status, last.status) == ("measured", "measured", "left out")
     assert last.reason is not None
-    assert last.reason.startswith("a call took 1.1 s in the first round")
+    assert last.reason.startswith("a call took 0.3 s in the first round")
     assert last.samples == ()
 
 
@@ -260,6 +270,32 @@ def test_an_isolated_case_may_count_a_call_s_own_memory_and_keep_slow_peers(
     if first.peak is not None:  # where /proc/self/clear_refs may be written
         assert first.peak.of == "call"
         assert 50 < first.peak.mib < 90
+
+
+def test_half_of_a_machine_is_half_of_what_a_container_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = memory._machine_bytes()
+    limit, none, absent = (tmp_path / name for name in ("limit", "none", "absent"))
+    limit.write_text("1048576\n")
+    none.write_text("max\n")
+    monkeypatch.setattr(memory, "CONTAINER_LIMITS", (none, absent))
+    assert memory._machine_bytes() >= whole
+    monkeypatch.setattr(memory, "CONTAINER_LIMITS", (none, limit))
+    assert memory._machine_bytes() == 1 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="bounds memory on Linux")
+def test_memory_is_bounded_where_it_was_bounded_before() -> None:
+    program = (
+        "import resource; from benchmarks.memory import limit_memory;"
+        "resource.setrlimit(resource.RLIMIT_DATA, (1 << 28, 1 << 28)); limit_memory(4.0);"
+        "print(resource.getrlimit(resource.RLIMIT_DATA))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert told.stdout == f"({1 << 28}, {1 << 28})\n"
 
 
 @pytest.mark.parametrize(

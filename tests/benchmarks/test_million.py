@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import lzma
 import signal
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
 
 from benchmarks import million as long_run
+from benchmarks import quantities as by
 from benchmarks import results as records
+from benchmarks.__main__ import main
 from benchmarks.case import EmbeddingJob
-from benchmarks.figures import Axis, line_figure
+from benchmarks.measure import Measurement
 from benchmarks.peers.sentence_transformers import load_parts
+from benchmarks.report.aims import hold
+from benchmarks.resident import read_residents
 from benchmarks.sentences import read_sentences, write_sentences
+from benchmarks.target import Target
+from benchmarks.timing import Sample
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from benchmarks.results import Result
+
+TARGET = Target(
+    group="g",
+    what="w",
+    wanted=">= 1.5x",
+    at_least=1.5,
+    case="dataset/minilm-bfloat16-sentences",
+    quantity=by.times_best(),
+)
 NOVEL = (
     '### A title\n\n"Who is it?" he asked at last.\nNobody came to the\ndoor. No.\n\nWho is it? He'
 )
@@ -66,17 +81,6 @@ def test_none_is_written_again_before_all_were(corpora: Path) -> None:
     assert lines[16:] == lines[:4]
 
 
-def test_a_figure_has_labelled_axes_and_every_point() -> None:
-    x, y = Axis(label="seconds", values=[0, 1, 2.5]), Axis(label="MiB & more", values=[3, 40, 41])
-    root = ElementTree.fromstring(line_figure("Memory", x, y))
-    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert texts[:3] == ["Memory", "seconds", "MiB & more"]
-    assert (x.end, y.end) == (2.5, 50)
-    assert {"0", "2.5", "50"} <= set(texts)
-    (line,) = root.iter("{http://www.w3.org/2000/svg}polyline")
-    assert len(line.attrib["points"].split()) == 3
-
-
 def test_the_peer_loads_its_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[FakeModel] = []
 
@@ -100,13 +104,7 @@ def test_the_peer_loads_its_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_stands_still_for_ever_after_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = "import time; time.sleep(600)"
-    monkeypatch.setattr(long_run, "minilm_directory", lambda: tmp_path)
-    begin = subprocess.Popen
-    monkeypatch.setattr(
-        subprocess, "Popen", lambda _command, **how: begin([sys.executable, "-c", program], **how)
-    )
-    run = long_run.Run(tmp_path, "float32", 1)
+    run = start(monkeypatch, tmp_path, "import time; time.sleep(600)")
     child = run._child
 
     def fail() -> None:
@@ -119,6 +117,66 @@ def test_nothing_stands_still_for_ever_after_an_error(
     assert child.returncode == -signal.SIGKILL
 
 
+def start(monkeypatch: pytest.MonkeyPatch, folder: Path, program: str) -> long_run.Run:
+    """Let a program stand for the run."""
+    monkeypatch.setattr(long_run, "minilm_directory", lambda: folder)
+    begin = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda _command, **how: begin([sys.executable, "-c", program], **how)
+    )
+    return long_run.Run(folder, "float32", 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_is_the_most_it_ever_held_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        "import time; held = bytearray(b'x' * (64 << 20)); del held; time.sleep(0.7);"
+        "print('{\"rows\": 1}')"
+    )
+    with closing(start(monkeypatch, tmp_path, program)) as run:
+        assert run.finish() == {"rows": 1}
+    assert run.peak is not None
+    assert run.peak.mib > 64 + run.resident[-1][1] / 2
+    assert 1 <= len(run.resident) <= 3
+    assert all(mib > 0 for _, mib in run.resident)
+
+
+@pytest.mark.parametrize("wrong", [True, False])
+def test_a_wrong_result_of_ours_is_of_the_same_run_and_fails(
+    wrong: bool, corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = Measurement(
+        candidate=long_run.OURS,
+        role="ours",
+        status="gate failed" if wrong else "measured",
+        reason="too far off" if wrong else None,
+        samples=(Sample(wall_ms=1.0, cpu_ms=1.0),) * 5,
+    )
+    theirs = replace(ours, candidate=long_run.THEIRS, role="peer", status="measured", reason=None)
+    found = long_run.Found(
+        summary={"rows": 8, "tokens": 80, "seconds": {"total": 1.0}},
+        again={"resumed_rows": 8, "seconds": {"total": 1.0}},
+        measurements=(ours, theirs),
+        resident=[(0.0, 1.0), (0.5, 2.0), (1.0, 2.0), (1.5, 2.0)],
+    )
+    monkeypatch.setattr(long_run, "compare", lambda *_arguments: found)
+    monkeypatch.setattr(long_run, "minilm_directory", lambda: tmp_path)
+    monkeypatch.setattr(
+        long_run, "write_sentences", lambda path, rows: write_sentences(path, rows, corpora)
+    )
+    monkeypatch.setattr(records, "FOLDER", tmp_path)
+    kept: list[Result] = []
+    monkeypatch.setattr(records, "append", kept.extend)
+    assert main(["million", "--rows", "8", "--sample", "4", "--slices", "2"]) == int(wrong)
+    assert len({line.run for line in kept}) == 1
+    assert [line.ratio_to_best_peer for line in kept] == ([None] * 2 if wrong else [2.0, 1.0])
+    held = hold(TARGET, [kept])[0]
+    assert held.state == ("missed" if wrong else "met"), held
+    assert len(list(read_residents(tmp_path))) == int(not wrong)
+
+
 @pytest.mark.slow
 def test_a_short_run_measures_both_sides(
     minilm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -126,7 +184,6 @@ def test_a_short_run_measures_both_sides(
     assert minilm.is_dir()
     pytest.importorskip("sentence_transformers")
     monkeypatch.setattr(records, "FOLDER", tmp_path)
-    monkeypatch.setattr(long_run, "FIGURE", tmp_path / "memory.svg")
     kept: list[object] = []
     monkeypatch.setattr(records, "append", kept.extend)
     arguments = ["--rows", "160", "--sample", "80", "--slices", "2", "--dtype", "float32"]
@@ -134,8 +191,7 @@ def test_a_short_run_measures_both_sides(
     assert ran.exit_code == 0
     assert [line.status for line in kept] == ["measured"] * 2  # type: ignore[attr-defined]
     assert "again: 160 rows compared" in ran.output
-    (path,) = tmp_path.glob("*-resident.json")
-    found = json.loads(path.read_text("utf-8"))
-    assert len(found["seconds"]) == len(found["mib"]) > 0
-    assert (tmp_path / "memory.svg").is_file()
+    (resident,) = read_residents(tmp_path)
+    assert len(resident.seconds) == len(resident.mib) > 0
+    assert kept[0].peak_mib >= max(resident.mib)  # type: ignore[attr-defined]
     assert CliRunner().invoke(long_run.million, ["--rows", "161"]).exit_code == 2

@@ -5,131 +5,34 @@ from __future__ import annotations
 import dataclasses
 import re
 from html.parser import HTMLParser
-from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from benchmarks import results as records
 from benchmarks.__main__ import README, main
 from benchmarks.report.build import make_page
-from benchmarks.report.details import missing_section
+from benchmarks.report.details import method_section, missing_section
+from benchmarks.report.growth import growth_section
 from benchmarks.report.html import DARK, write_html
 from benchmarks.report.markdown import write_markdown
-from benchmarks.report.padding import make_section, padding_share, text_lengths
+from benchmarks.report.padding import padding_share, text_lengths
 from benchmarks.report.page import Fold, Items, Picture
-from benchmarks.report.pictures import COLOURS, Bars, Lines, draw_bars, draw_lines
+from benchmarks.report.pictures import COLOURS
 from benchmarks.report.readme import BEGIN, END, readme_table, write_readme
 from benchmarks.report.speed import embedding_section
 from benchmarks.report.summary import summary_section
-from benchmarks.resident import Resident, read_residents
+from benchmarks.resident import read_residents
 from benchmarks.withdrawn import WITHDRAWN
-from tests.benchmarks.test_compare import TEMPLATE
+from tests.benchmarks.made_up import AWKWARD, PADDING, RESIDENT, growing, lines, some_results
+from tests.benchmarks.test_pictures import check_readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from matplotlib.figure import Figure
-
     from benchmarks.report.page import Block, Page
     from benchmarks.results import Result
-
-PADDING = make_section({"short": [3, 9, 4] * 20, "skewed": [16, 250, 30] * 20, "long": [512] * 9})
-RESIDENT = Resident(
-    device="abacus-2c",
-    rows=4000,
-    seconds=[0.5 * number for number in range(1000)],
-    mib=[500.0 - 300.0 / (1 + number) for number in range(1000)],
-    again_seconds=6.0,
-)
-AWKWARD = 'peer <b> & "co"'
-
-
-def lines(case: str, ours_ms: float, peer_ms: float, **fields: Any) -> list[Result]:
-    """Make a run: ours, two peers, one that is wrong and one that is not there."""
-    common = dataclasses.replace(
-        TEMPLATE,
-        run=" ".join(map(str, (case, *fields.values()))),
-        case=case,
-        amounts={"documents": 10, "tokens": 100, "bytes": 10**6, "texts": 10},
-        ceilings={"operations": 1e9},
-        versions={"torch": "2.13.0"},
-        **fields,
-    )
-
-    def one(name: str, role: str, ms: float, peak_mib: float) -> Result:
-        return dataclasses.replace(
-            common,
-            candidate=name,
-            role=role,
-            p50_ms=ms,
-            p20_ms=ms,
-            p80_ms=ms,
-            p99_ms=2 * ms,
-            cpu_p50_ms=ms,
-            peak_mib=peak_mib,
-            peak_of="process",
-            gate={"mean_cosine": 1 - ms * 1e-6, "min_cosine": 0.9999995},
-            throughput_per_s={what: 1e3 * n / ms for what, n in common.amounts.items()},
-            fraction_of_limit=0.1 / ms,
-            best_peer=AWKWARD,
-            ratio_to_best_peer=peer_ms / ms,
-        )
-
-    return [
-        one("encoder-engine", "ours", ours_ms, 80.0),
-        one(AWKWARD, "peer", peer_ms, 99.5),
-        one("sentence-transformers", "peer", 3 * peer_ms, 1234.0),
-        dataclasses.replace(
-            common,
-            candidate="wrong",
-            role="peer",
-            status="gate failed",
-            reason="mean cosine is too low",
-            gate={"mean_cosine": 0.9, "min_cosine": 0.5},
-        ),
-        dataclasses.replace(
-            common, candidate="absent", role="peer", status="skipped", reason="not installed"
-        ),
-    ]
-
-
-def some_results() -> list[Result]:
-    """Make a case of every section, a loss among them, and a second machine."""
-    return [
-        *lines("embedding/minilm-float32-short", 0.5, 0.61),
-        *lines("embedding/minilm-int8-skewed", 1.0, 0.8),
-        *lines("latency/minilm-bfloat16", 5.0, 3.9),
-        *lines("cold_start/minilm-float32", 900.0, 4000.0),
-        *lines("drop_in/encode-skewed", 1.0, 1.7),
-        *lines("pretraining/tiny", 1.0, 4.4),
-        *lines("tokenizer/wordpiece-english", 1.0, 7.9, threads=1),
-        *lines("tokenizer/wordpiece-english", 1.0, 5.9, isa="avx2"),
-        *lines("tokenizer/xlmr-offsets", 1.0, 177.0),
-        *lines("layer_norm/forward", 1.0, 1.1),
-        *(line for length in (16, 128, 1024, 8192) for line in growing(length)),
-        *lines("encoder/mixed", 0.3, 0.9, device="nvidia-h200", device_name="NVIDIA H200"),
-    ]
-
-
-def growing(length: int) -> list[Result]:
-    """Make a run at a length, where a peer has no memory for the longest."""
-    ours, peer, *_ = lines(f"growth/length-{length}", 0.1 * length, 0.01 * length**2)
-    results = [
-        dataclasses.replace(
-            r,
-            peak_of="call",
-            samples_ms=[r.p50_ms or 0.0] * 5,
-            amounts={"sequences": 1, "tokens": length},
-        )
-        for r in (ours, peer)
-    ]
-    if length > 1024:
-        results[1] = dataclasses.replace(
-            results[1], p50_ms=None, status="failed", reason="it needs more than 8 GiB"
-        )
-    return results
 
 
 def pictures(page: Page) -> list[Picture]:
@@ -264,33 +167,6 @@ def test_restricted_runs_stand_with_tokenizers_alone() -> None:
     assert len(names) == len(set(names))
 
 
-def check_readable(figure: Figure) -> None:
-    """Every axis is named with its unit; no text lies on another or beyond the paper."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.text import Text
-
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()  # type: ignore[no-untyped-call]
-    renderer = canvas.get_renderer()  # type: ignore[no-untyped-call]
-    for axes in figure.axes:
-        assert re.search(r"\(.+\)", axes.get_xlabel()), axes.get_xlabel()
-        named = any(label.get_text() for label in figure.axes[0].get_yticklabels())
-        assert named or axes.get_ylabel()
-    seen = [
-        (text.get_text(), text.get_window_extent(renderer).padded(-1))
-        for text in figure.findobj(Text)
-        if isinstance(text, Text) and text.get_visible() and text.get_text().strip()
-    ]
-    paper = figure.bbox.padded(1)
-    for words, box in seen:
-        assert paper.containsx(box.x0), words
-        assert paper.containsx(box.x1), words
-        assert paper.containsy(box.y0), words
-        assert paper.containsy(box.y1), words
-    for (one, box), (other, its) in combinations(seen, 2):
-        assert not box.overlaps(its), f"{one!r} lies on {other!r}"
-
-
 def test_pictures_are_readable(page: Page) -> None:
     found = pictures(page)
     names = [picture.name for picture in found]
@@ -306,28 +182,6 @@ def test_pictures_of_what_was_recorded_are_readable() -> None:
     recorded = make_page(list(records.read()), residents=residents, padding=PADDING)
     for picture in pictures(recorded):
         check_readable(picture.draw())
-
-
-@pytest.mark.parametrize(
-    "values", [[0.33, 177.0], [1.02, 1.78], [0.77], [1e-13, 2e-5], [3e-3, 7e-3, 4e-3]]
-)
-def test_bars_of_any_range_are_readable(values: list[float]) -> None:
-    bars = Bars(
-        axis="ratio (times)", values=values, texts=["0.77x, slower"] * len(values), log=True,
-        start=min(1.0, min(values)),
-    )  # fmt: skip
-    names = [f"a case with a name\nbest other: {number}" for number in range(len(values))]
-    check_readable(draw_bars(names, ["ours"] * len(values), [bars]))
-    even = dataclasses.replace(bars, log=False, start=0.0)
-    check_readable(draw_bars(names, ["ours"] * len(values), [even, even]))
-
-
-def test_lines_are_readable() -> None:
-    points = [[(16.0, 9e5), (512.0, 3e5), (8192.0, 2e4)], *[[(16.0, 1e5), (512.0, 9e4)]] * 4]
-    names = ["encoder-engine", *(f"transformers, one batch, compiled {n}" for n in range(4))]
-    for log in (True, False):
-        panel = Lines(x_axis="length (tokens)", y_axis="speed (tokens/s)", points=points, log=log)
-        check_readable(draw_lines(names, [panel, panel]))
 
 
 def test_groups_that_were_not_measured_are_left_out_with_a_sentence() -> None:
@@ -369,6 +223,51 @@ def test_growth_is_drawn_with_its_exponents_and_failures(page: Page) -> None:
     assert "1.00 with length" in section.reading
 
 
+def test_growth_with_unlike_threads_is_not_put_together() -> None:
+    alone = [dataclasses.replace(r, threads=1, run=f"{r.run} 1") for r in growing(16)]
+    alone += [dataclasses.replace(r, threads=1, run=f"{r.run} 1") for r in growing(128)]
+    both = [*alone, *growing(16), *growing(128)]
+    section = growth_section(records.latest_runs(both))
+    names = [block.name for block in section.blocks if isinstance(block, Picture)]
+    assert names == ["growth-abacus-2c-2-length", "growth-abacus-2c-1-length"]
+
+
+def test_a_machine_that_tells_no_memory_has_a_page() -> None:
+    results = [
+        dataclasses.replace(r, peak_mib=None, peak_of=None)
+        for r in [*lines("pretraining/tiny", 1.0, 4.4), *some_results()[:5]]
+    ]
+    ours, *others = lines("latency/minilm-float32", 1.0, 2.0)
+    results += [ours, *(dataclasses.replace(r, peak_mib=None) for r in others)]
+    for picture in pictures(make_page(results, padding=PADDING)):
+        check_readable(picture.draw())
+
+
+def test_a_part_of_the_texts_is_held_to_no_target() -> None:
+    results = [
+        dataclasses.replace(r, quick=True) for r in lines("embedding/minilm-float32-short", 1, 2)
+    ]
+    page = make_page(results, padding=PADDING)
+    assert page.reading.startswith("A first answer, on a part of the texts")
+    assert "Targets" not in [section.title for section in page.sections]
+    assert "Targets" in [s.title for s in make_page(some_results(), padding=PADDING).sections]
+
+
+def test_what_is_older_than_the_stops_is_named() -> None:
+    def method(*runs: list[Result]) -> str:
+        (items,) = method_section(runs).blocks
+        assert isinstance(items, Items)
+        return items.items[-1]
+
+    old = lines("embedding/minilm-float32-short", 1.0, 2.0)
+    new = lines("embedding/minilm-int8-short", 1.0, 2.0, time_utc="2026-11-22T04:36:01+00:00")
+    words = lines("tokenizer/xlmr-load", 1.0, 2.0)
+    named = method(old, new, words, lines("layer_norm/forward", 1.0, 2.0))
+    assert named.startswith("Measured before 2026-11-22 04:36 UTC")
+    assert named.endswith(": all of tokenizer and embedding/minilm-float32-short.")
+    assert not method(new).startswith("Measured before")
+
+
 def test_padding_is_counted_batch_by_batch() -> None:
     assert padding_share([4, 4, 4], 2) == 0.0
     assert padding_share([1, 3], 2) == pytest.approx(2 / 6)
@@ -386,7 +285,7 @@ def test_padding_is_that_of_the_embedding_cases(minilm: Path) -> None:
 def test_the_command_writes_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "FOLDER", tmp_path)
     monkeypatch.setattr(records, "read", lambda: iter(some_results()))
-    html, markdown = tmp_path / "page.html", tmp_path / "page.md"
+    html, markdown = tmp_path / "a" / "folder" / "page.html", tmp_path / "page.md"
     (tmp_path / "page").mkdir()
     (tmp_path / "page" / "of-an-earlier-one.svg").touch()
     assert main(["report", "--html", str(html), "--markdown", str(markdown)]) == 0
@@ -395,6 +294,16 @@ def test_the_command_writes_the_files(tmp_path: Path, monkeypatch: pytest.Monkey
     assert shown
     assert {f"page/{path.name}" for path in (tmp_path / "page").iterdir()} == set(shown)
     assert all((tmp_path / name).read_text("utf-8").startswith("<svg ") for name in shown)
+
+
+def test_without_matplotlib_the_commands_say_so_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name != "matplotlib" or None)
+    for command in (["quick", "-o", str(tmp_path)], ["report", "--html", str(tmp_path / "x.html")]):
+        assert main(command) == 1
+        assert "need matplotlib" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_readmes_table_has_losses_and_what_is_not_measured() -> None:

@@ -17,7 +17,7 @@ from benchmarks.report.aims import hold as hold_all
 from benchmarks.report.page import Fold, Table
 from benchmarks.target import Target
 from benchmarks.targets import all_targets
-from tests.benchmarks.test_report import RESIDENT, lines
+from tests.benchmarks.made_up import RESIDENT, lines
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
