@@ -5,16 +5,18 @@ from __future__ import annotations
 import base64
 import contextlib
 import csv
+import errno
 import gc
 import hashlib
 import json
 import os
 import re
 import secrets
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
-from encoder_engine.errors import ChecksumError, LockedError, OutputError
+from encoder_engine.errors import ChecksumError, EncoderEngineWarning, LockedError, OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -41,6 +43,7 @@ __all__ = [
 
 CHECKSUMS = "SHA256SUMS"
 LOCK_NAME = ".lock"
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -49,7 +52,9 @@ def read_text(path: Path, error: type[EncoderEngineError]) -> str:
     try:
         text = path.read_bytes().decode("utf-8")
     except FileNotFoundError:
-        raise error(f"{path} is missing; copy the whole model directory") from None
+        raise error(
+            f"{path} is missing; look at the name, and whether all of its folder was copied"
+        ) from None
     except OSError as failure:
         raise error(f"{path} cannot be read: {failure.strerror}") from failure
     except UnicodeDecodeError as failure:
@@ -172,8 +177,9 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that it is either the old one or wholly the new one, on the disk."""
     pending = PendingFile(path, overwrite=True)
     try:
-        pending.stream.write(content)
-        pending.publish()
+        with writing(path):
+            pending.stream.write(content)
+            pending.publish()
     finally:
         pending.discard()
 
@@ -330,6 +336,17 @@ class FolderLock:
                 f"{self._folder} is being written by another run{named}; wait for it, stop it, or "
                 "name another output"
             ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                os.close(descriptor)
+                raise
+            warnings.warn(
+                EncoderEngineWarning(
+                    f"the file system of {self._folder} has no locks ({error.strerror}); start no "
+                    "second run there before this one ends"
+                ),
+                stacklevel=3,
+            )
         except BaseException:
             os.close(descriptor)
             raise

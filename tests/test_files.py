@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+import errno
+import fcntl
 import hashlib
+import os
 import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
 from encoder_engine import files
-from encoder_engine.errors import ChecksumError, ConfigError, OutputError
+from encoder_engine.errors import ChecksumError, ConfigError, EncoderEngineWarning, OutputError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +49,23 @@ def test_any_flipped_bit_of_the_packaged_weights_is_found(minilm: Path, tmp_path
         file.write(bytes([byte ^ 1]))
     with pytest.raises(ChecksumError, match=r"model\.safetensors"):
         files.verify_checksums(weights.parent)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_where_nothing_can_be_locked_a_run_goes_on_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(_descriptor: int, _kind: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with (
+        pytest.warns(EncoderEngineWarning, match="has no locks .*start no second run") as told,
+        files.FolderLock(tmp_path),
+    ):
+        assert (tmp_path / files.LOCK_NAME).read_text("ascii") == f"{os.getpid()}\n"
+    assert told[0].filename == __file__
+    assert not (tmp_path / files.LOCK_NAME).exists()
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import secrets
 from typing import TYPE_CHECKING, Any, Protocol
 
 from encoder_engine.errors import ConfigError, MissingDependencyError
-from encoder_engine.files import read_text, write_atomically
+from encoder_engine.files import read_text, write_atomically, writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,31 +28,36 @@ class Log:
     """
 
     def __init__(self, directory: Path, *, num_bytes: int) -> None:
-        path = directory / LOG
-        with path.open("ab") as file:
+        self._path, self._speed_path = directory / LOG, directory / SPEED
+        with writing(self._path), self._path.open("ab") as file:
             file.truncate(num_bytes)
-        self._file = path.open("ab")
-        self._speed = (directory / SPEED).open("ab")
+        with writing(self._path):
+            self._file = self._path.open("ab")
+        with writing(self._speed_path):
+            self._speed = self._speed_path.open("ab")
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Append what was computed."""
-        self._file.write((json.dumps(record) + "\n").encode())
-        self._file.flush()
+        with writing(self._path):
+            self._file.write((json.dumps(record) + "\n").encode())
+            self._file.flush()
 
     def add_speed(self, record: Mapping[str, Any]) -> None:
         """Append how fast."""
-        self._speed.write((json.dumps(record) + "\n").encode())
-        self._speed.flush()
+        with writing(self._speed_path):
+            self._speed.write((json.dumps(record) + "\n").encode())
+            self._speed.flush()
 
     def sync(self) -> int:
         """Force it to the disk; how many bytes there are."""
-        os.fsync(self._file.fileno())
-        return self._file.tell()
+        with writing(self._path):
+            os.fsync(self._file.fileno())
+            return self._file.tell()
 
     def close(self) -> None:
         """Close the files."""
-        self._file.close()
-        self._speed.close()
+        with writing(self._speed_path), self._speed, writing(self._path):
+            self._file.close()
 
 
 def read_log(directory: Path) -> list[dict[str, Any]]:
@@ -121,7 +126,7 @@ def _scalars(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     for name, value in record.items():
         if isinstance(value, dict):
             found |= _scalars(value, f"{prefix}{name}/")
-        elif name != "step":
+        elif name != "step" and value is not None:
             found[f"{prefix}{name}"] = float(value)
     return found
 
