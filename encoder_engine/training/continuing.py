@@ -69,12 +69,24 @@ def continue_checkpoint(
 
 
 def load_masked_lm(path_or_hub_id: str, corpus: Corpus) -> MaskedLM:
-    """Load a checkpoint with its head, of the corpus' own tokens."""
+    """Load a checkpoint with its head, of the corpus' own tokens; spare ones are cut off.
+
+    Raises :class:`ConfigError` where the checkpoint does not know all of them.
+    """
     directory = resolve_directory(path_or_hub_id)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedWeightsWarning)
         model = MaskedLM.from_pretrained(directory, device="cpu", dtype="float32")
-    _check_size(model.encoder, corpus, len(_pieces_of_new_tokens(directory, corpus)))
+    new = _pieces_of_new_tokens(directory, corpus)
+    if new:
+        raise ConfigError(
+            f"the corpus has {len(new)} tokens that the checkpoint does not know; prepare it with "
+            "the checkpoint's tokenizer, and no --add-tokens"
+        )
+    size = _check_size(model.encoder, corpus, 0)
+    _set_table(model.encoder, model.encoder.embedding.tokens.weight.detach()[:size].clone())
+    output = model.head.output
+    output.bias = nn.Parameter(output.bias.detach()[:size].clone())
     return model
 
 
@@ -118,13 +130,18 @@ def extend_vocabulary(encoder: Encoder, pieces: Sequence[Sequence[int]], *, firs
     """
     if not pieces:
         return
+    _set_table(encoder, _extended(encoder.embedding.tokens.weight.detach(), pieces, first))
+
+
+def _set_table(encoder: Encoder, rows: Tensor) -> None:
+    """Put rows, one a token, in place of an encoder's embeddings, whatever their number."""
     table = encoder.embedding.tokens
-    table.weight = nn.Parameter(_extended(table.weight.detach(), pieces, first))
-    table.num_embeddings = len(table.weight)
-    embedding = replace(encoder.spec.embedding, vocab_size=len(table.weight))
+    table.weight = nn.Parameter(rows)
+    table.num_embeddings = len(rows)
+    embedding = replace(encoder.spec.embedding, vocab_size=len(rows))
     encoder.spec = replace(encoder.spec, embedding=embedding)
     encoder.embedding.spec = embedding
-    encoder.config["vocab_size"] = len(table.weight)
+    encoder.config["vocab_size"] = len(rows)
 
 
 def _extended(rows: Tensor, pieces: Sequence[Sequence[int]], first: int) -> Tensor:

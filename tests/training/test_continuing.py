@@ -12,6 +12,7 @@ from torch import nn
 from encoder_engine import Tokenizer
 from encoder_engine.data.prepare import Text, prepare
 from encoder_engine.data.shards import Corpus
+from encoder_engine.errors import ConfigError
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.text.growing import with_tokens
 from encoder_engine.training import Trainer
@@ -48,19 +49,26 @@ def model(spoken: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "model"
 
 
+def pad_table(model: Path, directory: Path, number: int) -> Path:
+    """Save a model whose table has places to spare, whose rows would be seen."""
+    padded = MaskedLM.from_pretrained(model, device="cpu")
+    first = padded.encoder.spec.embedding.vocab_size
+    extend_vocabulary(padded.encoder, [[]] * number, first=first)
+    bias: torch.Tensor = padded.head.output.bias
+    padded.head.output.bias = nn.Parameter(torch.cat([bias.detach(), torch.full((number,), 9.0)]))
+    padded.save_pretrained(directory)
+    Tokenizer.from_pretrained(model).save(directory)
+    return directory
+
+
 def test_new_words_take_the_spare_places_of_a_table_first(
     spoken: Path, model: Path, tmp_path: Path
 ) -> None:
     first = Corpus.open(spoken).vocabulary.size
-    padded = MaskedLM.from_pretrained(model, device="cpu")
-    before = padded.encoder.embedding.tokens.weight.detach().clone()
-    extend_vocabulary(padded.encoder, [[]] * 3, first=first)
-    bias: torch.Tensor = padded.head.output.bias
-    padded.head.output.bias = nn.Parameter(torch.cat([bias.detach(), torch.zeros(3)]))
-    padded.save_pretrained(tmp_path / "padded")
+    unpadded = MaskedLM.from_pretrained(model, device="cpu")
+    before = unpadded.encoder.embedding.tokens.weight.detach()
     tokenizer = Tokenizer.from_pretrained(model)
-    tokenizer.save(tmp_path / "padded")
-    settings = {"checkpoint": str(tmp_path / "padded")}
+    settings = {"checkpoint": str(pad_table(model, tmp_path / "padded", 3))}
     for number, words in enumerate(([], ["dogmat"], ["dogmat", "catmat", "ranch", "matran"])):
         grown = with_tokens(tokenizer, words) if words else tokenizer
         corpus = write_texts(tmp_path / f"corpus{number}", grown)
@@ -76,6 +84,24 @@ def test_new_words_take_the_spare_places_of_a_table_first(
             pieces = tokenizer.encode(word, add_special_tokens=False).tolist()
             torch.testing.assert_close(table[first + place], before[pieces].mean(0))
         trainer.run()
+
+
+def test_a_teachers_spare_places_are_cut_off(spoken: Path, model: Path, tmp_path: Path) -> None:
+    padded = pad_table(model, tmp_path / "padded", 3)
+    settings = ["model.config.num_hidden_layers=1", "run.steps=3", "run.deterministic=false"]
+    run(spoken, tmp_path / "plain", *settings, f"objectives.teacher={model}")
+    run(spoken, tmp_path / "spare", *settings, f"objectives.teacher={padded}")
+    logs = [(tmp_path / name / "log.jsonl").read_bytes() for name in ("plain", "spare")]
+    assert logs[0] == logs[1]
+
+
+def test_a_teacher_who_does_not_know_all_tokens_is_refused(model: Path, tmp_path: Path) -> None:
+    padded = pad_table(model, tmp_path / "padded", 2)
+    grown = with_tokens(Tokenizer.from_pretrained(model), ["dogmat", "catmat"])
+    corpus = write_texts(tmp_path / "corpus", grown)
+    recipe = small_recipe(corpus, f"objectives.teacher={padded}")
+    with pytest.raises(ConfigError, match="2 tokens that the checkpoint does not know"):
+        Trainer(recipe, tmp_path / "run")
 
 
 def test_a_student_learns_from_a_teacher_in_a_run(
