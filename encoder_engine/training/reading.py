@@ -47,8 +47,10 @@ def find_recipe(
             f"{', '.join(RECIPES)}, a .yaml file, or file.py:function"
         )
     values = with_settings(values, settings)
-    if corpus is not None:
-        values["data"] = {**(values.get("data") or {}), "corpus": corpus}
+    data = values.get("data") or {}
+    # What is no mapping is refused below, by name.
+    if corpus is not None and isinstance(data, Mapping):
+        values["data"] = {**data, "corpus": corpus}
     if checkpoint is not None:
         values["model"] = {"checkpoint": checkpoint}
     return recipe_from_values(values)

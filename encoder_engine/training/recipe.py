@@ -25,8 +25,8 @@ Form = Literal["blocks", "sentences", "full_sentences", "pairs", "swapped_pairs"
 
 def _at_least(what: str, value: float | None, least: float) -> None:
     # Written so that NaN, which YAML can say, is none of it.
-    if value is not None and not value >= least:
-        raise ConfigError(f"{what} must be at least {least:g}, got {value:g}")
+    if value is not None and not least <= value < math.inf:
+        raise ConfigError(f"{what} must be at least {least:g} and finite, got {value:g}")
 
 
 def _above_zero(what: str, value: float | None) -> None:
@@ -100,7 +100,7 @@ class ObjectivesRecipe:
     (ELECTRA), with ``generator_weight`` of its own loss and ``detection_weight`` of the model's.
     ``teacher``: a checkpoint whose predictions, at a ``temperature``, and last hidden state the
     model follows (DistilBERT). ``label_smoothing``: of masked language modelling alone, and refused
-    beside a loss that has none.
+    beside ``span_boundary``, a generator or a teacher.
     """
 
     rate: float = 0.15

@@ -76,22 +76,30 @@ def test_a_file_a_function_and_settings_say_the_same(tmp_path: Path) -> None:
         (["bath.tokens=64"], r"recipe has no 'bath'; did you mean 'batch'\?"),
         (["run.precision=bfloat"], "must be one of float32, bfloat16.*did you mean 'bfloat16'"),
         (["run.steps=many"], r"recipe\.run\.steps must be a int, got 'many'"),
-        (["run.steps=0"], r"run\.steps must be at least 1, got 0"),
+        (["run.steps=0"], r"run\.steps must be at least 1 and finite, got 0"),
         (["batch.tokens=100"], r"batch\.tokens is 100; it must be a multiple"),
         (["objectives.span_boundary=true"], r"needs objectives\.unit: span"),
         (["run.steps"], "is no setting"),
         (["run.steps=[1"], r"run\.steps=\[1 is no YAML"),
-        (["run.evaluation_tokens=0"], r"run\.evaluation_tokens must be at least 1, got 0"),
-        (["run.keep_every=0"], r"run\.keep_every must be at least 1, got 0"),
+        (
+            ["run.evaluation_tokens=0"],
+            r"run\.evaluation_tokens must be at least 1 and finite, got 0",
+        ),
+        (["run.keep_every=0"], r"run\.keep_every must be at least 1 and finite, got 0"),
         (["run.peak_tflops=0"], r"run\.peak_tflops must be above 0 and finite, got 0"),
         (["run.ema=1.0"], r"run\.ema must be at least 0 and below 1, got 1"),
-        (["run.seed=-1"], r"run\.seed must be at least 0, got -1"),
+        (["run.seed=-1"], r"run\.seed must be at least 0 and finite, got -1"),
         (["objectives.temperature=0"], r"objectives\.temperature must be above 0"),
         (["objectives.label_smoothing=1"], r"objectives\.label_smoothing must be at least 0"),
-        (["objectives.soft_weight=-1"], r"objectives\.soft_weight must be at least 0, got -1"),
+        (
+            ["objectives.soft_weight=-1"],
+            r"objectives\.soft_weight must be at least 0 and finite, got -1",
+        ),
         (["optimizer.betas=[0.9, 1]"], r"optimizer\.betas\[1\] must be at least 0 and below 1"),
         (["optimizer.clip_norm=-1"], r"optimizer\.clip_norm must be above 0 and finite, got -1"),
-        (["optimizer.learning_rate=.nan"], r"learning_rate must be at least 0, got nan"),
+        (["optimizer.learning_rate=.nan"], r"learning_rate must be at least 0 and finite, got nan"),
+        (["optimizer.learning_rate=.inf"], r"learning_rate must be at least 0 and finite, got inf"),
+        (["objectives.soft_weight=.inf"], r"soft_weight must be at least 0 and finite, got inf"),
         (["batch.warmup=2"], r"batch\.warmup must be from 0 to 1, got 2"),
         (["data.alpha=2"], r"data\.alpha must be from 0 to 1, got 2"),
         (
@@ -114,6 +122,11 @@ def test_a_file_that_says_nothing_or_no_model_is_told_or_mended(tmp_path: Path) 
     with pytest.raises(ConfigError, match="it may lack one of"):
         find_recipe(str(modelless))
     found = find_recipe(str(modelless), corpus="here", checkpoint="there")
+    modelless.write_text("data: here\n")
+    with pytest.raises(ConfigError, match=r"recipe\.data must be a mapping, got 'here'"):
+        find_recipe(str(modelless), corpus="there", checkpoint="there")
+    with pytest.raises(ConfigError, match=r"none\.yaml is missing; look at the name"):
+        find_recipe(str(tmp_path / "none.yaml"))
     assert (found.model.checkpoint, found.data.corpus, found.run.steps) == ("there", "here", 5)
 
 
