@@ -46,10 +46,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 __all__ = [
     "BatchError",
@@ -95,7 +97,7 @@ __all__ = [
 
 
 class EncoderEngineError(Exception):
-    """Base of every error the engine raises on purpose."""
+    """Base of every error the engine raises on purpose; it can be pickled."""
 
 
 class InputError(EncoderEngineError, ValueError):
@@ -255,6 +257,9 @@ class DeviceMemoryError(EncoderEngineError, MemoryError):
         super().__init__(message)
         self.row = row
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(type(self), row=self.row), self.args
+
 
 class MissingDependencyError(EncoderEngineError, ImportError):
     """An optional library is needed; the message names the extra that brings it."""
@@ -264,8 +269,14 @@ class MissingDependencyError(EncoderEngineError, ImportError):
             f"{purpose} needs {library}, which is not installed; "
             f"install it with: pip install 'encoder-engine[{extra}]'"
         )
+        self.purpose = purpose
         self.library = library
         self.extra = extra
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(type(self), library=self.library, extra=self.extra), (
+            self.purpose,
+        )
 
 
 class MissingExtensionError(EncoderEngineError, ImportError):

@@ -72,16 +72,16 @@ class Checkpoints:
         """
         target = self._path(step)
         partial = target.with_suffix(".partial")
-        with writing(target):
+        with self._world.awaiting_first(), writing(target):
             if self._world.is_first:
                 self.directory.mkdir(parents=True, exist_ok=True)
                 for stale in self.directory.glob("*.partial"):
                     shutil.rmtree(stale)
                 partial.mkdir()
-            self._world.wait()
-            with _as_ours(OutputError, f"{target} could not be written"):
-                save(tensors, checkpoint_id=partial, no_dist=self._world.size == 1)
-            self._world.wait()
+        with writing(target), _as_ours(OutputError, f"{target} could not be written"):
+            save(tensors, checkpoint_id=partial, no_dist=self._world.size == 1)
+        self._world.wait()
+        with self._world.awaiting_first(), writing(target):
             if self._world.is_first:
                 write_atomically(partial / STATE, (json.dumps(state) + "\n").encode())
                 names = sorted(p.name for p in partial.iterdir() if p.name != CHECKSUMS)
@@ -90,7 +90,6 @@ class Checkpoints:
                 os.replace(partial, target)
                 sync_directory(self.directory)
                 self._remove_old()
-            self._world.wait()
 
     def _remove_old(self) -> None:
         for step in self.steps()[: -self._keep_last]:

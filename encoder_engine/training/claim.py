@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     from encoder_engine.data.shards import Corpus
     from encoder_engine.training.recipe import Recipe
-    from encoder_engine.training.world import World
 
-__all__ = ["claim"]
+__all__ = ["begin", "compare"]
 
 RECIPE, CORPUS = "recipe.json", "corpus.sha256"
 # What may differ when a run goes on: it changes neither the losses nor what they are of. A corpus
@@ -32,20 +31,30 @@ FREE = {
     "run.keep_every",
     "run.trackers",
     "run.device",
+    "run.recompute",
     "run.sharding",
 }
 
 
-def claim(directory: Path, recipe: Recipe, corpus: Corpus, world: World) -> None:
-    """Note what a folder is begun with; raise :class:`ResumeError` where it was something else."""
+def begin(directory: Path, recipe: Recipe, corpus: Corpus) -> None:
+    """Note what a folder is begun with, in place of what was noted and came to nothing."""
+    digest = file_sha256(corpus.directory / MANIFEST)
+    write_atomically(directory / CORPUS, f"{digest}  {MANIFEST}\n".encode())
+    noted = json.dumps(recipe_to_values(recipe), indent=1) + "\n"
+    write_atomically(directory / RECIPE, noted.encode())
+
+
+def compare(directory: Path, recipe: Recipe, corpus: Corpus) -> None:
+    """Raise :class:`ResumeError` where a folder was begun with something else."""
     values = json.loads(json.dumps(recipe_to_values(recipe)))
     digest = file_sha256(corpus.directory / MANIFEST)
-    path = directory / RECIPE
-    if world.is_first and not path.exists():
-        write_atomically(directory / CORPUS, f"{digest}  {MANIFEST}\n".encode())
-        write_atomically(path, (json.dumps(values, indent=1) + "\n").encode())
-    world.wait()
-    changes = _changes(read_json(path, ResumeError), values)
+    for name in (RECIPE, CORPUS):
+        if not (directory / name).exists():
+            raise ResumeError(
+                f"{directory} has checkpoints or a model, and no {name} that says what of; an "
+                "earlier version may have begun it: name another folder"
+            )
+    changes = _changes(read_json(directory / RECIPE, ResumeError), values)
     changes = [change for change in changes if change.split(" ")[0] not in FREE]
     if read_text(directory / CORPUS, ResumeError).split()[:1] != [digest]:
         changes.append(f"{corpus.directory} holds another corpus")

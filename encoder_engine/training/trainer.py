@@ -18,11 +18,11 @@ from encoder_engine.files import FolderLock, write_atomically, writing
 from encoder_engine.training.average import Average
 from encoder_engine.training.building import build_model, build_objectives, build_text, save_model
 from encoder_engine.training.checkpoints import Checkpoints, begin_optimizers, named_state
-from encoder_engine.training.claim import claim
+from encoder_engine.training.claim import begin, compare
 from encoder_engine.training.curves import draw_curves
 from encoder_engine.training.evaluation import Evaluation
 from encoder_engine.training.feed import Feed, Meal
-from encoder_engine.training.log import Log, make_trackers, read_log
+from encoder_engine.training.log import Log, Tracker, make_trackers, read_log
 from encoder_engine.training.memory import recompute_blocks
 from encoder_engine.training.optim import make_optimizers, set_rate
 from encoder_engine.training.schedule import rate_factor
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from encoder_engine.training.recipe import Recipe
 
 __all__ = ["Moment", "Trainer"]
+
+# Float16's least normal number: a loss scaled by less than it has lost bits of its own.
+LEAST_SCALE = 2.0**-14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,25 +145,26 @@ class Trainer:
         :class:`LockedError` where another run is at work in it.
         """
         with ExitStack() as held:
-            if self.world.is_first:
-                with writing(self.directory):
-                    self.directory.mkdir(parents=True, exist_ok=True)
-                held.enter_context(FolderLock(self.directory))
-            claim(self.directory, self.recipe, self.text.corpus, self.world)
+            with self.world.awaiting_first():
+                if self.world.is_first:
+                    with writing(self.directory):
+                        self.directory.mkdir(parents=True, exist_ok=True)
+                    held.enter_context(FolderLock(self.directory))
+                    exported = (self.directory / "model").exists()
+                    if not exported and not self.checkpoints.steps():
+                        begin(self.directory, self.recipe, self.text.corpus)
+                    compare(self.directory, self.recipe, self.text.corpus)
+            if not self.world.is_first:
+                compare(self.directory, self.recipe, self.text.corpus)
             return self._run(watch)
 
     def _run(self, watch: Callable[[Moment], None]) -> dict[str, float]:
         begin_optimizers(self.optimizers)
         state = self._resume()
         steps = self.recipe.run.steps
-        log = None
-        trackers = []
-        if self.world.is_first:
-            log = Log(self.directory, num_bytes=state.log_bytes)
-            names = self.recipe.run.trackers
-            trackers = make_trackers(names, self.directory, first_step=state.step + 1)
         record: dict[str, Any] = {}
-        try:
+        with ExitStack() as opened:
+            log, trackers = self._open_logs(state, opened)
             for record, speed in self._steps(state):
                 if log is not None:
                     log.add(record)
@@ -171,17 +175,26 @@ class Trainer:
                 if state.step % self.recipe.run.checkpoint_every == 0 or state.step == steps:
                     state.log_bytes = 0 if log is None else log.sync()
                     self._save(state)
-        finally:
-            if log is not None:
-                log.close()
-            for tracker in trackers:
-                tracker.close()
         self._finish()
         if not record:
             # There was nothing left to do.
             record = self.world.told(read_log(self.directory)[-1] if self.world.is_first else None)
         scores: dict[str, float] = record.get("evaluation", record["losses"])
         return scores
+
+    def _open_logs(self, state: _State, opened: ExitStack) -> tuple[Log | None, list[Tracker]]:
+        """Open what is told of steps, which the first process alone tells."""
+        log = None
+        trackers: list[Tracker] = []
+        with self.world.awaiting_first():
+            if self.world.is_first:
+                log = Log(self.directory, num_bytes=state.log_bytes)
+                opened.callback(log.close)
+                names = self.recipe.run.trackers
+                trackers = make_trackers(names, self.directory, first_step=state.step + 1)
+                for tracker in trackers:
+                    opened.callback(tracker.close)
+        return log, trackers
 
     def _steps(self, state: _State) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
         """Take all steps that are left, moving ``state``; yield what is to be logged of some."""
@@ -251,8 +264,16 @@ class Trainer:
         norm = self._gradient_norm()
         if not self.scaler.is_enabled():
             _check_finite("the gradient's norm", norm, step)
-        self._update(rate, finite=math.isfinite(norm))
-        return {"step_tokens": int(sums[0]), "loss": whole, "losses": means, "norm": norm}
+        taken = math.isfinite(norm)
+        self._update(rate, finite=taken)
+        if not taken and self.scaler.get_scale() < LEAST_SCALE:
+            raise NonFiniteLossError(
+                f"the gradient of step {step + 1} overflows float16 at a scale of {LEAST_SCALE:g}; "
+                "begin again in another folder, with run.precision bfloat16 or float32, or a lower "
+                "optimizer.learning_rate"
+            )
+        told = norm if taken else None
+        return {"step_tokens": int(sums[0]), "loss": whole, "losses": means, "norm": told}
 
     def _loss(self, inputs: Inputs, terms: dict[str, float]) -> tuple[Tensor, Tensor]:
         """Return what is differentiated, and each loss' sum."""
@@ -343,13 +364,14 @@ class Trainer:
         swapped = nullcontext() if self.average is None else self.average.in_place_of(self.model)
         with swapped:
             self.export(self.directory / "model")
-        if self.world.is_first:
-            drawn = draw_curves(read_log(self.directory))
-            write_atomically(self.directory / "curves.svg", drawn.encode())
-        self.world.wait()
+        with self.world.awaiting_first():
+            if self.world.is_first:
+                drawn = draw_curves(read_log(self.directory))
+                write_atomically(self.directory / "curves.svg", drawn.encode())
 
     def export(self, directory: Path) -> None:
         """Write the model as transformers reads it, and the tokenizer; all processes take part."""
+        model = self.model
         if self.recipe.run.sharding == "full" and self.world.size > 1:
             from torch.distributed.checkpoint.state_dict import (
                 StateDictOptions,
@@ -359,12 +381,11 @@ class Trainer:
             options = StateDictOptions(full_state_dict=True, cpu_offload=True)
             whole = get_model_state_dict(self.model, options=options)
             if self.world.is_first:
-                plain = self._build()
-                plain.load_state_dict(whole)
-                save_model(plain, self.text.corpus, directory)
-        elif self.world.is_first:
-            save_model(self.model, self.text.corpus, directory)
-        self.world.wait()
+                model = self._build()
+                model.load_state_dict(whole)
+        with self.world.awaiting_first():
+            if self.world.is_first:
+                save_model(model, self.text.corpus, directory)
 
 
 def _check_finite(what: str, value: float, step: int) -> None:

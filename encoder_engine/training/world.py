@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from encoder_engine.errors import EncoderEngineError
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import nn
 
@@ -66,6 +69,18 @@ class World:
         box = [value]
         dist.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
+
+    @contextmanager
+    def awaiting_first(self) -> Iterator[None]:
+        """Wait for what the first process does here; where it refuses, raise that in all."""
+        refused = None
+        try:
+            yield
+        except EncoderEngineError as error:
+            refused = error
+        refused = self.told(refused) or refused
+        if refused is not None:
+            raise refused
 
     def wait(self) -> None:
         """Wait for all others."""

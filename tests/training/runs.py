@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch
 
 from encoder_engine.data.shards import Document
 from encoder_engine.training import (
@@ -86,8 +87,14 @@ def run(corpus: Path, folder: Path, *settings: str, stop_at: int | None = None) 
     return trainer
 
 
+def as_float64(tensor: torch.Tensor) -> torch.Tensor:
+    """Stand for Tensor.bfloat16, in which Muon's products hide what another order of sums does."""
+    return tensor.to(torch.float64, copy=True)
+
+
 if __name__ == "__main__":
     # python -m tests.training.runs CORPUS FOLDER SETTING...: a run in processes of its own.
+    torch.Tensor.bfloat16 = as_float64  # type: ignore[assignment]
     trainer = Trainer(small_recipe(Path(sys.argv[1]), *sys.argv[3:]), Path(sys.argv[2]))
     trainer.run()
     trainer.world.leave()

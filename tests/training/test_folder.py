@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +18,8 @@ from encoder_engine.errors import (
 )
 from encoder_engine.files import CHECKSUMS, FolderLock, write_checksums
 from encoder_engine.training import Trainer
+from encoder_engine.training.log import read_log
 from tests.training.runs import draw_corpus, run, small_recipe
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_second_run_in_a_folder_is_refused(corpus: Path, tmp_path: Path) -> None:
@@ -57,6 +55,35 @@ def test_another_recipe_is_refused_but_what_changes_nothing_may_change(
     assert kept == ["step-00000006", "step-00000012"]
 
 
+def test_a_folder_with_nothing_to_lose_is_anothers(corpus: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run(corpus, folder, stop_at=3)
+    assert (folder / "log.jsonl").stat().st_size > 0
+    run(corpus, folder, "optimizer.learning_rate=0.5", "run.steps=2")
+    assert [record["step"] for record in read_log(folder)] == [1, 2]
+    shutil.rmtree(folder / "checkpoints")
+    with pytest.raises(ResumeError, match=r"optimizer\.learning_rate was 0\.5, is 0\.01"):
+        run(corpus, folder, "run.steps=2")
+
+
+def test_blocks_may_be_recomputed_from_some_step_on(corpus: Path, tmp_path: Path) -> None:
+    run(corpus, tmp_path / "whole")
+    run(corpus, tmp_path / "broken", stop_at=5)
+    run(corpus, tmp_path / "broken", "run.recompute=true")
+    found, expected = (read_log(tmp_path / name) for name in ("broken", "whole"))
+    assert found == expected
+
+
+@pytest.mark.parametrize("name", ["recipe.json", "corpus.sha256"])
+def test_a_folder_that_does_not_say_what_it_is_of_is_refused(
+    corpus: Path, tmp_path: Path, name: str
+) -> None:
+    run(corpus, tmp_path / "run", stop_at=5)
+    (tmp_path / "run" / name).unlink()
+    with pytest.raises(ResumeError, match=f"no {name} that says what of; an earlier version"):
+        run(corpus, tmp_path / "run")
+
+
 def test_another_corpus_is_refused_wherever_it_lies(corpus: Path, tmp_path: Path) -> None:
     here = tmp_path / "corpus"
     shutil.copytree(corpus, here)
@@ -86,6 +113,17 @@ def test_a_damaged_checkpoint_is_put_aside_and_takes_no_good_ones_place(
     assert kept == ["step-00000006", "step-00000008.damaged"]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_log_that_a_full_disk_does_not_take_is_closed(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/speed.jsonl").symlink_to("/dev/full")
+    trainer = Trainer(small_recipe(corpus), tmp_path / "run")
+    with pytest.raises(OutputError, match=r"speed\.jsonl could not be written: No space left"):
+        trainer.run()
+    opened = [str(link.resolve()) for link in Path("/dev/fd").iterdir()]
+    assert not [path for path in opened if path.endswith((".jsonl", "/dev/full"))]
+
+
 def test_a_full_disk_and_a_strange_checkpoint_are_said_so(corpus: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run(corpus, folder, stop_at=5)
@@ -94,6 +132,12 @@ def test_a_full_disk_and_a_strange_checkpoint_are_said_so(corpus: Path, tmp_path
     try:
         with pytest.raises(OutputError, match=r"step-00000008 could not be written"):
             run(corpus, folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OutputError, match=r"corpus\.sha256 could not be written"):
+            run(corpus, tmp_path / "other")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     last = folder / "checkpoints/step-00000004"

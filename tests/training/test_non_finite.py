@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,6 +37,20 @@ def test_a_gradient_that_is_not_finite_ends_the_run_before_the_step(
     run(corpus, tmp_path / "broken")
     log = (tmp_path / "broken/log.jsonl").read_bytes()
     assert log == (tmp_path / "whole/log.jsonl").read_bytes()
+
+
+def test_a_run_whose_every_step_overflows_float16_ends(corpus: Path, tmp_path: Path) -> None:
+    settings = ["run.precision=float16", "run.steps=60", "run.checkpoint_every=60"]
+    trainer = Trainer(small_recipe(corpus, *settings), tmp_path / "run")
+    weight = trainer.model.encoder.embedding.positions.weight  # type: ignore[union-attr]
+    weight.register_hook(lambda gradient: gradient / 0.0)
+    with pytest.raises(NonFiniteLossError, match=r"overflows float16 at a scale of 6\.1.*e-05"):
+        trainer.run()
+    assert not trainer.checkpoints.steps()
+    lines = (tmp_path / "run/log.jsonl").read_text("utf-8").splitlines()
+    assert lines
+    for line in lines:
+        assert json.loads(line, parse_constant=pytest.fail)["norm"] is None
 
 
 def test_where_float16_overflows_no_optimizer_steps(corpus: Path, tmp_path: Path) -> None:
