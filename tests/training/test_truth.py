@@ -207,6 +207,7 @@ def test_fifty_steps_have_the_losses_of_transformers_in_a_plain_loop(
     transformers = pytest.importorskip("transformers")
     settings = [
         *NO_DROPOUT,
+        "run.precision=float64",
         "run.steps=50",
         "optimizer.learning_rate=1e-3",
         "batch.tokens=512",
@@ -216,7 +217,10 @@ def test_fifty_steps_have_the_losses_of_transformers_in_a_plain_loop(
     ]
     trainer = Trainer(small_recipe(corpus, *settings), tmp_path / "run")
     trainer.export(tmp_path / "begun")
-    model = transformers.BertForMaskedLM.from_pretrained(tmp_path / "begun").train()
+    model = transformers.BertForMaskedLM.from_pretrained(tmp_path / "begun")
+    model = model.double().train()
+    # It keeps gradients from [PAD]'s row, which stands for a hidden token now and then.
+    model.bert.embeddings.word_embeddings.padding_idx = None
     recipe = trainer.recipe
     decayed = [p for p in model.parameters() if p.dim() >= 2]
     others = [p for p in model.parameters() if p.dim() < 2]
@@ -250,4 +254,7 @@ def test_fifty_steps_have_the_losses_of_transformers_in_a_plain_loop(
     trainer.run()
     found = [record["loss"] for record in read_log(tmp_path / "run")]
     assert losses[-1] < 0.97 * losses[0]
-    np.testing.assert_allclose(found, losses, rtol=1e-6)
+    # The longest sums are over the vocabulary; what rounding costs in one step, all steps may add.
+    terms = trainer.model.encoder.spec.embedding.vocab_size
+    bound = len(losses) * np.sqrt(terms) * np.finfo(np.float64).eps
+    np.testing.assert_allclose(found, losses, rtol=bound)
