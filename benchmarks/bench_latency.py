@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TEXT = "How do I read a file line by line without keeping all of it in memory?"
 MAX_LENGTH = 256
 # Enough for a 99th percentile.
-LATENCY_ROUNDS, QUICK_ROUNDS = 200, 50
+LATENCY_ROUNDS = 200
 
 
 def case_specs() -> list[CaseSpec]:
@@ -71,7 +71,7 @@ def make_case(group: str, precision: str, options: Options) -> Case:
         isolated=True,
     )
     if group == "latency":
-        return replace(case, single=True, rounds=QUICK_ROUNDS if options.quick else LATENCY_ROUNDS)
+        return replace(case, single=True, rounds=LATENCY_ROUNDS)
     cold = [replace(c, build=ColdStart(build=c.build)) for c in candidates]
     return replace(case, candidates=tuple(cold), fresh=True)
 

@@ -4,7 +4,6 @@ CASES = (
     "embedding/minilm-float32-skewed",
     "embedding/minilm-bfloat16-skewed",
     "embedding/minilm-int8-skewed",
-    "latency/minilm-float32",
     "tokenizer/wordpiece-english",
     "tokenizer/wordpiece-batch-lists",
     "tokenizer/xlmr-multilingual",
