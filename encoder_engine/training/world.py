@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from encoder_engine.models import Encoder
 
 __all__ = ["World"]
+
+# Many times what a thread waits for a turn on a busy machine.
+SETTLING_SECONDS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +94,9 @@ class World:
     def leave(self) -> None:
         """Part from the others."""
         if self.size > 1 and dist.is_initialized():
+            # DDP and FSDP keep gloo's threads, and a thread that lets go of its last tensors while
+            # the interpreter is shut down aborts the process (pytorch #179291): let it run before.
+            time.sleep(SETTLING_SECONDS)
             dist.destroy_process_group()
 
 
