@@ -240,7 +240,8 @@ def single_text_targets() -> Iterator[Target]:
             at_most=0.7,
             case=f"latency/minilm-{precision}",
             quantity=by.time_over_best(),
-            reason="much of a short text's time is the interpreter (LOG.md, 2026-11-22)",
+            reason="behind the others' turns processor and caches are cold: in a loop of its own "
+            "it takes half (LOG.md, 2026-11-22)",
         )
     for peer, most in (("sentence-transformers", 0.5), ("onnxruntime", 1.3)):
         yield Target(

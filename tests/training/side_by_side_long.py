@@ -3,7 +3,7 @@
 transformers takes its own model, collator and optimizer; both see as many tokens of the same
 blocks, and both are then judged by one evaluation. Prints held-out losses and tokens a second::
 
-    python -m tests.training.side_by_side_long CORPUS --steps 150 --seeds 3
+    python -m tests.training.side_by_side_long CORPUS --steps 1000 --set batch.tokens=2048
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from encoder_engine.training.reading import find_recipe
 from encoder_engine.training.schedule import rate_factor
 
 
-def train_ours(corpus: str, steps: int, seed: int, folder: Path) -> tuple[Trainer, float, float]:
+def train_ours(
+    corpus: str, steps: int, seed: int, folder: Path, chosen: list[str]
+) -> tuple[Trainer, float, float]:
     """Return the trainer, its held-out loss, and tokens a second."""
     settings = [f"data.corpus={corpus}", f"run.steps={steps}", f"run.seed={seed}"]
-    settings += [f"run.evaluate_every={steps}", f"run.checkpoint_every={steps}"]
+    settings += [f"run.evaluate_every={steps}", f"run.checkpoint_every={steps}", *chosen]
     trainer = Trainer(find_recipe("tiny", settings), folder)
     speeds: list[float] = []
     scores = trainer.run(lambda moment: speeds.append(moment.speed["tokens_per_second"]))
@@ -85,11 +87,12 @@ def main() -> None:
     parser.add_argument("corpus")
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     given = parser.parse_args()
     for seed in range(given.seeds):
         with tempfile.TemporaryDirectory() as scratch:
             trainer, loss, speed = train_ours(
-                given.corpus, given.steps, seed, Path(scratch) / "run"
+                given.corpus, given.steps, seed, Path(scratch) / "run", given.set
             )
             other, slower = train_theirs(trainer, given.steps, seed)
         print(
