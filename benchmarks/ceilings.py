@@ -57,11 +57,16 @@ def copy_ceiling(device: str, threads: int) -> float:
     return 2 * number / _least_seconds(lambda: target.copy_(source), device)
 
 
-def encoder_operations(config: Mapping[str, Any], lengths: Sequence[int]) -> int:
-    """Count the operations in matrix products of an encoder that computes nothing on padding."""
+def encoder_operations(
+    config: Mapping[str, Any], lengths: Sequence[int], *, attention: bool = True
+) -> int:
+    """Count the operations in matrix products of an encoder that computes nothing on padding.
+
+    ``attention``: those of queries with keys, and of what they weigh, too.
+    """
     width, layers = config["hidden_size"], config["num_hidden_layers"]
     weights = 4 * width**2 + 2 * width * config["intermediate_size"]
-    pairs = sum(length**2 for length in lengths)
+    pairs = sum(length**2 for length in lengths) if attention else 0
     operations: int = layers * (2 * sum(lengths) * weights + 4 * pairs * width)
     return operations
 

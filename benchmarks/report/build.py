@@ -10,6 +10,7 @@ from benchmarks.report.aims import target_section
 from benchmarks.report.growth import growth_section
 from benchmarks.report.padding import padding_section
 from benchmarks.report.page import Page, Section
+from benchmarks.report.profile import profile_section
 from benchmarks.report.runs import by_device
 from benchmarks.report.summary import summary_section
 from benchmarks.report.words import count, day, listed
@@ -17,6 +18,7 @@ from benchmarks.report.words import count, day, listed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from benchmarks.profiles import Profile
     from benchmarks.resident import Resident
     from benchmarks.results import Result
 
@@ -27,6 +29,7 @@ def make_page(
     results: Sequence[Result],
     *,
     residents: Sequence[Resident] = (),
+    profiles: Sequence[Profile] = (),
     padding: Section | None = None,
     every_case: bool = True,
 ) -> Page:
@@ -54,6 +57,7 @@ def make_page(
         *([] if quick else [target_section(records.standing_runs(results), residents)]),
         speed.embedding_section(runs),
         speed.limit_section(runs),
+        *([profile_section(profiles)] if profiles else []),
         padding_section() if padding is None else padding,
         growth_section(runs),
         speed.latency_section(runs),
