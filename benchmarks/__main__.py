@@ -23,7 +23,8 @@ from benchmarks.machine import ROOT, Device, find_device
 from benchmarks.measure import MIN_ROUNDS, measure
 from benchmarks.million import million
 from benchmarks.peers import find_peers
-from benchmarks.profiles import profile, read_profiles
+from benchmarks.profile import profile
+from benchmarks.profiles import read_profiles
 from benchmarks.registry import choose_cases
 from benchmarks.report.tables import comparison_table, footnotes, result_table
 

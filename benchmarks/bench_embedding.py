@@ -175,10 +175,7 @@ def make_job(kind: Kind, options: Options) -> tuple[EmbeddingJob, list[int]]:
 
 def make_case(kind: Kind, options: Options) -> Case:
     """Build the texts, and the truth for a sample of them."""
-    from benchmarks.ceilings import encoder_operations
-
     job, lengths = make_job(kind, options)
-    config = json.loads(Path(job.directory, "config.json").read_text("utf-8"))
     ours = Candidate(name="encoder-engine", role="ours", build=partial(build_ours, job))
     peers = embedding_candidates(job)
     if options.quick:
@@ -192,12 +189,20 @@ def make_case(kind: Kind, options: Options) -> Case:
         amounts={
             "documents": len(job.texts),
             "tokens": sum(lengths),
-            "operations": encoder_operations(config, lengths),
+            "operations": count_operations(job, lengths),
         },
         ceilings={} if options.smoke else find_ceilings(kind.precision, options.threads),
         isolated=True,
         rounds=MIN_ROUNDS,
     )
+
+
+def count_operations(job: EmbeddingJob, lengths: Sequence[int], *, attention: bool = True) -> int:
+    """Count those that texts of such lengths ask of the job's model."""
+    from benchmarks.ceilings import encoder_operations
+
+    config = json.loads(Path(job.directory, "config.json").read_text("utf-8"))
+    return encoder_operations(config, lengths, attention=attention)
 
 
 def _of_one_batch_size(peer: Candidate) -> Candidate:

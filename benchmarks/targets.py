@@ -241,7 +241,7 @@ def single_text_targets() -> Iterator[Target]:
             case=f"latency/minilm-{precision}",
             quantity=by.time_over_best(),
             reason="behind the others' turns processor and caches are cold: in a loop of its own "
-            "it takes half (LOG.md, 2026-11-22)",
+            "it takes half to two thirds (LOG.md, 2026-11-22)",
         )
     for peer, most in (("sentence-transformers", 0.5), ("onnxruntime", 1.3)):
         yield Target(

@@ -4,43 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.profiles import ATTENTION, PARTS, PRODUCTS, TOKENIZATION
+from benchmarks.profiles import OTHERS, PARTS, PRODUCTS, TOKENIZATION
 from benchmarks.report.page import Section, Table, Text
 from benchmarks.report.words import case_words, number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from benchmarks.profiles import Profile
+    from benchmarks.report.page import Block
 
-_OTHERS = [
-    part
-    for part in dict.fromkeys((*PARTS.values(), TOKENIZATION))
-    if part not in {PRODUCTS, ATTENTION}
-]
+_PARTS = tuple(dict.fromkeys((*PARTS.values(), OTHERS, TOKENIZATION)))
 HEADER = (
     "texts to vectors",
-    "threads",
     "seconds",
-    "at the limit",
+    "watched",
+    f"{PRODUCTS} at the limit",
     f"{PRODUCTS} beyond it",
-    f"{ATTENTION} beyond it",
-    *_OTHERS,
+    *(part for part in _PARTS if part != PRODUCTS),
     "the rest",
-    "products at",
+    "measured",
 )
 
 
 def profile_section(profiles: Sequence[Profile]) -> Section:
     """Split each call's time into what the limit asks for, and what comes on top of it."""
     reading = (
-        "Each line is one call of encoder-engine, its parts as shares of its time. The first is "
-        "what all matrix products would take as fast as this machine multiplies; the others are "
-        "what keeps the call from that."
+        "Each line is one call of encoder-engine, and its parts as shares of its time, with GELU "
+        "in the products that end in it. What the products take beyond the limit, the fastest that "
+        "this machine was seen to multiply before and after, and all the other parts, are what "
+        "keeps the call from it; products may also turn out faster than that (below 0 %)."
     )
-    devices = dict.fromkeys(profile.device for profile in profiles)
-    blocks: list[Text | Table] = []
-    for device in devices:
+    blocks: list[Block] = []
+    for device in dict.fromkeys(profile.device for profile in profiles):
         rows = [row(profile) for profile in profiles if profile.device == device]
         blocks += [Text(words=f"On `{device}`:"), Table(header=HEADER, rows=rows)]
     return Section(title="Where the time goes", reading=reading, blocks=blocks)
@@ -48,19 +44,13 @@ def profile_section(profiles: Sequence[Profile]) -> Section:
 
 def row(profile: Profile) -> list[str]:
     """Tell one profile."""
+    taken = {**dict.fromkeys(_PARTS, 0.0), **profile.parts}
+    shares = [profile.floor, taken.pop(PRODUCTS) - profile.floor, *taken.values(), profile.rest]
+    changed = ", changed" if profile.dirty else ""
     return [
-        case_words(profile.case),
-        str(profile.threads),
+        f"{case_words(profile.case)}, {profile.threads} threads",
         number(profile.seconds),
-        *(f"{share / profile.seconds:.0%}" for share in _shares(profile)),
-        f"{profile.floors[PRODUCTS] / profile.parts[PRODUCTS]:.0%} of the limit",
+        f"{profile.watched / profile.seconds:.2f}x",
+        *(f"{share / profile.watched:.0%}" for share in shares),
+        f"{profile.time_utc[:10]}, {profile.commit}{changed}",
     ]
-
-
-def _shares(profile: Profile) -> Iterator[float]:
-    yield sum(profile.floors.values())
-    for part in (PRODUCTS, ATTENTION):
-        yield profile.parts[part] - profile.floors[part]
-    for part in _OTHERS:
-        yield profile.parts.get(part, 0.0)
-    yield profile.rest
