@@ -6,7 +6,6 @@ engine or a peer needs may come with it.
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import json
 import shutil
@@ -30,6 +29,7 @@ from benchmarks.worker import run_in_worker
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from benchmarks.ceilings import Ceiling
     from encoder_engine import Embedder
 
 SEED = 20_240_229
@@ -191,7 +191,7 @@ def make_case(kind: Kind, options: Options) -> Case:
             "tokens": sum(lengths),
             "operations": count_operations(job, lengths),
         },
-        ceilings={} if options.smoke else find_ceilings(kind.precision, options.threads),
+        ceilings=find_ceilings(kind.precision, options),
         isolated=True,
         rounds=MIN_ROUNDS,
     )
@@ -211,13 +211,13 @@ def _of_one_batch_size(peer: Candidate) -> Candidate:
     return replace(peer, tune=None, build=partial(peer.build, batch_size=QUICK_BATCH))
 
 
-@functools.cache
-def find_ceilings(precision: str, threads: int) -> dict[str, float]:
-    """Measure the rate of matrix products in a process of its own, which frees its memory."""
+def find_ceilings(precision: str, options: Options) -> dict[str, Ceiling]:
+    """Give the rate of matrix products."""
     from benchmarks.ceilings import product_ceiling
 
-    measure = partial(product_ceiling, "cpu", precision, threads)
-    return {"operations": run_in_worker(measure, threads)}
+    if options.smoke:
+        return {}
+    return {"operations": product_ceiling("cpu", precision, options.threads)}
 
 
 def make_texts(

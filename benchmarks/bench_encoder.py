@@ -113,7 +113,7 @@ def make_case(name: str, kind: Kind, options: Options) -> Case:
             precision=precision,
         )
     )
-    ceiling = partial(product_ceiling, options.device, precision, options.threads)
+    ceiling = product_ceiling(options.device, precision, options.threads)
     lengths = [len(sequence) for sequence in sequences]
     candidates = _candidates(ours, sequences, batch, getattr(torch, precision), smoke=options.smoke)
     return Case(
@@ -127,7 +127,7 @@ def make_case(name: str, kind: Kind, options: Options) -> Case:
             "tokens": batch.num_tokens,
             "operations": encoder_operations(config, lengths),
         },
-        ceilings={} if options.smoke else {"operations": ceiling()},
+        ceilings={} if options.smoke else {"operations": ceiling},
         device=options.device,
     )
 

@@ -222,7 +222,7 @@ def _case(
     amounts: Mapping[str, int],
 ) -> Case:
     """Measure few rounds; on a processor where it matters in processes whose memory is bounded."""
-    ceiling = partial(product_ceiling, options.device, precision, options.threads)
+    ceiling = product_ceiling(options.device, precision, options.threads)
     return Case(
         name=case_name(axis, value),
         candidates=tuple(replace(candidate, keep_slow=True) for candidate in candidates),
@@ -230,7 +230,7 @@ def _case(
         fingerprint=hashlib.sha256(repr(job).encode()).hexdigest()[:16],
         seed=seed,
         amounts=amounts,
-        ceilings={} if options.smoke else {"operations": ceiling()},
+        ceilings={} if options.smoke else {"operations": ceiling},
         device=options.device,
         isolated=options.device == "cpu" and value >= BOUNDED.get(axis, math.inf),
         memory_limit_gib=MEMORY_LIMIT_GIB,

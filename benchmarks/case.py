@@ -59,11 +59,12 @@ class Case:
 
     ``gate`` judges an output before anything is timed. ``amounts`` is how much one call does
     (``{"documents": 1000, "tokens": 41800}``), from which throughput follows; of those in
-    ``ceilings`` this machine does at most so many a second. ``fingerprint`` identifies the inputs:
-    results of different inputs are never compared. ``isolated``: every candidate lives in a process
-    of its own, so that its peak memory is its own. ``fresh``: every sample is the first call of a
-    new process, and its memory is what that call left resident. ``single``: a sample is one call,
-    right after another that is not timed, however short; with many rounds its tail can be seen.
+    ``ceilings`` this machine does at most so many a second, as is measured before and after the
+    rounds. ``fingerprint`` identifies the inputs: results of different inputs are never compared.
+    ``isolated``: every candidate lives in a process of its own, so that its peak memory is its own.
+    ``fresh``: every sample is the first call of a new process, and its memory is what that call
+    left resident. ``single``: a sample is one call, right after another that is not timed, however
+    short; with many rounds its tail can be seen.
 
     Of an isolated case: ``memory_limit_gib`` is what the process of a candidate may hold at most,
     and half of the machine's memory is; one that needs more has failed, and the others go on.
@@ -76,7 +77,7 @@ class Case:
     fingerprint: str
     seed: int
     amounts: Mapping[str, int] = field(default_factory=dict)
-    ceilings: Mapping[str, float] = field(default_factory=dict)
+    ceilings: Mapping[str, Callable[[], float]] = field(default_factory=dict)
     device: str = "cpu"
     isolated: bool = False
     fresh: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -28,7 +28,8 @@ Item = TypeVar("Item")
 class Measurement:
     """What became of one candidate. Times are there only where the status is ``measured``.
 
-    ``other_cores``: how many cores' worth other processes used during the rounds.
+    ``other_cores``: how many cores' worth other processes used during the rounds. ``ceilings``:
+    the case's, at the highest that was seen.
     """
 
     candidate: str
@@ -40,6 +41,7 @@ class Measurement:
     samples: tuple[Sample, ...] = ()
     peak: Peak | None = None
     other_cores: float | None = None
+    ceilings: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def wall_ms(self) -> Percentiles:
@@ -91,11 +93,17 @@ def measure(
                 results[candidate.name] = admitted
             else:
                 contenders.append(admitted)
+        _look_up(case)
         results |= _take_rounds(contenders, num_rounds, watch, drop_slow=case.isolated)
     finally:
         for contender in contenders:
             contender.runner.close()
-    return [results[candidate.name] for candidate in case.candidates]
+    ceilings = _look_up(case)
+    return [replace(results[candidate.name], ceilings=ceilings) for candidate in case.candidates]
+
+
+def _look_up(case: Case) -> dict[str, float]:
+    return {what: ceiling() for what, ceiling in case.ceilings.items()}
 
 
 def _admit(

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.case import Call, Candidate, Case, CaseSpec, Options, Verdict
-from benchmarks.ceilings import copy_ceiling, product_ceiling
+from benchmarks.ceilings import Ceiling, copy_ceiling, product_ceiling
 from encoder_engine import ops
 from encoder_engine.ops.registry import Facts
 from tests.budget import floor, largest, max_error
@@ -244,7 +244,7 @@ def _efforts(work: Work, output: Tensor, kind: _Kind) -> dict[str, int]:
     return efforts | {"operations": operations} if operations else efforts
 
 
-def _ceilings(work: Work, shape: Shape, options: Options) -> dict[str, float]:
+def _ceilings(work: Work, shape: Shape, options: Options) -> dict[str, Ceiling]:
     found = {}
     # Between calls on a CPU the inputs may stay in its caches, which copying does not measure.
     if options.device == "cuda":

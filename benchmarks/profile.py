@@ -128,10 +128,9 @@ def make_profile(kind: Kind, options: Options) -> Profile:
 
     job, lengths = make_job(kind, options)
     gate = make_gate(job, smoke=options.smoke)
-    reach = partial(product_ceiling, "cpu", job.precision, job.threads)
-    ceilings = [run_in_worker(reach, job.threads)]
+    ceiling = product_ceiling("cpu", job.precision, job.threads)
+    ceiling()
     found: Times = run_in_worker(partial(time_parts, job), job.threads)
-    ceilings.append(run_in_worker(reach, job.threads))
     verdict = gate(found.vectors)
     if not verdict.passed:
         raise click.ClickException(f"{kind.name}: the vectors are wrong: {verdict.reason}")
@@ -147,8 +146,8 @@ def make_profile(kind: Kind, options: Options) -> Profile:
         seconds=found.seconds,
         watched=found.watched,
         parts=found.parts,
-        floor=count_operations(job, lengths, attention=False) / max(ceilings),
-        ceiling=max(ceilings),
+        floor=count_operations(job, lengths, attention=False) / ceiling(),
+        ceiling=ceiling(),
         other_cores=found.other_cores,
     )
 

@@ -16,7 +16,7 @@ from benchmarks.measure import Measurement, best_peer
 from benchmarks.withdrawn import WITHDRAWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from benchmarks.case import Case
     from benchmarks.machine import Device
@@ -36,7 +36,7 @@ class Result:
     is its median time divided by this one's: 2.0 is twice as fast. ``peak_of`` says what
     ``peak_mib`` counts (``benchmarks/memory.py``).
     ``other_cores`` is how many cores' worth other processes used meanwhile: 0 on a quiet machine.
-    ``ceilings`` are the most that this machine did a second, measured for the run, and
+    ``ceilings`` are the most that this machine was seen to do a second, before or after, and
     ``fraction_of_limit`` is the least time they permit divided by the median one.
     ``quick``: of the texts a part, measured by ``python -m benchmarks quick``.
     ``isa`` is what ENCODER_ENGINE_ISA restricted the engine to; None: nothing.
@@ -119,15 +119,14 @@ def make_results(
         status="",
         quick=quick,
         isa=os.environ.get("ENCODER_ENGINE_ISA") or None,
-        ceilings={what: _rounded(rate) for what, rate in case.ceilings.items()},
     )
     rival = best_peer(measurements)
     return [dataclasses.replace(common, **_figures(m, case, rival)) for m in measurements]
 
 
-def _least_ms(case: Case) -> float:
+def _least_ms(case: Case, ceilings: Mapping[str, float]) -> float:
     """Return the time below which this machine's ceilings forbid to do the work."""
-    return max((1e3 * case.amounts[what] / rate for what, rate in case.ceilings.items()), default=0)
+    return max(1e3 * case.amounts[what] / rate for what, rate in ceilings.items())
 
 
 def _figures(measurement: Measurement, case: Case, rival: Measurement | None) -> dict[str, Any]:
@@ -139,6 +138,7 @@ def _figures(measurement: Measurement, case: Case, rival: Measurement | None) ->
         "reason": measurement.reason,
         "settings": dict(measurement.settings),
         "gate": {} if verdict is None else dict(verdict.figures),
+        "ceilings": {what: _rounded(rate) for what, rate in measurement.ceilings.items()},
     }
     if measurement.status != "measured":
         return figures
@@ -153,8 +153,8 @@ def _figures(measurement: Measurement, case: Case, rival: Measurement | None) ->
         "samples_ms": [_rounded(sample.wall_ms) for sample in measurement.samples],
         "throughput_per_s": {k: _rounded(1e3 * n / wall_ms.p50) for k, n in case.amounts.items()},
     }
-    if case.ceilings:
-        figures["fraction_of_limit"] = _rounded(_least_ms(case) / wall_ms.p50)
+    if measurement.ceilings:
+        figures["fraction_of_limit"] = _rounded(_least_ms(case, measurement.ceilings) / wall_ms.p50)
     if measurement.other_cores is not None:
         figures["other_cores"] = round(measurement.other_cores, 2)
     if measurement.peak is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,15 +21,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Measure quickly, and forget it."""
+    """Measure quickly."""
     monkeypatch.setattr(ceilings, "CPU_SIZES", ((64, 32, 64),))
     monkeypatch.setattr(ceilings, "CPU_COPY_BYTES", 1 << 16)
     monkeypatch.setattr(ceilings, "SECONDS", 0.0)
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
-    ceilings.product_ceiling.cache_clear()
-    ceilings.copy_ceiling.cache_clear()
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
@@ -45,7 +44,7 @@ def test_a_ceiling_is_the_rate_of_the_fastest_way(
         return seconds[-1]
 
     monkeypatch.setattr(ceilings, "_least_seconds", least_seconds)
-    assert ceilings.product_ceiling("cpu", precision, 1) == 2 * 64 * 32 * 64 / min(seconds)
+    assert ceilings._product_rate("cpu", precision, 1) == 2 * 64 * 32 * 64 / min(seconds)
 
 
 def test_the_limit_of_integers_is_not_our_own_products_alone() -> None:
@@ -54,9 +53,22 @@ def test_the_limit_of_integers_is_not_our_own_products_alone() -> None:
     assert others
 
 
+def test_the_highest_rate_that_was_seen_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = iter([3.0, 5.0, 4.0])
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    ceiling = ceilings.Ceiling(lambda: next(rates))
+    found = []
+    for seconds in (0, ceilings.RECENT / 2, ceilings.RECENT + 1, 2 * ceilings.RECENT + 2):
+        clock[0] = seconds
+        found.append(ceiling())
+    assert found == [3.0, 3.0, 5.0, 5.0]
+    assert next(rates, None) is None
+
+
 def test_copying_counts_what_is_read_and_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings, "_least_seconds", lambda _call, _device: 2.0)
-    assert ceilings.copy_ceiling("cpu", 1) == 1 << 16
+    assert ceilings._copy_rate("cpu", 1) == 1 << 16
 
 
 def test_the_operations_of_an_encoder_are_those_it_runs() -> None:

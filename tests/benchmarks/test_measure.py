@@ -57,6 +57,25 @@ def test_candidates_are_timed_in_the_rotated_order() -> None:
     assert turns == collapsed
 
 
+def test_the_machine_s_ceiling_is_looked_at_before_the_rounds_and_after() -> None:
+    happened: list[str] = []
+
+    def work() -> int:
+        happened.append("work")
+        return fakes.RIGHT
+
+    def ceiling() -> float:
+        happened.append("look")
+        return float(happened.count("look"))
+
+    case = replace(fakes.case(fakes.candidate("a", work)), ceilings={"operations": ceiling})
+    (measured,) = measure(case, threads=1, rounds=5)
+    first, last = (place for place, what in enumerate(happened) if what == "look")
+    assert "work" in happened[first:last]
+    assert last == len(happened) - 1
+    assert measured.ceilings == {"operations": 2.0}
+
+
 def test_each_candidate_gets_as_many_samples_as_there_are_rounds() -> None:
     measured = measure(fakes.case(fakes.candidate("a"), fakes.candidate("b")), threads=1, rounds=6)
     assert [len(m.samples) for m in measured] == [6, 6]
