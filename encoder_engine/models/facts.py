@@ -33,7 +33,10 @@ class Quirk(Protocol):
 def with_fact(value: Value, path: str, new: object) -> Value:
     """Replace the fact a dotted path names, in every block and wherever there is one."""
     if isinstance(value, tuple):
-        return type(value)(with_fact(item, path, new) for item in value)
+        # Blocks that are one value stay one value: a config may ask for a million.
+        distinct = {id(item): item for item in value}
+        changed = {place: with_fact(item, path, new) for place, item in distinct.items()}
+        return type(value)(changed[id(item)] for item in value)
     if not is_dataclass(value):
         return value
     name, _, rest = path.partition(".")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "Activation",
@@ -221,7 +224,7 @@ class EncoderSpec:
         }
         if self.max_length is not None:
             sizes["longest sequence (positions after first_position)"] = self.max_length
-        for index, block in enumerate(self.blocks):
+        for index, block in self._distinct_blocks():
             sizes[f"block {index} num_heads"] = block.attention.num_heads
             sizes[f"block {index} head_dim"] = block.attention.head_dim
             sizes[f"block {index} feed-forward width"] = block.feed_forward.width
@@ -236,7 +239,7 @@ class EncoderSpec:
         self._check_attention()
 
     def _check_attention(self) -> None:
-        for index, block in enumerate(self.blocks):
+        for index, block in self._distinct_blocks():
             attention = block.attention
             slopes = attention.alibi_slopes
             if slopes is not None and len(slopes) != attention.num_heads:
@@ -254,6 +257,13 @@ class EncoderSpec:
                     f"block {index} has {attention.num_heads} heads, block 0 {self.num_heads}: one "
                     "relative_bias cannot serve both"
                 )
+
+    def _distinct_blocks(self) -> Iterable[tuple[int, BlockSpec]]:
+        """Give each value among the blocks with its first place: a million may be one value."""
+        places: dict[int, tuple[int, BlockSpec]] = {}
+        for index, block in enumerate(self.blocks):
+            places.setdefault(id(block), (index, block))
+        return places.values()
 
     @property
     def num_heads(self) -> int:
