@@ -84,11 +84,7 @@ def make_case(name: str, size: Size, options: Options) -> Case:
     if options.smoke:
         size = Size(config=TINY | NO_DROPOUT, length=7, number=3)
     clean = _draw(size)
-    torch.manual_seed(SEED)
-    config = dict(size.config)
-    encoder = Encoder(spec_from_config(config), config=config).train()
-    masking = Masking(mask_id=MASK_ID, vocab_size=config["vocab_size"])
-    model = PretrainingModel(encoder, [MLM(masking=masking)])
+    model = make_model(size.config)
     inputs = prepare(clean, model.objectives, seed=SEED)
     missing = PEER.available()
     return Case(
@@ -105,11 +101,20 @@ def make_case(name: str, size: Size, options: Options) -> Case:
         ),
         gate=LossGate(truth=_truth(model, inputs)),
         fingerprint=hashlib.sha256(
-            repr((config, clean.input_ids.tolist(), clean.cu_seqlens.tolist())).encode()
+            repr((dict(size.config), clean.input_ids.tolist(), clean.cu_seqlens.tolist())).encode()
         ).hexdigest()[:16],
         seed=SEED,
         amounts={"tokens": inputs.batch.num_tokens},
     )
+
+
+def make_model(sizes: Mapping[str, Any]) -> PretrainingModel:
+    """Draw the weights of a masked language model."""
+    torch.manual_seed(SEED)
+    config = dict(sizes)
+    encoder = Encoder(spec_from_config(config), config=config).train()
+    masking = Masking(mask_id=MASK_ID, vocab_size=config["vocab_size"])
+    return PretrainingModel(encoder, [MLM(masking=masking)])
 
 
 def _draw(size: Size) -> CleanBatch:
@@ -137,10 +142,15 @@ def _truth(model: PretrainingModel, inputs: Inputs) -> float:
 
 
 def _ours(model: PretrainingModel, inputs: Inputs) -> Work:
+    return _work(partial(make_step(model), inputs))
+
+
+def make_step(model: PretrainingModel) -> Callable[[Inputs], float]:
+    """Train a copy of the model: a call takes a step, and returns the loss before it."""
     model = copy.deepcopy(model)
     optimizers = make_optimizers(model, OPTIMIZER)
 
-    def step() -> float:
+    def step(inputs: Inputs) -> float:
         found = model(inputs)["mlm"]
         loss = found.total / found.num_terms
         torch.autograd.backward(loss)
@@ -150,7 +160,7 @@ def _ours(model: PretrainingModel, inputs: Inputs) -> Work:
             optimizer.zero_grad()
         return float(loss.detach())
 
-    return _work(step)
+    return step
 
 
 def _theirs(model: PretrainingModel, inputs: Inputs, size: Size) -> Work:

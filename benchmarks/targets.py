@@ -270,8 +270,15 @@ def training_targets() -> Iterator[Target]:
             quantity=by.times_best(),
             reason=_NO_BLOCKS if name == "base" else "",
         )
+    yield Target(
+        group=TRAINING,
+        what="the loader over the steps of the tiny recipe",
+        wanted=">= 10x",
+        at_least=10.0,
+        case="pretraining/loader",
+        quantity=by.times_own("encoder-engine, the steps alone"),
+    )
     for what, wanted, why in (
-        ("loader over what the model consumes", ">= 10x", "no case measures the loader by itself"),
         ("rows of a batch that are filled", ">= 99.5 %", "a test holds it (tests/data)"),
         ("memory of the head", "O(masked rows)", "a test of the operation holds it"),
         ("loss over the entropy of the text", "<= 0.1 nat", "no case trains to the end"),

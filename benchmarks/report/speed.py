@@ -303,7 +303,7 @@ def memory_picture(runs: Sequence[Run]) -> Picture:
 
 
 def training_section(runs: Sequence[Run]) -> Section:
-    """Tokens a second of a training step."""
+    """Tokens a second of a training step, and of what feeds it."""
     runs = chosen(runs, "pretraining")
     title = "Pretraining"
     if not runs:
@@ -315,7 +315,7 @@ def training_section(runs: Sequence[Run]) -> Section:
     ]
     return Section(
         title=title,
-        reading=f"Speed of learning with the same loss after every step; {'; '.join(told)}.",
+        reading=f"Training on the same tokens; {'; '.join(told)}.",
         blocks=[step_picture(run) for run in runs],
     )
 
@@ -327,7 +327,7 @@ def step_picture(run: Run) -> Picture:
     panels = [
         Bars(axis="speed (tokens a second)", values=rates, texts=[number(rate) for rate in rates]),
         Bars(
-            axis="memory of a step (MiB)",
+            axis="memory of a call (MiB)",
             values=[r.peak_mib for r in shown],
             texts=[number(r.peak_mib) for r in shown],
         ),

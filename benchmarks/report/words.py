@@ -43,7 +43,11 @@ DROP_IN = {
     "encode-skewed": "SentenceTransformer, passages of mixed length",
     "fine-tune": "four steps of transformers' Trainer",
 }
-PRETRAINING = {"tiny": "a tiny BERT", "base": "BERT-base"}
+PRETRAINING = {
+    "tiny": "a step of pretraining, a tiny BERT",
+    "base": "a step of pretraining, BERT-base",
+    "loader": "masked batches for a tiny BERT",
+}
 
 
 def case_words(case: str) -> str:
@@ -58,7 +62,7 @@ def case_words(case: str) -> str:
     if group == "drop_in" and name in DROP_IN:
         return DROP_IN[name]
     if group == "pretraining" and name in PRETRAINING:
-        return f"a step of pretraining, {PRETRAINING[name]}"
+        return PRETRAINING[name]
     return case
 
 
