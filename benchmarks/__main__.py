@@ -1,4 +1,4 @@
-"""The command line: ``python -m benchmarks quick | run | compare | report``; exit codes 0, 1, 2."""
+"""The command line: ``python -m benchmarks run | compare | report | ...``; exit codes 0, 1, 2."""
 
 from __future__ import annotations
 

@@ -1,14 +1,18 @@
 """Masked batches of a corpus, beside transformers' collator, and beside the steps that take them.
 
-A call goes once through all blocks of a drawn corpus, in an order of its own. What is judged are
-the tokens that the batches held before some were hidden, and how many were.
+A call goes once through all blocks of a drawn corpus, in an order of its own and in the thread
+that calls. What is judged: how often the batches held each token before some were hidden, how many
+were, and how many of those look otherwise. The steps take such batches from memory.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 import tempfile
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -16,12 +20,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from benchmarks.bench_pretraining import SIZES, make_model, make_step
+from benchmarks.bench_pretraining import (
+    MASK_ID,
+    SIZES,
+    LossGate,
+    exact_loss,
+    make_model,
+    make_step,
+)
 from benchmarks.case import Candidate, Case, CaseSpec, Options, Verdict, Work
 from benchmarks.peers.transformers import PEER
-from encoder_engine.data.loader import Loader, Position
+from encoder_engine.data.loader import Loader
 from encoder_engine.data.samples import Samples, cut_blocks
 from encoder_engine.data.shards import Document, Vocabulary, write_corpus, write_shard
+from encoder_engine.objectives.masking import Masking
 from encoder_engine.objectives.objective import PretrainingModel, prepare
 
 if TYPE_CHECKING:
@@ -34,19 +46,24 @@ if TYPE_CHECKING:
 
 SEED = 17
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-RATE = 0.15
 NUM_BLOCKS, SMOKE_BLOCKS = 512, 3
-# Of so many right loaders one is refused.
+LONGEST_SENTENCE, LONGEST_DOCUMENT = 40, 30
+# Of about so many right loaders one is refused.
 ODDS = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What a pass held: tokens, the sum of their ids before some were hidden, and those hidden."""
+    """What a pass held.
 
-    tokens: int
-    sum_of_ids: int
+    ``counts``: how often each id was there, before some were hidden. ``hidden``: how many
+    were, ``changed``: how many of those are seen as another. ``loss``: of the first step, if any.
+    """
+
+    counts: Tensor
     hidden: int
+    changed: int
+    loss: float | None = None
 
 
 def case_specs() -> list[CaseSpec]:
@@ -67,6 +84,7 @@ def make_case(options: Options) -> Case:
     samples = draw_samples(number, size.length, size.config["vocab_size"])
     batch_tokens = size.length * size.number
     model = make_model(size.config)
+    first = next(_load(samples, batch_tokens, model))
     everything = samples.batch(np.arange(len(samples)))
     return Case(
         name="pretraining/loader",
@@ -87,15 +105,17 @@ def make_case(options: Options) -> Case:
                 build=partial(_theirs, samples, size.number, size.config["vocab_size"]),
                 unavailable=PEER.available(),
                 libraries=("transformers",),
-                keep_slow=True,
             ),
         ),
         gate=LoaderGate(
-            tokens=len(everything.input_ids),
-            sum_of_ids=int(everything.input_ids.sum(dtype=np.int64)),
+            vocab_size=size.config["vocab_size"],
+            counts=np.bincount(everything.input_ids).tolist(),
             most_hidden=int((~everything.special).sum()),
+            loss=LossGate(truth=exact_loss(model, first)),
         ),
-        fingerprint=f"{SEED} {number} {size.length} {size.config['vocab_size']}",
+        fingerprint=hashlib.sha256(
+            repr((dict(size.config), everything.input_ids.tolist())).encode()
+        ).hexdigest()[:16],
         seed=SEED,
         amounts={"tokens": len(everything.input_ids)},
     )
@@ -105,51 +125,74 @@ def draw_samples(number: int, length: int, vocab_size: int) -> Samples:
     """Write a corpus of so many blocks, and keep its files mapped when their folder is gone."""
     generator = np.random.default_rng(SEED)
     ids = generator.integers(len(SPECIAL_TOKENS), vocab_size, number * (length - 2))
+    sentences = _cut(ids, LONGEST_SENTENCE, generator)
+    documents = [Document(part) for part in _cut(sentences, LONGEST_DOCUMENT, generator)]
     vocabulary = Vocabulary(
-        size=vocab_size, pad_id=0, cls_id=2, sep_id=3, mask_id=4, fingerprint="drawn"
+        size=vocab_size, pad_id=0, cls_id=2, sep_id=3, mask_id=MASK_ID, fingerprint="drawn"
     )
     words = np.ones(vocab_size, np.bool_)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        shard = write_shard(Path(scratch), 0, [Document([ids])], vocabulary)
+        shard = write_shard(Path(scratch), 0, documents, vocabulary)
         return cut_blocks(write_corpus(Path(scratch), [shard], vocabulary, words), length)
+
+
+def _cut(items: Any, longest: int, generator: np.random.Generator) -> list[Any]:
+    """Part a sequence into runs of 1 to ``longest`` items."""
+    ends = np.cumsum(generator.integers(1, longest + 1, len(items)))
+    borders = [0, *ends[ends < len(items)].tolist(), len(items)]
+    return [items[begin:end] for begin, end in pairwise(borders)]
 
 
 def _ours(samples: Samples, batch_tokens: int, model: PretrainingModel) -> Work:
     def load() -> list[Inputs]:
         return list(_load(samples, batch_tokens, model))
 
-    def answer() -> Found:
-        restored, hidden = [], 0
-        for inputs in load():
-            assert inputs.rows is not None
-            rows = inputs.rows.rows[inputs.targets["rows"]]
-            ids = inputs.batch.input_ids.long()
-            ids[rows] = inputs.targets["labels"]
-            restored.append(ids)
-            hidden += len(rows)
-        return _sum(restored, hidden)
+    return Work(call=load, answer=lambda: _look(load()))
 
-    return Work(call=load, answer=answer)
+
+def _look(batches: list[Inputs], loss: float | None = None) -> Found:
+    """Undo what was hidden."""
+    seen = torch.cat([inputs.batch.input_ids.long() for inputs in batches])
+    restored = []
+    for inputs in batches:
+        assert inputs.rows is not None
+        ids = inputs.batch.input_ids.long()
+        rows = inputs.rows.rows[inputs.targets["rows"]]
+        restored.append(ids.index_copy(0, rows, inputs.targets["labels"]))
+    hidden = sum(len(inputs.targets["rows"]) for inputs in batches)
+    return _compare(seen, torch.cat(restored), hidden, loss)
+
+
+def _compare(seen: Tensor, restored: Tensor, hidden: int, loss: float | None = None) -> Found:
+    return Found(
+        counts=torch.bincount(restored),
+        hidden=hidden,
+        changed=int((seen != restored).sum()),
+        loss=loss,
+    )
 
 
 def _training(samples: Samples, batch_tokens: int, model: PretrainingModel) -> Work:
-    step = make_step(model)
     batches = list(_load(samples, batch_tokens, model))
+    step = make_step(model)
+    first_loss = make_step(model)(batches[0])
 
     def train() -> None:
         for inputs in batches:
             step(inputs)
 
-    return Work(call=train, answer=_ours(samples, batch_tokens, model).answer)
+    return Work(call=train, answer=lambda: _look(batches, first_loss))
 
 
 def _load(samples: Samples, batch_tokens: int, model: PretrainingModel) -> Iterator[Inputs]:
-    """Go through an epoch."""
+    """Go through an epoch, which is over when every block was there."""
     loader = Loader(samples=samples, batch_tokens=batch_tokens, seed=SEED)
-    for turn in loader.turns(Position()):
-        if turn.epoch > 0:
+    left = len(samples)
+    for clean, _ in loader.batches():
+        yield prepare(clean, model.objectives, seed=SEED)
+        left -= len(clean.numbers)
+        if not left:
             return
-        yield prepare(loader.batch(turn), model.objectives, seed=SEED)
 
 
 def _theirs(samples: Samples, number: int, vocab_size: int) -> Work:
@@ -163,20 +206,21 @@ def _theirs(samples: Samples, number: int, vocab_size: int) -> Work:
         batch_size=number,
         shuffle=True,
         generator=torch.Generator().manual_seed(SEED),
-        collate_fn=DataCollatorForLanguageModeling(tokenizer, mlm_probability=RATE),
+        collate_fn=DataCollatorForLanguageModeling(tokenizer, mlm_probability=Masking.rate),
     )
 
     def load() -> list[Mapping[str, Tensor]]:
         return list(batches)
 
     def answer() -> Found:
-        restored, hidden = [], 0
+        seen, labels = [], []
         for batch in load():
-            chosen = batch["labels"] != -100
-            ids = torch.where(chosen, batch["labels"], batch["input_ids"])
-            restored.append(ids[batch["attention_mask"].bool()])
-            hidden += int(chosen.sum())
-        return _sum(restored, hidden)
+            real = batch["attention_mask"].bool()
+            seen.append(batch["input_ids"][real])
+            labels.append(batch["labels"][real])
+        flat, asked = torch.cat(seen), torch.cat(labels)
+        chosen = asked != -100
+        return _compare(flat, torch.where(chosen, asked, flat), int(chosen.sum()))
 
     return Work(call=load, answer=answer)
 
@@ -188,30 +232,37 @@ def _row(samples: Samples, place: int) -> dict[str, list[int]]:
     return {"input_ids": block.input_ids.tolist(), "special_tokens_mask": special.tolist()}
 
 
-def _sum(restored: list[Tensor], hidden: int) -> Found:
-    ids = torch.cat(restored)
-    return Found(tokens=len(ids), sum_of_ids=int(ids.sum()), hidden=hidden)
-
-
 @dataclass(frozen=True, kw_only=True)
 class LoaderGate:
-    """Ask for every token once, and for a number of hidden ones that chance can explain."""
+    """Ask for every token as often as it is there, and for hidden ones that chance can explain."""
 
-    tokens: int
-    sum_of_ids: int
+    vocab_size: int
+    counts: list[int]
     most_hidden: int
+    loss: LossGate
 
     def __call__(self, found: Found) -> Verdict:
-        expected = RATE * self.most_hidden
-        spread = (expected * (1 - RATE)) ** 0.5
-        most = NormalDist().inv_cdf(1 - 0.5 / ODDS)
-        figures = {"tokens": float(found.tokens), "hidden_share": found.hidden / self.most_hidden}
-        whole = (found.tokens, found.sum_of_ids) == (self.tokens, self.sum_of_ids)
-        if whole and abs(found.hidden - expected) <= most * spread:
-            return Verdict(passed=True, figures=figures)
-        return Verdict(
-            passed=False,
-            figures=figures,
-            reason=f"it gave {found}, the corpus has {self.tokens} tokens whose sum is "
-            f"{self.sum_of_ids}, of which about {expected:.0f} are to be hidden",
-        )
+        changing = Masking.mask_share + Masking.random_share * (1 - 1 / self.vocab_size)
+        figures = {
+            "hidden_share": found.hidden / self.most_hidden,
+            "changed_share": found.changed / max(found.hidden, 1),
+        }
+        reasons = []
+        if found.counts.tolist() != self.counts:
+            reasons.append("the batches hold other tokens than the corpus")
+        if not _likely(found.hidden, self.most_hidden, Masking.rate):
+            reasons.append(f"{found.hidden} of {self.most_hidden} tokens are hidden")
+        if not _likely(found.changed, found.hidden, changing):
+            reasons.append(f"{found.changed} of {found.hidden} hidden tokens look otherwise")
+        if found.loss is not None:
+            verdict = self.loss(found.loss)
+            figures |= verdict.figures
+            reasons += [verdict.reason] if verdict.reason else []
+        return Verdict(passed=not reasons, figures=figures, reason="; ".join(reasons) or None)
+
+
+def _likely(number: int, tries: int, chance: float) -> bool:
+    """Say whether chance explains a number: all but one in ODDS it does."""
+    most: float = NormalDist().inv_cdf(1 - 0.5 / ODDS)
+    spread = math.sqrt(tries * chance * (1 - chance))
+    return abs(number - tries * chance) <= most * spread

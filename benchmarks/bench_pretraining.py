@@ -99,7 +99,7 @@ def make_case(name: str, size: Size, options: Options) -> Case:
                 libraries=("transformers",),
             ),
         ),
-        gate=LossGate(truth=_truth(model, inputs)),
+        gate=LossGate(truth=exact_loss(model, inputs)),
         fingerprint=hashlib.sha256(
             repr((dict(size.config), clean.input_ids.tolist(), clean.cu_seqlens.tolist())).encode()
         ).hexdigest()[:16],
@@ -133,7 +133,8 @@ def _draw(size: Size) -> CleanBatch:
     )
 
 
-def _truth(model: PretrainingModel, inputs: Inputs) -> float:
+def exact_loss(model: PretrainingModel, inputs: Inputs) -> float:
+    """Compute the loss in float64."""
     exact = copy.deepcopy(model).double()
     with torch.inference_mode(), ops.use("reference"):
         found = exact(inputs)["mlm"]

@@ -1,7 +1,7 @@
 """What the machine at hand can do at most: rates of matrix products and of copying, measured.
 
 A ceiling is the best of many tries, not a median: what was reached once can be reached. A machine
-that is shared gives more at one time than at another, so a run looks before and after its rounds.
+that is shared gives more at one time than at another, so a case looks before and after its rounds.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ RECENT = 30.0
 
 
 class Ceiling:
-    """The highest rate that a machine was seen to reach; a call looks again, and returns it."""
+    """A rate that the machine reaches: a call measures it, or gives what was just measured."""
 
     def __init__(self, measure: Callable[[], float]) -> None:
         self._measure = measure
-        self._highest = 0.0
+        self._rate = 0.0
         self._looked = -math.inf
 
     def __call__(self) -> float:
         if time.monotonic() - self._looked > RECENT:
-            self._highest = max(self._highest, self._measure())
+            self._rate = self._measure()
             self._looked = time.monotonic()
-        return self._highest
+        return self._rate
 
 
 @functools.cache

@@ -86,6 +86,7 @@ def measure(
         raise ValueError(f"{num_rounds} rounds are too few; at least {MIN_ROUNDS} are needed")
     results: dict[str, Measurement] = {}
     contenders: list[_Contender] = []
+    before = _look_up(case, watch)
     try:
         for candidate in case.candidates:
             admitted = _admit(case, _untuned(candidate) if smoke else candidate, threads, watch)
@@ -93,17 +94,25 @@ def measure(
                 results[candidate.name] = admitted
             else:
                 contenders.append(admitted)
-        _look_up(case)
         results |= _take_rounds(contenders, num_rounds, watch, drop_slow=case.isolated)
     finally:
         for contender in contenders:
             contender.runner.close()
-    ceilings = _look_up(case)
+    after = _look_up(case, watch)
+    ceilings = {what: max(before.get(what, 0.0), rate) for what, rate in (before | after).items()}
     return [replace(results[candidate.name], ceilings=ceilings) for candidate in case.candidates]
 
 
-def _look_up(case: Case) -> dict[str, float]:
-    return {what: ceiling() for what, ceiling in case.ceilings.items()}
+def _look_up(case: Case, watch: Watcher) -> dict[str, float]:
+    """Measure the ceilings; one that cannot be measured does not end the case."""
+    found = {}
+    for what, ceiling in case.ceilings.items():
+        watch(f"looking for the ceiling of {what}")
+        try:
+            found[what] = ceiling()
+        except (CandidateError, RuntimeError) as error:
+            watch(f"the ceiling of {what} cannot be measured: {error}")
+    return found
 
 
 def _admit(

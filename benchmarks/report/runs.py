@@ -20,8 +20,8 @@ BESIDE = {
     "dataset": "sentence-transformers as it comes, in float32",
     "drop_in": "the same model as it comes",
 }
-# It is there to be compared with the engine itself.
-ALONE = ", one thread"
+# They are there to be compared with the engine itself.
+ALONE = (", one thread", ", the steps alone")
 TOGETHER = (
     "embedding/",
     "latency/",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.report.page import Picture, Section, Table
 from benchmarks.report.pictures import Bars, Lines, draw_bars, draw_lines
-from benchmarks.report.runs import by_device, facing, group_of, measured
+from benchmarks.report.runs import ALONE, by_device, facing, group_of, measured
 from benchmarks.report.tables import RESULT_HEADER, result_row
 from benchmarks.report.words import case_words, count, day, device_words, number, times
 
@@ -48,8 +48,8 @@ def kinds_of(results: Sequence[Result]) -> list[Kind]:
 def _kind(result: Result) -> Kind:
     if result.role == "peer":
         return "peer"
-    lost = result.ratio_to_best_peer is not None and result.ratio_to_best_peer < 1
-    return "loss" if lost else "ours"
+    ratio = None if result.candidate.endswith(ALONE) else result.ratio_to_best_peer
+    return "loss" if ratio is not None and ratio < 1 else "ours"
 
 
 def embedding_section(runs: Sequence[Run]) -> Section:
@@ -134,8 +134,8 @@ def limit_section(runs: Sequence[Run]) -> Section:
     shares = sorted(r.fraction_of_limit or 0.0 for r in ours)
     peers = [r.fraction_of_limit or 0.0 for run in whole for r in measured(run, "peer")[:1]]
     reading = (
-        "The limit is the fastest that this machine multiplies matrices, measured beside each run; "
-        "no tool that does the same work can pass it."
+        "The limit is the fastest that this machine was seen to multiply matrices, before a run's "
+        "rounds or after."
     )
     if shares and peers:
         reading += (
@@ -315,7 +315,7 @@ def training_section(runs: Sequence[Run]) -> Section:
     ]
     return Section(
         title=title,
-        reading=f"Training on the same tokens; {'; '.join(told)}.",
+        reading=f"Tokens a second of a step, and of the loader before it; {'; '.join(told)}.",
         blocks=[step_picture(run) for run in runs],
     )
 

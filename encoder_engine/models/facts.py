@@ -33,7 +33,7 @@ class Quirk(Protocol):
 def with_fact(value: Value, path: str, new: object) -> Value:
     """Replace the fact a dotted path names, in every block and wherever there is one."""
     if isinstance(value, tuple):
-        # Blocks that are one value stay one value: a config may ask for a million.
+        # Blocks that are one object stay one: a config may ask for a million.
         distinct = {id(item): item for item in value}
         changed = {place: with_fact(item, path, new) for place, item in distinct.items()}
         return type(value)(changed[id(item)] for item in value)

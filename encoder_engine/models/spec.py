@@ -259,7 +259,7 @@ class EncoderSpec:
                 )
 
     def _distinct_blocks(self) -> Iterable[tuple[int, BlockSpec]]:
-        """Give each value among the blocks with its first place: a million may be one value."""
+        """Give each object among the blocks with its first place: a million may be one."""
         places: dict[int, tuple[int, BlockSpec]] = {}
         for index, block in enumerate(self.blocks):
             places.setdefault(id(block), (index, block))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["World"]
 
-# With a tenth of it none of 24 pairs of processes on a busy machine aborted; with none 4 of 12 did.
+# Ten times what was seen to suffice on a busy machine.
 SETTLING_SECONDS = 1.0
 
 

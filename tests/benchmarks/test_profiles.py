@@ -105,7 +105,7 @@ def test_the_parts_of_a_call_make_up_the_whole(precision: str) -> None:
 
 
 @needs_minilm
-def test_the_command_records_what_it_measured_unless_told_not_to(
+def test_a_smoke_run_of_the_command_records_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(records, "FOLDER", tmp_path)

@@ -20,7 +20,8 @@ from benchmarks.report.padding import padding_share, text_lengths
 from benchmarks.report.page import Fold, Items, Picture
 from benchmarks.report.pictures import COLOURS
 from benchmarks.report.readme import BEGIN, END, readme_table, write_readme
-from benchmarks.report.speed import embedding_section
+from benchmarks.report.runs import facing
+from benchmarks.report.speed import embedding_section, kinds_of
 from benchmarks.report.summary import summary_section
 from benchmarks.resident import read_residents
 from benchmarks.withdrawn import WITHDRAWN
@@ -158,6 +159,15 @@ def test_a_failure_of_ours_counts_and_is_named() -> None:
     assert "In 1 of 2 comparisons" in reading
     assert "no right result in: geglu/forward, encoder-engine (too far off)" in reading
     assert "In 0 of 1 comparison" in summary_section([[wrong, *others]]).reading
+
+
+def test_steps_beside_their_loader_are_no_loss_of_it() -> None:
+    ours, *others = lines("pretraining/loader", 1.0, 2.5)
+    name = "encoder-engine, the steps alone"
+    steps = dataclasses.replace(ours, candidate=name, p50_ms=50.0, ratio_to_best_peer=0.05)
+    run = [ours, steps, *others]
+    assert [pair.ours for pair in facing(run)] == [ours]
+    assert kinds_of([ours, steps, others[0]]) == ["ours", "ours", "peer"]
 
 
 def test_restricted_runs_stand_with_tokenizers_alone() -> None:
