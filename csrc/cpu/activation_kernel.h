@@ -60,11 +60,15 @@ EE_INLINE vfloat gelu_tanh(vfloat x) {
 
 EE_INLINE vfloat silu(vfloat x) { return share_of(x, x * 1.44269504f); }
 
+struct identity {
+    EE_INLINE vfloat operator()(vfloat x) const { return x; }
+};
+
 // Calls body(f) with the activation, as exact as a result of this type can show.
 template <typename Element, typename Body>
 EE_INLINE void with_activation(activation function, const Body& body) {
     switch (function) {
-        case activation::none: return body([](vfloat x) { return x; });
+        case activation::none: return body(identity{});
         case activation::gelu:
             return body([](vfloat x) { return sizeof(Element) == 2 ? gelu_to_round(x) : gelu(x); });
         case activation::gelu_tanh: return body([](vfloat x) { return gelu_tanh(x); });

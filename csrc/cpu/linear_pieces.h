@@ -20,6 +20,7 @@ struct linear_piece {
 struct linear_cut {
     int64_t num_rows, num_panels;
     int64_t most_rows;  // of a piece
+    int64_t row_unit;   // rows that are computed together
     bool whole_rows;    // a piece takes all panels
     int num_threads;
 };
@@ -44,23 +45,25 @@ void run_pieces(const linear_cut& cut, const ScratchBytes& scratch_bytes, const 
     } else {
         panel_parts = std::min<int64_t>(cut.num_threads, cut.num_panels);
     }
-    const int64_t rows = whole(parts_of(cut.num_rows, row_parts), kRowUnit);
-    row_parts = parts_of(cut.num_rows, rows);
+    const int64_t units = parts_of(cut.num_rows, cut.row_unit);
+    row_parts = std::min(row_parts, units);
+    const auto first_row = [&](int64_t part) {
+        return std::min(part * units / row_parts * cut.row_unit, cut.num_rows);
+    };
     const int64_t panels = parts_of(cut.num_panels, panel_parts);
 
     std::atomic<int64_t> next{0};
     std::atomic<bool> out_of_memory{false};
     run_parallel(cut.num_threads, [&] {
-        void* scratch = thread_scratch(scratch_bytes(rows));
+        void* scratch = thread_scratch(scratch_bytes(parts_of(units, row_parts) * cut.row_unit));
         if (scratch == nullptr) {
             out_of_memory = true;
             return;
         }
         const int64_t num_pieces = row_parts * panel_parts;
         for (int64_t piece; (piece = next.fetch_add(1, std::memory_order_relaxed)) < num_pieces;) {
-            const int64_t row = piece / panel_parts * rows, panel = piece % panel_parts * panels;
-            run({row, std::min(row + rows, cut.num_rows), panel,
-                 std::min(panel + panels, cut.num_panels)},
+            const int64_t part = piece / panel_parts, panel = piece % panel_parts * panels;
+            run({first_row(part), first_row(part + 1), panel, std::min(panel + panels, cut.num_panels)},
                 scratch);
         }
     });

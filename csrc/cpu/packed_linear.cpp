@@ -33,7 +33,8 @@ void packed_linear(const packed_linear_call& call) {
     const int64_t work = call.num_rows * call.depth * call.width;
     const int num_threads = static_cast<int>(
         std::clamp<int64_t>(work / kWorkPerThread, 1, std::max(1, call.num_threads)));
-    run_pieces({call.num_rows, num_panels(call.width), rows_of_piece(call.row_bytes()), false, num_threads},
+    run_pieces({call.num_rows, num_panels(call.width), rows_of_piece(call.row_bytes()), kernel.row_unit,
+                false, num_threads},
                [&](int64_t rows) { return kernel.scratch_bytes(call, rows); },
                [&](const linear_piece& piece, void* scratch) { kernel.run(call, piece, scratch); });
 }

@@ -18,7 +18,8 @@ void run_product(const quantized_linear_call& call, int num_threads) {
     const bool quantizes = call.quantized != nullptr;
     const int64_t row_bytes =
         call.depth + (quantizes ? whole(call.width, kPanelWidth) * int64_t{sizeof(float)} : 0);
-    run_pieces({call.num_rows, num_panels(call.width), rows_of_piece(row_bytes), quantizes, num_threads},
+    run_pieces({call.num_rows, num_panels(call.width), rows_of_piece(row_bytes), kRowUnit, quantizes,
+                num_threads},
                [&](int64_t rows) { return kernel.scratch_bytes(call, rows); },
                [&](const linear_piece& piece, void* scratch) { kernel.run(call, piece, scratch); });
 }

@@ -12,15 +12,22 @@ constexpr int rows_beside(int columns) {
     return least(8, (kRegisters - columns - 2) / columns);
 }
 
-// sums[r][c] += left[r][step] * right[step][c] over `steps`, in that order. Operands says what the
+// sums[r][c] += left[r][step] * right[step][c] over `steps`, in that order; what right holds is fetched
+// `Ahead` steps before. Operands says what the
 // words of left and right hold, and multiplies them.
-template <typename Operands, int Rows, int Columns>
+template <typename Operands, int Ahead = 0, int Rows, int Columns>
 EE_INLINE void multiply(const float* left, int64_t left_row, int64_t left_step, const float* right,
                         int64_t right_step, int64_t steps, vfloat (&sums)[Rows][Columns]) {
     for (int64_t step = 0; step < steps; ++step) {
         vfloat beside[Columns];
 #pragma GCC unroll 8
         for (int c = 0; c < Columns; ++c) beside[c] = load(right + c * kLanes);
+        if constexpr (Ahead > 0) {
+#pragma GCC unroll 8
+            for (int c = 0; c < Columns; ++c) {
+                __builtin_prefetch(right + Ahead * right_step + c * kLanes);
+            }
+        }
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r) {
             const auto factor = Operands::broadcast_word(left + r * left_row);

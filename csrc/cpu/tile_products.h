@@ -15,6 +15,7 @@ struct tile_products {
     using Sum = typename Dot::Sum;
     static constexpr int64_t kTileRows = 16;
     static constexpr int64_t kBlockRows = 32;
+    static constexpr int64_t kRowUnit = kBlockRows;
 
     static void begin() { configure_tiles(); }
     static void end() { _tile_release(); }

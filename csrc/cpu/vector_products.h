@@ -37,34 +37,48 @@ struct vector_products : Operands::Rows {
     using Sum = Sum_;
 
     static constexpr int64_t kBlockRows = 1;
+    static constexpr int64_t kRowUnit = rows_beside(kMostColumns);
 
     template <typename Finish>
     EE_INLINE static void multiply(const Byte* rows, int64_t num_rows, const uint8_t* panel,
                                    int64_t filled, const Sum* starts, Sum* sums, Finish& finish) {
-        for (int64_t at = 0; at < filled; at += kDepthBlock) {
-            const int64_t depth = least(kDepthBlock, filled - at);
-            for (int64_t column = 0; column < kPanelWidth; column += kColumns * kLanes) {
-                const uint8_t* const weights = panel + at * kPanelWidth + column * kWordBytes;
-                for_each_tile<kColumns>(num_rows, [&](int64_t first, auto tile) {
-                    Sum* const to = sums + first * kPanelWidth + column;
-                    multiply_tile<decltype(tile)::value>(
-                        rows + first * filled + at, filled, weights, depth / kWordBytes,
-                        at == 0 ? starts + column : to, at == 0 ? 0 : kPanelWidth, to);
-                });
-            }
-        }
+        multiply_to(rows, num_rows, panel, filled, starts, sums, sums, kPanelWidth);
         finish(0, num_rows);
         finish.rest();
     }
 
+    // The last sums go to `output`, whose rows are `output_row` apart; those before them to `sums`.
+    EE_INLINE static void multiply_to(const Byte* rows, int64_t num_rows, const uint8_t* panel,
+                                      int64_t filled, const Sum* starts, Sum* sums, Sum* output,
+                                      int64_t output_row) {
+        for (int64_t at = 0; at < filled; at += kDepthBlock) {
+            const int64_t depth = least(kDepthBlock, filled - at);
+            for (int64_t column = 0; column < kPanelWidth; column += kColumns * kLanes) {
+                const uint8_t* const weights = panel + at * kPanelWidth + column * kWordBytes;
+                const bool last = at + depth == filled;
+                const int64_t to_row = last ? output_row : kPanelWidth;
+                for_each_tile<kColumns>(num_rows, [&](int64_t first, auto tile) {
+                    Sum* const kept = sums + first * kPanelWidth + column;
+                    multiply_tile<decltype(tile)::value>(
+                        rows + first * filled + at, filled, weights, depth / kWordBytes,
+                        at == 0 ? starts + column : kept, at == 0 ? 0 : kPanelWidth,
+                        last ? output + first * output_row + column : kept, to_row);
+                });
+            }
+        }
+    }
+
 private:
     static constexpr int kColumns = kMostColumns;
+    // Steps that weights are fetched ahead, from the second cache to the first.
+    static constexpr int kAhead = 8;
     // Of a panel as much as stays in a core's cache while all rows meet it, in bytes of a row.
-    static constexpr int64_t kDepthBlock = 2048;
+    static constexpr int64_t kDepthBlock = 4096;
 
     template <int Rows>
     EE_TILE static void multiply_tile(const Byte* rows, int64_t filled, const uint8_t* panel,
-                                      int64_t words, const Sum* before, int64_t before_row, Sum* sums) {
+                                      int64_t words, const Sum* before, int64_t before_row, Sum* to,
+                                      int64_t to_row) {
         // With a way past the loop GCC 12 keeps the sums in memory too.
         if (words <= 0) __builtin_unreachable();
         vfloat totals[Rows][kColumns];
@@ -73,13 +87,13 @@ private:
 #pragma GCC unroll 4
             for (int c = 0; c < kColumns; ++c) totals[r][c] = load(before + r * before_row + c * kLanes);
         }
-        encoder_engine::EE_ISA::multiply<Operands>(
+        encoder_engine::EE_ISA::multiply<Operands, kAhead>(
             reinterpret_cast<const float*>(rows), filled * int64_t{sizeof(Byte)} / kWordBytes,
             int64_t{sizeof(Byte)}, reinterpret_cast<const float*>(panel), kPanelWidth, words, totals);
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 4
-            for (int c = 0; c < kColumns; ++c) store(sums + r * kPanelWidth + c * kLanes, totals[r][c]);
+            for (int c = 0; c < kColumns; ++c) store(to + r * to_row + c * kLanes, totals[r][c]);
         }
     }
 };
