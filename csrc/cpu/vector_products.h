@@ -1,6 +1,8 @@
 // Sums of products for a block of rows and a panel of a weight, by vectors of words.
 #pragma once
 
+#include <type_traits>
+
 #include "cpu/tile.h"
 #include "cpu/weight_panels.h"
 
@@ -74,27 +76,40 @@ private:
     static constexpr int kAhead = 8;
     // Of a panel as much as stays in a core's cache while all rows meet it, in bytes of a row.
     static constexpr int64_t kDepthBlock = 4096;
+    // Sums of so many words are added up: one long sum of float32 would round more.
+    static constexpr int64_t kWordsOfSum = 256;
 
     template <int Rows>
     EE_TILE static void multiply_tile(const Byte* rows, int64_t filled, const uint8_t* panel,
                                       int64_t words, const Sum* before, int64_t before_row, Sum* to,
                                       int64_t to_row) {
-        // With a way past the loop GCC 12 keeps the sums in memory too.
-        if (words <= 0) __builtin_unreachable();
-        vfloat totals[Rows][kColumns];
+        const float* left = reinterpret_cast<const float*>(rows);
+        const float* right = reinterpret_cast<const float*>(panel);
+        for (; words > 0; words -= kWordsOfSum) {
+            const int64_t some = least(words, kWordsOfSum);
+            // With a way past the loop GCC 12 keeps the sums in memory too.
+            if (some <= 0) __builtin_unreachable();
+            vfloat totals[Rows][kColumns] = {};
+            encoder_engine::EE_ISA::multiply<Operands, kAhead>(
+                left, filled * int64_t{sizeof(Byte)} / kWordBytes, int64_t{sizeof(Byte)}, right, kPanelWidth,
+                some, totals);
 #pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) {
+            for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 4
-            for (int c = 0; c < kColumns; ++c) totals[r][c] = load(before + r * before_row + c * kLanes);
+                for (int c = 0; c < kColumns; ++c) {
+                    const vfloat sum = load(before + r * before_row + c * kLanes);
+                    store(to + r * to_row + c * kLanes, add(sum, totals[r][c]));
+                }
+            }
+            left += some * int64_t{sizeof(Byte)};
+            right += some * kPanelWidth;
+            before = to;
+            before_row = to_row;
         }
-        encoder_engine::EE_ISA::multiply<Operands, kAhead>(
-            reinterpret_cast<const float*>(rows), filled * int64_t{sizeof(Byte)} / kWordBytes,
-            int64_t{sizeof(Byte)}, reinterpret_cast<const float*>(panel), kPanelWidth, words, totals);
-#pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 4
-            for (int c = 0; c < kColumns; ++c) store(to + r * to_row + c * kLanes, totals[r][c]);
-        }
+    }
+
+    EE_INLINE static vfloat add(vfloat a, vfloat b) {
+        return std::is_same_v<Sum, float> ? a + b : as_float(as_word(a) + as_word(b));
     }
 };
 
