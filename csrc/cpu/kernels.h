@@ -31,7 +31,7 @@ struct quantized_linear_kernel {
 };
 
 struct packed_linear_kernel {
-    int64_t row_unit;  // rows that are computed together
+    int64_t row_unit;  // of a piece
     size_t (*scratch_bytes)(const packed_linear_call&, int64_t num_rows);
     void (*run)(const packed_linear_call&, const linear_piece&, void* scratch);  // aligned
 };

@@ -19,33 +19,35 @@ struct linear_piece {
 
 struct linear_cut {
     int64_t num_rows, num_panels;
-    int64_t most_rows;  // of a piece
-    int64_t row_unit;   // rows that are computed together
+    int64_t most_rows;  // of a piece, in whole units
+    int64_t row_unit;   // a piece ends behind a multiple of so many rows
     bool whole_rows;    // a piece takes all panels
     int num_threads;
 };
 
-constexpr int64_t kRowUnit = 16;
+// Fewer are not worth a thread.
+constexpr int64_t kLeastRows = 16;
 
 // How many rows share what they read of the weight: as many as stay in a core's cache, `row_bytes`
 // each.
 inline int64_t rows_of_piece(int64_t row_bytes) {
     constexpr int64_t kMostRows = 256, kMostBytes = 1 << 20;
-    return std::clamp<int64_t>(kMostBytes / std::max<int64_t>(row_bytes, 1) / kRowUnit * kRowUnit,
-                               2 * kRowUnit, kMostRows);
+    return std::clamp<int64_t>(kMostBytes / std::max<int64_t>(row_bytes, 1) / kLeastRows * kLeastRows,
+                               2 * kLeastRows, kMostRows);
 }
 
 // Calls run(piece, scratch) for all pieces; scratch_bytes(rows) says what one of so many rows needs.
 template <typename ScratchBytes, typename Run>
 void run_pieces(const linear_cut& cut, const ScratchBytes& scratch_bytes, const Run& run) {
     const auto parts_of = [](int64_t count, int64_t size) { return (count + size - 1) / size; };
-    int64_t row_parts = parts_of(cut.num_rows, cut.most_rows), panel_parts = 1;
+    const int64_t units = parts_of(cut.num_rows, cut.row_unit);
+    int64_t row_parts = parts_of(units, std::max<int64_t>(1, cut.most_rows / cut.row_unit));
+    int64_t panel_parts = 1;
     if (cut.whole_rows || row_parts >= 2 * cut.num_threads) {
         row_parts = whole(row_parts, cut.num_threads);
     } else {
-        panel_parts = std::min<int64_t>(cut.num_threads, cut.num_panels);
+        panel_parts = std::clamp<int64_t>(cut.num_panels, 1, cut.num_threads);
     }
-    const int64_t units = parts_of(cut.num_rows, cut.row_unit);
     row_parts = std::min(row_parts, units);
     const auto first_row = [&](int64_t part) {
         return std::min(part * units / row_parts * cut.row_unit, cut.num_rows);

@@ -18,7 +18,7 @@ void run_product(const quantized_linear_call& call, int num_threads) {
     const bool quantizes = call.quantized != nullptr;
     const int64_t row_bytes =
         call.depth + (quantizes ? whole(call.width, kPanelWidth) * int64_t{sizeof(float)} : 0);
-    run_pieces({call.num_rows, num_panels(call.width), rows_of_piece(row_bytes), kRowUnit, quantizes,
+    run_pieces({call.num_rows, num_panels(call.width), rows_of_piece(row_bytes), kLeastRows, quantizes,
                 num_threads},
                [&](int64_t rows) { return kernel.scratch_bytes(call, rows); },
                [&](const linear_piece& piece, void* scratch) { kernel.run(call, piece, scratch); });
@@ -38,7 +38,7 @@ void quantized_linear(const quantized_linear_call& call) {
     const int64_t work = call.num_rows * call.depth * call.width;
     const int num_threads = static_cast<int>(
         std::clamp<int64_t>(work / kWorkPerThread, 1, std::max(1, call.num_threads)));
-    if (call.quantized == nullptr || call.num_rows >= num_threads * kRowUnit) {
+    if (call.quantized == nullptr || call.num_rows >= num_threads * kLeastRows) {
         run_product(call, num_threads);
         return;
     }

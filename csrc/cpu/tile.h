@@ -12,8 +12,8 @@ constexpr int rows_beside(int columns) {
     return least(8, (kRegisters - columns - 2) / columns);
 }
 
-// sums[r][c] += left[r][step] * right[step][c] over `steps`, in that order; what right holds is fetched
-// `Ahead` steps before. Operands says what the
+// sums[r][c] += left[r][step] * right[step][c] over `steps`, in that order; right is fetched `Ahead`
+// steps before. Operands says what the
 // words of left and right hold, and multiplies them.
 template <typename Operands, int Ahead = 0, int Rows, int Columns>
 EE_INLINE void multiply(const float* left, int64_t left_row, int64_t left_step, const float* right,
@@ -24,7 +24,7 @@ EE_INLINE void multiply(const float* left, int64_t left_row, int64_t left_step, 
         for (int c = 0; c < Columns; ++c) beside[c] = load(right + c * kLanes);
         if constexpr (Ahead > 0) {
 #pragma GCC unroll 8
-            for (int c = 0; c < Columns; ++c) {
+            for (int c = 0; c < Columns; c += 16 / kLanes) {
                 __builtin_prefetch(right + Ahead * right_step + c * kLanes);
             }
         }

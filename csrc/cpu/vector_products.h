@@ -53,6 +53,11 @@ struct vector_products : Operands::Rows {
     EE_INLINE static void multiply_to(const Byte* rows, int64_t num_rows, const uint8_t* panel,
                                       int64_t filled, const Sum* starts, Sum* sums, Sum* output,
                                       int64_t output_row) {
+        if (filled == 0) {
+            for (int64_t row = 0; row < num_rows; ++row) {
+                std::memcpy(output + row * output_row, starts, kPanelWidth * sizeof(Sum));
+            }
+        }
         for (int64_t at = 0; at < filled; at += kDepthBlock) {
             const int64_t depth = least(kDepthBlock, filled - at);
             for (int64_t column = 0; column < kPanelWidth; column += kColumns * kLanes) {

@@ -61,18 +61,24 @@ void check_products(std::mt19937& random, element_type type, int64_t num_rows, i
             CHECK(read(type, output.data(), row * width + feature) == sum);
         }
     }
-    // With an activation, each row alone has the same bits as among others.
-    call.function = activation::gelu;
-    packed_linear(call);
-    const std::vector<char> together = output;
-    call.num_rows = 1;
-    call.num_threads = 1;
-    for (int64_t row = 0; row < num_rows; ++row) {
-        call.input = input.bytes.data() + row * depth * size;
-        call.output = output.data() + row * width * size;
+    // Each row alone has the same bits as among others.
+    for (const activation function : {activation::none, activation::gelu}) {
+        call.function = function;
+        call.input = input.bytes.data();
+        call.output = output.data();
+        call.num_rows = num_rows;
+        call.num_threads = 3;
         packed_linear(call);
+        const std::vector<char> together = output;
+        call.num_rows = 1;
+        call.num_threads = 1;
+        for (int64_t row = 0; row < num_rows; ++row) {
+            call.input = input.bytes.data() + row * depth * size;
+            call.output = output.data() + row * width * size;
+            packed_linear(call);
+        }
+        CHECK(output == together);
     }
-    CHECK(output == together);
 }
 
 }  // namespace
@@ -87,7 +93,9 @@ void test_packed_linear_on_every_instruction_set() {
                 check_products(random, type, num_rows, 37, 21);
                 check_products(random, type, num_rows, 230, 200);
             }
+            check_products(random, type, 33, 2100, 200);
             check_products(random, type, 17, 1, 1);
+            check_products(random, type, 3, 0, 70);
         }
     }
     CHECK(choose_instruction_set(before.c_str()).empty());

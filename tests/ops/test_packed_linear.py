@@ -29,7 +29,7 @@ def draw(*shape: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("num_rows", [0, 1, 63, 507])
-@pytest.mark.parametrize(("inner", "outer"), [(1, 1), (37, 21), (384, 96), (131, 200)])
+@pytest.mark.parametrize(("inner", "outer"), [(1, 1), (37, 21), (384, 96), (131, 200), (2100, 70)])
 def test_output_is_within_budget(
     num_rows: int,
     inner: int,
@@ -56,11 +56,17 @@ def test_output_is_within_budget(
 @pytest.mark.parametrize("implementation", ["native", "aten"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("gelu", [None, "none"])
 @pytest.mark.parametrize(
     ("inner", "outer"), [(384, 1152), (384, 1536), (1536, 384), (37, 111), (3072, 768), (768, 3072)]
 )
 def test_a_row_is_bit_equal_whatever_comes_with_it(
-    inner: int, outer: int, num_threads: int, dtype: torch.dtype, implementation: str
+    inner: int,
+    outer: int,
+    gelu: ops.Approximation | None,
+    num_threads: int,
+    dtype: torch.dtype,
+    implementation: str,
 ) -> None:
     if implementation == "aten" and dtype == torch.bfloat16:
         pytest.skip("oneDNN promises it for float32 alone")
@@ -68,7 +74,7 @@ def test_a_row_is_bit_equal_whatever_comes_with_it(
     x = draw(700, inner, seed=0, dtype=dtype)
     weight = draw(outer, inner, seed=1, dtype=dtype)
     packed = ops.pack_weight(weight, implementation=implementation)
-    run = partial(ops.packed_linear, weight=packed, gelu="none")
+    run = partial(ops.packed_linear, weight=packed, gelu=gelu)
     before = torch.get_num_threads()
     together = run(x)
     torch.set_num_threads(num_threads)
