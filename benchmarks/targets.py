@@ -71,7 +71,13 @@ _CEILING = (
     "float32 is nearly all matrix products, and beside the share stands the most that the limit "
     "permits over sentence-transformers (LOG.md, 2026-11-22)"
 )
-_AFTER_SUMS = "what follows a sum takes as long as its products (LOG.md, 2026-11-22)"
+_SHARES = {
+    "float32": "products take a fifth to a third longer than at the limit, and attention adds to "
+    "them (LOG.md, 2026-11-22)",
+    "bfloat16": "products take nearly twice as long as at the limit, and attention a tenth to a "
+    "fifth of all (LOG.md, 2026-11-22)",
+    "int8": "what follows a sum takes as long as its products (LOG.md, 2026-11-22)",
+}
 _PYTORCH = "the process holds PyTorch, which the most frugal peers do without"
 _NO_BLOCKS = (
     "blocks of one length have no padding to leave out, and both multiply float32 matrices by "
@@ -217,7 +223,7 @@ def _encoder(model: str, precision: str, shape: str, least: float) -> Iterator[T
         at_least=share,
         case=case,
         quantity=by.share_of_limit,
-        reason=_AFTER_SUMS if precision == "int8" else "",
+        reason=_SHARES[precision],
     )
     yield Target(
         group=ENCODER,
