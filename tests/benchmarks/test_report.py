@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import results as records
 from benchmarks.__main__ import README, main
+from benchmarks.profiles import read_profiles
 from benchmarks.report.build import make_page
 from benchmarks.report.details import method_section, missing_section
 from benchmarks.report.growth import growth_section
@@ -332,8 +333,12 @@ def test_readmes_table_has_losses_and_what_is_not_measured() -> None:
 
 def test_the_committed_page_tells_what_the_results_give(minilm: Path, tmp_path: Path) -> None:
     assert minilm.is_dir()
-    residents = list(read_residents(records.FOLDER))
-    found = make_page(list(records.read()), residents=residents, every_case=False)
+    found = make_page(
+        list(records.read()),
+        residents=list(read_residents(records.FOLDER)),
+        profiles=list(read_profiles(records.FOLDER)),
+        every_case=False,
+    )
     expected = write_markdown(found, tmp_path / "benchmark-report")
     docs = README.parent / "docs"
     command = "python -m benchmarks report --readme --markdown docs/benchmark-report.md"
