@@ -13,8 +13,7 @@ constexpr int rows_beside(int columns) {
 }
 
 // sums[r][c] += left[r][step] * right[step][c] over `steps`, in that order; right is fetched `Ahead`
-// steps before. Operands says what the
-// words of left and right hold, and multiplies them.
+// steps before. Operands says what the words of left and right hold, and multiplies them.
 template <typename Operands, int Ahead = 0, int Rows, int Columns>
 EE_INLINE void multiply(const float* left, int64_t left_row, int64_t left_step, const float* right,
                         int64_t right_step, int64_t steps, vfloat (&sums)[Rows][Columns]) {

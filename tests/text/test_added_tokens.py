@@ -7,7 +7,6 @@ import random
 import subprocess
 import sys
 import tracemalloc
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,12 +14,13 @@ import pytest
 from encoder_engine.errors import TokenizerFileError
 from encoder_engine.text import Tokenizer
 from encoder_engine.text.reference import ReferenceTokenizer
+from tests.conftest import ROOT
 from tests.text.parity import Peer, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 VOCAB = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "foo", "bar", "a", "##a", "b", "##b", "ab")
 SWITCHES = ("clean_text", "lowercase", "strip_accents", "handle_chinese_chars")
