@@ -40,8 +40,7 @@ void attention(const attention_call& call) {
         work += 2 * length * seen * call.head_dim * call.num_heads;
         longest = std::max(longest, length);
     }
-    const int num_threads = static_cast<int>(
-        std::clamp<int64_t>(work / kWorkPerThread, 1, std::max(1, call.num_threads)));
+    const int num_threads = team_size(work / kWorkPerThread, call.num_threads);
     const int64_t piece_blocks =
         std::clamp<int64_t>(blocks / (num_threads * kPiecesPerThread), 1, kMostQueryBlocks);
     const int64_t piece_queries = piece_blocks * kernel.query_block;

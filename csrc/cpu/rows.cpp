@@ -21,8 +21,7 @@ template <typename Call>
 void share_rows(const Call& call, row_kernel<Call> run, int64_t row_size) {
     const int64_t rows = std::max<int64_t>(1, kChunk / std::max<int64_t>(1, row_size));
     const int64_t num_chunks = (call.num_rows + rows - 1) / rows;
-    const int num_threads =
-        static_cast<int>(std::clamp<int64_t>(num_chunks / 2, 1, std::max(1, call.num_threads)));
+    const int num_threads = team_size(num_chunks / 2, call.num_threads);
     std::atomic<int64_t> next{0};
     std::atomic<bool> out_of_memory{false};
     run_parallel(num_threads, [&] {
