@@ -10,7 +10,7 @@
 namespace encoder_engine {
 namespace {
 
-// Below this many multiplications a thread costs more than it saves.
+// Below this many multiplications a thread costs more than it saves, but for the weight.
 constexpr int64_t kWorkPerThread = 1 << 20;
 
 }  // namespace
@@ -31,8 +31,9 @@ void packed_linear(const packed_linear_call& call) {
     if (call.num_rows == 0 || call.width == 0) return;
     const packed_linear_kernel& kernel = kernels().packed_linear[static_cast<int>(call.type)];
     const int64_t work = call.num_rows * call.depth * call.width;
-    const int num_threads = static_cast<int>(
-        std::clamp<int64_t>(work / kWorkPerThread, 1, std::max(1, call.num_threads)));
+    const int64_t weight_bytes = panels_bytes(call.width, call.row_bytes());
+    const int num_threads = team_size(std::max(work / kWorkPerThread, weight_bytes / kWeightPerThread),
+                                      call.num_threads);
     run_pieces({call.num_rows, num_panels(call.width), rows_of_piece(call.row_bytes()), kernel.row_unit,
                 false, num_threads},
                [&](int64_t rows) { return kernel.scratch_bytes(call, rows); },

@@ -49,7 +49,7 @@ EE_TILE void activate_sums(const float* sums, int64_t width, Element* output, co
 
 template <typename Element, typename Function>
 EE_INLINE void multiply_and_activate(const packed_linear_call& call, const linear_piece& piece,
-                                     char* scratch, const Function& function) {
+                                     char* scratch, const Function& function, bool is_near) {
     using Products = typename products_of<Element>::type;
     using Byte = typename Products::Byte;
     const int64_t num_rows = piece.last_row - piece.first_row;
@@ -82,7 +82,7 @@ EE_INLINE void multiply_and_activate(const packed_linear_call& call, const linea
         }
         finisher.begin(panel);
         Products::multiply(rows, num_rows, weight + panel * panel_bytes(row_bytes), filled,
-                           starts + feature, sums_of(panel), finisher);
+                           starts + feature, sums_of(panel), finisher, is_near);
     }
     finisher.rest();
     Products::end();
@@ -100,7 +100,8 @@ void run_packed_linear(const packed_linear_call& call, const linear_piece& piece
         linear_piece part = piece;
         for (; part.first_row < piece.last_row; part.first_row = part.last_row) {
             if (by_blocks) part.last_row = least(part.first_row + Products::kBlockRows, piece.last_row);
-            multiply_and_activate<Element>(call, part, static_cast<char*>(scratch), function);
+            const bool is_near = part.first_row > piece.first_row;
+            multiply_and_activate<Element>(call, part, static_cast<char*>(scratch), function, is_near);
         }
     });
 }

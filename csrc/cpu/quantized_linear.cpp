@@ -10,7 +10,7 @@
 namespace encoder_engine {
 namespace {
 
-// Below this many multiplications a thread costs more than it saves.
+// Below this many multiplications a thread costs more than it saves, but for the weight.
 constexpr int64_t kWorkPerThread = 1 << 21;
 
 void run_product(const quantized_linear_call& call, int num_threads) {
@@ -36,8 +36,9 @@ void pack_weight(const int8_t* plain, int64_t width, int64_t depth, int8_t* pack
 void quantized_linear(const quantized_linear_call& call) {
     if (call.num_rows == 0) return;
     const int64_t work = call.num_rows * call.depth * call.width;
-    const int num_threads = static_cast<int>(
-        std::clamp<int64_t>(work / kWorkPerThread, 1, std::max(1, call.num_threads)));
+    const int64_t weight_bytes = panels_bytes(call.width, call.depth);
+    const int num_threads = team_size(std::max(work / kWorkPerThread, weight_bytes / kWeightPerThread),
+                                      call.num_threads);
     if (call.quantized == nullptr || call.num_rows >= num_threads * kLeastRows) {
         run_product(call, num_threads);
         return;

@@ -12,11 +12,17 @@ constexpr int rows_beside(int columns) {
     return least(8, (kRegisters - columns - 2) / columns);
 }
 
-// sums[r][c] += left[r][step] * right[step][c] over `steps`, in that order; right is fetched `Ahead`
-// steps before. Operands says what the words of left and right hold, and multiplies them.
-template <typename Operands, int Ahead = 0, int Rows, int Columns>
+struct nothing {
+    EE_INLINE void operator()(int64_t) const {}
+};
+
+// sums[r][c] += left[r][step] * right[step][c] over `steps`, in that order, with between(step) among
+// them; right is fetched `Ahead` steps before. Operands says what the words of left and right hold, and
+// multiplies them.
+template <typename Operands, int Ahead = 0, int Rows, int Columns, typename Between = nothing>
 EE_INLINE void multiply(const float* left, int64_t left_row, int64_t left_step, const float* right,
-                        int64_t right_step, int64_t steps, vfloat (&sums)[Rows][Columns]) {
+                        int64_t right_step, int64_t steps, vfloat (&sums)[Rows][Columns],
+                        const Between& between = {}) {
     for (int64_t step = 0; step < steps; ++step) {
         vfloat beside[Columns];
 #pragma GCC unroll 8
@@ -27,6 +33,7 @@ EE_INLINE void multiply(const float* left, int64_t left_row, int64_t left_step, 
                 __builtin_prefetch(right + Ahead * right_step + c * kLanes);
             }
         }
+        between(step);
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r) {
             const auto factor = Operands::broadcast_word(left + r * left_row);

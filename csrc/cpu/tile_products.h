@@ -37,21 +37,32 @@ struct tile_products {
     }
 
     // Calls finish(first row, rows) when a block's sums are there, and some() now
-    // and then: for work that the vectors can do beside the tiles.
+    // and then: for work that the vectors can do beside the tiles. `is_near`: the core's caches hold the
+    // panel already.
     template <typename Finish>
     EE_INLINE static void multiply(const Byte* rows, int64_t num_rows, const Byte* panel, int64_t filled,
-                                   const Sum* starts, Sum* sums, Finish& finish) {
+                                   const Sum* starts, Sum* sums, Finish& finish, bool is_near = false) {
         const int64_t rest = num_rows % kBlockRows, narrow_rows = rest <= kTileRows ? rest : 0;
         for (int64_t row = 0; row < num_rows - narrow_rows; row += kBlockRows) {
             for (int64_t column = 0; column < kPanelWidth; column += 2 * kTileRows) {
-                wide(rows + row * filled, panel + column * kWordBytes, filled, starts + column,
-                     sums + row * kPanelWidth + column, finish);
+                const Byte* const tiles = panel + column * kWordBytes;
+                Sum* const to = sums + row * kPanelWidth + column;
+                if (row == 0 && !is_near) {
+                    wide<true>(rows, tiles, filled, starts + column, to, finish);
+                } else {
+                    wide<false>(rows + row * filled, tiles, filled, starts + column, to, finish);
+                }
             }
             finish(row, least(kBlockRows, num_rows - row));
         }
         if (narrow_rows > 0) {
             const int64_t row = num_rows - narrow_rows;
-            narrow(rows + row * filled, panel, filled, starts, sums + row * kPanelWidth);
+            Sum* const to = sums + row * kPanelWidth;
+            if (row == 0 && !is_near) {
+                narrow<true>(rows, panel, filled, starts, to);
+            } else {
+                narrow<false>(rows + row * filled, panel, filled, starts, to);
+            }
             finish(row, narrow_rows);
         }
     }
@@ -59,9 +70,23 @@ struct tile_products {
 private:
     static constexpr int64_t kPanelRow = kPanelWidth * kWordBytes;
     static constexpr int64_t kSumsRow = kPanelWidth * kWordBytes;
+    // Bytes from a step along the depth to the next.
+    static constexpr int64_t kStep = kTileRows * kPanelRow;
+    // Steps that weights are fetched ahead, from memory to the second cache.
+    static constexpr int64_t kAhead = 4;
+
+    // Fetches two tiles of weights side by side.
+    EE_INLINE static void fetch_ahead(const Byte* tiles) {
+#pragma GCC unroll 16
+        for (int row = 0; row < kTileRows; ++row) {
+            const Byte* const line = tiles + kAhead * kStep + row * kPanelRow;
+            __builtin_prefetch(line, 0, 2);
+            __builtin_prefetch(line + 64, 0, 2);
+        }
+    }
 
     // 32 rows, 32 features.
-    template <typename Finish>
+    template <bool Fetches, typename Finish>
     EE_INLINE static void wide(const Byte* rows, const Byte* panel, int64_t filled, const Sum* starts,
                                Sum* sums, Finish& finish) {
         const Byte* const below = rows + kTileRows * filled;
@@ -71,6 +96,7 @@ private:
         load_tile<2>(starts, 0);
         load_tile<3>(starts + 16, 0);
         for (int64_t at = 0; at < filled; at += kDepthUnit) {
+            if constexpr (Fetches) fetch_ahead(panel);
             stream_tile<6>(panel, kPanelRow);
             load_tile<4>(rows + at * kTileRows, kDepthUnit);
             stream_tile<7>(panel + 64, kPanelRow);
@@ -80,7 +106,7 @@ private:
             Dot::template run<2, 5, 6>();
             Dot::template run<3, 5, 7>();
             finish.some(pauses);
-            panel += kTileRows * kPanelRow;
+            panel += kStep;
         }
         store_tile<0>(sums, kSumsRow);
         store_tile<1>(sums + 16, kSumsRow);
@@ -89,6 +115,7 @@ private:
     }
 
     // 16 rows, 64 features.
+    template <bool Fetches>
     static void narrow(const Byte* rows, const Byte* panel, int64_t filled, const Sum* starts,
                        Sum* sums) {
         load_tile<0>(starts, 0);
@@ -96,6 +123,10 @@ private:
         load_tile<2>(starts + 32, 0);
         load_tile<3>(starts + 48, 0);
         for (int64_t at = 0; at < filled; at += kDepthUnit) {
+            if constexpr (Fetches) {
+                fetch_ahead(panel);
+                fetch_ahead(panel + 128);
+            }
             load_tile<4>(rows + at * kTileRows, kDepthUnit);
             load_tile<5>(panel, kPanelRow);
             Dot::template run<0, 4, 5>();
@@ -105,7 +136,7 @@ private:
             Dot::template run<2, 4, 7>();
             load_tile<5>(panel + 192, kPanelRow);
             Dot::template run<3, 4, 5>();
-            panel += kTileRows * kPanelRow;
+            panel += kStep;
         }
         store_tile<0>(sums, kSumsRow);
         store_tile<1>(sums + 16, kSumsRow);

@@ -43,7 +43,8 @@ struct vector_products : Operands::Rows {
 
     template <typename Finish>
     EE_INLINE static void multiply(const Byte* rows, int64_t num_rows, const uint8_t* panel,
-                                   int64_t filled, const Sum* starts, Sum* sums, Finish& finish) {
+                                   int64_t filled, const Sum* starts, Sum* sums, Finish& finish,
+                                   bool = false) {
         multiply_to(rows, num_rows, panel, filled, starts, sums, sums, kPanelWidth);
         finish(0, num_rows);
         finish.rest();
@@ -66,10 +67,23 @@ struct vector_products : Operands::Rows {
                 const int64_t to_row = last ? output_row : kPanelWidth;
                 for_each_tile<kColumns>(num_rows, [&](int64_t first, auto tile) {
                     Sum* const kept = sums + first * kPanelWidth + column;
-                    multiply_tile<decltype(tile)::value>(
-                        rows + first * filled + at, filled, weights, depth / kWordBytes,
-                        at == 0 ? starts + column : kept, at == 0 ? 0 : kPanelWidth,
-                        last ? output + first * output_row + column : kept, to_row);
+                    const auto run = [&](const auto& between) {
+                        multiply_tile<decltype(tile)::value>(
+                            rows + first * filled + at, filled, weights, depth / kWordBytes,
+                            at == 0 ? starts + column : kept, at == 0 ? 0 : kPanelWidth,
+                            last ? output + first * output_row + column : kept, to_row, between);
+                    };
+                    // All of a panel is there from the second tile of rows on: memory has time for the next.
+                    const int64_t number = first / rows_beside(kColumns);
+                    if (column > 0 || number > 2) {
+                        run(nothing{});
+                    } else if (number > 0) {
+                        run(fetcher<kWordRow / 2>{weights + depth * kPanelWidth + (number - 1) * kWordRow / 2});
+                    } else if (num_rows <= 2 * rows_beside(kColumns)) {
+                        run(fetcher<kWordRow>{weights + kFar * kWordRow});
+                    } else {
+                        run(nothing{});
+                    }
                 });
             }
         }
@@ -79,25 +93,40 @@ private:
     static constexpr int kColumns = kMostColumns;
     // Steps that weights are fetched ahead, from the second cache to the first.
     static constexpr int kAhead = 8;
+    // And from memory to the second.
+    static constexpr int64_t kFar = 32;
+    // A word of each of a panel's features.
+    static constexpr int64_t kWordRow = kPanelWidth * kWordBytes;
     // Of a panel as much as stays in a core's cache while all rows meet it, in bytes of a row.
     static constexpr int64_t kDepthBlock = 4096;
     // Sums of so many words are added up: one long sum of float32 would round more.
     static constexpr int64_t kWordsOfSum = 256;
 
-    template <int Rows>
+    // Fetches so many bytes a step, from memory to the second cache.
+    template <int64_t Bytes>
+    struct fetcher {
+        const uint8_t* from;
+        EE_INLINE void operator()(int64_t step) const {
+            for (int64_t at = 0; at < Bytes; at += 64) {
+                __builtin_prefetch(from + step * kWordRow + at, 0, 2);
+            }
+        }
+    };
+
+    template <int Rows, typename Between>
     EE_TILE static void multiply_tile(const Byte* rows, int64_t filled, const uint8_t* panel,
                                       int64_t words, const Sum* before, int64_t before_row, Sum* to,
-                                      int64_t to_row) {
+                                      int64_t to_row, Between between) {
         const float* left = reinterpret_cast<const float*>(rows);
         const float* right = reinterpret_cast<const float*>(panel);
-        for (; words > 0; words -= kWordsOfSum) {
-            const int64_t some = least(words, kWordsOfSum);
+        for (int64_t done = 0; done < words; done += kWordsOfSum) {
+            const int64_t some = least(words - done, kWordsOfSum);
             // With a way past the loop GCC 12 keeps the sums in memory too.
             if (some <= 0) __builtin_unreachable();
             vfloat totals[Rows][kColumns] = {};
             encoder_engine::EE_ISA::multiply<Operands, kAhead>(
                 left, filled * int64_t{sizeof(Byte)} / kWordBytes, int64_t{sizeof(Byte)}, right, kPanelWidth,
-                some, totals);
+                some, totals, [=](int64_t step) { between(done + step); });
 #pragma GCC unroll 8
             for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 4

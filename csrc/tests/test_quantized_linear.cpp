@@ -74,7 +74,7 @@ void test_quantized_linear_on_every_instruction_set() {
         std::mt19937 random(5);
         for (const int64_t num_rows : {1, 15, 33, 150}) {
             check_products(random, num_rows, 37, 21);
-            check_products(random, num_rows, 320, 200);
+            check_products(random, num_rows, 640, 300);
         }
         check_products(random, 17, 1, 1);
     }
