@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -106,6 +107,26 @@ def test_native_products_are_an_operator_that_traces() -> None:
     packed = ops.pack_weight(torch.randn(6, 8), torch.randn(6))
     content = packed.content_for("native")
     torch.library.opcheck(native.operator, (torch.randn(5, 8), content, 6, "tanh"))
+
+
+def test_a_small_product_ends_no_thread_that_a_large_one_needs() -> None:
+    # An OpenMP runtime keeps as many threads as the last team had: others would be started anew.
+    skip_if_refused("packed_linear", "native", Facts())
+    tasks = Path("/proc/self/task")
+    if not tasks.is_dir():
+        pytest.skip("the system does not list a process's threads")
+    packed = ops.pack_weight(torch.randn(1024, 1024), implementation="native")
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        packed_linear(torch.randn(500, 1024), packed)
+        there = set(tasks.iterdir())
+        for _ in range(5):
+            packed_linear(torch.randn(3, 1024), packed)
+            packed_linear(torch.randn(500, 1024), packed)
+            assert set(tasks.iterdir()) <= there
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_what_cannot_be_packed_is_refused() -> None:
