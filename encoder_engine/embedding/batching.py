@@ -79,6 +79,8 @@ def plan_batches(lengths: npt.NDArray[np.integer], batch_tokens: int) -> list[np
     ``lengths``: tokens per text, [N]. Returns the rows of each batch, the longest texts first, so
     that the largest memory is asked for at once. A text longer than the budget is alone.
     """
+    if len(lengths) == 1:
+        return [np.zeros(1, dtype=np.intp)]
     order = np.argsort(-lengths.astype(np.int64), kind="stable")
     ends = np.cumsum(lengths[order].astype(np.int64))
     batches, start, spent = [], 0, 0
@@ -93,7 +95,13 @@ def plan_batches(lengths: npt.NDArray[np.integer], batch_tokens: int) -> list[np
 def take(
     values: IdArray, cu_seqlens: IdArray, rows: npt.NDArray[np.intp]
 ) -> tuple[IdArray, IdArray]:
-    """Copy sequences out of packed values, end to end: ``(values [t], cu_seqlens [b + 1])``."""
+    """Take sequences out of packed values, end to end: ``(values [t], cu_seqlens [b + 1])``.
+
+    Several are copied; one alone is a view.
+    """
+    if len(rows) == 1:
+        start, stop = cu_seqlens[rows[0]], cu_seqlens[rows[0] + 1]
+        return values[start:stop], np.array([0, stop - start], dtype=np.int32)
     starts, stops = cu_seqlens[rows].astype(np.int64), cu_seqlens[rows + 1].astype(np.int64)
     lengths = stops - starts
     ends = np.zeros(len(rows) + 1, dtype=np.int64)

@@ -65,7 +65,7 @@ def embed_long(
         numbers = (first_row + owners).astype(np.intp)
         vectors, _ = embed_rows(embedder, rows, numbers, options)
         first_row += len(window)
-        own = np.diff(rows.cu_seqlens) - around - prompt
+        own = rows.lengths - around - prompt
         pooled = _pool(vectors, owners, own, len(window), chunk_pooling)
         if options.normalized:
             several = np.bincount(owners, minlength=len(window)) > 1

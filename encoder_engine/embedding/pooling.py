@@ -21,14 +21,18 @@ def pool(
     modes: tuple[PoolingMode, ...],
     *,
     num_prompt_tokens: int = 0,
+    normalized: bool = False,
 ) -> Tensor:
     """Pool each sequence by every mode and put the results side by side.
 
     ``hidden_TD``: [T, D]. The first ``num_prompt_tokens`` rows of each sequence, which must have
     more, are left out; ``weightedmean`` still counts the rest from where they stand, as
-    sentence-transformers does. Returns float32 [B, D * len(modes)].
+    sentence-transformers does. ``normalized``: as by :func:`normalize`. Returns float32
+    [B, D * len(modes)].
     """
     hidden_TD = hidden_TD.float()
+    if len(modes) == 1 and not num_prompt_tokens:
+        return ops.pooling(hidden_TD, sequences, mode=modes[0], normalize=normalized)
     if num_prompt_tokens:
         lengths = sequences.lengths - num_prompt_tokens
         assert (lengths > 0).all(), "a sequence is nothing but its prompt"
@@ -41,7 +45,8 @@ def pool(
         for index, mode in enumerate(modes):
             if mode == "weightedmean":
                 parts[index] = _moved_weights(parts[index], mean_BD, sequences, num_prompt_tokens)
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+    pooled_BD = torch.cat(parts, dim=-1)
+    return normalize(pooled_BD) if normalized else pooled_BD
 
 
 def _moved_weights(

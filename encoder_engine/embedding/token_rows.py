@@ -36,12 +36,22 @@ class TokenRows:
         """Take the rows of a tokenizer's result."""
         return cls(ids=encoding.ids, cu_seqlens=encoding.cu_seqlens, type_ids=encoding.type_ids)
 
+    @property
+    def lengths(self) -> IdArray:
+        """Tokens of each row, int32 [N]."""
+        return self.cu_seqlens[1:] - self.cu_seqlens[:-1]
+
+    @property
+    def has_types(self) -> bool:
+        """Whether any token is of another segment than 0."""
+        return bool(self.type_ids.any())
+
     def batches(
         self, batch_tokens: int, device: torch.device
     ) -> Iterator[tuple[RowArray, PackedBatch]]:
         """Give all rows in batches of at most ``batch_tokens`` tokens, the longest rows first."""
-        typed = bool(self.type_ids.any())
-        for rows in plan_batches(np.diff(self.cu_seqlens), batch_tokens):
+        typed = self.has_types
+        for rows in plan_batches(self.lengths, batch_tokens):
             ids, cu_seqlens = take(self.ids, self.cu_seqlens, rows)
             types = take(self.type_ids, self.cu_seqlens, rows)[0] if typed else None
             batch = PackedBatch.from_numpy(

@@ -157,10 +157,10 @@ def _refuse_nothing_to_pool(encoding: Encoding, first_row: int, num_prompt_token
     A text that runs on from its prompt without a break may make fewer tokens with it than the
     prompt alone; sentence-transformers gives zeros there.
     """
-    empty = np.flatnonzero(np.diff(encoding.cu_seqlens) <= num_prompt_tokens)
-    if not len(empty):
+    is_empty = encoding.lengths <= num_prompt_tokens
+    if not is_empty.any():
         return
-    row = first_row + int(empty[0])
+    row = first_row + int(is_empty.argmax())
     if num_prompt_tokens:
         raise InputError(
             f"text {row} melts into its prompt, whose {num_prompt_tokens} tokens are not pooled, "
@@ -198,9 +198,9 @@ def embed_rows(
     encoder = embedder.encoder
     if encoder.training or any(block.training for block in encoder.blocks):
         encoder.eval()
-    lengths = np.diff(encoding.cu_seqlens)
+    lengths = encoding.lengths
     vectors = np.empty((len(lengths), options.dimension), dtype=np.float32)
-    typed = bool(encoding.type_ids.any())
+    typed = encoding.has_types
     num_padded_tokens = 0
     limit = embedder.memory_limit
     planned = plan_batches(lengths, limit.cap(options.batch_tokens))
@@ -217,8 +217,9 @@ def embed_rows(
         num_padded_tokens += int(lengths[rows].max()) * len(rows)
         vectors[rows] = found
         del planned[0]
-    broken = np.unique(numbers[~np.isfinite(vectors).all(axis=1)])
-    if len(broken):
+    is_finite = np.isfinite(vectors)
+    if not is_finite.all():
+        broken = np.unique(numbers[~is_finite.all(axis=1)])
         hint = "" if embedder.encoder.dtype == torch.float32 else "; load it with dtype='float32'"
         raise NonFiniteVectorError(
             f"the vectors of {len(broken)} texts are NaN or infinite (rows "
@@ -283,13 +284,16 @@ def _embed_batch(
     )
     layers = embedder.recipe.layers
     output = embedder.encoder(batch, output_pooled=False, output_hidden_states=layers is not None)
+    is_cut = options.dimension < embedder.dimension
     vectors = pool(
         output.last_hidden_state if layers is None else mix_layers(output, layers),
         batch.sequences,
         embedder.recipe.pooling,
         num_prompt_tokens=options.num_prompt_tokens,
-    )[:, : options.dimension]
-    if options.normalized:
-        vectors = normalize(vectors)
+        normalized=options.normalized and not is_cut,
+    )
+    if is_cut:
+        vectors = vectors[:, : options.dimension]
+        vectors = normalize(vectors) if options.normalized else vectors
     found: np.ndarray[Any, np.dtype[np.float32]] = vectors.cpu().numpy()
     return found

@@ -293,8 +293,9 @@ class Encoder(nn.Module):
         """Compute all blocks in one call, where that is known to give the same."""
         if torch.compiler.is_compiling() or self.convolution is not None or not around.is_plain:
             return None
-        blocks = [cast("Block", self.blocks[index]) for index in self._order]
-        return self._planner.run(blocks, hidden_TD, around.sequences)
+        blocks = cast("list[Block]", list(self.blocks))
+        in_order = [blocks[index] for index in self._order]
+        return self._planner.run(in_order, hidden_TD, around.sequences)
 
     def _call_blocks(
         self,

@@ -6,6 +6,7 @@ The bits are those of the blocks called one after the other.
 from __future__ import annotations
 
 import operator
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -75,19 +76,22 @@ class _Layers:
     def __init__(self, blocks: Sequence[Block]) -> None:
         self._blocks = tuple(blocks)
         modules = [module for block in dict.fromkeys(blocks) for module in block.modules()]
-        self._members = [
-            (members, name, member)
+        members: list[tuple[dict[str, Any], str, Any]] = [
+            (holder, name, member)
             for module in modules
-            for members in (module._modules, module._parameters)
-            for name, member in members.items()
+            for holder in (module._modules, module._parameters)
+            for name, member in holder.items()
         ]
         weights = [vars(m) for m in modules if isinstance(m, PackedLinear | QuantizedLinear)]
-        self._members += [
+        members += [
             (own, name, own[name])
             for own in weights
             for name in ("packed", "quantized")
             if name in own
         ]
+        self._holders = [holder for holder, _, _ in members]
+        self._names = [name for _, name, _ in members]
+        self._members = [member for _, _, member in members]
         self._parameters = [p for m in modules for p in m._parameters.values() if p is not None]
         self._addresses = [p.data_ptr() for p in self._parameters]
         self._trained = [m for m in modules if isinstance(m, Block | SelfAttention | FeedForward)]
@@ -99,21 +103,23 @@ class _Layers:
             *(hooks for m in modules for hooks in (m._forward_hooks, m._forward_pre_hooks)),
         ]
 
+    # Without an expression of Python's for each of a hundred members: a short text waits for this.
     def are(self, blocks: Sequence[Block]) -> bool:
         """Say whether all are the same objects still, and parameters lie where they lay."""
+        found = map(dict.get, self._holders, self._names)
         return (
             len(blocks) == len(self._blocks)
             and all(map(operator.is_, blocks, self._blocks))
-            and all(members.get(name) is member for members, name, member in self._members)
-            and [p.data_ptr() for p in self._parameters] == self._addresses
+            and all(map(operator.is_, found, self._members))
+            and list(map(Tensor.data_ptr, self._parameters)) == self._addresses
         )
 
     def special(self) -> bool:
         """Say whether somebody trains one of them, or computes or watches it in another way."""
         return (
             any(self._hooks)
-            or any(module.training for module in self._trained)
-            or any("forward" in own for own in self._own)
+            or any(map(operator.attrgetter("training"), self._trained))
+            or any(map(operator.contains, self._own, repeat("forward")))
             or (torch.is_grad_enabled() and any(p.requires_grad for p in self._parameters))
         )
 

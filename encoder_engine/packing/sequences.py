@@ -61,14 +61,16 @@ class Sequences:
         offsets = self.offsets
         if offsets[0] != 0:
             raise BatchError(f"cu_seqlens must start at 0, got {offsets[0]}")
-        falls = np.flatnonzero(np.diff(offsets) < 0)
-        if len(falls):
-            row = int(falls[0])
+        lengths = offsets[1:] - offsets[:-1]
+        falls = lengths < 0
+        if falls.any():
+            row = int(falls.argmax())
             raise BatchError(
                 f"cu_seqlens must not decrease, but sequence {row} would run from {offsets[row]} "
                 f"to {offsets[row + 1]}",
                 row=row,
             )
+        self._memory.update(lengths=lengths, num_tokens=int(offsets[-1]))
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[int], *, device: Device = "cpu") -> Sequences:

@@ -94,7 +94,7 @@ class Encoding:
     @property
     def lengths(self) -> IntArray:
         """Tokens of each row, int32 ``[B]``."""
-        return np.diff(self.cu_seqlens)
+        return self.cu_seqlens[1:] - self.cu_seqlens[:-1]
 
     @property
     def offsets(self) -> IntArray:
@@ -120,6 +120,11 @@ class Encoding:
     def type_ids(self) -> IntArray:
         """Segment of each token, as the template says, int32 ``[T]``."""
         return self._spread([piece.type_id for piece in self._template])
+
+    @property
+    def has_types(self) -> bool:
+        """Whether the template may give tokens another segment than 0."""
+        return any(piece.type_id for piece in self._template)
 
     @cached_property
     def special_tokens_mask(self) -> BoolArray:
@@ -186,7 +191,7 @@ class Encoding:
             self.ids, self.cu_seqlens, width, self._pad_id, left, with_mask=True
         )
         pad_type = self._pad_type_id
-        if pad_type == 0 and not any(piece.type_id for piece in self._template):
+        if pad_type == 0 and not self.has_types:
             type_ids = np.zeros(input_ids.shape, dtype=np.int64)
         else:
             type_ids, _ = pad_rows(

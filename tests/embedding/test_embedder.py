@@ -13,7 +13,7 @@ import torch
 
 from encoder_engine.embedding import Embedder
 from encoder_engine.embedding.batching import WINDOW_TEXTS
-from encoder_engine.embedding.pooling import normalize, pool
+from encoder_engine.embedding.pooling import pool
 from encoder_engine.errors import (
     DefaultPoolingWarning,
     InputError,
@@ -206,7 +206,7 @@ def test_segments_of_the_tokenizers_template_reach_the_encoder(tiny: Embedder) -
     batch = embedder.tokenizer.encode_batch(TEXTS).to_packed()
     with torch.inference_mode():
         hidden_TD = tiny.encoder(batch).last_hidden_state
-    expected = normalize(pool(hidden_TD, batch.sequences, ("mean",))).numpy()
+    expected = pool(hidden_TD, batch.sequences, ("mean",), normalized=True).numpy()
     found = embedder.encode(TEXTS)
     np.testing.assert_array_equal(found, expected)
     assert np.abs(found - tiny.encode(TEXTS)).max() > 0.01

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from encoder_engine.embedding import Embedder, quantize_vectors
-from encoder_engine.embedding.pooling import pool
+from encoder_engine.embedding.pooling import normalize, pool
 from encoder_engine.errors import InputError, ShapeError
 from encoder_engine.ops.pooling import POOLING_MODES
 from encoder_engine.packing import Sequences
@@ -50,6 +50,8 @@ def test_prompts_are_left_out_as_sentence_transformers_does(
     )
     ours = pool(hidden_TD, sequences, (mode,), num_prompt_tokens=num_prompt_tokens)
     assert_within_budget(ours, eager, truth, terms=max(LENGTHS))
+    ours = pool(hidden_TD, sequences, (mode,), num_prompt_tokens=num_prompt_tokens, normalized=True)
+    assert_within_budget(ours, normalize(eager), normalize(truth), terms=max(LENGTHS))
 
 
 def test_modes_that_share_a_prompt_keep_their_order() -> None:
@@ -58,6 +60,9 @@ def test_modes_that_share_a_prompt_keep_their_order() -> None:
     together = pool(hidden_TD, sequences, ("weightedmean", "max"), num_prompt_tokens=1)
     alone = [pool(hidden_TD, sequences, (m,), num_prompt_tokens=1) for m in ("weightedmean", "max")]
     torch.testing.assert_close(together, torch.cat(alone, dim=1), rtol=0, atol=0)
+    modes = ("weightedmean", "max")
+    normal = pool(hidden_TD, sequences, modes, num_prompt_tokens=1, normalized=True)
+    assert torch.equal(normal, normalize(together))
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -103,6 +104,13 @@ def test_an_empty_batch_comes_back_empty(encoder: ee.Encoder) -> None:
     assert found.shape == (0, encoder.spec.width)
 
 
+def test_an_encoder_without_blocks_gives_its_embeddings(encoder: ee.Encoder) -> None:
+    bare = ee.Encoder(replace(encoder.spec, blocks=())).eval()
+    batch = draw_batch()
+    with torch.inference_mode():
+        assert torch.equal(run(bare, batch), bare.embedding(batch))
+
+
 def scale_a_norm(encoder: ee.Encoder) -> None:
     block: Any = encoder.blocks[0]
     block.attention_norm.weight.data = 2 * block.attention_norm.weight.data
@@ -124,11 +132,16 @@ def repeat_a_block(encoder: ee.Encoder) -> None:
     encoder.blocks[1] = encoder.blocks[0]
 
 
+def add_a_block_beyond_the_spec(encoder: ee.Encoder) -> None:
+    encoder.blocks.insert(0, encoder.blocks[1])
+
+
 CHANGES = [
     scale_a_norm,
     scale_a_norm_in_place,
     swap_two_layers,
     repeat_a_block,
+    add_a_block_beyond_the_spec,
 ]
 
 

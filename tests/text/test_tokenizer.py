@@ -32,6 +32,7 @@ def test_a_batch_is_packed(tokenizer: Tokenizer) -> None:
     assert encoding.ids.dtype == encoding.cu_seqlens.dtype == encoding.type_ids.dtype == np.int32
     assert encoding.cu_seqlens.tolist() == [0, 8, 10, 15, 20]
     assert encoding.lengths.tolist() == [8, 2, 5, 5]
+    assert not encoding.has_types
     assert encoding.overflow_to_sample.tolist() == [0, 1, 2, 3]
     assert len(encoding) == 4
     assert encoding.ids.flags.writeable  # torch.from_numpy asks for it
@@ -92,6 +93,7 @@ def test_pairs_have_segments_and_sequences(tokenizer: Tokenizer) -> None:
     encoding = tokenizer.encode_batch(["low", ""], ["a b", "want"], return_offsets=True)
     assert encoding.tolist() == [[2, 13, 3, 15, 16, 3], [2, 3, 5, 3]]
     assert encoding.type_ids.tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 1, 1]
+    assert encoding.has_types
     assert encoding.sequence_ids.tolist() == [-1, 0, -1, 1, 1, -1, -1, -1, 1, -1]
     assert encoding.special_tokens_mask.tolist() == [1, 0, 1, 0, 0, 1, 1, 1, 0, 1]
     assert encoding.word_ids.tolist() == [-1, 0, -1, 0, 1, -1, -1, -1, 0, -1]
