@@ -11,7 +11,7 @@ import torch
 from encoder_engine.embedding import Embedder, quantize_vectors
 from encoder_engine.embedding.pooling import normalize, pool
 from encoder_engine.errors import InputError, ShapeError
-from encoder_engine.ops.pooling import POOLING_MODES
+from encoder_engine.ops.pooling import POOLING_MODES, PoolingMode
 from encoder_engine.packing import Sequences
 from tests.budget import assert_within_budget
 from tests.embedding.tiny_model import WIDTH, write_sentence_directory
@@ -60,7 +60,7 @@ def test_modes_that_share_a_prompt_keep_their_order() -> None:
     together = pool(hidden_TD, sequences, ("weightedmean", "max"), num_prompt_tokens=1)
     alone = [pool(hidden_TD, sequences, (m,), num_prompt_tokens=1) for m in ("weightedmean", "max")]
     torch.testing.assert_close(together, torch.cat(alone, dim=1), rtol=0, atol=0)
-    modes = ("weightedmean", "max")
+    modes: tuple[PoolingMode, ...] = ("weightedmean", "max")
     normal = pool(hidden_TD, sequences, modes, num_prompt_tokens=1, normalized=True)
     assert torch.equal(normal, normalize(together))
 
