@@ -340,8 +340,8 @@ def door_targets() -> Iterator[Target]:
         at_most=1.2,
         case="import/package",
         quantity=by.time_over_best("torch"),
-        reason="a collection of the garbage of PyTorch's own import falls into it, a quarter of "
-        "what it adds (LOG.md, 2026-11-22)",
+        reason="a collection of the garbage of PyTorch's own import falls into it, a third to "
+        "half of what it adds (LOG.md, 2026-11-22)",
     )
     for what, wanted, why in (
         ("`make run` on a new machine", "< 3 minutes", "mostly the network's speed"),

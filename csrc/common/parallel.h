@@ -6,8 +6,8 @@
 
 namespace encoder_engine {
 
-// How many of `most` threads to call where so many would be worth it: all, or this one alone. OpenMP
-// runtimes end the threads that a smaller team can do without, and start them again for the next.
+// All of `most` threads where two or more are `worth` calling, else this one alone: GCC's OpenMP runtime
+// ends the threads that a smaller team can do without, and starts others for the next.
 inline int team_size(int64_t worth, int most) { return worth > 1 && most > 1 ? most : 1; }
 
 // Calls task() on `num_threads` threads, this one among them, and returns when all have returned.

@@ -28,7 +28,7 @@ struct linear_cut {
 // Fewer are not worth a thread.
 constexpr int64_t kLeastRows = 16;
 
-// A few rows wait for the weight: to read so many bytes of it takes longer than to share them.
+// A few rows wait for the weight: to read so many bytes of it takes longer than to wake a thread.
 constexpr int64_t kWeightPerThread = 1 << 16;
 
 // How many rows share what they read of the weight: as many as stay in a core's cache, `row_bytes`

@@ -10,7 +10,7 @@
 namespace encoder_engine {
 namespace {
 
-// Below this many multiplications a thread costs more than it saves, but for the weight.
+// Below this many multiplications a thread costs more than it saves, unless the weight is large.
 constexpr int64_t kWorkPerThread = 1 << 21;
 
 void run_product(const quantized_linear_call& call, int num_threads) {

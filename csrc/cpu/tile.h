@@ -12,6 +12,7 @@ constexpr int rows_beside(int columns) {
     return least(8, (kRegisters - columns - 2) / columns);
 }
 
+// Comes between steps and does nothing.
 struct nothing {
     EE_INLINE void operator()(int64_t) const {}
 };

@@ -73,12 +73,13 @@ struct vector_products : Operands::Rows {
                             at == 0 ? starts + column : kept, at == 0 ? 0 : kPanelWidth,
                             last ? output + first * output_row + column : kept, to_row, between);
                     };
-                    // All of a panel is there from the second tile of rows on: memory has time for the next.
-                    const int64_t number = first / rows_beside(kColumns);
-                    if (column > 0 || number > 2) {
+                    // When the second tile of rows begins, what the first has read is in the cache, and memory
+                    // has time for the next panel.
+                    const int64_t tile_number = first / rows_beside(kColumns);
+                    if (column > 0 || tile_number > 2) {
                         run(nothing{});
-                    } else if (number > 0) {
-                        run(fetcher<kWordRow / 2>{weights + depth * kPanelWidth + (number - 1) * kWordRow / 2});
+                    } else if (tile_number > 0) {
+                        run(fetcher<kWordRow / 2>{weights + depth * kPanelWidth + (tile_number - 1) * kWordRow / 2});
                     } else if (num_rows <= 2 * rows_beside(kColumns)) {
                         run(fetcher<kWordRow>{weights + kFar * kWordRow});
                     } else {

@@ -89,7 +89,7 @@ void test_packed_linear_on_every_instruction_set() {
         CHECK(choose_instruction_set(instruction_set_name(level)).empty());
         std::mt19937 random(6);
         for (const element_type type : {element_type::float32, element_type::bfloat16}) {
-            for (const int64_t num_rows : {1, 15, 33, 150}) {
+            for (const int64_t num_rows : {1, 8, 15, 33, 150}) {
                 check_products(random, type, num_rows, 37, 21);
                 check_products(random, type, num_rows, 230, 200);
             }

@@ -72,10 +72,11 @@ void test_quantized_linear_on_every_instruction_set() {
     for (const instruction_set level : supported_instruction_sets()) {
         CHECK(choose_instruction_set(instruction_set_name(level)).empty());
         std::mt19937 random(5);
-        for (const int64_t num_rows : {1, 15, 33, 150}) {
+        for (const int64_t num_rows : {1, 8, 15, 33, 150}) {
             check_products(random, num_rows, 37, 21);
             check_products(random, num_rows, 640, 300);
         }
+        check_products(random, 17, 1100, 70);
         check_products(random, 17, 1, 1);
     }
     CHECK(choose_instruction_set(before.c_str()).empty());

@@ -110,7 +110,7 @@ def test_native_products_are_an_operator_that_traces() -> None:
 
 
 def test_a_small_product_ends_no_thread_that_a_large_one_needs() -> None:
-    # An OpenMP runtime keeps as many threads as the last team had: others would be started anew.
+    # GCC's OpenMP runtime keeps as many threads as the last team had: others would be started anew.
     skip_if_refused("packed_linear", "native", Facts())
     tasks = Path("/proc/self/task")
     if not tasks.is_dir():
