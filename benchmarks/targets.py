@@ -72,7 +72,7 @@ _CEILING = (
     "permits over sentence-transformers (LOG.md, 2026-11-22)"
 )
 _SHARES = {
-    "float32": "products take a fifth to a third longer than at the limit, and attention adds to "
+    "float32": "products take a sixth to a third longer than at the limit, and attention adds to "
     "them (LOG.md, 2026-11-22)",
     "bfloat16": "products take nearly twice as long as at the limit, and attention a tenth to a "
     "fifth of all (LOG.md, 2026-11-22)",
