@@ -26,7 +26,7 @@ from encoder_engine.embedding.token_vectors import TokenVectors, embed_tokens
 from encoder_engine.errors import CheckpointFileError, ConfigError, UnsupportedFeatureError
 from encoder_engine.models import Encoder
 from encoder_engine.models.checkpoint import resolve_directory
-from encoder_engine.models.files import read_tensors
+from encoder_engine.models.files import open_tensors
 
 if TYPE_CHECKING:
     import os
@@ -193,12 +193,12 @@ def _read_projection(folder: Path) -> Tensor:
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise CheckpointFileError(f"{folder} has no model.safetensors")
-    tensors = read_tensors(folder)
     shape = [optional_count(path, config, key) for key in ("out_features", "in_features")]
-    if list(tensors) != ["linear.weight"] or list(tensors["linear.weight"].shape) != shape:
+    with open_tensors(folder) as tensors:
         found = {name: list(tensor.shape) for name, tensor in tensors.items()}
-        raise CheckpointFileError(f"{weights} holds {found}, expected linear.weight {shape}")
-    return tensors["linear.weight"]
+        if found != {"linear.weight": shape}:
+            raise CheckpointFileError(f"{weights} holds {found}, expected linear.weight {shape}")
+        return tensors["linear.weight"].read()
 
 
 def _read_skipped(folder: Path, tokenizer: Tokenizer) -> set[int]:

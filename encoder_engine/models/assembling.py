@@ -18,23 +18,25 @@ from encoder_engine.errors import (
 from encoder_engine.models.names import origins
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from torch import Tensor
 
+    from encoder_engine.models.files import StoredTensor
     from encoder_engine.models.names import Rename
 
-__all__ = ["assemble", "check_overflow", "check_tied", "drop_copy"]
+__all__ = ["Assembly", "cast", "check_tied", "drop_copy", "warn_of_suspicious"]
 
 WEIGHT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 # A trained weight is of order 1; a flipped exponent bit makes it 1e9 or far more.
 LARGEST_PLAUSIBLE = 1e4
 
 
-def drop_copy(tensors: dict[str, Tensor], copy: str, original: str) -> None:
+def drop_copy(tensors: dict[str, StoredTensor], copy: str, original: str) -> None:
     """Keep one of two names for what should be the same tensor."""
     copied = tensors.pop(copy)
-    if not torch.equal(tensors.setdefault(original, copied), copied):
+    kept = tensors.setdefault(original, copied)
+    if kept is not copied and not torch.equal(kept.read(), copied.read()):
         raise CheckpointFileError(
             f"{copy} should be {original} again, but they differ; the checkpoint is damaged, or "
             "its model was trained with tables of their own, which is not supported"
@@ -50,46 +52,69 @@ def check_tied(copied: Tensor, tokens: Tensor, copy: str) -> None:
         )
 
 
-def assemble(
-    parameters: dict[str, Tensor], tensors: dict[str, Tensor], renames: Sequence[Rename]
-) -> dict[str, Tensor]:
-    """Map checkpoint tensors to parameters, or say everything that does not fit."""
-    sources = origins(renames, parameters)
-    wanted = {their: ours for ours, origin in sources.items() for their in origin.names}
-    missing = sorted(set(wanted) - set(tensors))
-    unexpected = sorted(set(tensors) - set(wanted))
-    if missing or unexpected:
-        raise TensorNamesError(
-            f"the weights and config.json do not belong together: missing {_listed(missing)}; "
-            f"unexpected {_listed(unexpected)}",
-            missing=missing,
-            unexpected=unexpected,
-        )
-    mismatched = []
-    for ours, origin in sources.items():
-        theirs = origin.names
-        rows, *rest = parameters[ours].shape
-        expected = (rows // len(theirs), *rest)
-        mismatched += [
-            (their, tuple(tensors[their].shape), expected)
-            for their in theirs
-            if tuple(tensors[their].shape) != expected
-        ]
-    if mismatched:
-        told = "; ".join(
-            f"{name} is {list(f)}, expected {list(e)}" for name, f, e in mismatched[:8]
-        )
-        raise TensorShapeError(
-            f"{len(mismatched)} tensors do not have the shape config.json says: {told}",
-            mismatched=mismatched,
-        )
-    whole = {their for their, ours in wanted.items() if parameters[ours].dtype == torch.int8}
-    _check_values({their: tensors[their] for their in wanted if their not in whole})
-    _check_whole({their: tensors[their] for their in whole})
-    return {ours: origin.join(tensors) for ours, origin in sources.items()}
+class Assembly:
+    """A checkpoint's tensors as our parameters, each read, looked at and let go of in its turn."""
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Tensor],
+        stored: Mapping[str, StoredTensor],
+        renames: Sequence[Rename],
+    ) -> None:
+        """Map names, or say every name or shape that does not fit; nothing is read."""
+        self._sources = origins(renames, parameters)
+        self._stored = stored
+        self._whole = {ours for ours, made in parameters.items() if made.dtype == torch.int8}
+        # The checkpoint's names of what was read and is larger than a trained weight.
+        self.suspicious: list[str] = []
+        wanted = {their for origin in self._sources.values() for their in origin.names}
+        missing = sorted(wanted - set(stored))
+        unexpected = sorted(set(stored) - wanted)
+        if missing or unexpected:
+            raise TensorNamesError(
+                f"the weights and config.json do not belong together: missing {_listed(missing)}; "
+                f"unexpected {_listed(unexpected)}",
+                missing=missing,
+                unexpected=unexpected,
+            )
+        mismatched = []
+        for ours, origin in self._sources.items():
+            theirs = origin.names
+            rows, *rest = parameters[ours].shape
+            expected = (rows // len(theirs), *rest)
+            mismatched += [
+                (their, stored[their].shape, expected)
+                for their in theirs
+                if stored[their].shape != expected
+            ]
+        if mismatched:
+            told = "; ".join(
+                f"{name} is {list(f)}, expected {list(e)}" for name, f, e in mismatched[:8]
+            )
+            raise TensorShapeError(
+                f"{len(mismatched)} tensors do not have the shape config.json says: {told}",
+                mismatched=mismatched,
+            )
+
+    def read(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Read some of our parameters, as they are in the file.
+
+        Raises :class:`CheckpointFileError`, :class:`NonFiniteWeightsError`.
+        """
+        return {name: self._read(name) for name in names}
+
+    def _read(self, name: str) -> Tensor:
+        origin = self._sources[name]
+        tensors = {their: self._stored[their].read() for their in origin.names}
+        if name in self._whole:
+            _check_whole(tensors)
+        else:
+            self.suspicious += _check_values(tensors)
+        return origin.join(tensors)
 
 
-def _check_values(tensors: dict[str, Tensor]) -> None:
+def _check_values(tensors: dict[str, Tensor]) -> list[str]:
+    """Refuse what is no weight; return the names of what holds suspiciously large ones."""
     suspicious = []
     for name, tensor in tensors.items():
         if tensor.dtype not in WEIGHT_DTYPES or tensor.layout != torch.strided:
@@ -109,15 +134,7 @@ def _check_values(tensors: dict[str, Tensor]) -> None:
             )
         if max(-float(low), float(high)) > LARGEST_PLAUSIBLE:
             suspicious.append(name)
-    if suspicious:
-        warnings.warn(
-            SuspiciousWeightsWarning(
-                f"weights beyond {LARGEST_PLAUSIBLE:g} in {', '.join(suspicious)}: a trained "
-                "encoder has none, a damaged file does; compare the file with its source",
-                names=suspicious,
-            ),
-            stacklevel=5,
-        )
+    return suspicious
 
 
 def _check_whole(tensors: dict[str, Tensor]) -> None:
@@ -128,15 +145,31 @@ def _check_whole(tensors: dict[str, Tensor]) -> None:
             )
 
 
-def check_overflow(state: dict[str, Tensor], dtype: torch.dtype) -> None:
-    """Refuse weights that the chosen type cannot hold; they were finite in the file."""
-    if dtype != torch.float16:
-        return
-    for name, tensor in state.items():
-        if not torch.isfinite(tensor).all():
+def cast(state: dict[str, Tensor], device: torch.device, dtype: torch.dtype) -> None:
+    """Move and cast one after the other, so that never all are there twice.
+
+    Raises :class:`NonFiniteWeightsError` for weights that float16 cannot hold.
+    """
+    for name in list(state):
+        state[name] = tensor = state[name].to(device=device, dtype=dtype)
+        # They were finite in the file.
+        if dtype == torch.float16 and not torch.isfinite(tensor).all():
             raise NonFiniteWeightsError(
                 f"{name} has weights beyond float16's 65504; load it as float32 or bfloat16"
             )
+
+
+def warn_of_suspicious(names: list[str], *, stacklevel: int) -> None:
+    """Name what holds weights larger than any that training leaves."""
+    if names:
+        warnings.warn(
+            SuspiciousWeightsWarning(
+                f"weights beyond {LARGEST_PLAUSIBLE:g} in {', '.join(names)}: a trained "
+                "encoder has none, a damaged file does; compare the file with its source",
+                names=names,
+            ),
+            stacklevel=stacklevel,
+        )
 
 
 def _listed(names: list[str], *, most: int = 12) -> str:

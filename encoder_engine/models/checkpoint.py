@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,10 +27,11 @@ from encoder_engine.files import (
     write_checksums,
 )
 from encoder_engine.models.assembling import (
-    assemble,
-    check_overflow,
+    Assembly,
+    cast,
     check_tied,
     drop_copy,
+    warn_of_suspicious,
 )
 from encoder_engine.models.config import (
     INT8_CONFIG,
@@ -38,16 +40,19 @@ from encoder_engine.models.config import (
     spec_to_config,
 )
 from encoder_engine.models.constants import Constant
-from encoder_engine.models.files import read_tensors, resolve_directory
+from encoder_engine.models.files import StoredTensor, open_tensors, resolve_directory
+from encoder_engine.models.heap import trim_heap
+from encoder_engine.models.linear import Linear, replace_layers
 from encoder_engine.models.names import modern_name, origins
-from encoder_engine.models.placement import resolve_device, resolve_dtype
+from encoder_engine.models.placement import check_quantizable, resolve_device, resolve_dtype
 from encoder_engine.models.quantized import load_quantized, quantized_parameters
 from encoder_engine.models.registry import Family, find_family
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from encoder_engine.models.encoder import Encoder
     from encoder_engine.models.heads import HeadModel
@@ -80,9 +85,10 @@ def load_encoder(
     quantized: bool,
 ) -> EncoderType:
     """Build the encoder a directory describes; see :meth:`Encoder.from_pretrained`."""
-    encoder, heads = _load_parts(
-        encoder_type, path_or_hub_id, device=device, dtype=dtype, quantized=quantized
-    )
+    with ExitStack() as files:
+        encoder, heads = _load_parts(
+            encoder_type, path_or_hub_id, files, device=device, dtype=dtype, quantized=quantized
+        )
     _warn_of_unused(heads, "an Encoder has no heads", stacklevel=4)
     return encoder
 
@@ -97,42 +103,45 @@ def load_head_model(
     """Build the encoder and the head a directory holds; see :meth:`HeadModel.from_pretrained`."""
     from encoder_engine.models.encoder import Encoder
 
-    with warnings.catch_warnings():
-        # Whether a pooler is needed is the head's to say.
-        warnings.simplefilter("ignore", MissingPoolerWarning)
-        encoder, tensors = _load_parts(
-            Encoder, path_or_hub_id, device=device, dtype=dtype, quantized=False
-        )
-    if encoder.quantization is not None:
-        raise UnsupportedFeatureError(
-            f"{path_or_hub_id} holds an encoder in 8-bit integers, which has no head; load it as "
-            "an Encoder"
-        )
-    model = model_type(encoder)
-    family, layout = find_family(encoder.spec.model_type), model.layout
-    if model.rows == "pooled" and encoder.pooler is None:
-        missing = [f"{family.prefix}pooler.*"]
-        raise TensorNamesError(
-            f"{path_or_hub_id} has no weights of the pooler that {layout.architecture} computes of",
-            missing=missing,
-        )
-    tokens = encoder.embedding.tokens.weight
-    for copy, original in layout.copies.items():
-        if copy not in tensors:
-            continue
-        if original == EMBEDDINGS:
-            check_tied(tensors.pop(copy).to(tokens), tokens, copy)
-        else:
-            drop_copy(tensors, copy, original)
-    renames = [_bare(rename, family) for rename in layout.renames]
-    parameters: dict[str, Tensor] = model.head.state_dict()
-    wanted = {name for o in origins(renames, parameters).values() for name in o.names}
-    others = {name: tensor for name, tensor in tensors.items() if name not in wanted}
-    _warn_of_unused(others, f"{layout.architecture} has no such layers", stacklevel=4)
-    own = {name: tensor for name, tensor in tensors.items() if name in wanted}
-    state = assemble(parameters, own, renames)
-    state = {name: tensor.to(tokens) for name, tensor in state.items()}
-    check_overflow(state, encoder.dtype)
+    with ExitStack() as files:
+        with warnings.catch_warnings():
+            # Whether a pooler is needed is the head's to say.
+            warnings.simplefilter("ignore", MissingPoolerWarning)
+            encoder, tensors = _load_parts(
+                Encoder, path_or_hub_id, files, device=device, dtype=dtype, quantized=False
+            )
+        if encoder.quantization is not None:
+            raise UnsupportedFeatureError(
+                f"{path_or_hub_id} holds an encoder in 8-bit integers, which has no head; load it "
+                "as an Encoder"
+            )
+        model = model_type(encoder)
+        family, layout = find_family(encoder.spec.model_type), model.layout
+        if model.rows == "pooled" and encoder.pooler is None:
+            missing = [f"{family.prefix}pooler.*"]
+            raise TensorNamesError(
+                f"{path_or_hub_id} has no weights of the pooler that {layout.architecture} "
+                "computes of",
+                missing=missing,
+            )
+        tokens = encoder.embedding.tokens.weight
+        for copy, original in layout.copies.items():
+            if copy not in tensors:
+                continue
+            if original == EMBEDDINGS:
+                check_tied(tensors.pop(copy).read().to(tokens), tokens, copy)
+            else:
+                drop_copy(tensors, copy, original)
+        renames = [_bare(rename, family) for rename in layout.renames]
+        parameters: dict[str, Tensor] = model.head.state_dict()
+        wanted = {name for o in origins(renames, parameters).values() for name in o.names}
+        others = tensors.keys() - wanted
+        _warn_of_unused(others, f"{layout.architecture} has no such layers", stacklevel=4)
+        own = {name: tensor for name, tensor in tensors.items() if name in wanted}
+        assembly = Assembly(parameters, own, renames)
+        state = assembly.read(parameters)
+    warn_of_suspicious(assembly.suspicious, stacklevel=4)
+    cast(state, tokens.device, tokens.dtype)
     model.head.load_state_dict(state, strict=True, assign=True)
     return model.eval().requires_grad_()
 
@@ -140,12 +149,13 @@ def load_head_model(
 def _load_parts(
     encoder_type: type[EncoderType],
     path_or_hub_id: str | os.PathLike[str],
+    files: ExitStack,
     *,
     device: str | torch.device,
     dtype: str | torch.dtype,
     quantized: bool,
-) -> tuple[EncoderType, dict[str, Tensor]]:
-    """Build the encoder, and return the heads' tensors beside it."""
+) -> tuple[EncoderType, dict[str, StoredTensor]]:
+    """Build the encoder, and return the heads' tensors, to be read while ``files`` are open."""
     # What makes no sense is refused before any file is read.
     resolve_device(device)
     resolve_dtype(dtype)
@@ -159,9 +169,11 @@ def _load_parts(
         raise UnsupportedFeatureError(
             f"{directory} holds a model in 8-bit integers, which runs on a CPU, not on {device}"
         )
+    if quantized and not saved_quantized:
+        check_quantizable(device, dtype)
     spec = spec_from_config(config)
     family = find_family(spec.model_type)
-    tensors, heads = _split_off_heads(read_tensors(directory), family)
+    tensors, heads = _split_off_heads(files.enter_context(open_tensors(directory)), family)
     _check_number_of_blocks(spec, tensors, family)
     with torch.device("meta"):
         encoder = encoder_type(spec, config=config)
@@ -174,19 +186,30 @@ def _load_parts(
     parameters: dict[str, Tensor] = encoder.state_dict()
     if saved_quantized:
         parameters |= quantized_parameters(encoder)
-    state = assemble(parameters, tensors, family.renames)
-    if saved_quantized:
-        state = load_quantized(encoder, state)
-    # One after the other, and each is let go of: the file's weights and ours are never all there.
-    del tensors
-    for name in list(state):
-        state[name] = state[name].to(device=device, dtype=dtype)
-    check_overflow(state, dtype)
-    encoder.load_state_dict(state, strict=True, assign=True)
+    assembly = Assembly(parameters, tensors, family.renames)
+    # One part after the other, so that the file's weights and ours are never all there.
+    for part, module in _parts(encoder).items():
+        state = assembly.read(name for name in parameters if name.startswith(f"{part}."))
+        if saved_quantized:
+            load_quantized(module, part, state)
+        cast(state, device, dtype)
+        bare = {name.removeprefix(f"{part}."): tensor for name, tensor in state.items()}
+        module.load_state_dict(bare, strict=True, assign=True)
+        if quantized and not saved_quantized and part.startswith("blocks."):
+            replace_layers(module, Linear, Linear.quantize)
+        del state, bare
+        trim_heap()
+    warn_of_suspicious(assembly.suspicious, stacklevel=4)
     for module in encoder.modules():
         if isinstance(module, Constant):
             module.fit(device, dtype)
-    return encoder.eval().requires_grad_(not saved_quantized), heads
+    return encoder.eval().requires_grad_(encoder.quantization is None), heads
+
+
+def _parts(encoder: Encoder) -> dict[str, nn.Module]:
+    """Name every block, and whatever else of an encoder has weights."""
+    blocks = {f"blocks.{place}": block for place, block in enumerate(encoder.blocks)}
+    return blocks | {name: part for name, part in encoder.named_children() if name != "blocks"}
 
 
 def save_encoder(encoder: Encoder, directory: str | os.PathLike[str]) -> None:
@@ -250,11 +273,11 @@ def _write_model(
 
 
 def _split_off_heads(
-    tensors: dict[str, Tensor], family: Family
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    tensors: dict[str, StoredTensor], family: Family
+) -> tuple[dict[str, StoredTensor], dict[str, StoredTensor]]:
     """Return the encoder's tensors under the names its base class gives them, and the heads'."""
-    kept: dict[str, Tensor] = {}
-    heads: dict[str, Tensor] = {}
+    kept: dict[str, StoredTensor] = {}
+    heads: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
         bare = modern_name(name).removeprefix(family.prefix)
         if bare in BUFFERS:
@@ -277,7 +300,7 @@ def _bare(rename: Rename, family: Family) -> Rename:
     return replace(rename, theirs=rename.theirs.removeprefix(family.prefix))
 
 
-def _warn_of_unused(heads: dict[str, Tensor], why: str, *, stacklevel: int) -> None:
+def _warn_of_unused(heads: Iterable[str], why: str, *, stacklevel: int) -> None:
     if heads:
         names = sorted(heads)
         warnings.warn(
@@ -286,7 +309,7 @@ def _warn_of_unused(heads: dict[str, Tensor], why: str, *, stacklevel: int) -> N
         )
 
 
-def _check_number_of_blocks(spec: EncoderSpec, tensors: dict[str, Tensor], family: Family) -> None:
+def _check_number_of_blocks(spec: EncoderSpec, tensors: Iterable[str], family: Family) -> None:
     """Compare layer counts before any layer is built: a config may ask for thousands."""
     asked = len(spec.blocks)
     pattern = re.compile(re.escape(family.block_prefix).replace(r"\{block\}", r"(\d+)"))

@@ -22,6 +22,7 @@ from encoder_engine.models.linear import (
     replace_layers,
 )
 from encoder_engine.models.norm import Norm
+from encoder_engine.models.placement import check_quantizable
 from encoder_engine.models.plan import Planner
 from encoder_engine.packing import PackedBatch, Sequences, pad
 from encoder_engine.packing.batch import Limits
@@ -128,12 +129,9 @@ class Encoder(nn.Module):
                 f"quantization={quantization!r} is not supported; the choices are "
                 f"{', '.join(map(repr, QUANTIZATIONS))}"
             )
-        encoder = load_encoder(
+        return load_encoder(
             cls, path_or_hub_id, device=device, dtype=dtype, quantized=quantization is not None
         )
-        if quantization is not None and encoder.quantization is None:
-            encoder.quantize()
-        return encoder
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write config.json, model.safetensors and SHA256SUMS as transformers would read them."""
@@ -198,11 +196,7 @@ class Encoder(nn.Module):
         encoder then infers on a CPU only. In evaluation mode, float32 or bfloat16; raises
         :class:`UnsupportedFeatureError` for another.
         """
-        if self.device.type != "cpu" or self.dtype not in (torch.float32, torch.bfloat16):
-            raise UnsupportedFeatureError(
-                f"int8 is for float32 and bfloat16 on a CPU, this encoder is {self.dtype} on "
-                f"{self.device}; load it with device='cpu'"
-            )
+        check_quantizable(self.device, self.dtype)
         self.unpack()
         replace_layers(self.blocks, Linear, Linear.quantize)
         return self.eval().requires_grad_(False)

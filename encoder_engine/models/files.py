@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -15,12 +17,12 @@ from encoder_engine.errors import CheckpointFileError, MissingDependencyError
 from encoder_engine.files import read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from io import BufferedReader
 
     from torch import Tensor
 
-__all__ = ["read_tensors", "resolve_directory"]
+__all__ = ["StoredTensor", "open_tensors", "resolve_directory"]
 
 # The names of safetensors for what weights are made of.
 _DTYPES = {
@@ -77,26 +79,41 @@ def _download(hub_id: str) -> Path:
     return directory
 
 
-def read_tensors(directory: Path) -> dict[str, Tensor]:
-    """Read every tensor of a checkpoint to the CPU.
+class StoredTensor(NamedTuple):
+    """A tensor in a file, read to the CPU when it is asked for and not kept."""
 
-    From the first of: model.safetensors, model.safetensors.index.json, pytorch_model.bin,
-    pytorch_model.bin.index.json; a ``.bin`` only by torch's weights-only unpickler. Raises
-    :class:`CheckpointFileError`.
+    shape: tuple[int, ...]
+    read: Callable[[], Tensor]
+
+
+@contextmanager
+def open_tensors(directory: Path) -> Iterator[dict[str, StoredTensor]]:
+    """Find every tensor of a checkpoint; they can be read while the context lasts.
+
+    In the first of: model.safetensors, model.safetensors.index.json, pytorch_model.bin,
+    pytorch_model.bin.index.json; a ``.bin`` only by torch's weights-only unpickler, which reads it
+    whole. Raises :class:`CheckpointFileError`, and so does reading.
     """
-    for name, read in (("model.safetensors", _read_safetensors), ("pytorch_model.bin", _read_bin)):
+    with ExitStack() as files:
+        yield _find_tensors(directory, files)
+
+
+def _find_tensors(directory: Path, files: ExitStack) -> dict[str, StoredTensor]:
+    for name, find in (("model.safetensors", _open_safetensors), ("pytorch_model.bin", _read_bin)):
         if (directory / name).is_file():
-            return read(directory / name)
+            return find(directory / name, files)
         index = directory / f"{name}.index.json"
         if index.is_file():
-            return _read_shards(index, read)
+            return _open_shards(index, partial(find, files=files))
     raise CheckpointFileError(
         f"{directory} has no weights; it should hold model.safetensors or pytorch_model.bin "
         "(or either one's .index.json with its shards)"
     )
 
 
-def _read_shards(index: Path, read: Callable[[Path], dict[str, Tensor]]) -> dict[str, Tensor]:
+def _open_shards(
+    index: Path, find: Callable[[Path], dict[str, StoredTensor]]
+) -> dict[str, StoredTensor]:
     parsed = read_json(index, CheckpointFileError)
     weight_map = parsed.get("weight_map") if isinstance(parsed, dict) else None
     if not isinstance(weight_map, dict) or not all(
@@ -107,9 +124,9 @@ def _read_shards(index: Path, read: Callable[[Path], dict[str, Tensor]]) -> dict
     absent = [shard.name for shard in shards if not shard.is_file()]
     if absent:
         raise CheckpointFileError(f"{index} names shards that are not beside it: {absent}")
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, StoredTensor] = {}
     for shard in shards:
-        for name, tensor in read(shard).items():
+        for name, tensor in find(shard).items():
             if weight_map.get(name) != shard.name:
                 raise CheckpointFileError(
                     f"{shard} holds {name}, which {index.name} expects in {weight_map.get(name)}"
@@ -121,37 +138,54 @@ def _read_shards(index: Path, read: Callable[[Path], dict[str, Tensor]]) -> dict
     return tensors
 
 
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
+def _open_safetensors(path: Path, files: ExitStack) -> dict[str, StoredTensor]:
+    with _told_of(path):
+        # The header is checked by this; its mapping would keep what is read of it in memory, and a
+        # file that is changed later must not change a loaded model.
+        with safe_open(path, framework="pt"):
+            pass
+        stream = files.enter_context(path.open("rb"))
+        size = int.from_bytes(stream.read(8), "little")
+        header: dict[str, Any] = json.loads(stream.read(size))
+        header.pop("__metadata__", None)
+        return {
+            name: StoredTensor(
+                tuple(entry["shape"]), partial(_read_tensor, path, stream, 8 + size, name, entry)
+            )
+            for name, entry in header.items()
+        }
+
+
+def _read_tensor(
+    path: Path, stream: BufferedReader, start: int, name: str, entry: dict[str, Any]
+) -> Tensor:
+    """Read a tensor that a safetensors header describes; its data count from ``start``."""
+    with _told_of(path):
+        dtype = _DTYPES.get(entry["dtype"])
+        if dtype is None:
+            with safe_open(path, framework="pt") as file:
+                return file.get_tensor(name).clone()  # type: ignore[no-any-return]
+        tensor = torch.empty(entry["shape"], dtype=dtype)
+        first, last = entry["data_offsets"]
+        stream.seek(start + first)
+        content = tensor.reshape(-1).view(torch.uint8).numpy()
+        if stream.readinto(content.data) != last - first:
+            raise OSError("it ends within a tensor")
+        return tensor
+
+
+@contextmanager
+def _told_of(path: Path) -> Iterator[None]:
+    """Name the file in whatever reading it meets."""
     try:
-        # safe_open checks the header; its mapping would keep the whole file in memory while tensors
-        # are copied out of it, and a file changed later must not change a loaded model.
-        with safe_open(path, framework="pt") as file, path.open("rb") as stream:
-            size = int.from_bytes(stream.read(8), "little")
-            header = json.loads(stream.read(size))
-            return {
-                name: _read_tensor(stream, 8 + size, header[name])
-                if header[name]["dtype"] in _DTYPES
-                else file.get_tensor(name).clone()
-                for name in file.keys()  # noqa: SIM118
-            }
+        yield
     except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
         raise CheckpointFileError(
             f"{path} is not a readable safetensors file: {error}; fetch it again"
         ) from error
 
 
-def _read_tensor(stream: BufferedReader, start: int, entry: dict[str, Any]) -> Tensor:
-    """Read a tensor that a safetensors header describes; its data count from ``start``."""
-    tensor = torch.empty(entry["shape"], dtype=_DTYPES[entry["dtype"]])
-    first, last = entry["data_offsets"]
-    stream.seek(start + first)
-    content = tensor.reshape(-1).view(torch.uint8).numpy()
-    if stream.readinto(content.data) != last - first:
-        raise OSError("it ends within a tensor")
-    return tensor
-
-
-def _read_bin(path: Path) -> dict[str, Tensor]:
+def _read_bin(path: Path, files: ExitStack) -> dict[str, StoredTensor]:  # noqa: ARG001
     try:
         tensors: Any = torch.load(path, map_location="cpu", weights_only=True)
     # The unpickler meets damage in as many ways as there are operations in it.
@@ -165,4 +199,7 @@ def _read_bin(path: Path) -> dict[str, Tensor]:
         isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in tensors.items()
     ):
         raise CheckpointFileError(f"{path} does not hold a dictionary of named tensors")
-    return tensors
+    return {
+        name: StoredTensor(tuple(tensor.shape), partial(torch.Tensor.detach, tensor))
+        for name, tensor in tensors.items()
+    }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from encoder_engine.errors import ConfigError
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 
-__all__ = ["resolve_device", "resolve_dtype"]
+__all__ = ["check_quantizable", "resolve_device", "resolve_dtype"]
 
 _DTYPES = {
     "float64": torch.float64,
@@ -48,3 +48,12 @@ def resolve_dtype(dtype: str | torch.dtype, *, quantized: bool = False) -> torch
     elif dtype in _DTYPES:
         return _DTYPES[dtype]
     raise ConfigError(f"dtype must be 'auto' or one of {', '.join(_DTYPES)}, got {dtype!r}")
+
+
+def check_quantizable(device: torch.device, dtype: torch.dtype) -> None:
+    """Refuse, by :class:`UnsupportedFeatureError`, weights that are not rounded to int8."""
+    if device.type != "cpu" or dtype not in (torch.float32, torch.bfloat16):
+        raise UnsupportedFeatureError(
+            f"int8 is for float32 and bfloat16 on a CPU, this encoder is {dtype} on {device}; load "
+            "it with device='cpu'"
+        )

@@ -11,44 +11,45 @@ from encoder_engine.errors import CheckpointFileError
 from encoder_engine.models.linear import Linear, QuantizedLinear, replace_layers
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from encoder_engine.models.encoder import Encoder
 
 __all__ = ["load_quantized", "quantized_parameters"]
 
 
-def _layers(encoder: Encoder) -> dict[str, Linear]:
-    found = encoder.blocks.named_modules()
-    return {f"blocks.{name}": layer for name, layer in found if isinstance(layer, Linear)}
-
-
 def quantized_parameters(encoder: Encoder) -> dict[str, Tensor]:
     """Give names and shapes of what a quantized encoder has otherwise, on no device."""
     parameters = {}
-    for name, layer in _layers(encoder).items():
+    for name, layer in _layers(encoder.blocks, "blocks").items():
         shape = (layer.out_features, layer.in_features)
         parameters[f"{name}.weight"] = torch.empty(shape, dtype=torch.int8, device="meta")
         parameters[f"{name}.weight_scale"] = torch.empty(layer.out_features, device="meta")
     return parameters
 
 
-def load_quantized(encoder: Encoder, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Put quantized layers in the place of the plain ones; return the rest of the state.
+def load_quantized(part: nn.Module, name: str, state: dict[str, Tensor]) -> None:
+    """Put quantized layers in the place of a part's plain ones, and take theirs off its state.
 
     Raises :class:`CheckpointFileError` for a scale that is not above zero.
     """
-    rest = dict(state)
     made = {}
-    for name, layer in _layers(encoder).items():
-        scale_N = rest.pop(f"{name}.weight_scale").float()
+    for path, layer in _layers(part, name).items():
+        if f"{path}.weight_scale" not in state:
+            continue
+        scale_N = state.pop(f"{path}.weight_scale").float()
         if not bool((scale_N > 0).all()):
             raise CheckpointFileError(
-                f"{name}.weight_scale holds {float(scale_N.min())}; scales are above zero, the "
+                f"{path}.weight_scale holds {float(scale_N.min())}; scales are above zero, the "
                 "checkpoint is damaged"
             )
-        bias_N = rest.pop(f"{name}.bias").float() if layer.bias is not None else None
-        weight = ops.QuantizedWeight.pack(rest.pop(f"{name}.weight"), scale_N, bias_N)
+        bias_N = state.pop(f"{path}.bias").float() if layer.bias is not None else None
+        weight = ops.QuantizedWeight.pack(state.pop(f"{path}.weight"), scale_N, bias_N)
         made[layer] = QuantizedLinear(weight)
-    replace_layers(encoder.blocks, Linear, made.__getitem__)
-    return rest
+    if made:
+        replace_layers(part, Linear, made.__getitem__)
+
+
+def _layers(part: nn.Module, name: str) -> dict[str, Linear]:
+    found = part.named_modules(prefix=name)
+    return {path: layer for path, layer in found if isinstance(layer, Linear)}

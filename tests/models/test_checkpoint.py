@@ -451,10 +451,7 @@ def test_weights_that_float16_cannot_hold_are_refused(model: Path) -> None:
         tensors["pooler.dense.bias"][0] = 7e4
 
     change_weights(model, enlarge)
-    with (
-        pytest.warns(SuspiciousWeightsWarning),
-        pytest.raises(NonFiniteWeightsError, match="65504"),
-    ):
+    with pytest.raises(NonFiniteWeightsError, match=r"pooler\.dense\.bias .* 65504"):
         load(model, dtype="float16")
 
 
