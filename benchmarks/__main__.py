@@ -19,6 +19,7 @@ from benchmarks import results as records
 from benchmarks.case import CaseSpec, Options
 from benchmarks.compare import compare as compare_commits
 from benchmarks.environments import environments
+from benchmarks.front_door import front_door, read_front_doors
 from benchmarks.machine import ROOT, Device, find_device
 from benchmarks.measure import MIN_ROUNDS, measure
 from benchmarks.million import million
@@ -173,6 +174,7 @@ def compare(base: str, head: str) -> int:
 
 cli.add_command(million)
 cli.add_command(profile)
+cli.add_command(front_door)
 
 
 @cli.command()
@@ -203,6 +205,7 @@ def report(html: Path | None, markdown: Path | None, *, readme: bool) -> int:
         everything,
         residents=list(read_residents(records.FOLDER)),
         profiles=list(read_profiles(records.FOLDER)),
+        front_doors=list(read_front_doors(records.FOLDER)),
     )
     if html is not None:
         html.write_text(write_html(page()), "utf-8")

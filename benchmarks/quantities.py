@@ -10,6 +10,7 @@ from benchmarks.report.runs import measured
 from benchmarks.report.words import amount, number, times
 
 if TYPE_CHECKING:
+    from benchmarks.front_door import FrontDoor
     from benchmarks.resident import Resident
     from benchmarks.results import Result
 
@@ -191,6 +192,28 @@ def again(resident: Resident) -> Reached:
     """Give the time that a finished run takes when it is begun again."""
     words = f"{number(resident.again_seconds)} s for {resident.rows:,} rows"
     return Reached(value=resident.again_seconds, words=words)
+
+
+def minutes_to_run(visit: FrontDoor) -> Reached:
+    """Give what README's first command takes."""
+    return _minutes(visit.run_seconds)
+
+
+def minutes_to_test(visit: FrontDoor) -> Reached:
+    """Give what README's second command takes."""
+    return _minutes(visit.test_seconds)
+
+
+def _minutes(seconds: float) -> Reached:
+    return Reached(value=seconds / 60, words=f"{number(seconds / 60)} minutes")
+
+
+def installed_mb(visit: FrontDoor) -> Reached:
+    """Give the size of an installation, and what most of it is."""
+    sizes = visit.installed_mb
+    total, largest = sum(sizes.values()), max(sizes, key=lambda name: sizes[name])
+    words = f"{number(total)} MB, {largest} {number(sizes[largest])}"
+    return Reached(value=total, words=words)
 
 
 def _ours(run: Run, candidate: str | None = None) -> Result | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from benchmarks.front_door import FrontDoor
     from benchmarks.quantities import Quantity, Reached, Run
     from benchmarks.resident import Resident
 
@@ -18,7 +19,7 @@ class Target:
 
     ``case``, ``threads`` and ``isa`` say which runs answer it, by ``quantity``; ``gpu`` is how the
     names of their devices begin, of processors nothing. ``long_run`` answers it by the memory of
-    one over time. A target that nothing answers says why in
+    one over time, ``front_door`` by a first visit. A target that nothing answers says why in
     ``unmeasured``. ``reason``: why it is missed, where that is known.
     """
 
@@ -30,6 +31,7 @@ class Target:
     case: str = ""
     quantity: Quantity | None = None
     long_run: Callable[[Resident], Reached] | None = None
+    front_door: Callable[[FrontDoor], Reached] | None = None
     threads: int | None = None
     isa: str | None = None
     gpu: str = ""

@@ -12,8 +12,9 @@ from benchmarks.report.words import count, day, listed
 from benchmarks.targets import all_targets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from benchmarks.front_door import FrontDoor
     from benchmarks.quantities import Reached
     from benchmarks.report.page import Block, Mark
     from benchmarks.report.runs import Run
@@ -46,14 +47,26 @@ class Held:
     where: Where | None = None
 
 
-def hold(target: Target, runs: Sequence[Run], residents: Sequence[Resident] = ()) -> list[Held]:
+def hold(
+    target: Target,
+    runs: Sequence[Run],
+    residents: Sequence[Resident] = (),
+    front_doors: Sequence[FrontDoor] = (),
+) -> list[Held]:
     """Compare on every device by its newest run; ``runs``: all that stand.
 
     Where there is none, say so once.
     """
+    unknown = Held(target=target, state="not measured", why=_NO_RUN)
     if target.long_run is not None:
-        held = [_hold_long_run(target, target.long_run, resident) for resident in residents]
-        return held or [Held(target=target, state="not measured", why=_NO_RUN)]
+        reached = [(target.long_run(one), Where(device=one.device)) for one in residents]
+        return [_hold_reached(target, *one) for one in reached] or [unknown]
+    if target.front_door is not None:
+        reached = [
+            (target.front_door(one), Where(device=one.device, day=one.time_utc[:10]))
+            for one in front_doors
+        ]
+        return [_hold_reached(target, *one) for one in reached] or [unknown]
     if target.quantity is None:
         why = f"not measured by the suite: {target.unmeasured}"
         return [Held(target=target, state="not measured", why=why)]
@@ -104,12 +117,8 @@ def _absent(run: Run, runs: Sequence[Run]) -> tuple[Run, list[str]]:
     return run, []
 
 
-def _hold_long_run(
-    target: Target, answer: Callable[[Resident], Reached], resident: Resident
-) -> Held:
-    reached = answer(resident)
+def _hold_reached(target: Target, reached: Reached, where: Where) -> Held:
     state, why = _judge(target, reached)
-    where = Where(device=resident.device)
     return Held(target=target, state=state, why=why, reached=reached, where=where)
 
 
@@ -119,9 +128,13 @@ def _judge(target: Target, reached: Reached) -> tuple[State, str]:
     return "missed", target.reason or "not known yet"
 
 
-def target_section(runs: Sequence[Run], residents: Sequence[Resident] = ()) -> Section:
+def target_section(
+    runs: Sequence[Run],
+    residents: Sequence[Resident] = (),
+    front_doors: Sequence[FrontDoor] = (),
+) -> Section:
     """Put misses in plain sight, and fold what nothing is known of; ``runs``: all that stand."""
-    by_target = [hold(target, runs, residents) for target in all_targets()]
+    by_target = [hold(target, runs, residents, front_doors) for target in all_targets()]
     states = [next(s for s in MARKS if any(one.state == s for one in held)) for held in by_target]
     reading = (
         f"Of {count(len(states), 'target')} that were set beforehand, {states.count('met')} are "

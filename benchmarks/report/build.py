@@ -18,6 +18,7 @@ from benchmarks.report.words import count, day, listed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from benchmarks.front_door import FrontDoor
     from benchmarks.profiles import Profile
     from benchmarks.resident import Resident
     from benchmarks.results import Result
@@ -30,6 +31,7 @@ def make_page(
     *,
     residents: Sequence[Resident] = (),
     profiles: Sequence[Profile] = (),
+    front_doors: Sequence[FrontDoor] = (),
     padding: Section | None = None,
     every_case: bool = True,
 ) -> Page:
@@ -54,7 +56,11 @@ def make_page(
         reading = f"A first answer, on a part of the texts: no target is held to it. {reading}"
     sections = [
         summary_section(runs),
-        *([] if quick else [target_section(records.standing_runs(results), residents)]),
+        *(
+            []
+            if quick
+            else [target_section(records.standing_runs(results), residents, front_doors)]
+        ),
         speed.embedding_section(runs),
         speed.limit_section(runs),
         *([profile_section(profiles)] if profiles else []),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from encoder_engine.models.files import StoredTensor
     from encoder_engine.models.names import Rename
 
-__all__ = ["Assembly", "cast", "check_tied", "drop_copy", "warn_of_suspicious"]
+__all__ = ["Assembly", "check_tied", "drop_copy", "move_and_cast", "warn_of_suspicious"]
 
 WEIGHT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 # A trained weight is of order 1; a flipped exponent bit makes it 1e9 or far more.
@@ -63,7 +63,7 @@ class Assembly:
     ) -> None:
         """Map names, or say every name or shape that does not fit; nothing is read."""
         self._sources = origins(renames, parameters)
-        self._stored = stored
+        self._stored = dict(stored)
         self._whole = {ours for ours, made in parameters.items() if made.dtype == torch.int8}
         # The checkpoint's names of what was read and is larger than a trained weight.
         self.suspicious: list[str] = []
@@ -97,7 +97,7 @@ class Assembly:
             )
 
     def read(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Read some of our parameters, as they are in the file.
+        """Read some of our parameters as they are in the file, which can be done once.
 
         Raises :class:`CheckpointFileError`, :class:`NonFiniteWeightsError`.
         """
@@ -105,7 +105,7 @@ class Assembly:
 
     def _read(self, name: str) -> Tensor:
         origin = self._sources[name]
-        tensors = {their: self._stored[their].read() for their in origin.names}
+        tensors = {their: self._stored.pop(their).read() for their in origin.names}
         if name in self._whole:
             _check_whole(tensors)
         else:
@@ -145,7 +145,7 @@ def _check_whole(tensors: dict[str, Tensor]) -> None:
             )
 
 
-def cast(state: dict[str, Tensor], device: torch.device, dtype: torch.dtype) -> None:
+def move_and_cast(state: dict[str, Tensor], device: torch.device, dtype: torch.dtype) -> None:
     """Move and cast one after the other, so that never all are there twice.
 
     Raises :class:`NonFiniteWeightsError` for weights that float16 cannot hold.

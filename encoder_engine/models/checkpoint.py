@@ -1,56 +1,46 @@
-"""Checkpoints in Hugging Face layout to encoders and back; every tensor is accounted for."""
+"""Checkpoints in Hugging Face layout made encoders; every tensor is accounted for."""
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from safetensors.torch import save as save_safetensors
 
 from encoder_engine.errors import (
     MissingPoolerWarning,
-    OutputError,
     TensorNamesError,
     UnsupportedFeatureError,
     UnusedWeightsWarning,
 )
 from encoder_engine.files import (
-    CHECKSUMS,
     verify_checksums,
-    write_atomically,
-    write_checksums,
 )
 from encoder_engine.models.assembling import (
     Assembly,
-    cast,
     check_tied,
     drop_copy,
+    move_and_cast,
     warn_of_suspicious,
 )
 from encoder_engine.models.config import (
-    INT8_CONFIG,
     read_config,
     spec_from_config,
-    spec_to_config,
 )
 from encoder_engine.models.constants import Constant
 from encoder_engine.models.files import StoredTensor, open_tensors, resolve_directory
 from encoder_engine.models.heap import trim_heap
-from encoder_engine.models.linear import Linear, replace_layers
 from encoder_engine.models.names import modern_name, origins
 from encoder_engine.models.placement import check_quantizable, resolve_device, resolve_dtype
-from encoder_engine.models.quantized import load_quantized, quantized_parameters
+from encoder_engine.models.quantized import load_quantized, quantize_block, quantized_parameters
 from encoder_engine.models.registry import Family, find_family
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from torch import Tensor, nn
 
@@ -63,8 +53,6 @@ __all__ = [
     "load_encoder",
     "load_head_model",
     "resolve_directory",
-    "save_encoder",
-    "save_head_model",
 ]
 
 EncoderType = TypeVar("EncoderType", bound="Encoder")
@@ -141,7 +129,7 @@ def load_head_model(
         assembly = Assembly(parameters, own, renames)
         state = assembly.read(parameters)
     warn_of_suspicious(assembly.suspicious, stacklevel=4)
-    cast(state, tokens.device, tokens.dtype)
+    move_and_cast(state, tokens.device, tokens.dtype)
     model.head.load_state_dict(state, strict=True, assign=True)
     return model.eval().requires_grad_()
 
@@ -187,19 +175,16 @@ def _load_parts(
     if saved_quantized:
         parameters |= quantized_parameters(encoder)
     assembly = Assembly(parameters, tensors, family.renames)
+    # What has been read is let go of; this would keep what is read of a .bin.
+    del tensors
     # One part after the other, so that the file's weights and ours are never all there.
     for part, module in _parts(encoder).items():
         state = assembly.read(name for name in parameters if name.startswith(f"{part}."))
-        if saved_quantized:
-            load_quantized(module, part, state)
-        cast(state, device, dtype)
-        bare = {name.removeprefix(f"{part}."): tensor for name, tensor in state.items()}
-        module.load_state_dict(bare, strict=True, assign=True)
-        if quantized and not saved_quantized and part.startswith("blocks."):
-            replace_layers(module, Linear, Linear.quantize)
-        del state, bare
+        _fill(module, part, state, device=device, dtype=dtype)
+        if quantized and not saved_quantized and module in encoder.blocks.children():
+            quantize_block(module)
         trim_heap()
-    warn_of_suspicious(assembly.suspicious, stacklevel=4)
+    warn_of_suspicious(assembly.suspicious, stacklevel=5)
     for module in encoder.modules():
         if isinstance(module, Constant):
             module.fit(device, dtype)
@@ -207,69 +192,25 @@ def _load_parts(
 
 
 def _parts(encoder: Encoder) -> dict[str, nn.Module]:
-    """Name every block, and whatever else of an encoder has weights."""
+    """Name whatever has weights; the embedding, the largest, while there is little else."""
     blocks = {f"blocks.{place}": block for place, block in enumerate(encoder.blocks)}
-    return blocks | {name: part for name, part in encoder.named_children() if name != "blocks"}
+    others = {name: part for name, part in encoder.named_children() if name != "blocks"}
+    return others | blocks
 
 
-def save_encoder(encoder: Encoder, directory: str | os.PathLike[str]) -> None:
-    """Write what transformers reads as well; see :meth:`Encoder.save_pretrained`."""
-    config = _config_to_save(encoder)
-    if encoder.quantization is not None:
-        config["quantization_config"] = INT8_CONFIG
-    _write_model(config, _tensors_to_save(encoder), directory)
-
-
-def save_head_model(model: HeadModel, directory: str | os.PathLike[str]) -> None:
-    """Write what transformers reads as well; see :meth:`HeadModel.save_pretrained`."""
-    if model.encoder.quantization is not None:
-        raise UnsupportedFeatureError(
-            "an encoder in 8-bit integers cannot be saved with a head; save it before quantize()"
-        )
-    family = find_family(model.encoder.spec.model_type)
-    config = _config_to_save(model.encoder) | {"architectures": [model.layout.architecture]}
-    bare = _tensors_to_save(model.encoder)
-    tensors = {f"{family.prefix}{name}": tensor for name, tensor in bare.items()}
-    parameters = model.head.state_dict()
-    for ours, origin in origins(model.layout.renames, parameters).items():
-        tensors |= origin.split(parameters[ours].detach().cpu())
-    _write_model(config, tensors, directory)
-
-
-def _config_to_save(encoder: Encoder) -> dict[str, Any]:
-    config = spec_to_config(encoder.spec, encoder.config)
-    config |= {"dtype": str(encoder.dtype).removeprefix("torch.")}
-    for stale in ("torch_dtype", "quantization_config"):
-        config.pop(stale, None)
-    return config
-
-
-def _tensors_to_save(encoder: Encoder) -> dict[str, Tensor]:
-    family = find_family(encoder.spec.model_type)
-    tensors: dict[str, Tensor] = {}
-    parameters = encoder.state_dict()
-    for ours, origin in origins(family.renames, parameters).items():
-        tensors |= origin.split(parameters[ours].detach().cpu())
-    return tensors
-
-
-def _write_model(
-    config: dict[str, Any], tensors: dict[str, Tensor], directory: str | os.PathLike[str]
+def _fill(
+    module: nn.Module,
+    name: str,
+    state: dict[str, Tensor],
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
 ) -> None:
-    target = Path(directory)
-    encoded_config = (json.dumps(config, indent=2) + "\n").encode()
-    encoded_weights = save_safetensors(tensors, metadata={"format": "pt"})
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        # Until the new configuration is there the directory is no model: the old weights must
-        # never be read by the new configuration, nor the new ones by the old.
-        for name in (CHECKSUMS, "config.json"):
-            (target / name).unlink(missing_ok=True)
-        write_atomically(target / "model.safetensors", encoded_weights)
-        write_atomically(target / "config.json", encoded_config)
-        write_checksums(target, ["config.json", "model.safetensors"])
-    except OSError as error:
-        raise OutputError(f"cannot save the encoder to {target}: {error}") from error
+    """Give a part its weights, which nobody else is to hold."""
+    load_quantized(module, name, state)
+    move_and_cast(state, device, dtype)
+    bare = {key.removeprefix(f"{name}."): state.pop(key) for key in list(state)}
+    module.load_state_dict(bare, strict=True, assign=True)
 
 
 def _split_off_heads(
@@ -300,7 +241,7 @@ def _bare(rename: Rename, family: Family) -> Rename:
     return replace(rename, theirs=rename.theirs.removeprefix(family.prefix))
 
 
-def _warn_of_unused(heads: Iterable[str], why: str, *, stacklevel: int) -> None:
+def _warn_of_unused(heads: Collection[str], why: str, *, stacklevel: int) -> None:
     if heads:
         names = sorted(heads)
         warnings.warn(

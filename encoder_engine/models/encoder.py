@@ -24,6 +24,7 @@ from encoder_engine.models.linear import (
 from encoder_engine.models.norm import Norm
 from encoder_engine.models.placement import check_quantizable
 from encoder_engine.models.plan import Planner
+from encoder_engine.models.quantized import quantize_block
 from encoder_engine.packing import PackedBatch, Sequences, pad
 from encoder_engine.packing.batch import Limits
 
@@ -135,7 +136,7 @@ class Encoder(nn.Module):
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write config.json, model.safetensors and SHA256SUMS as transformers would read them."""
-        from encoder_engine.models.checkpoint import save_encoder
+        from encoder_engine.models.saving import save_encoder
 
         save_encoder(self, directory)
 
@@ -198,7 +199,8 @@ class Encoder(nn.Module):
         """
         check_quantizable(self.device, self.dtype)
         self.unpack()
-        replace_layers(self.blocks, Linear, Linear.quantize)
+        for block in self.blocks:
+            quantize_block(block)
         return self.eval().requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:

@@ -80,7 +80,7 @@ def _download(hub_id: str) -> Path:
 
 
 class StoredTensor(NamedTuple):
-    """A tensor in a file, read to the CPU when it is asked for and not kept."""
+    """A tensor in a file, read to the CPU when it is asked for; of a ``.bin`` read before."""
 
     shape: tuple[int, ...]
     read: Callable[[], Tensor]
@@ -99,12 +99,13 @@ def open_tensors(directory: Path) -> Iterator[dict[str, StoredTensor]]:
 
 
 def _find_tensors(directory: Path, files: ExitStack) -> dict[str, StoredTensor]:
-    for name, find in (("model.safetensors", _open_safetensors), ("pytorch_model.bin", _read_bin)):
+    opened = partial(_open_safetensors, files=files)
+    for name, find in (("model.safetensors", opened), ("pytorch_model.bin", _read_bin)):
         if (directory / name).is_file():
-            return find(directory / name, files)
+            return find(directory / name)
         index = directory / f"{name}.index.json"
         if index.is_file():
-            return _open_shards(index, partial(find, files=files))
+            return _open_shards(index, find)
     raise CheckpointFileError(
         f"{directory} has no weights; it should hold model.safetensors or pytorch_model.bin "
         "(or either one's .index.json with its shards)"
@@ -160,18 +161,18 @@ def _read_tensor(
     path: Path, stream: BufferedReader, start: int, name: str, entry: dict[str, Any]
 ) -> Tensor:
     """Read a tensor that a safetensors header describes; its data count from ``start``."""
+    dtype = _DTYPES.get(entry["dtype"])
+    if dtype is None:
+        with _told_of(path), safe_open(path, framework="pt") as file:
+            return file.get_tensor(name).clone()  # type: ignore[no-any-return]
+    tensor = torch.empty(entry["shape"], dtype=dtype, device="cpu")
     with _told_of(path):
-        dtype = _DTYPES.get(entry["dtype"])
-        if dtype is None:
-            with safe_open(path, framework="pt") as file:
-                return file.get_tensor(name).clone()  # type: ignore[no-any-return]
-        tensor = torch.empty(entry["shape"], dtype=dtype)
         first, last = entry["data_offsets"]
         stream.seek(start + first)
         content = tensor.reshape(-1).view(torch.uint8).numpy()
         if stream.readinto(content.data) != last - first:
             raise OSError("it ends within a tensor")
-        return tensor
+    return tensor
 
 
 @contextmanager
@@ -185,7 +186,7 @@ def _told_of(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _read_bin(path: Path, files: ExitStack) -> dict[str, StoredTensor]:  # noqa: ARG001
+def _read_bin(path: Path) -> dict[str, StoredTensor]:
     try:
         tensors: Any = torch.load(path, map_location="cpu", weights_only=True)
     # The unpickler meets damage in as many ways as there are operations in it.
@@ -200,6 +201,5 @@ def _read_bin(path: Path, files: ExitStack) -> dict[str, StoredTensor]:  # noqa:
     ):
         raise CheckpointFileError(f"{path} does not hold a dictionary of named tensors")
     return {
-        name: StoredTensor(tuple(tensor.shape), partial(torch.Tensor.detach, tensor))
-        for name, tensor in tensors.items()
+        name: StoredTensor(tuple(tensor.shape), tensor.detach) for name, tensor in tensors.items()
     }

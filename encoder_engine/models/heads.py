@@ -148,7 +148,7 @@ class HeadModel(nn.Module):
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write config.json, model.safetensors and SHA256SUMS as transformers would read them."""
-        from encoder_engine.models.checkpoint import save_head_model
+        from encoder_engine.models.saving import save_head_model
 
         save_head_model(self, directory)
 

@@ -14,10 +14,10 @@ __all__ = ["trim_heap"]
 
 
 def trim_heap() -> None:
-    """Give back the heap's free pages: glibc keeps them, and what is made next may not fit in.
+    """Give back the free pages of this process' heap; elsewhere than with glibc nothing is done.
 
-    A loop that reads, casts and lays out weights of many sizes otherwise leaves holes, at times
-    larger than the model. Elsewhere than with glibc nothing is done.
+    A loop that reads, casts and lays out weights of many sizes leaves holes that the next ones do
+    not fit into, at times more than the model. Other threads wait for it when they allocate.
     """
     _find_trim()(0)
 

@@ -51,9 +51,9 @@ def resolve_dtype(dtype: str | torch.dtype, *, quantized: bool = False) -> torch
 
 
 def check_quantizable(device: torch.device, dtype: torch.dtype) -> None:
-    """Refuse, by :class:`UnsupportedFeatureError`, weights that are not rounded to int8."""
+    """Refuse, by :class:`UnsupportedFeatureError`, weights that cannot be rounded to int8."""
     if device.type != "cpu" or dtype not in (torch.float32, torch.bfloat16):
         raise UnsupportedFeatureError(
-            f"int8 is for float32 and bfloat16 on a CPU, this encoder is {dtype} on {device}; load "
-            "it with device='cpu'"
+            f"int8 is for float32 and bfloat16 on a CPU, not for {dtype} on {device}; load the "
+            "encoder with device='cpu'"
         )

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
     from encoder_engine.models.encoder import Encoder
 
-__all__ = ["load_quantized", "quantized_parameters"]
+__all__ = ["load_quantized", "quantize_block", "quantized_parameters"]
+
+
+def quantize_block(block: nn.Module) -> None:
+    """Round a block's dense layers to 8-bit integers, in place."""
+    replace_layers(block, Linear, Linear.quantize)
 
 
 def quantized_parameters(encoder: Encoder) -> dict[str, Tensor]:

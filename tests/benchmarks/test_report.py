@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import results as records
 from benchmarks.__main__ import README, main
+from benchmarks.front_door import read_front_doors
 from benchmarks.profiles import read_profiles
 from benchmarks.report.build import make_page
 from benchmarks.report.details import method_section, missing_section
@@ -337,6 +338,7 @@ def test_the_committed_page_tells_what_the_results_give(minilm: Path, tmp_path: 
         list(records.read()),
         residents=list(read_residents(records.FOLDER)),
         profiles=list(read_profiles(records.FOLDER)),
+        front_doors=list(read_front_doors(records.FOLDER)),
         every_case=False,
     )
     expected = write_markdown(found, tmp_path / "benchmark-report")

@@ -171,8 +171,9 @@ def test_a_flipped_exponent_bit_is_warned_of(model: Path) -> None:
         weights.view(np.uint32)[3, 5] ^= 1 << 30
 
     change_weights(model, damage)
-    with pytest.warns(SuspiciousWeightsWarning, match=r"layer\.0\.output\.dense"):
+    with pytest.warns(SuspiciousWeightsWarning, match=r"layer\.0\.output\.dense") as caught:
         load(model)
+    assert caught[0].filename == __file__
 
 
 @pytest.mark.parametrize("place", [-1, -5_000, 40])

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import encoder_engine as ee
 from encoder_engine.models.config import spec_from_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 LAYERS = 12
@@ -46,33 +49,50 @@ print("" if peak is None else peak.mib)
 
 
 @pytest.fixture(scope="module")
-def peak_share(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], float]:
-    """Say how much loading a model of 150 MiB adds at most, as a share of its file."""
-    directory = tmp_path_factory.mktemp("model")
-    for name, layers in (("small", 1), ("large", LAYERS)):
-        config = CONFIG | {"num_hidden_layers": layers}
-        ee.Encoder(spec_from_config(config), config=config).save_pretrained(directory / name)
-    file_mib = (directory / "large" / "model.safetensors").stat().st_size / 2**20
+def directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """Save a model of 150 MiB in both formats, and a small one."""
+    root = tmp_path_factory.mktemp("models")
+    found = {name: root / name for name in ("small", "safetensors", "bin")}
+    for name in ("small", "safetensors"):
+        config = CONFIG | {"num_hidden_layers": 1 if name == "small" else LAYERS}
+        ee.Encoder(spec_from_config(config), config=config).save_pretrained(found[name])
+    found["bin"].mkdir()
+    shutil.copy(found["safetensors"] / "config.json", found["bin"])
+    torch.save(
+        load_file(found["safetensors"] / "model.safetensors"), found["bin"] / "pytorch_model.bin"
+    )
+    yield found
+    shutil.rmtree(root)
 
-    def measure(precision: str) -> float:
-        ran = subprocess.run(
-            [sys.executable, "-c", MEASURE, directory / "small", directory / "large", precision],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=ROOT,
-        )
-        if not ran.stdout.strip():
-            pytest.skip("this system does not tell a process' peak memory")
-        return float(ran.stdout) / file_mib
 
-    return measure
+def peak_share(directories: dict[str, Path], kind: str, precision: str) -> float:
+    """Say how much loading adds at most, as a share of the file."""
+    command: list[str | Path] = [
+        sys.executable,
+        "-c",
+        MEASURE,
+        directories["small"],
+        directories[kind],
+        precision,
+    ]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert ran.returncode == 0, ran.stderr
+    if not ran.stdout.strip():
+        pytest.skip("this system does not tell a process' peak memory")
+    size = (directories["safetensors"] / "model.safetensors").stat().st_size
+    return float(ran.stdout) * 2**20 / size
 
 
 @pytest.mark.parametrize("precision", HELD)
 def test_beside_what_is_kept_there_are_never_more_than_a_few_layers(
-    peak_share: Callable[[str], float], precision: str
+    directories: dict[str, Path], precision: str
 ) -> None:
     # A layer as it is in the file, its projections joined, and the layer cast.
     layers = 2 if precision == "float32" else 3
-    assert peak_share(precision) < HELD[precision] / 4 + layers / LAYERS
+    assert peak_share(directories, "safetensors", precision) < HELD[precision] / 4 + layers / LAYERS
+
+
+def test_of_a_bin_that_is_read_whole_what_was_cast_is_let_go_of(
+    directories: dict[str, Path],
+) -> None:
+    assert peak_share(directories, "bin", "bfloat16") < 1 + 3 / LAYERS
