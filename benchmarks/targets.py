@@ -36,6 +36,8 @@ LOAD = {"wordpiece": (4.0, 6.0), "xlmr": (30.0, 20.0)}
 _WORDS = "looking up words and cutting them take most of the time (LOG.md, 2026-11-21)"
 _CALL = "a good part of a sentence is the interpreter and numpy around it (LOG.md, 2026-11-21)"
 _SPECIFICATION = "what is left is Python reading the specification (LOG.md, 2026-11-21)"
+_TABLE = "making a table of characters brings the mapped file back (LOG.md, 2026-11-22)"
+_PATHS = "finding words and following their paths take the most time (LOG.md, 2026-11-22)"
 _START = "starting up weighs in: past it the aim is reached (LOG.md, 2026-11-21)"
 TOKENIZER_REASONS: dict[tuple[str, str], str] = {
     ("wordpiece", "english"): _WORDS,
@@ -46,6 +48,10 @@ TOKENIZER_REASONS: dict[tuple[str, str], str] = {
     "most of the time (LOG.md, 2026-11-21)",
     ("xlmr", "multilingual"): "the trie, classifying characters and finding words share the time "
     "(LOG.md, 2026-11-21)",
+    ("wordpiece", "code"): _WORDS,
+    ("wordpiece", "batch"): "looking up words and cutting them take half of the time (LOG.md, "
+    "2026-11-22)",
+    ("xlmr", "code"): _PATHS,
     ("wordpiece", "sentence"): _CALL,
     ("xlmr", "sentence"): _CALL,
     ("xlmr", "cold"): _START,
@@ -165,7 +171,7 @@ def _loads(vocabulary: str, isa: str | None) -> Iterator[Target]:
     most_ms, most_mb = LOAD[vocabulary]
     for quantity, most, unit, reason in (
         (by.milliseconds(compiled), most_ms * _slack(isa), "ms", _SPECIFICATION),
-        (by.peak_mb(compiled), most_mb, "MB", ""),
+        (by.peak_mb(compiled), most_mb, "MB", _TABLE),
     ):
         yield Target(
             group=TOKENIZERS,
@@ -207,7 +213,7 @@ def _encoder(model: str, precision: str, shape: str, least: float) -> Iterator[T
         at_least=least,
         case=case,
         quantity=by.times_best(),
-        reason=_PRODUCTS if precision == "float32" else "",
+        reason=_PRODUCTS if precision == "float32" else _SHARES[precision],
     )
     if precision == "float32":
         yield Target(

@@ -26,7 +26,7 @@ CACHE_BYTES = 256 << 20
 class Sample:
     """One round of one candidate, per call. ``cpu_ms``: all threads of the process together.
 
-    ``untimed_cpu_ms``: what the round used before its timed calls.
+    ``untimed_cpu_ms``: what the round used beside its timed calls.
     """
 
     wall_ms: float

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import signal
 import statistics
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
@@ -84,6 +86,7 @@ class FreshRunner:
             worker.close()
 
     def sample(self) -> Sample:
+        before = _ended_cpu_ms()
         worker = self._start()
         try:
             found, left = cast("tuple[Sample, Peak | None]", worker.ask("first_sample"))
@@ -91,7 +94,9 @@ class FreshRunner:
             worker.close()
         if left is not None:
             self._left_mib.append(left.mib)
-        return found
+        # Starting and ending the process is a part of the round, and not of the call.
+        untimed_ms = _ended_cpu_ms() - before - found.cpu_ms * found.num_calls
+        return replace(found, untimed_cpu_ms=max(0.0, untimed_ms))
 
     def peak(self) -> Peak | None:
         if not self._left_mib:
@@ -100,6 +105,12 @@ class FreshRunner:
 
     def close(self) -> None:
         self._left_mib.clear()
+
+
+def _ended_cpu_ms() -> float:
+    """Sum up the CPU time of all processes of ours that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return 1e3 * (used.ru_utime + used.ru_stime)
 
 
 def _start(

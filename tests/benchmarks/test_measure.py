@@ -18,7 +18,7 @@ from benchmarks.case import Candidate, Role
 from benchmarks.measure import best_peer, measure, rotations
 from benchmarks.runner import describe
 from benchmarks.timing import calls_per_sample, percentiles
-from benchmarks.worker import WorkerRunner
+from benchmarks.worker import FreshRunner, WorkerRunner
 from tests.benchmarks import fakes
 from tests.conftest import ROOT
 
@@ -202,6 +202,12 @@ def test_whoever_is_not_asked_stands_still_even_if_its_threads_spin() -> None:
         assert runner.sample().wall_ms > 0
     finally:
         runner.close()
+
+
+def test_what_a_fresh_process_does_around_its_call_is_our_own_work() -> None:
+    slow = Candidate(name="slow", role="peer", build=fakes.build_at_length)
+    sample = FreshRunner(slow, {}, threads=1).sample()
+    assert sample.cpu_ms < fakes.BUILDING_MS <= sample.untimed_cpu_ms
 
 
 def test_an_isolated_candidate_may_fail_or_die_and_leaves_no_path() -> None:
