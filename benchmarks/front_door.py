@@ -1,8 +1,8 @@
-"""What a first visitor meets: README's two commands on a fresh machine, and what is installed.
+"""What a first visitor meets: README's two commands in a new clone, and what is installed.
 
 ``python -m benchmarks front-door`` clones the last commit and runs both commands in environments
-of their own, with nothing that pip kept from before. What they take is mostly the download, and so
-a figure of this network as much as of this project.
+of their own, with nothing that pip kept from before. Where pip gets things from is as this machine
+is configured, and so a figure of set-up is one of its sources as much as of this project.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,12 +23,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from benchmarks import results as records
-from benchmarks.machine import ROOT, find_commit, find_device
+from benchmarks.machine import ROOT, find_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 SUFFIX = "-front-door.json"
+# What a visitor's shell does not set.
+OWN = re.compile(r"PYTHONPATH|ENCODER_ENGINE_.*|OMP_.*|MKL_.*")
 # Megabytes of every distribution here but for those that the named ones ask for, and pip itself.
 SIZES = """
 import importlib.metadata as metadata, json, re, sys
@@ -77,12 +80,22 @@ def write_front_door(found: FrontDoor, folder: Path) -> None:
 
 
 def timed(command: list[str], folder: Path) -> float:
-    """Run a command, and return its seconds; ``CalledProcessError`` where it fails."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    """Run a command without our own settings, and return its seconds; say where it fails."""
+    environment = {name: value for name, value in os.environ.items() if not OWN.match(name)}
     environment["PIP_NO_CACHE_DIR"] = "1"
     started = time.perf_counter()
-    subprocess.run(command, cwd=folder, env=environment, check=True, stdout=sys.stderr)
+    ran = subprocess.run(command, cwd=folder, env=environment, check=False, stdout=sys.stderr)
+    if ran.returncode:
+        raise click.ClickException(f"{' '.join(command)} ended with code {ran.returncode}")
     return time.perf_counter() - started
+
+
+def git_head(folder: Path) -> str:
+    """Name the commit that a clone is at."""
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def installed_sizes(python: str, *, beyond: tuple[str, ...]) -> dict[str, float]:
@@ -100,6 +113,7 @@ def front_door(*, no_save: bool) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         clone, plain = Path(scratch, "clone"), Path(scratch, "plain")
         timed(["git", "clone", "-q", str(ROOT), str(clone)], ROOT)
+        commit = git_head(clone)
         python = f"PYTHON={sys.executable}"
         run_seconds = timed(["make", "run", python, "VENV=.venv-run"], clone)
         test_seconds = timed(["make", "test", python, "VENV=.venv-test"], clone)
@@ -110,7 +124,7 @@ def front_door(*, no_save: bool) -> int:
     found = FrontDoor(
         device=find_device("cpu").slug,
         time_utc=datetime.now(UTC).isoformat(timespec="seconds"),
-        commit=find_commit().name,
+        commit=commit,
         run_seconds=run_seconds,
         test_seconds=test_seconds,
         installed_mb=sizes,

@@ -205,7 +205,7 @@ def interleave(
     """Take samples of both in turns, ours first, and how many cores others used meanwhile."""
     ours_samples, their_samples = [], []
     run.wait_for("journal.jsonl")
-    before, own_seconds = snapshot(), 0.0
+    before, own_seconds = snapshot(), -time.process_time()
     for number in range(1, num_slices + 1):
         start, cpu = run.seconds, run.cpu_seconds()
         run.wait_for(f"part-{number * SHARDS_PER_SLICE - 1:05d}.npy")
@@ -213,9 +213,9 @@ def interleave(
         seconds, spent = stopped - run.start - start, run.cpu_seconds() - cpu
         ours_samples.append(Sample(wall_ms=1e3 * seconds, cpu_ms=1e3 * spent))
         their_samples.append(theirs.sample())
-        own_seconds += spent + their_samples[-1].cpu_ms / 1e3
+        own_seconds += spent + their_samples[-1].whole_cpu_ms / 1e3
         run.go_on(stopped)
-    return ours_samples, their_samples, other_cores(before, own_seconds)
+    return ours_samples, their_samples, other_cores(before, own_seconds + time.process_time())
 
 
 def make_lines(found: Found, job: EmbeddingJob, parts: Sequence[range]) -> list[records.Result]:

@@ -18,6 +18,8 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import psutil
+
 from benchmarks.memory import Peak
 from benchmarks.runner import CandidateError
 
@@ -53,7 +55,12 @@ class WorkerRunner:
         return self._worker.ask("warm_up")
 
     def sample(self) -> Sample:
-        return cast("Sample", self._worker.ask("sample"))
+        before = self._worker.cpu_ms()
+        found = cast("Sample", self._worker.ask("sample"))
+        # Counted in ticks: of one sample it may be less than was timed, of all it is right, since
+        # the process stands still between them.
+        untimed_ms = self._worker.cpu_ms() - before - found.cpu_ms * found.num_calls
+        return replace(found, untimed_cpu_ms=untimed_ms)
 
     def peak(self) -> Peak | None:
         return cast("Peak | None", self._worker.ask(self._peak))
@@ -176,6 +183,14 @@ class _Worker:
             self.close()
             raise CandidateError(answer)
         return answer
+
+    def cpu_ms(self) -> float:
+        """Sum up what all its threads have used; nothing where it is gone."""
+        try:
+            used = psutil.Process(self._process.pid).cpu_times()
+        except psutil.Error:
+            return 0.0
+        return 1e3 * (used.user + used.system)
 
     def close(self) -> None:
         self._connection.close()

@@ -159,6 +159,25 @@ def test_the_work_of_others_is_told_from_our_own(monkeypatch: pytest.MonkeyPatch
     assert load.other_cores(None, own_seconds=0.0) is None
 
 
+def test_what_runs_in_this_process_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[float] = []
+
+    def others(_before: load.Snapshot | None, own_seconds: float) -> float:
+        told.append(own_seconds)
+        return 0.0
+
+    def work() -> int:
+        end = time.process_time() + 0.03
+        while time.process_time() < end:
+            pass
+        return fakes.RIGHT
+
+    monkeypatch.setattr("benchmarks.measure.other_cores", others)
+    (found,) = measure(fakes.case(fakes.candidate("local", work)), threads=1)
+    timed = sum(sample.whole_cpu_ms for sample in found.samples) / 1e3
+    assert timed <= told[0] < 2 * timed
+
+
 def test_quick_calls_are_timed_many_at_a_time() -> None:
     assert calls_per_sample(1.0) == 1
     assert calls_per_sample(0.001) == 20
@@ -199,7 +218,12 @@ def test_whoever_is_not_asked_stands_still_even_if_its_threads_spin() -> None:
         before = process.cpu_times()
         time.sleep(0.2)
         assert process.cpu_times() == before
-        assert runner.sample().wall_ms > 0
+        samples = [runner.sample() for _ in range(5)]
+        assert min(sample.wall_ms for sample in samples) > 0
+        # All that it did meanwhile is its own, also what its threads did outside of calls.
+        after = process.cpu_times()
+        used_ms = 1e3 * (after.user + after.system - before.user - before.system)
+        assert sum(sample.whole_cpu_ms for sample in samples) == pytest.approx(used_ms)
     finally:
         runner.close()
 
