@@ -47,17 +47,17 @@ void lower_code_point(uint32_t code, const normalizer_options& options, normal_f
 }
 
 char_table::char_table(const normalizer_options& options, const payload_function& payload,
-                       const std::vector<uint32_t>& known_cjk)
+                       const std::vector<uint32_t>& known)
     : options_(options), stage_(kUnicodeEnd >> 8, 0), actions_(256), shared_{true} {
     fill(kSurrogateFirst, kSurrogateLast, char_action::make(char_kind::surrogate, 0));
     if (options.strip_accents) {
         fill(kHangulFirst, kHangulEnd - 1, char_action::make(char_kind::hangul, 0));
     }
     if (options.handle_cjk) {
-        // Nearly all of 80,000 ideographs share one answer; the few others are known_cjk.
+        // Nearly all of 80,000 ideographs share one answer; the few others are known.
         const auto common = char_action::make(char_kind::cjk, payload(kUnicodeEnd));
         for (const code_range& range : kCjkRanges) fill(range.first, range.last, common);
-        for (const uint32_t code : known_cjk) {
+        for (const uint32_t code : known) {
             if (unicode_is_cjk(code)) set(code, payload);
         }
     }

@@ -65,11 +65,12 @@ void lower_code_point(uint32_t code, const normalizer_options& options, normal_f
 
 class char_table {
 public:
-    // What to store for an isolated character, such as its token id; must fit 27 bits.
+    // What to store for an isolated character, such as its token id; must fit 27 bits. Ideographs
+    // that are not `known` share what it says of kUnicodeEnd.
     using payload_function = std::function<uint32_t(uint32_t code)>;
 
     char_table(const normalizer_options& options, const payload_function& payload,
-               const std::vector<uint32_t>& known_cjk);
+               const std::vector<uint32_t>& known);
 
     // Marks the characters with which added tokens start.
     void mark_added_starts(const std::vector<uint32_t>& codes);

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "text/text_view.h"
-#include "text/unicode_tables.h"
 
 namespace encoder_engine {
 namespace {
@@ -42,7 +41,7 @@ wordpiece_model::wordpiece_model(image_reader image) {
     const size_t num_ids = piece_sizes_.size();
     valid_ = trie_.read(image, num_ids);
     words_ = image.read<word_line>();
-    ideographs_ = image.read<uint32_t>();
+    characters_ = image.read<character>();
     const auto numbers_read = image.read<numbers>();
     valid_ = valid_ && image.complete() && words_.size() == size_t{1} << kLineBits &&
              piece_units_.size() == num_ids && numbers_read.size() == 1;
@@ -52,6 +51,9 @@ wordpiece_model::wordpiece_model(image_reader image) {
              numbers_.continuation >= double_array_trie::kNone &&
              numbers_.continuation < trie_.num_nodes();
     for (size_t i = 0; i < words_.size(); ++i) valid_ &= words_[i].ids_below(num_ids);
+    for (size_t i = 0; i < characters_.size(); ++i) {
+        valid_ &= static_cast<uint32_t>(characters_[i].id) < num_ids;
+    }
 }
 
 std::string wordpiece_model::image() const {
@@ -60,14 +62,14 @@ std::string wordpiece_model::image() const {
     out.add(piece_units_);
     trie_.write(out);
     out.add(words_);
-    out.add(ideographs_);
+    out.add(characters_);
     out.add(flat_array<numbers>({numbers_}));
     return out.take();
 }
 
 void wordpiece_model::measure(const wordpiece_vocabulary& vocabulary) {
     std::vector<int32_t> sizes, units;
-    std::vector<uint32_t> ideographs;
+    std::vector<character> characters;
     for (const auto& [token, id] : vocabulary.tokens) {
         const size_t place = static_cast<size_t>(id);
         if (place >= sizes.size()) {
@@ -76,15 +78,17 @@ void wordpiece_model::measure(const wordpiece_vocabulary& vocabulary) {
         }
         sizes[place] = static_cast<int32_t>(token.size());
         units[place] = count_units(token);
-        if (token.size() < 3 || token.size() > 4) continue;
+        if (token.empty() || token.size() > 4) continue;
         const auto* at = reinterpret_cast<const uint8_t*>(token.data());
         const uint8_t* end = at + token.size();
         const uint32_t code = read_utf8(at);
-        if (at == end && unicode_is_cjk(code)) ideographs.push_back(code);
+        if (at == end) characters.push_back({code, id});
     }
+    std::sort(characters.begin(), characters.end(),
+              [](const character& one, const character& other) { return one.code < other.code; });
     piece_sizes_ = flat_array<int32_t>(std::move(sizes));
     piece_units_ = flat_array<int32_t>(std::move(units));
-    ideographs_ = flat_array<uint32_t>(std::move(ideographs));
+    characters_ = flat_array<character>(std::move(characters));
 }
 
 void wordpiece_model::keep_words(const wordpiece_vocabulary& vocabulary) {
@@ -142,12 +146,17 @@ void wordpiece_model::match_pieces(const uint8_t* word, int64_t size,
 
 int32_t wordpiece_model::match_character(uint32_t code) const {
     if (numbers_.max_word_characters < 1) return numbers_.unknown_id;
-    uint8_t bytes[4];
-    const int size = write_utf8(code, bytes);
-    int32_t node = double_array_trie::kRoot;
-    for (int i = 0; i < size && node >= 0; ++i) node = trie_.child(node, bytes[i]);
-    if (node < 0 || trie_.value(node) < 0) return numbers_.unknown_id;
-    return trie_.value(node);
+    const character* end = characters_.data() + characters_.size();
+    const character* place =
+        std::lower_bound(characters_.data(), end, code,
+                         [](const character& entry, uint32_t wanted) { return entry.code < wanted; });
+    return place != end && place->code == code ? place->id : numbers_.unknown_id;
+}
+
+std::vector<uint32_t> wordpiece_model::characters() const {
+    std::vector<uint32_t> codes(characters_.size());
+    for (size_t i = 0; i < codes.size(); ++i) codes[i] = characters_[i].code;
+    return codes;
 }
 
 }  // namespace encoder_engine

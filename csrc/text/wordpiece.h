@@ -44,14 +44,15 @@ public:
         return piece_units_[static_cast<size_t>(id)] - (first ? 0 : numbers_.prefix_units);
     }
 
-    // The id of a word of one character.
+    // The id of a word of one character. Stays clear of the trie, so that the table of characters,
+    // which asks for thousands, brings little of a mapped file into memory.
     int32_t match_character(uint32_t code) const;
 
     int32_t unknown_id() const { return numbers_.unknown_id; }
     int64_t max_word_characters() const { return numbers_.max_word_characters; }
     int64_t num_bytes() const { return trie_.num_bytes(); }
-    // The ideographs that the vocabulary holds, themselves or as what they decompose to.
-    const flat_array<uint32_t>& ideographs() const { return ideographs_; }
+    // The tokens of one character, as code points in ascending order.
+    std::vector<uint32_t> characters() const;
 
 private:
     static constexpr int kLineBits = 14;
@@ -60,6 +61,11 @@ private:
         int32_t prefix_size, prefix_units;
         int32_t continuation;  // the node behind the prefix, or kNone
         int32_t unknown_id;
+    };
+
+    struct character {
+        uint32_t code;
+        int32_t id;
     };
 
     void measure(const wordpiece_vocabulary& vocabulary);
@@ -73,7 +79,7 @@ private:
     flat_array<word_line> words_;       // of the vocabulary: most words are among them
     flat_array<int32_t> piece_sizes_;   // by id, the prefix included
     flat_array<int32_t> piece_units_;
-    flat_array<uint32_t> ideographs_;
+    flat_array<character> characters_;  // the tokens of one, in ascending order
     numbers numbers_{};
     bool valid_ = true;
 };

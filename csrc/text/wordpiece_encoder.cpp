@@ -72,8 +72,7 @@ wordpiece_encoder::wordpiece_encoder(std::shared_ptr<const wordpiece_model> mode
               return static_cast<uint32_t>(code == kUnicodeEnd ? model_->unknown_id()
                                                                : model_->match_character(code));
           },
-          {model_->ideographs().data(),
-           model_->ideographs().data() + model_->ideographs().size()}),
+          model_->characters()),
       text_table_(normalized_added_.empty() ? nullptr : make_text_table(options)),
       classes_((mark_added_starts(), table_), raw_added_), functions_(choose_scan_functions()) {}
 
