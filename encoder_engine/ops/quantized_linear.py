@@ -30,6 +30,8 @@ __all__ = ["QuantizedWeight", "quantize_weight", "quantized_linear", "requantize
 
 # Of more products of a byte and an int8, int32 may not hold the sum.
 MOST_TERMS = 2**17 - 1
+# Numbers of a weight that are rounded at once: what is let go of piece by piece leaves few holes.
+ROUNDED_AT_ONCE = 1 << 18
 OUTPUT_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
@@ -134,9 +136,16 @@ def quantize_weight(weight_NK: Tensor, bias_N: Tensor | None = None) -> Quantize
     check_alike(weight_NK, bias=bias_N)
     if weight_NK.device.type != "cpu":
         raise ImplementationError(f"weights are quantized on the CPU, not {weight_NK.device}")
-    wide_NK = weight_NK.detach().float()
-    scale_N = row_scales(wide_NK)
-    rounded_NK = torch.nan_to_num(wide_NK / scale_N[:, None]).round().to(torch.int8)
+    rounded_NK = weight_NK.new_empty(weight_NK.shape, dtype=torch.int8)
+    scale_N = weight_NK.new_empty(len(weight_NK), dtype=torch.float32)
+    num_rows = max(1, ROUNDED_AT_ONCE // weight_NK.shape[1])
+    for weight_MK, rounded_MK, scale_M in zip(
+        *(torch.split(whole, num_rows) for whole in (weight_NK.detach(), rounded_NK, scale_N)),
+        strict=True,
+    ):
+        wide_MK = weight_MK.float()
+        scale_M.copy_(row_scales(wide_MK))
+        rounded_MK.copy_(torch.nan_to_num(wide_MK / scale_M[:, None]).round_())
     bias = None if bias_N is None else bias_N.detach().float()
     return QuantizedWeight.pack(rounded_NK, scale_N, bias)
 
