@@ -11,7 +11,7 @@ run: $(VENV)/.installed-run      ## embed the example corpus with real weights a
 	$(BIN)/python examples/run.py
 
 test: $(VENV)/.installed-dev     ## the whole test suite
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n logical --dist loadfile
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n logical --dist loadfile --no-loadscope-reorder
 
 coverage: $(VENV)/.installed-dev ## the whole test suite, and which lines it ran; takes much longer
 	$(BIN)/python -m pytest --cov --cov-report=term

@@ -14,9 +14,18 @@ import pytest
 from tests.architecture.sources import ROOT
 from tests.kernels.ahead_of_time import TABLE
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is not installed"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("triton") is None, reason="triton is not installed"
+    ),
+]
+# Lines for a debugger are a sixth of the compiler's work.
+COMPILING = {
+    "TRITON_INTERPRET": "0",
+    "TRITON_DEFAULT_FP_FUSION": "1",
+    "TRITON_DISABLE_LINE_INFO": "1",
+}
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +34,7 @@ def found() -> dict[str, Any]:
     ran = subprocess.run(
         [sys.executable, "-m", "tests.kernels.ahead_of_time"],
         cwd=ROOT,
-        env=os.environ | {"TRITON_INTERPRET": "0", "TRITON_DEFAULT_FP_FUSION": "1"},
+        env=os.environ | COMPILING,
         capture_output=True,
         text=True,
         check=False,

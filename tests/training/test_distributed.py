@@ -17,6 +17,7 @@ from encoder_engine.files import FolderLock
 from encoder_engine.training.log import read_log
 from tests.training.runs import as_float64, run
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 # In float64, without dropout: sums in another order, and nothing else.
 EXACT = [

@@ -21,6 +21,7 @@ from encoder_engine.training.feed import Meal
 from encoder_engine.training.log import read_log
 from tests.training.runs import CONFIG, run, small_recipe
 
+pytestmark = pytest.mark.slow
 PLAIN = {**CONFIG, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 ROOT = Path(__file__).parents[2]
 
