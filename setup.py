@@ -11,6 +11,7 @@ from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import OptionError
 
 ROOT = Path(__file__).parent.resolve()
 
@@ -25,14 +26,16 @@ class CMakeBuild(build_ext):
         output = Path(self.get_ext_fullpath(ext.name)).resolve().parent
         build = Path(self.build_temp).resolve() / ext.name
         build.mkdir(parents=True, exist_ok=True)
+        # What an earlier build was given does not hold for this one.
+        (build / "CMakeCache.txt").unlink(missing_ok=True)
         configure = [
             "cmake",
             *("-S", str(ROOT), "-B", str(build)),
+            *_asked_for(),
             f"-DCMAKE_BUILD_TYPE={'Debug' if self.debug else 'Release'}",
             f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={output}",
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
-            *shlex.split(os.environ.get("CMAKE_ARGS", "")),
         ]
         ninja = shutil.which("ninja")
         if ninja:
@@ -43,6 +46,14 @@ class CMakeBuild(build_ext):
         subprocess.run(
             ["cmake", "--build", str(build), "--target", target, "--parallel"], check=True
         )
+
+
+def _asked_for() -> list[str]:
+    given = os.environ.get("CMAKE_ARGS", "")
+    try:
+        return shlex.split(given)
+    except ValueError as error:
+        raise OptionError(f"CMAKE_ARGS holds no options for CMake, {error}: {given}") from error
 
 
 # kernels/ has no __init__.py of its own: a PyPI package of that name exists, and the repository

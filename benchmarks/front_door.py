@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SUFFIX = "-front-door.json"
 # What a visitor's shell does not set.
-OWN = re.compile(r"PYTHONPATH|ENCODER_ENGINE_.*|OMP_.*|MKL_.*")
+OWN = re.compile(r"PYTHONPATH|ENCODER_ENGINE_.*|OMP_.*|MKL_.*|CMAKE_ARGS")
 # Megabytes of every distribution here but for those that the named ones ask for, and pip itself.
 SIZES = """
 import importlib.metadata as metadata, json, re, sys
