@@ -45,7 +45,8 @@ wordpiece_vocabulary make_vocabulary(int64_t max_word_characters) {
         "\u0301", "##\u0301", "i\u0307", "\u0430", "##\u0430", "\u1100\u1161", "##\u11A8", "\uAC00", "un", "##aff",
         "##able", "want", "##want", "##ed", "wa", "runn", "##ing", "low", "##er", "lower", "lowest",
         "abcdefghijklmnop", "abcdefghijklmno", "##abcdefghijklmnop", "\U0001F600", "\U00010428", "\u1E9E",
-        "ss", "##ss", "\u03C3", "##\u03C2", "\u3042", "##\u3042", "\u0E01", "\u0915", "##\u094D"};
+        "ss", "##ss", "\u03C3", "##\u03C2", "\u3042", "##\u3042", "\u0E01", "\u0915", "##\u094D",
+        "\u00A7", "\u2014", "\U00020000"};
     wordpiece_vocabulary vocabulary;
     int32_t id = 0;
     for (const char* piece : pieces) vocabulary.tokens.emplace_back(piece, id++);

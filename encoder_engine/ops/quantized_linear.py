@@ -30,7 +30,8 @@ __all__ = ["QuantizedWeight", "quantize_weight", "quantized_linear", "requantize
 
 # Of more products of a byte and an int8, int32 may not hold the sum.
 MOST_TERMS = 2**17 - 1
-# Numbers of a weight that are rounded at once: what is let go of piece by piece leaves few holes.
+# Numbers of a weight that are rounded at once: small temporaries are used again, whole ones leave
+# holes in the heap.
 ROUNDED_AT_ONCE = 1 << 18
 OUTPUT_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 

@@ -173,8 +173,9 @@ def test_a_packed_and_a_quantized_encoder_are_one_graph_with_the_same_bits(laid_
         batch = make_batch(lengths)
         with torch.inference_mode():
             found, expected = outputs(compiled(batch)), outputs(encoder(batch))
-        assert torch.equal(found["last_hidden_state"], expected["last_hidden_state"])
-        # A quantized encoder's pooler is PyTorch's own product, which a graph writes differently.
+        own_product = found.keys() - {"pooler_output"} if laid_out == "quantize" else found.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in own_product)
+        # Quantizing leaves the pooler PyTorch's own product, which a graph writes differently.
         torch.testing.assert_close(found["pooler_output"], expected["pooler_output"])
     assert counter.frame_count == 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import partial
 
 import pytest
@@ -156,6 +157,20 @@ def test_a_weight_is_rounded_to_the_nearest_of_255_steps() -> None:
     assert bool(((weight.dequantize() - plain).abs() <= allowed).all())
     again = ops.QuantizedWeight.pack(weight.unpack(), weight.scale_N, None)
     assert torch.equal(again.unpack(), weight.unpack())
+
+
+@pytest.mark.parametrize("numbers", [1, 37 * 8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_weight_is_rounded_alike_in_pieces_of_any_size(
+    numbers: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = draw(37, 100, seed=3).T.to(dtype)
+    whole = ops.quantize_weight(plain)
+    module = importlib.import_module("encoder_engine.ops.quantized_linear")
+    monkeypatch.setattr(module, "ROUNDED_AT_ONCE", numbers)
+    pieces = ops.quantize_weight(plain)
+    assert torch.equal(pieces.unpack(), whole.unpack())
+    assert torch.equal(pieces.scale_N, whole.scale_N)
 
 
 @pytest.mark.usefixtures("with_bytes")
