@@ -29,7 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Files are dealt out one after the other, and whoever got the longest last would be waited for.
     """
-    items.sort(key=lambda item: "slow" not in item.keywords)
+    slow = {item.path for item in items if "slow" in item.keywords}
+    items.sort(key=lambda item: item.path not in slow)
     if torch.cuda.is_available():
         return
     for item in items:

@@ -54,7 +54,7 @@ char_table::char_table(const normalizer_options& options, const payload_function
         fill(kHangulFirst, kHangulEnd - 1, char_action::make(char_kind::hangul, 0));
     }
     if (options.handle_cjk) {
-        // Nearly all of 80,000 ideographs share one answer; the few others are known.
+        // Nearly all of 80,000 ideographs share one answer; the few others are among the known.
         const auto common = char_action::make(char_kind::cjk, payload(kUnicodeEnd));
         for (const code_range& range : kCjkRanges) fill(range.first, range.last, common);
         for (const uint32_t code : known) {

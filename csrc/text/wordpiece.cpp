@@ -147,9 +147,9 @@ void wordpiece_model::match_pieces(const uint8_t* word, int64_t size,
 int32_t wordpiece_model::match_character(uint32_t code) const {
     if (numbers_.max_word_characters < 1) return numbers_.unknown_id;
     const character* end = characters_.data() + characters_.size();
-    const character* place =
-        std::lower_bound(characters_.data(), end, code,
-                         [](const character& entry, uint32_t wanted) { return entry.code < wanted; });
+    const character* place = std::lower_bound(
+        characters_.data(), end, code,
+        [](const character& entry, uint32_t wanted) { return entry.code < wanted; });
     return place != end && place->code == code ? place->id : numbers_.unknown_id;
 }
 

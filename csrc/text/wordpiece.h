@@ -79,7 +79,7 @@ private:
     flat_array<word_line> words_;       // of the vocabulary: most words are among them
     flat_array<int32_t> piece_sizes_;   // by id, the prefix included
     flat_array<int32_t> piece_units_;
-    flat_array<character> characters_;  // the tokens of one, in ascending order
+    flat_array<character> characters_;  // the tokens of one, by code point
     numbers numbers_{};
     bool valid_ = true;
 };

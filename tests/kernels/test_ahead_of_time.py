@@ -20,7 +20,7 @@ pytestmark = [
         importlib.util.find_spec("triton") is None, reason="triton is not installed"
     ),
 ]
-# Lines for a debugger are a sixth of the compiler's work.
+# Nobody debugs what is compiled here: lines are left out.
 COMPILING = {
     "TRITON_INTERPRET": "0",
     "TRITON_DEFAULT_FP_FUSION": "1",

@@ -21,7 +21,6 @@ from encoder_engine.training.feed import Meal
 from encoder_engine.training.log import read_log
 from tests.training.runs import CONFIG, run, small_recipe
 
-pytestmark = pytest.mark.slow
 PLAIN = {**CONFIG, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 ROOT = Path(__file__).parents[2]
 
@@ -108,6 +107,7 @@ def kill_at_random(corpus: Path, folder: Path, times: int, *settings: str, seed:
     return killed
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
 def test_killed_at_any_time_the_log_is_the_same(corpus: Path, tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
