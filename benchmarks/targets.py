@@ -36,7 +36,10 @@ LOAD = {"wordpiece": (4.0, 6.0), "xlmr": (30.0, 20.0)}
 _WORDS = "looking up words and cutting them take most of the time (LOG.md, 2026-11-21)"
 _CALL = "a good part of a sentence is the interpreter and numpy around it (LOG.md, 2026-11-21)"
 _SPECIFICATION = "what is left is Python reading the specification (LOG.md, 2026-11-21)"
-_TABLE = "making a table of characters brings the mapped file back (LOG.md, 2026-11-22)"
+_TABLE = (
+    "the mapped file is read whole to be checked, and the tables for the first text come on top "
+    "(LOG.md, 2026-11-22)"
+)
 _PATHS = "finding words and following their paths take the most time (LOG.md, 2026-11-22)"
 _START = "starting up weighs in: past it the aim is reached (LOG.md, 2026-11-21)"
 TOKENIZER_REASONS: dict[tuple[str, str], str] = {
@@ -81,9 +84,10 @@ _CEILING = (
 _SHARES = {
     "float32": "products take a sixth to a third longer than at the limit, and attention adds to "
     "them (LOG.md, 2026-11-22)",
-    "bfloat16": "products take nearly twice as long as at the limit, and attention a tenth to a "
-    "fifth of all (LOG.md, 2026-11-22)",
-    "int8": "what follows a sum takes as long as its products (LOG.md, 2026-11-22)",
+    "bfloat16": "with AMX products take nearly twice as long as at the limit, and attention a "
+    "tenth to a fifth of all (LOG.md, 2026-11-22); AMD is not profiled",
+    "int8": "with AMX what follows a sum takes as long as its products (LOG.md, 2026-11-22); AMD "
+    "is not profiled",
 }
 _PYTORCH = "the process holds PyTorch, which the most frugal peers do without"
 _FLOAT32 = "its weights are as large as their file, and the process holds PyTorch beside them"
