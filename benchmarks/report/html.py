@@ -32,25 +32,26 @@ STYLE = """
 :root { color-scheme: light dark; --paper: #ffffff; --soft: #f4f4f7; LIGHT }
 @media (prefers-color-scheme: dark) { :root { --paper: #16161a; --soft: #222229; DARK } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1000px; padding: 1rem 1.25rem 4rem; background: var(--paper);
+body { margin: 0 auto; max-width: 1100px; padding: 1rem 1.25rem 4rem; background: var(--paper);
   color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
 h1 { line-height: 1.2; } h2 { margin-top: 3rem; border-bottom: 1px solid var(--faint); }
 .reading { font-size: 1.1rem; } nav { columns: 14rem; margin: 1.5rem 0; } nav a { display: block; }
 a { color: var(--ours); } code { background: var(--soft); padding: 0 .2em; }
 figure { margin: 1.5rem 0; max-width: 760px; } figure svg { width: 100%; height: auto; }
 figcaption { font-weight: 600; margin-bottom: .3rem; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .86rem; }
-th, td { text-align: left; vertical-align: top; padding: .3rem .7rem .3rem 0;
+.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .82rem; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0;
   border-bottom: 1px solid var(--faint); font-variant-numeric: tabular-nums; }
-td.whole { white-space: nowrap; } td:last-child { min-width: 12rem; }
+td.whole { white-space: nowrap; } td.long { min-width: 12em; }
 tr.loss td:first-child { color: var(--loss); font-weight: 700; }
 tr.win td:first-child { color: var(--ours); font-weight: 700; }
 details { margin: .5rem 0; } summary { cursor: pointer; }
 .key { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; }
 .key i { display: inline-block; width: .9em; height: .9em; margin-right: .4em; }
 """
-# So many characters of a cell are not broken.
+# So many characters of a cell are not broken; a cell of more than so many is given room.
 _WHOLE = 14
+_LONG = 40
 KEY = {"ours": "encoder-engine", "loss": "encoder-engine, where it loses", "peer": "other tools"}
 
 
@@ -122,9 +123,12 @@ def _fold(fold: Fold) -> Iterator[str]:
 
 
 def _cell(cell: str) -> str:
-    """Keep a word or a date on one line."""
-    whole = ' class="whole"' if len(cell) <= _WHOLE else ""
-    return f"<td{whole}>{_inline(cell)}</td>"
+    """Keep a word or a date on one line, and a sentence from becoming a column of single words."""
+    if len(cell) <= _WHOLE:
+        return f'<td class="whole">{_inline(cell)}</td>'
+    if len(cell) > _LONG:
+        return f'<td class="long">{_inline(cell)}</td>'
+    return f"<td>{_inline(cell)}</td>"
 
 
 def _table(table: Table) -> Iterator[str]:
