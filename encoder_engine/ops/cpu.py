@@ -34,8 +34,3 @@ def refuse_native(facts: Facts) -> str | None:
 def on_its_own(_facts: Facts) -> bool:
     """Say whether a native kernel may be chosen unasked: on narrow vectors PyTorch is faster."""
     return _instruction_set() != "portable"
-
-
-def has_tiles() -> bool:
-    """Say whether native kernels multiply by AMX's tiles."""
-    return _instruction_set() == "amx"

@@ -70,6 +70,8 @@ def _refuse_onednn(facts: Facts) -> str | None:
         return "this PyTorch was built without oneDNN"
     if facts.dtype not in ("float32", "bfloat16"):
         return f"oneDNN packs float32 and bfloat16, not {facts.dtype}"
+    if facts.dtype == "bfloat16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return "oneDNN multiplies no bfloat16 on this processor"
     if facts.requires_grad:
         return "packed weights are for inference; a gradient needs the plain ones"
     return None
@@ -83,8 +85,8 @@ class PackedFacts(Facts):
 
 
 def _unasked_native(facts: PackedFacts) -> bool:
-    """Say where encoders were measured to be as fast as with oneDNN, and faster for short texts."""
-    return cpu.has_tiles() if facts.layout is None else facts.layout == "native"
+    """Say where encoders were measured to be as fast as with oneDNN, and faster for one text."""
+    return cpu.on_its_own(facts) if facts.layout is None else facts.layout == "native"
 
 
 _PACKED_LINEAR = Operation(

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import platform
+import subprocess
+import sys
 import weakref
 from typing import TYPE_CHECKING
 
@@ -13,8 +17,10 @@ import torch
 import encoder_engine as ee
 from encoder_engine.errors import ImplementationError, UnsupportedFeatureError
 from encoder_engine.models.linear import Linear, replace_layers
+from encoder_engine.ops.native import native_instruction_set
 from encoder_engine.packing import pack
 from tests.budget import assert_within_budget
+from tests.conftest import ROOT
 from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id
 
 if TYPE_CHECKING:
@@ -131,3 +137,43 @@ def test_float64_is_not_packed(plain: ee.Encoder) -> None:
     with pytest.raises(ImplementationError, match="float64"):
         wide.pack()
     assert not wide.packed
+
+
+LOAD_IN_BFLOAT16 = """
+import sys, torch
+import encoder_engine as ee
+from encoder_engine import ops
+encoder = ee.Encoder.from_pretrained(sys.argv[1], device="cpu", dtype="bfloat16").eval()
+if encoder.packable:
+    encoder.pack()
+with torch.inference_mode():
+    found = encoder(ee.packing.pack([[5, 6, 7]])).last_hidden_state
+assert found.isfinite().all()
+told = dict(ops.explain("packed_linear", dtype="bfloat16"))
+print("packed" if encoder.packed else "plain", told["aten"], sep=": ")
+"""
+
+
+@pytest.mark.parametrize(("instruction_set", "found"), [("avx2", "packed"), ("portable", "plain")])
+def test_bfloat16_infers_where_onednn_has_no_products_of_it(
+    plain: ee.Encoder, tmp_path: Path, instruction_set: str, found: str
+) -> None:
+    if platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("oneDNN is told to do without AVX-512")
+    if native_instruction_set() in (None, "portable"):
+        pytest.skip("the extension is told to use AVX2")
+    plain.save_pretrained(tmp_path / "saved")
+    ran = subprocess.run(
+        [sys.executable, "-c", LOAD_IN_BFLOAT16, str(tmp_path / "saved")],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "ENCODER_ENGINE_ISA": instruction_set,
+            "ONEDNN_MAX_CPU_ISA": "AVX2",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith(f"{found}: oneDNN multiplies no bfloat16"), ran.stdout

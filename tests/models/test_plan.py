@@ -6,7 +6,6 @@ import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -23,7 +22,6 @@ from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from torch import Tensor
@@ -48,15 +46,7 @@ def prepared(case: Case, folder: Path, precision: str) -> ee.Encoder:
     case.save(folder)
     dtype = "float32" if precision.endswith("float32") else "bfloat16"
     encoder = ee.Encoder.from_pretrained(folder, device="cpu", dtype=dtype)
-    if precision.startswith("int8"):
-        return encoder.quantize()
-    with laid_out_natively():
-        return encoder.pack()
-
-
-def laid_out_natively() -> AbstractContextManager[object]:
-    """Have weights laid out for native products, whatever this processor would choose."""
-    return patch.object(ops, "pack_weight", partial(ops.pack_weight, implementation="native"))
+    return encoder.quantize() if precision.startswith("int8") else encoder.pack()
 
 
 def run(encoder: ee.Encoder, batch: PackedBatch) -> Tensor:
@@ -240,9 +230,7 @@ def test_a_parameter_that_learns_gets_its_gradient(encoder: ee.Encoder) -> None:
 def test_copies_plan_for_themselves(encoder: ee.Encoder) -> None:
     batch = draw_batch()
     expected, _ = planned(encoder, batch)
-    with laid_out_natively():
-        copies = (copy.deepcopy(encoder), pickle.loads(pickle.dumps(encoder)))
-    for other in copies:
+    for other in (copy.deepcopy(encoder), pickle.loads(pickle.dumps(encoder))):
         scale_a_norm(encoder)
         found, by_plan = planned(other, batch)
         assert by_plan

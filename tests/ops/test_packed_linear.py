@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import ops
 from encoder_engine.errors import ImplementationError, ShapeError
-from encoder_engine.ops.packed_linear import packed_linear
+from encoder_engine.ops.packed_linear import PackedFacts, packed_linear
 from encoder_engine.ops.registry import Facts
 from tests.budget import assert_within_budget, largest
 from tests.ops.cases import dtype_id, rows, skip_if_refused
@@ -23,6 +23,10 @@ GELUS: list[ops.Approximation | None] = [None, "none", "tanh"]
 
 def draw(*shape: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
     return rows(*shape, seed=seed, dtype=dtype, device="cpu")
+
+
+def facts_of(dtype: torch.dtype) -> PackedFacts:
+    return PackedFacts(dtype=str(dtype).removeprefix("torch."))
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -40,7 +44,7 @@ def test_output_is_within_budget(
     gelu: ops.Approximation | None,
     implementation: str,
 ) -> None:
-    skip_if_refused("packed_linear", implementation, Facts())
+    skip_if_refused("packed_linear", implementation, facts_of(dtype))
     x = draw(num_rows, inner, seed=0, dtype=dtype)
     weight = draw(outer, inner, seed=1, dtype=dtype)
     bias = draw(outer, seed=2, dtype=dtype) if with_bias else None
@@ -71,7 +75,7 @@ def test_a_row_is_bit_equal_whatever_comes_with_it(
 ) -> None:
     if implementation == "aten" and dtype == torch.bfloat16:
         pytest.skip("oneDNN promises it for float32 alone")
-    skip_if_refused("packed_linear", implementation, Facts())
+    skip_if_refused("packed_linear", implementation, facts_of(dtype))
     x = draw(700, inner, seed=0, dtype=dtype)
     weight = draw(outer, inner, seed=1, dtype=dtype)
     packed = ops.pack_weight(weight, implementation=implementation)
@@ -93,7 +97,7 @@ def test_a_row_is_bit_equal_whatever_comes_with_it(
 def test_unpacking_gives_the_weight_back_bit_for_bit(
     shape: tuple[int, int], dtype: torch.dtype, implementation: str
 ) -> None:
-    skip_if_refused("packed_linear", implementation, Facts())
+    skip_if_refused("packed_linear", implementation, facts_of(dtype))
     weight = draw(*shape, seed=3, dtype=dtype)
     packed = ops.pack_weight(weight, implementation=implementation)
     assert (packed.layout, packed.shape) == (implementation, shape)
