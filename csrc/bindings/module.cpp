@@ -18,6 +18,7 @@ PYBIND11_MODULE(_native, module) {
     if (!refused.empty()) throw py::import_error(refused);
     module.def("instruction_set",
                [] { return ee::instruction_set_name(ee::chosen_instruction_set()); });
+    module.def("is_amd", &ee::is_amd);
     module.def("supported_instruction_sets", [] {
         py::list names;
         for (const ee::instruction_set level : ee::supported_instruction_sets()) {

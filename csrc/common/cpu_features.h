@@ -20,6 +20,9 @@ std::vector<instruction_set> supported_instruction_sets();
 // Returns an empty string, or why the request cannot be met.
 std::string choose_instruction_set(const char* request);
 
+// Whether AMD made the processor.
+bool is_amd();
+
 // The chosen level.
 instruction_set chosen_instruction_set();
 

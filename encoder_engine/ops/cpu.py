@@ -31,6 +31,16 @@ def refuse_native(facts: Facts) -> str | None:
     return None
 
 
+@cache
+def is_amd() -> bool:
+    """Say whether AMD made the processor, as far as the extension is there to know."""
+    if _instruction_set() is None:
+        return False
+    from encoder_engine import _native
+
+    return _native.is_amd()
+
+
 def on_its_own(_facts: Facts) -> bool:
     """Say whether a native kernel may be chosen unasked: on narrow vectors PyTorch is faster."""
     return _instruction_set() != "portable"

@@ -10,7 +10,7 @@ from torch import Tensor
 from .terms import wide_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from .terms import Given, Wanted
 
@@ -21,13 +21,14 @@ def gradients(
     given: Given,
     weight_gradient_VE: Tensor | None,
     wanted: Wanted,
+    multiply: Callable[..., Tensor] = torch.mm,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Multiply the logits' gradient [M, V], given as (first column, [M, C]) parts, by its factors.
 
     ``scale_M`` is the gradient of each row's loss, which the parts do not contain. Sums run in
     float32 or wider. Returns the gradients of ``hidden`` and ``weight`` in their dtypes and of the
     bias in the wide one, empty where not wanted; the weight's is added to ``weight_gradient_VE``
-    instead where that is given.
+    instead where that is given. ``multiply`` is called as ``torch.mm``.
     """
     hidden_ME, weight_VE = given.hidden_ME, given.weight_VE
     dtype, wide = hidden_ME.dtype, wide_dtype(hidden_ME.dtype)
@@ -39,11 +40,11 @@ def gradients(
     for start, grad_MC in parts:
         columns = slice(start, start + grad_MC.shape[1])
         if wanted.hidden:
-            grad_hidden += _wide_product(grad_MC, weight_VE[columns])
+            grad_hidden += _wide_product(grad_MC, weight_VE[columns], multiply)
         if wanted.weight and weight_gradient_VE is not None:
-            _add_products(weight_gradient_VE[columns], grad_MC, scaled_ME)
+            _add_products(weight_gradient_VE[columns], grad_MC, scaled_ME, multiply)
         elif wanted.weight:
-            torch.mm(grad_MC.T, scaled_ME, out=grad_weight[columns])
+            multiply(grad_MC.T, scaled_ME, out=grad_weight[columns])
         if wanted.bias:
             grad_bias[columns] = _column_sums(grad_MC, scale_M)
     if wanted.hidden:
@@ -55,16 +56,18 @@ def gradients(
 BUFFER_ROWS = 8192
 
 
-def _add_products(buffer_CE: Tensor, grad_MC: Tensor, scaled_ME: Tensor) -> None:
+def _add_products(
+    buffer_CE: Tensor, grad_MC: Tensor, scaled_ME: Tensor, multiply: Callable[..., Tensor]
+) -> None:
     for start in range(0, len(buffer_CE), BUFFER_ROWS):
         rows = slice(start, start + BUFFER_ROWS)
-        buffer_CE[rows] += _wide_product(grad_MC[:, rows].T, scaled_ME)
+        buffer_CE[rows] += _wide_product(grad_MC[:, rows].T, scaled_ME, multiply)
 
 
-def _wide_product(a: Tensor, b: Tensor) -> Tensor:
+def _wide_product(a: Tensor, b: Tensor, multiply: Callable[..., Tensor] = torch.mm) -> Tensor:
     """Multiply with a result in float32 or wider."""
     if a.dtype == wide_dtype(a.dtype):
-        return a @ b
+        return multiply(a, b)
     if a.is_cuda:
         return torch.mm(a, b, out_dtype=torch.float32)
     return (a @ b).float()

@@ -7,12 +7,22 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from torch.autograd import forward_ad
 
 from encoder_engine import ops
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops.registry import Facts
+from tests.budget import assert_within_budget, largest
 from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, rows, skip_if_refused
 from tests.ops.compare import compare
+
+
+@pytest.fixture(params=["MKL", "oneDNN"], autouse=True)
+def trained_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Choose the library that computes with gradients, whatever processor this is."""
+    library: str = request.param
+    monkeypatch.setattr("encoder_engine.ops.cpu.is_amd", lambda: library == "oneDNN")
+    return library
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -62,6 +72,55 @@ def test_a_row_is_bit_equal_whatever_comes_with_it(
                 for part in torch.split(x, size)
             ]
             assert torch.equal(torch.cat(parts), together), f"{size} rows at a time"
+
+
+@pytest.mark.parametrize("frozen", ["x", "weight", "bias", None])
+def test_gradients_are_those_that_are_wanted_and_can_be_differentiated_again(
+    frozen: str | None,
+) -> None:
+    draw = partial(rows, dtype=torch.float32, device="cpu")
+    inputs = {"x": draw(9, 37, seed=0), "weight": draw(21, 37, seed=1), "bias": draw(21, seed=2)}
+
+    def penalty(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, by: str) -> torch.Tensor:
+        output = F.linear(x, weight, bias) if by == "torch" else ops.linear(x, weight, bias)
+        leaves = [t for t in (x, weight, bias) if t.requires_grad]
+        assert len(leaves) == 3 - (frozen is not None)
+        first = torch.autograd.grad(output.tanh().sum(), leaves, create_graph=True)
+        return torch.stack([gradient.square().mean() for gradient in first])
+
+    def run(by: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+        leaves = {
+            name: tensor.to(dtype, copy=True).requires_grad_(name != frozen)
+            for name, tensor in inputs.items()
+        }
+        output = penalty(**leaves, by=by)
+        wanted = [name for name in leaves if name != frozen]
+        gradients = torch.autograd.grad(output.sum(), [leaves[name] for name in wanted])
+        return {"output": output.detach(), **dict(zip(wanted, gradients, strict=True))}
+
+    found, eager = run("ours", torch.float32), run("torch", torch.float32)
+    true = run("torch", torch.float64)
+    for name, expected in true.items():
+        size = largest(*inputs.values(), *true.values())
+        assert_within_budget(found[name], eager[name], expected, name, terms=37 * 21 * 9, size=size)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_transforms_of_functions_go_through() -> None:
+    x, weight = torch.randn(3, 4), torch.randn(5, 4)
+    assert torch.func.vmap(lambda x: ops.linear(x, weight))(x[None].repeat(2, 1, 1)).shape[0] == 2
+    found = torch.func.jvp(lambda w: ops.linear(x, w), (weight,), (weight,))
+    torch.testing.assert_close(found[1], F.linear(x, weight))
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(weight, weight)  # type: ignore[no-untyped-call]
+        output = forward_ad.unpack_dual(ops.linear(x, dual))  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(output.tangent, F.linear(x, weight))
+
+
+def test_the_library_computes_that_was_chosen(trained_by: str) -> None:
+    weight = torch.ones(3, 2, requires_grad=True)
+    output = ops.linear(torch.ones(5, 2), weight)
+    assert (type(output.grad_fn).__name__ == "_LinearBackward") == (trained_by == "oneDNN")
 
 
 def test_features_that_do_not_fit_are_refused() -> None:

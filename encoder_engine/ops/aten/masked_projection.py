@@ -16,6 +16,7 @@ from encoder_engine.kernels.masked_projection.terms import (
     Wanted,
     wide_dtype,
 )
+from encoder_engine.ops.aten.linear import multiply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,10 +81,9 @@ def _logits(given: Given, kept_MV: Tensor | None) -> Iterator[tuple[int, Tensor]
             logits_MC = whole[: num_rows * width].view(num_rows, width)
         else:
             logits_MC = _part(kept_MV, start)
-        if bias_V is None:
-            torch.mm(hidden_ME, weight_EC, out=logits_MC)
-        else:
-            torch.addmm(bias_V[columns], hidden_ME, weight_EC, out=logits_MC)
+        multiply(hidden_ME, weight_EC, out=logits_MC)
+        if bias_V is not None:
+            logits_MC += bias_V[columns]
         yield start, logits_MC
 
 
@@ -139,7 +139,7 @@ def _backward(
 
     parts = computed_again() if tiled else _parts(grad_logits_MV)
     found: tuple[Tensor, Tensor, Tensor]
-    found = gradients(parts, scale_M, given, weight_gradient_VE, wanted)
+    found = gradients(parts, scale_M, given, weight_gradient_VE, wanted, multiply)
     return found
 
 
