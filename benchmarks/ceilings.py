@@ -122,9 +122,9 @@ def _products(
     dtype = getattr(torch, precision)
     x_TK, weight_NK = x_TK.to(dtype), weight_NK.to(dtype)
     yield lambda: torch.nn.functional.linear(x_TK, weight_NK)
-    if _able("packed_linear", device, precision):
-        packed = ops.pack_weight(weight_NK)
-        yield lambda: ops.packed_linear(x_TK, packed)
+    for name in _able("packed_linear", device, precision):
+        packed = ops.pack_weight(weight_NK, implementation=name)
+        yield functools.partial(ops.packed_linear, x_TK, packed)
 
 
 def _able(operation: str, device: str, dtype: str) -> list[str]:

@@ -94,8 +94,8 @@ _FLOAT32 = "its weights are as large as their file, and the process holds PyTorc
 _TESTS = "nearly all of it are the tests"
 _NUMPY = "numpy is most of it"
 _NO_BLOCKS = (
-    "blocks of one length have no padding to leave out, and both multiply float32 matrices by "
-    "the same library (LOG.md, 2026-11-22)"
+    "blocks of one length have no padding to leave out, and on Intel both multiply float32 "
+    "matrices by the same library (LOG.md, 2026-11-22)"
 )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
+from encoder_engine import ops
 from encoder_engine.errors import MissingDependencyError, UnsupportedFeatureError
 from encoder_engine.integrations.shared import (
     SharedEncoder,
@@ -151,9 +152,13 @@ class ReplacedForward:
         """Make the encoder now, so that what is refused is refused now."""
         encoder = self._make_current().encoder
         if self.pack and not encoder.packable:
+            told = ops.explain(
+                "packed_linear", device=encoder.device.type, dtype=str(encoder.dtype)
+            )
+            reasons = "; ".join(f"{name}: {why}" for name, why in told if why is not None)
             raise UnsupportedFeatureError(
-                f"pack is for float32 and bfloat16 on a CPU, this model is {encoder.dtype} on "
-                f"{encoder.device}; leave it out"
+                f"pack lays float32 and bfloat16 out for a CPU, this model is {encoder.dtype} on "
+                f"{encoder.device} ({reasons}); leave it out"
             )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -167,8 +167,8 @@ class Encoder(nn.Module):
 
         It then infers faster and takes no more memory, but cannot be trained before
         :meth:`unpack`; saving and pickling work as ever, and what is moved or cast is packed
-        again where it can be. For float32 and bfloat16 on a CPU, see :attr:`packable`; raises
-        :class:`ImplementationError` for another.
+        again where it can be. For float32 and bfloat16 on a CPU that multiplies them, see
+        :attr:`packable`; raises :class:`ImplementationError` for another.
         """
         if not self.packed:
             self._trainable = {name for name, p in self.named_parameters() if p.requires_grad}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,9 +24,11 @@ from encoder_engine.models.spec import (
     FeedForwardSpec,
     NormSpec,
 )
+from encoder_engine.ops.packed_linear import PackedFacts
 from encoder_engine.packing import PackedBatch, Sequences, pack
 from tests.budget import assert_within_budget
 from tests.models.cases import CASES
+from tests.ops.cases import skip_if_refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,12 +164,17 @@ def test_inference_is_one_graph_for_all_sizes_and_equal(inferred_by: str) -> Non
     assert counter.frame_count == 2
 
 
-@pytest.mark.parametrize("laid_out", ["pack", "quantize"])
-def test_a_packed_and_a_quantized_encoder_are_one_graph_with_the_same_bits(laid_out: str) -> None:
+@pytest.mark.parametrize("laid_out", ["native", "aten", "quantize"])
+def test_a_packed_and_a_quantized_encoder_are_one_graph_with_the_same_bits(
+    laid_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     encoder = make_encoder().eval()
-    if not encoder.packable:
-        pytest.skip("there is no oneDNN here")
-    getattr(encoder, laid_out)()
+    if laid_out == "quantize":
+        encoder.quantize()
+    else:
+        skip_if_refused("packed_linear", laid_out, PackedFacts())
+        monkeypatch.setattr(ops, "pack_weight", partial(ops.pack_weight, implementation=laid_out))
+        encoder.pack()
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(encoder, backend=counter, fullgraph=True)
     for lengths in BATCHES:

@@ -9,24 +9,37 @@ import platform
 import subprocess
 import sys
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 import encoder_engine as ee
+from encoder_engine import ops
 from encoder_engine.errors import ImplementationError, UnsupportedFeatureError
 from encoder_engine.models.linear import Linear, replace_layers
 from encoder_engine.ops.native import native_instruction_set
+from encoder_engine.ops.packed_linear import PackedFacts
 from encoder_engine.packing import pack
 from tests.budget import assert_within_budget
 from tests.conftest import ROOT
 from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id
+from tests.ops.cases import skip_if_refused
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from encoder_engine.packing import PackedBatch
+
+
+@pytest.fixture(params=["native", "aten"], autouse=True)
+def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have weights laid out for one or the other, whichever this processor would choose."""
+    name: str = request.param
+    skip_if_refused("packed_linear", name, PackedFacts())
+    monkeypatch.setattr(ops, "pack_weight", partial(ops.pack_weight, implementation=name))
+    return name
 
 
 def load(case: Case, folder: Path) -> ee.Encoder:

@@ -48,7 +48,9 @@ def test_output_is_within_budget(
     x = draw(num_rows, inner, seed=0, dtype=dtype)
     weight = draw(outer, inner, seed=1, dtype=dtype)
     bias = draw(outer, seed=2, dtype=dtype) if with_bias else None
-    packed = ops.pack_weight(weight, bias)
+    layout = "native" if implementation == "native" else "aten"
+    skip_if_refused("packed_linear", layout, facts_of(dtype))
+    packed = ops.pack_weight(weight, bias, implementation=layout)
     eager = F.linear(x, weight, bias)
     truth = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
     if gelu is not None:
@@ -108,9 +110,8 @@ def test_native_products_are_an_operator_that_traces() -> None:
     skip_if_refused("packed_linear", "native", Facts())
     from encoder_engine.ops.native import packed_linear as native
 
-    packed = ops.pack_weight(torch.randn(6, 8), torch.randn(6))
-    content = packed.content_for("native")
-    torch.library.opcheck(native.operator, (torch.randn(5, 8), content, 6, "tanh"))
+    packed = ops.pack_weight(torch.randn(6, 8), torch.randn(6), implementation="native")
+    torch.library.opcheck(native.operator, (torch.randn(5, 8), packed.content, 6, "tanh"))
 
 
 def test_a_small_product_ends_no_thread_that_a_large_one_needs() -> None:

@@ -16,28 +16,32 @@ if TYPE_CHECKING:
 
 def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
     """Fulfil ``ops.linear``."""
-    if not _by_onednn(input_TK):
+    if not _by_onednn(input_TK) or _transformed():
         return F.linear(input_TK, weight_NK, bias_N)
     # MKL sums a row in an order that depends on how many rows there are; oneDNN does not, but for
     # one row alone. tests/ops/test_linear.py holds it to that.
     if not torch.is_grad_enabled():
         return onednn_linear(input_TK, weight_NK, bias_N)
-    if cpu.is_amd() and input_TK.numel() > 0 and not _transformed():
+    if cpu.is_amd() and input_TK.numel() > 0:
         output_TN: Tensor = _Linear.apply(input_TK, weight_NK, bias_N)  # type: ignore[no-untyped-call]
         return output_TN
     return F.linear(input_TK, weight_NK, bias_N)
 
 
-def multiply(a_MK: Tensor, b_KN: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Multiply as ``torch.mm`` does, without gradients, by the faster of its libraries.
+def multiply(
+    a_MK: Tensor, b_KN: Tensor, *, bias_N: Tensor | None = None, out: Tensor | None = None
+) -> Tensor:
+    """Multiply, and add a bias, without gradients, by the faster of PyTorch's libraries.
 
     On AMD's processors MKL keeps to AVX2: in float32 on two cores of Zen 5 it reached 120 to 150
     GFLOP/s, oneDNN 240 to 370.
     """
     if cpu.is_amd() and _by_onednn(a_MK) and a_MK.numel() > 0:
-        product = onednn_linear(a_MK, b_KN.T, None)
+        product = onednn_linear(a_MK, b_KN.T, bias_N)
         return product if out is None else out.copy_(product)
-    return torch.mm(a_MK, b_KN) if out is None else torch.mm(a_MK, b_KN, out=out)
+    if bias_N is not None:
+        return torch.addmm(bias_N, a_MK, b_KN, out=out)
+    return torch.mm(a_MK, b_KN, out=out)
 
 
 def _by_onednn(input_TK: Tensor) -> bool:
@@ -86,14 +90,18 @@ class _Linear(torch.autograd.Function):
 def onednn_linear(
     input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, *, gelu: str | None = None
 ) -> Tensor:
-    """Compute by oneDNN; the weight may be one it has reordered."""
+    """Compute by oneDNN; the weight may be one it has reordered, and else lies as it likes."""
     num_rows = input_TK.shape[0]
     if num_rows == 0:
         return input_TK.new_empty(0, weight_NK.shape[0])
     # One row alone is a matrix-vector product, summed in another order: it comes twice.
     rows = input_TK.expand(2, -1) if num_rows == 1 else input_TK
+    # It reads the weight by its strides, slowly unless they are a matrix's or its transpose's.
+    if not (weight_NK.is_mkldnn or weight_NK.is_contiguous() or weight_NK.T.is_contiguous()):
+        weight_NK = weight_NK.contiguous()
     post = "none" if gelu is None else "gelu"
     output: Tensor = torch.ops.mkldnn._linear_pointwise(
         rows, weight_NK, bias_N, post, [], gelu or ""
     )
-    return output[:1] if num_rows == 1 else output
+    # Not a view, which autograd would let nobody change in place.
+    return output[:1].clone() if num_rows == 1 else output

@@ -23,8 +23,13 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-# Columns of the vocabulary whose logits are worked on at a time: few enough to stay in a cache.
-PART_COLUMNS = 2048
+# Logits that are worked on at a time, few enough to stay in a cache; but no fewer columns of the
+# vocabulary than these, and for a few rows not so many parts that starting operations takes longer.
+PART_LOGITS, PART_COLUMNS = 5 << 18, 2048
+
+
+def _part_columns(num_rows: int) -> int:
+    return max(PART_COLUMNS, PART_LOGITS // max(num_rows, 1))
 
 
 def _forward(
@@ -38,22 +43,35 @@ def _forward(
     hidden_ME, labels_M = given.hidden_ME, given.labels_M
     given = given._replace(labels_M=labels_M.masked_fill(labels_M == terms.ignore_index, 0))
     kept_MV = hidden_ME.new_empty((len(hidden_ME), len(given.weight_VE)) if keep else (0, 0))
-    statistics = _statistics(given, terms, kept_MV if keep else None, predict=predict)
+    statistics, shifts = _statistics(given, terms, kept_MV if keep else None, predict=predict)
     if keep:
-        for start, logits_MC in _parts(kept_MV):
-            grad_MC = _gradient(logits_MC, given, statistics.lse_M, terms, start)
-            if grad_MC is not logits_MC:
-                logits_MC.copy_(grad_MC)
+        lse_M = statistics.lse_M
+        for (start, part_MC), shift_M in zip(_parts(kept_MV), shifts, strict=True):
+            if part_MC.dtype == lse_M.dtype:
+                # Exponentials by now.
+                p_MC = part_MC.mul_((shift_M - lse_M).exp_()[:, None])
+            else:
+                p_MC = _probabilities(part_MC, lse_M)
+            grad_MC = _gradient(p_MC, given, lse_M, terms, start)
+            if grad_MC is not part_MC:
+                part_MC.copy_(grad_MC)
     return Found(statistics, kept_MV)
 
 
-def _statistics(given: Given, terms: Terms, kept_MV: Tensor | None, *, predict: bool) -> Statistics:
+def _statistics(
+    given: Given, terms: Terms, kept_MV: Tensor | None, *, predict: bool
+) -> tuple[Statistics, list[Tensor]]:
+    """Find the statistics, and each part's largest logits, [M].
+
+    Wide logits are thereby replaced by the exponentials of what they are below those.
+    """
     hidden_ME, _, _, labels_M = given
     wide = wide_dtype(hidden_ME.dtype)
     zeros = hidden_ME.new_zeros(len(hidden_ME), dtype=wide)
     lse, best = torch.full_like(zeros, -torch.inf), torch.full_like(zeros, -torch.inf)
     label_logit, logit_sum = zeros, zeros.clone()
     predictions = torch.zeros_like(labels_M) if predict else labels_M.new_empty(0)
+    shifts = []
     for start, logits_MC in _logits(given, kept_MV):
         here, places_M1 = _places(labels_M, start, logits_MC.shape[1])
         label_logit = torch.where(here, logits_MC.gather(1, places_M1)[:, 0], label_logit)
@@ -63,49 +81,59 @@ def _statistics(given: Given, terms: Terms, kept_MV: Tensor | None, *, predict: 
             highest, place = logits_MC.max(dim=1)
             predictions = torch.where(highest > best, place + start, predictions)
             best = torch.maximum(best, highest)
-        lse = torch.logaddexp(lse, torch.logsumexp(logits_MC.to(wide), dim=1))
-    return Statistics(lse, label_logit, logit_sum, predictions)
+        wide_MC = logits_MC.to(wide)
+        shift = wide_MC.amax(dim=1)
+        # What is infinite must not be taken from itself.
+        shift.masked_fill_(shift.isinf(), 0.0)
+        shifts.append(shift)
+        sums = wide_MC.sub_(shift[:, None]).exp_().sum(dim=1)
+        lse = torch.logaddexp(lse, sums.log_().add_(shift))
+    return Statistics(lse, label_logit, logit_sum, predictions), shifts
 
 
 def _logits(given: Given, kept_MV: Tensor | None) -> Iterator[tuple[int, Tensor]]:
     """Compute the logits part by part, (first column, [M, C]), in ``kept_MV`` where it is given."""
     hidden_ME, weight_VE, bias_V, _ = given
     num_rows, vocab_size = len(hidden_ME), len(weight_VE)
+    part_columns = _part_columns(num_rows)
     if kept_MV is None:
-        whole = hidden_ME.new_empty(num_rows * min(PART_COLUMNS, vocab_size))
-    for start in range(0, vocab_size, PART_COLUMNS):
-        columns = slice(start, start + PART_COLUMNS)
+        whole = hidden_ME.new_empty(num_rows * min(part_columns, vocab_size))
+    for start in range(0, vocab_size, part_columns):
+        columns = slice(start, start + part_columns)
         weight_EC = weight_VE[columns].T
         if kept_MV is None:
             width = weight_EC.shape[1]
             logits_MC = whole[: num_rows * width].view(num_rows, width)
         else:
             logits_MC = _part(kept_MV, start)
-        multiply(hidden_ME, weight_EC, out=logits_MC)
-        if bias_V is not None:
-            logits_MC += bias_V[columns]
+        bias_C = None if bias_V is None else bias_V[columns]
+        multiply(hidden_ME, weight_EC, bias_N=bias_C, out=logits_MC)
         yield start, logits_MC
 
 
 def _part(kept_MV: Tensor, start: int) -> Tensor:
     """View one part, [M, C], of what is stored: part after part, each of them contiguous."""
     num_rows, vocab_size = kept_MV.shape
-    width = min(PART_COLUMNS, vocab_size - start)
+    width = min(_part_columns(num_rows), vocab_size - start)
     return kept_MV.view(-1).narrow(0, num_rows * start, num_rows * width).view(num_rows, width)
 
 
 def _parts(kept_MV: Tensor) -> Iterator[tuple[int, Tensor]]:
-    for start in range(0, kept_MV.shape[1], PART_COLUMNS):
+    num_rows, vocab_size = kept_MV.shape
+    for start in range(0, vocab_size, _part_columns(num_rows)):
         yield start, _part(kept_MV, start)
 
 
-def _gradient(logits_MC: Tensor, given: Given, lse_M: Tensor, terms: Terms, start: int) -> Tensor:
-    """Return the gradient of the row losses by a part of the logits: in their place if wide.
+def _probabilities(logits_MC: Tensor, lse_M: Tensor) -> Tensor:
+    """Return the softmax of a part of the logits: in their place if wide."""
+    return logits_MC.to(lse_M.dtype).sub_(lse_M[:, None]).exp_()
+
+
+def _gradient(p: Tensor, given: Given, lse_M: Tensor, terms: Terms, start: int) -> Tensor:
+    """Make of a part of the softmax the gradient of the row losses by its logits, in place.
 
     Ignored rows hold any label: backward scales them by 0.
     """
-    wide = logits_MC.to(wide_dtype(logits_MC.dtype))
-    p = wide.sub_(lse_M[:, None]).exp_()
     if terms.z_loss > 0.0:
         p *= (1.0 + 2.0 * terms.z_loss * lse_M)[:, None]
     if terms.label_smoothing > 0.0:
@@ -134,7 +162,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     def computed_again() -> Iterator[tuple[int, Tensor]]:
         for start, logits_MC in _logits(given, None):
-            grad_MC = _gradient(logits_MC, given, lse_M, terms, start)
+            grad_MC = _gradient(_probabilities(logits_MC, lse_M), given, lse_M, terms, start)
             yield start, grad_MC.to(logits_MC.dtype)
 
     parts = computed_again() if tiled else _parts(grad_logits_MV)
