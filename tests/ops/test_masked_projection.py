@@ -44,6 +44,7 @@ def test_drawn_cases_are_within_budget(
         monkeypatch.setattr("encoder_engine.ops.aten.masked_projection.PART_LOGITS", 0)
         monkeypatch.setattr("encoder_engine.ops.aten.masked_projection.PART_COLUMNS", 64)
     by_onednn = first % (4 * GROUP) < 2 * GROUP
+    monkeypatch.setattr("encoder_engine.ops.aten.linear.PART", 64)
     monkeypatch.setattr("encoder_engine.ops.cpu.is_amd", lambda: by_onednn)
     interpreted = by == "triton" and device == "cpu"
     dtypes = [torch.float32, torch.float16] if interpreted else DTYPES
