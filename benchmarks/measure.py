@@ -143,7 +143,7 @@ def _admit(
                 call_memory=case.call_memory,
             )
         else:
-            runner = LocalRunner(candidate, settings, case.device, single=case.single)
+            runner = LocalRunner(candidate, settings, case.device, single=case.single, shared=True)
         verdict = case.gate(runner.warm_up())
     except CandidateError as error:
         if runner is not None:

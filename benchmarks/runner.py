@@ -40,12 +40,21 @@ class Runner(Protocol):
 
 
 class LocalRunner:
-    """A candidate in this process."""
+    """A candidate in this process.
+
+    ``shared``: with others, whose calls leave it another heap and other caches than its own do.
+    """
 
     def __init__(
-        self, candidate: Candidate, settings: Settings, device: str, *, single: bool = False
+        self,
+        candidate: Candidate,
+        settings: Settings,
+        device: str,
+        *,
+        single: bool = False,
+        shared: bool = False,
     ) -> None:
-        self._device, self._single = device, single
+        self._device, self._single, self._shared = device, single, shared
         self._num_calls = 1
         built = _attempt(lambda: candidate.build(**settings))
         work = built if isinstance(built, Work) else Work(call=built, answer=built)
@@ -68,7 +77,8 @@ class LocalRunner:
 
     def sample(self) -> Sample:
         began = time.process_time()
-        if self._single:
+        # A sample of many calls hides what came before; one of a single call is all of that.
+        if self._single or (self._shared and self._num_calls == 1):
             _attempt(self._call)
         untimed_ms = 1e3 * (time.process_time() - began)
         timed = _attempt(lambda: sample(self._call, self._num_calls, self._device))

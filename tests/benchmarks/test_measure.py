@@ -199,6 +199,21 @@ def test_single_calls_are_timed_one_at_a_time_each_after_another() -> None:
     assert found.wall_ms.p50 <= found.wall_ms.p99
 
 
+def test_no_slow_call_is_timed_right_after_one_of_another_candidate() -> None:
+    calls: list[str] = []
+
+    def slow(name: str) -> int:
+        time.sleep(0.02)
+        calls.append(name)
+        return fakes.RIGHT
+
+    candidates = [fakes.candidate(name, partial(slow, name)) for name in ("one", "two", "three")]
+    found = measure(fakes.case(*candidates), threads=1)
+    assert {sample.num_calls for m in found for sample in m.samples} == {1}
+    rounds = calls[len(candidates) * 2 :][: 5 * len(candidates) * 2]
+    assert rounds[::2] == rounds[1::2]
+
+
 def test_an_isolated_candidate_is_tuned_built_and_measured_in_its_own_process() -> None:
     tuned = Candidate(name="tuned", role="peer", build=fakes.build_tuned, tune=fakes.find_offset)
     untuned = Candidate(name="untuned", role="peer", build=fakes.build_tuned)
