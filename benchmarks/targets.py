@@ -84,10 +84,11 @@ _CEILING = (
 _SHARES = {
     "float32": "products take a sixth to a third longer than at the limit, and attention adds to "
     "them (LOG.md, 2026-11-22)",
-    "bfloat16": "with AMX products take nearly twice as long as at the limit, and attention a "
-    "tenth to a fifth of all (LOG.md, 2026-11-22); AMD is not profiled",
-    "int8": "with AMX what follows a sum takes as long as its products (LOG.md, 2026-11-22); AMD "
-    "is not profiled",
+    "bfloat16": "with AMX products take nearly twice as long as at the limit (LOG.md, 2026-11-22), "
+    "on AMD a fifth longer (LOG.md, 2026-11-23), and attention a tenth to a fifth of all",
+    "int8": "with AMX what follows a sum takes as long as its products (LOG.md, 2026-11-22); on "
+    "AMD products take nearly twice as long as at the limit, and attention a sixth of all (LOG.md, "
+    "2026-11-23)",
 }
 _PYTORCH = "the process holds PyTorch, which the most frugal peers do without"
 _FLOAT32 = "its weights are as large as their file, and the process holds PyTorch beside them"
