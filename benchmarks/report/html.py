@@ -42,7 +42,7 @@ figcaption { font-weight: 600; margin-bottom: .3rem; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .82rem; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0;
   border-bottom: 1px solid var(--faint); font-variant-numeric: tabular-nums; }
-td.whole { white-space: nowrap; } td.long { min-width: 12em; }
+td.whole { white-space: nowrap; } td.long { min-width: 11em; }
 tr.loss td:first-child { color: var(--loss); font-weight: 700; }
 tr.win td:first-child { color: var(--ours); font-weight: 700; }
 details { margin: .5rem 0; } summary { cursor: pointer; }
