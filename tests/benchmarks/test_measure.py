@@ -199,7 +199,12 @@ def test_single_calls_are_timed_one_at_a_time_each_after_another() -> None:
     assert found.wall_ms.p50 <= found.wall_ms.p99
 
 
-def test_no_slow_call_is_timed_right_after_one_of_another_candidate() -> None:
+@pytest.mark.parametrize("are_long", [False, True])
+def test_no_slow_call_but_a_long_one_is_timed_right_after_one_of_another_candidate(
+    are_long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if are_long:
+        monkeypatch.setattr("benchmarks.runner.LONG_MS", 1.0)
     calls: list[str] = []
 
     def slow(name: str) -> int:
@@ -211,7 +216,7 @@ def test_no_slow_call_is_timed_right_after_one_of_another_candidate() -> None:
     found = measure(fakes.case(*candidates), threads=1)
     assert {sample.num_calls for m in found for sample in m.samples} == {1}
     rounds = calls[len(candidates) * 2 :][: 5 * len(candidates) * 2]
-    assert rounds[::2] == rounds[1::2]
+    assert (rounds[::2] == rounds[1::2]) == (not are_long)
 
 
 def test_an_isolated_candidate_is_tuned_built_and_measured_in_its_own_process() -> None:

@@ -49,12 +49,10 @@ def _forward(
         for (start, part_MC), shift_M in zip(_parts(kept_MV), shifts, strict=True):
             if part_MC.dtype == lse_M.dtype:
                 # Exponentials by now.
-                p_MC = part_MC.mul_((shift_M - lse_M).exp_()[:, None])
+                part_MC.mul_((shift_M - lse_M).exp_()[:, None])
+                _gradient(part_MC, given, lse_M, terms, start)
             else:
-                p_MC = _probabilities(part_MC, lse_M)
-            grad_MC = _gradient(p_MC, given, lse_M, terms, start)
-            if grad_MC is not part_MC:
-                part_MC.copy_(grad_MC)
+                part_MC.copy_(_gradient(_probabilities(part_MC, lse_M), given, lse_M, terms, start))
     return Found(statistics, kept_MV)
 
 
