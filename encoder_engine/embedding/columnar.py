@@ -19,6 +19,7 @@ _NOT_UTF_8 = object()
 def import_pyarrow(purpose: str) -> Any:
     """Import ``pyarrow.parquet`` or raise :class:`MissingDependencyError` naming the extra."""
     try:
+        import pyarrow.compute
         import pyarrow.parquet
     except ImportError:
         raise MissingDependencyError(purpose, library="pyarrow", extra="data") from None
@@ -42,7 +43,7 @@ def read_parquet(path: Path, reading: Reading) -> Iterator[Row]:
     pyarrow = import_pyarrow(f"reading {path.name}")
     with (
         _damage(pyarrow, path, "parquet file"),
-        pyarrow.parquet.ParquetFile(path) as file,
+        pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file,
     ):
         _check_schema(pyarrow, file.schema_arrow, str(path), reading.columns)
         batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=reading.columns.names)
@@ -55,23 +56,59 @@ def read_arrow(path: Path, reading: Reading) -> Iterator[Row]:
     import pyarrow.ipc as ipc
 
     with _damage(pyarrow, path, "Arrow IPC file"), pyarrow.OSFile(str(path)) as source:
-        try:
-            file = ipc.open_file(source)
-        except pyarrow.ArrowInvalid:
-            source.seek(0)
-            stream = ipc.open_stream(source)
-            _check_schema(pyarrow, stream.schema, str(path), reading.columns)
-            yield from _metered_rows(_slices(stream), path, reading, num_rows=None)
-            return
+        file, batches = _open_arrow(pyarrow, ipc, source)
         _check_schema(pyarrow, file.schema, str(path), reading.columns)
-        batches = (file.get_batch(index) for index in range(file.num_record_batches))
-        yield from _metered_rows(_slices(batches), path, reading, num_rows=None)
+        checked = _slices(pyarrow, batches, reading.columns)
+        yield from _metered_rows(checked, path, reading, num_rows=None)
 
 
-def _slices(batches: Iterator[Any]) -> Iterator[Any]:
+def _open_arrow(pyarrow: Any, ipc: Any, source: Any) -> tuple[Any, Iterator[Any]]:
+    """Open a file, or else a stream: its reader, and its batches as they are asked for."""
+    try:
+        file = ipc.open_file(source)
+    except pyarrow.ArrowInvalid:
+        source.seek(0)
+        stream = ipc.open_stream(source)
+        return stream, iter(stream)
+    return file, (file.get_batch(index) for index in range(file.num_record_batches))
+
+
+def _slices(pyarrow: Any, batches: Iterator[Any], columns: Columns) -> Iterator[Any]:
+    """Cut the columns that are read into batches of some thousand rows.
+
+    Arrow trusts the offsets in a file: unchecked, they may lead anywhere in memory. So each batch
+    is validated first. Raises ``pyarrow.ArrowInvalid``.
+    """
     for batch in batches:
-        for start in range(0, batch.num_rows, _BATCH_ROWS):
-            yield batch.slice(start, _BATCH_ROWS)
+        read = batch.select(columns.names)
+        for column in read.columns:
+            _validate(pyarrow, column)
+        for start in range(0, read.num_rows, _BATCH_ROWS):
+            yield read.slice(start, _BATCH_ROWS)
+
+
+def _validate(pyarrow: Any, array: Any) -> None:
+    """Check lengths, offsets and indices, not UTF-8: text in another encoding is one bad row."""
+    types = pyarrow.types
+    array.validate()
+    if types.is_dictionary(array.type):
+        array.indices.validate(full=True)
+        _validate(pyarrow, array.dictionary)
+        bounds = pyarrow.compute.min_max(array.indices)
+        lowest, highest = bounds["min"].as_py(), bounds["max"].as_py()
+        if lowest is not None and not 0 <= lowest <= highest < len(array.dictionary):
+            raise pyarrow.ArrowInvalid(
+                f"indices from {lowest} to {highest} in a dictionary of {len(array.dictionary)}"
+            )
+        return
+    for text, binary in (
+        (types.is_string, pyarrow.binary()),
+        (types.is_large_string, pyarrow.large_binary()),
+        (types.is_string_view, pyarrow.binary_view()),
+    ):
+        if text(array.type):
+            array = array.view(binary)
+    array.validate(full=True)
 
 
 @contextmanager
@@ -81,7 +118,7 @@ def _damage(pyarrow: Any, path: Path, kind: str) -> Iterator[None]:
         yield
     except EncoderEngineError:
         raise
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).partition("\n")[0]
         raise ReadError(f"{path} is damaged or no {kind} ({reason}); write it again") from None
 
@@ -152,6 +189,8 @@ def _check_schema(pyarrow: Any, schema: Any, name: str, columns: Columns) -> Non
             kind = kind.value_type
         is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
         if column == columns.text and not is_text:
-            raise ReadError(f"{name}: column {column!r} holds {kind}, expected string")
+            raise ReadError(f"{name}: column {column!r} holds {kind}, expected string; cast it")
         if column == columns.identifier and not (is_text or types.is_integer(kind)):
-            raise ReadError(f"{name}: column {column!r} holds {kind}, expected string or integer")
+            raise ReadError(
+                f"{name}: column {column!r} holds {kind}, expected string or integer; cast it"
+            )

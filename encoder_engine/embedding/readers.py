@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import errno
-import gzip
-import io
 import lzma
 import sys
 import zlib
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO
 
 from encoder_engine.embedding.columnar import import_pyarrow, read_arrow, read_parquet
 from encoder_engine.embedding.identifiers import UniqueIdentifiers
@@ -25,6 +23,7 @@ from encoder_engine.embedding.sources import (
     find_sources,
     shown_name,
 )
+from encoder_engine.embedding.unpacking import unpack
 from encoder_engine.errors import EncoderEngineError, InputError, ReadError, RowError
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ DEFAULT_COLUMN = "text"
 class Inputs:
     """Files read one after the other, in the order given; iterate it for the rows.
 
+    ``found``: the files that a directory or glob led to, which may be empty as long as not all are.
     ``total_bytes`` is None where standard input or a compressed file is among them. ``meter``
     counts while reading.
     """
@@ -44,6 +44,7 @@ class Inputs:
     sources: tuple[tuple[str, Format], ...]
     reading: Reading
     total_bytes: int | None
+    found: frozenset[str] = frozenset()
 
     @property
     def meter(self) -> Meter:
@@ -68,7 +69,7 @@ class Inputs:
             rows = self._read(name, kind, replace(self.reading, skip=bad))
             for count, row in enumerate(rows, start=1):  # noqa: B007
                 yield row
-            if count == 0 and bad.num_rows == 0:
+            if count == 0 and bad.num_rows == 0 and name not in self.found:
                 bad(_no_rows(shown_name(name)))
             if self.total_bytes is not None:
                 # A byte order mark or a footer is no row's.
@@ -118,7 +119,8 @@ def open_inputs(
     for a path that is no readable file of a known ending, :class:`InputError` for options that
     make no sense, :class:`MissingDependencyError` for what only pyarrow reads, without it.
     """
-    sources = find_sources(names, format)
+    looked_up = find_sources(names, format)
+    sources = tuple((source.name, source.format) for source in looked_up)
     for name, kind in sources:
         if kind == "txt" and (column is not None or id_column is not None):
             raise InputError(
@@ -141,7 +143,8 @@ def open_inputs(
         unique=UniqueIdentifiers() if unique_ids else None,
     )
     total = sum(Path(name).stat().st_size for name, _ in sources) if plain else None
-    return Inputs(sources=sources, reading=reading, total_bytes=total)
+    found = frozenset(source.name for source in looked_up if not source.named)
+    return Inputs(sources=sources, reading=reading, total_bytes=total, found=found)
 
 
 def _no_rows(name: str) -> RowError:
@@ -162,20 +165,9 @@ def _open(name: str) -> Iterator[BinaryIO]:
             mend = "; check its permissions" if error.errno == errno.EACCES else ""
             raise ReadError(f"{name} cannot be opened: {error.strerror}{mend}") from error
         try:
-            yield _unpacked(stream, compression_of(name))
+            yield unpack(stream, compression_of(name))
         except EncoderEngineError:
             raise
         except (OSError, lzma.LZMAError, zlib.error, EOFError) as error:
             reason = f"unpacked ({error})" if compression_of(name) else f"read: {error}"
             raise ReadError(f"{name} cannot be {reason}; copy it again") from error
-
-
-def _unpacked(stream: BinaryIO, compression: str | None) -> BinaryIO:
-    if compression == "gz":
-        return cast("BinaryIO", gzip.GzipFile(fileobj=stream))
-    if compression == "xz":
-        return cast("BinaryIO", lzma.LZMAFile(stream))
-    if compression == "zst":
-        pyarrow = import_pyarrow("reading .zst")
-        return io.BufferedReader(pyarrow.CompressedInputStream(stream, "zstd"))
-    return stream

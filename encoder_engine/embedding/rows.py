@@ -89,14 +89,25 @@ class Place:
         names = [str(name) for name in known]
         nearest = difflib.get_close_matches(column, names, n=1)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-        return f"no column {column!r}; {hint}there are {', '.join(names) or 'none'}"
+        if len(names) == 1:
+            for separator in ";\t|":
+                if column in names[0].split(separator):
+                    return (
+                        f"no column {column!r}: fields seem to be separated by {separator!r}; save "
+                        "the table with commas (.csv) or tabs (.tsv)"
+                    )
+        there = ", ".join(names) or "none"
+        return f"no column {column!r}; {hint}there are {there}: name one with column= (--column)"
 
     def text(self, value: object, column: str) -> str:
         """Return a value that is a text UTF-8 can encode, not too long; refuse any other."""
         if not isinstance(value, str):
             if value is None:
                 self.refuse(f"{column} is null; drop the row or put an empty text")
-            self.refuse(f"{column} must be a text, got {type(value).__name__} {value!r:.60}")
+            self.refuse(
+                f"{column} must be a text, got {type(value).__name__} {value!r:.60}; cast the "
+                "column to string"
+            )
         limit = self.reading.max_characters
         if limit is not None and len(value) > limit:
             self.refuse(
@@ -116,8 +127,8 @@ class Place:
             if value is None:
                 self.refuse(f"{column} is null; every row needs an id")
             self.refuse(
-                f"{column} must be a text or a whole number, "
-                f"got {type(value).__name__} {value!r:.60}"
+                f"{column} must be a text or a whole number, got {type(value).__name__} "
+                f"{value!r:.60}; cast the column to string"
             )
         if isinstance(value, str):
             if find_surrogate(value) is not None:

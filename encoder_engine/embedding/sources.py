@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import glob
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from encoder_engine.errors import InputError, ReadError
 
@@ -19,11 +20,20 @@ COLUMNAR: tuple[Format, ...] = ("parquet", "arrow")
 STANDARD_INPUT = "-"
 # Endings behind a format's own: texts.jsonl.gz.
 COMPRESSIONS = ("gz", "xz", "zst")
+_REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _OTHER_ENDINGS: dict[str, Format] = {"feather": "arrow", "ipc": "arrow"}
 
 
-def find_sources(names: Sequence[str], format: Format | None) -> tuple[tuple[str, Format], ...]:  # noqa: A002
-    """List (file, format) of paths, directories, globs, and ``-`` once for standard input.
+class Source(NamedTuple):
+    """A file to read and how; ``named``: the caller named it, no directory or glob led to it."""
+
+    name: str
+    format: Format
+    named: bool = True
+
+
+def find_sources(names: Sequence[str], format: Format | None) -> tuple[Source, ...]:  # noqa: A002
+    """List the files of paths, directories, globs, and ``-`` once for standard input.
 
     A directory stands for the files below it, in the order of their names, but for hidden ones and
     those whose names begin with ``_``. Raises :class:`ReadError` for a name that is no file of a
@@ -33,8 +43,11 @@ def find_sources(names: Sequence[str], format: Format | None) -> tuple[tuple[str
         raise InputError("no input given; name files, or - for standard input")
     if list(names).count(STANDARD_INPUT) > 1:
         raise InputError("standard input (-) can be read only once")
-    files = [file for name in names for file in _look_up(name)]
-    return tuple((file, format or _format_of(file)) for file in files)
+    return tuple(
+        Source(file, format or _format_of(file, within=name), named=file == name)
+        for name in names
+        for file in _look_up(name)
+    )
 
 
 def compression_of(name: str) -> str | None:
@@ -57,6 +70,11 @@ def _look_up(name: str) -> list[str]:
 
 
 def _expand(name: str) -> list[str]:
+    if _REMOTE.match(name):
+        raise ReadError(
+            f"{name} is not on this machine, and remote inputs are not read; copy it first, or "
+            "pipe it: aws s3 cp NAME - | encoder-engine embed -"
+        )
     path = Path(name)
     if name == STANDARD_INPUT or path.is_file():
         return [name]
@@ -84,7 +102,7 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith((".", "_")) for part in path.parts)
 
 
-def _format_of(name: str) -> Format:
+def _format_of(name: str, *, within: str) -> Format:
     if name == STANDARD_INPUT:
         return "txt"
     packed = compression_of(name)
@@ -97,7 +115,10 @@ def _format_of(name: str) -> Format:
                 raise ReadError(f"{name}: {known} is compressed inside; unpack it")
             return known
     endings = ", ".join(f".{known}" for known in FORMATS) + ", nor one with .gz, .xz or .zst"
+    others = (
+        f", or name the files wanted: '{within.rstrip('/')}/**/*.txt'" if within != name else ""
+    )
     raise ReadError(
         f"{name}: the ending {'.' + ending if ending else '(none)'} is not one of {endings}; "
-        "rename the file, unpack it, or say what it is with --input-format"
+        f"rename the file, unpack it, or say what it is with --input-format{others}"
     )

@@ -129,7 +129,7 @@ BAD_FILES: dict[str, tuple[str, bytes, dict[str, Any], tuple[str, ...]]] = {
         {},
         ("line 2", "'text' occurs twice"),
     ),
-    "an empty line": ("a.jsonl", b'{"text": "a"}\n\n', {}, ("line 2", "empty")),
+    "an empty line": ("a.jsonl", b'{"text": "a"}\n\n{}', {}, ("line 2", "blank")),
     "a list for a row": ("a.jsonl", b'["a"]\n', {}, ("line 1", "list")),
     "a text for a row": ("a.jsonl", b'"a"\n', {}, ("line 1", "str")),
     "a missing column": ("a.jsonl", b'{"txt": "a"}\n', {}, ("'text'", "did you mean 'txt'")),

@@ -107,7 +107,7 @@ SKIPPED: dict[str, tuple[str, bytes, list[str], list[tuple[int, str]]]] = {
         "a.jsonl",
         b'{"text": "a"\n{"text": "b"}\n\n[]\n',
         ["b"],
-        [(1, "broken JSON"), (3, "empty"), (4, "object")],
+        [(1, "broken JSON"), (3, "blank"), (4, "object")],
     ),
     "rows without the column": (
         "a.jsonl",
@@ -187,16 +187,25 @@ def test_ids_may_come_again_unless_they_are_to_be_unique(tiny: Embedder, tmp_pat
     assert [len(list(inputs)), len(list(inputs))] == [1, 1]
 
 
-def test_empty_files_are_listed_and_nothing_but_bad_rows_is_no_output(
+def test_an_empty_file_that_is_named_is_listed_and_one_in_a_folder_is_not(
     tiny: Embedder, tmp_path: Path
 ) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.txt").write_bytes(b"")
     (folder / "b.txt").write_bytes(b"b\n")
-    summary = tiny.encode_dataset(folder, tmp_path / "out.npy", on_error="skip")
+    assert tiny.encode_dataset(folder, tmp_path / "folder.npy").rows == 1
+    assert tiny.encode_dataset(folder / "*.txt", tmp_path / "glob.npy").rows == 1
+    files = [folder / "a.txt", folder / "b.txt"]
+    summary = tiny.encode_dataset(files, tmp_path / "out.npy", on_error="skip")
     assert (summary.rows, summary.skipped_rows) == (1, 1)
     assert skipped(tmp_path / "out.skipped.jsonl")[0][:2] == ("a.txt", 0)
+
+
+def test_nothing_but_bad_rows_is_no_output(tiny: Embedder, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.txt").write_bytes(b"")
     (folder / "b.txt").write_bytes(b"\xff\n")
     for name in ("no.npy", "no/"):
         with pytest.raises(OutputError, match="no rows"):
