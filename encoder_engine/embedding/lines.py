@@ -57,7 +57,8 @@ def _line_limit(reading: Reading, *, columns: bool = True) -> int:
         return _LINE_BYTES
     if columns:
         return _JSON_BYTES * longest + _OTHER_COLUMNS_BYTES
-    return _UTF_8_BYTES * longest + len("\r\n")
+    # A line of up to 1 MiB is held all the same, to say how many characters it has.
+    return max(_UTF_8_BYTES * longest + len("\r\n"), 2**20)
 
 
 def _too_long(limit: int) -> str:

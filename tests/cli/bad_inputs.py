@@ -193,7 +193,7 @@ LINE_FILES: dict[str, BadInput] = {
     "a line of 100 megabytes": bad_rows(
         "a.txt",
         lambda: b"word " * 20_000_000 + b"\nb\n",
-        (1, "longer than 4002 bytes"),
+        (1, "longer than 1048576 bytes"),
         options="--max-characters 1000",
     ),
 }
