@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import (
     CheckpointFileError,
@@ -16,7 +16,7 @@ from encoder_engine.files import read_json
 from encoder_engine.models.facts import fact, with_fact
 from encoder_engine.models.registry import Family, find_family, recognise_family
 from encoder_engine.models.spec import Activation, EmbeddingSpec, EncoderSpec
-from encoder_engine.models.values import flag, integer, number
+from encoder_engine.models.values import ACTIVATIONS, activation, flag, integer, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from encoder_engine.models.spec import BlockSpec, NormSpec
 
 __all__ = ["INT8_CONFIG", "read_config", "spec_from_config", "spec_to_config"]
-
-# config.json's names of activations: the first is the one to write.
-ACTIVATIONS: dict[Activation, tuple[str, ...]] = {
-    "gelu": ("gelu", "gelu_python"),
-    "gelu_tanh": ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate"),
-    "relu": ("relu",),
-    "silu": ("silu", "swish"),
-}
-assert set(ACTIVATIONS) == set(get_args(Activation))
 
 # Keys of any configuration that do not change what an encoder computes.
 BOOKKEEPING = frozenset(
@@ -183,7 +174,7 @@ def _plain_block(config: Mapping[str, Any], family: Family, norm: NormSpec) -> B
         raise ConfigError(f"{keys.width}={width} is not a multiple of {keys.num_heads}={num_heads}")
     else:
         head_dim = width // num_heads
-    activation = block.feed_forward.activation
+    usual = block.feed_forward.activation
     return replace(
         block,
         norm=norm,
@@ -191,9 +182,9 @@ def _plain_block(config: Mapping[str, Any], family: Family, norm: NormSpec) -> B
         feed_forward=replace(
             block.feed_forward,
             width=integer(config, keys.feed_forward_width),
-            activation=activation
+            activation=usual
             if keys.activation is None
-            else _activation(config, keys.activation, activation),
+            else activation(config, keys.activation, default=usual),
         ),
     )
 
@@ -323,15 +314,6 @@ def _padding_id(config: Mapping[str, Any], family: Family) -> int:
             f"pad_token_id must be an id below vocab_size={vocab_size}, got {value!r}"
         )
     return value
-
-
-def _activation(config: Mapping[str, Any], key: str, default: Activation) -> Activation:
-    value = config.get(key, ACTIVATIONS[default][0])
-    for activation, names in ACTIVATIONS.items():
-        if value in names:
-            return activation
-    supported = ", ".join(name for names in ACTIVATIONS.values() for name in names)
-    raise UnsupportedFeatureError(f"{key}={value!r} is not supported; supported: {supported}")
 
 
 def _activation_name(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.models.facts import with_attention, with_fact
 from encoder_engine.models.spec import ConvolutionSpec
-from encoder_engine.models.values import integer
+from encoder_engine.models.values import ACTIVATIONS, activation, flag, integer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,16 +110,21 @@ class FirstConvolution:
 
 @dataclass(frozen=True)
 class FeedForwardName:
-    """One name for activation and gate: ``names`` maps it to both."""
+    """One name for activation and gate: ``names`` maps it to both.
+
+    A config.json may also give them apart, under ``activation_key`` and ``gate_key``; transformers
+    then computes by those, whatever the name says.
+    """
 
     key: str
     names: tuple[tuple[str, tuple[Activation, bool]], ...]
-    derived: tuple[str, ...] = ()
+    activation_key: str
+    gate_key: str
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads, and those that follow from them."""
-        return (self.key, *self.derived)
+        """Name the keys it reads."""
+        return (self.key, self.activation_key, self.gate_key)
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
         """Give every feed-forward layer its activation."""
@@ -129,12 +134,17 @@ class FeedForwardName:
             raise UnsupportedFeatureError(
                 f"{self.key}={said!r} is not supported; supported: {', '.join(known)}"
             )
-        activation, gated = known[said]
-        spec = with_fact(spec, "blocks.feed_forward.activation", activation)
-        return with_fact(spec, "blocks.feed_forward.gated", gated)
+        named, gate = known[said]
+        function = activation(config, self.activation_key, default=named)
+        gated = flag(config, self.gate_key, default=gate)
+        layer = replace(spec.blocks[0].feed_forward, activation=function, gated=gated)
+        return with_fact(spec, "blocks.feed_forward", layer)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Name the activation."""
+        """Name the activation, or give it and the gate apart."""
         layer = spec.blocks[0].feed_forward
-        said = [name for name, is_ in self.names if is_ == (layer.activation, layer.gated)]
-        return {self.key: said[0]} if said else {}
+        named = [name for name, is_ in self.names if is_ == (layer.activation, layer.gated)]
+        if named:
+            return {self.key: named[0]}
+        function = ACTIVATIONS[layer.activation][0]
+        return {self.activation_key: function, self.gate_key: layer.gated}

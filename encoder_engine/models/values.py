@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from encoder_engine.errors import ConfigError
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.models.spec import Activation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["flag", "integer", "number"]
+__all__ = ["ACTIVATIONS", "activation", "flag", "integer", "number"]
 
+# config.json's names of activations: the first is the one to write.
+ACTIVATIONS: dict[Activation, tuple[str, ...]] = {
+    "gelu": ("gelu", "gelu_python"),
+    "gelu_tanh": ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate"),
+    "relu": ("relu",),
+    "silu": ("silu", "swish"),
+}
+assert set(ACTIVATIONS) == set(get_args(Activation))
 # No table or layer is larger; a damaged file may say so.
 LARGEST_SIZE = 2**31 - 1
 
@@ -18,7 +27,7 @@ LARGEST_SIZE = 2**31 - 1
 def integer(config: Mapping[str, Any], key: str) -> int:
     """Read a size; :class:`ConfigError` where it is missing or none."""
     if key not in config:
-        raise ConfigError(f"config.json lacks {key!r}")
+        raise ConfigError(f"the configuration lacks {key!r}")
     value = config[key]
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_SIZE:
         raise ConfigError(
@@ -45,3 +54,13 @@ def flag(config: Mapping[str, Any], key: str, *, default: bool) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"{key} must be true or false, got {value!r}")
     return value
+
+
+def activation(config: Mapping[str, Any], key: str, *, default: Activation) -> Activation:
+    """Read the name of an activation; :class:`UnsupportedFeatureError` for an unknown one."""
+    value = config.get(key, ACTIVATIONS[default][0])
+    for known, names in ACTIVATIONS.items():
+        if value in names:
+            return known
+    supported = ", ".join(name for names in ACTIVATIONS.values() for name in names)
+    raise UnsupportedFeatureError(f"{key}={value!r} is not supported; supported: {supported}")

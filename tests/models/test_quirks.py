@@ -198,6 +198,34 @@ def test_the_encoder_of_a_whole_t5_is_found_and_its_decoder_left(tmp_path: Path)
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"feed_forward_proj": "relu", "dense_act_fn": "gelu_new"},
+        {"feed_forward_proj": "gated-gelu", "dense_act_fn": "silu"},
+        {"feed_forward_proj": "relu", "is_gated_act": True, "dense_act_fn": "gelu"},
+        {"feed_forward_proj": "gated-gelu", "is_gated_act": False, "dense_act_fn": "relu"},
+        {"feed_forward_proj": "gated-silu"},
+    ],
+)
+def test_a_t5_computes_by_its_own_activation_and_gate_whatever_their_name_says(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    theirs = first("t5").save(tmp_path, **changes)
+    assert theirs.config.to_dict().items() >= changes.items()
+    ids = token_rows([9])
+    encoder = ee.Encoder.from_pretrained(tmp_path, device="cpu")
+    encoder.save_pretrained(tmp_path / "again")
+    again = ee.Encoder.from_pretrained(tmp_path / "again", device="cpu")
+    with torch.no_grad():
+        expected = theirs(torch.tensor(ids)).last_hidden_state[0]
+        for model in (encoder, again):
+            torch.testing.assert_close(model(pack(ids)).last_hidden_state, expected)
+    for refused in ({"dense_act_fn": "selu"}, {"is_gated_act": True}, {"dense_act_fn": "silu"}):
+        with pytest.raises(UnsupportedFeatureError, match="supported|activated by one of"):
+            spec_from_config(T5 | refused)
+
+
 def test_copies_of_a_tensor_are_checked_and_let_go(tmp_path: Path) -> None:
     first("t5").save(tmp_path)
     path = tmp_path / "model.safetensors"
