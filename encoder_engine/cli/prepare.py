@@ -82,7 +82,7 @@ def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
             shard_tokens=options["shard_tokens"],
             watch=watch,
         )
-    summary = _summary(done, Corpus.open(Path(output)))
+    summary = _summary(done, Corpus.open(Path(output), verify=False))
     if options["as_json"]:
         print_json({"directory": output, **summary})
     elif not options["quiet"]:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from encoder_engine.errors import CorpusError, TokenIdError
-from encoder_engine.files import PendingFile, read_json, write_atomically
+from encoder_engine.files import PendingFile, file_sha256, read_json, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +37,7 @@ __all__ = ["Corpus", "Document", "Shard", "ShardEntry", "Vocabulary", "write_cor
 FORMAT = "encoder_engine corpus 1"
 MANIFEST, WORDS, TOKENIZER = "manifest.json", "words.npy", "tokenizer"
 PARTS = ("tokens", "sentences", "documents", "languages")
+_SHARD_NAME = re.compile(r"\d{5,}")
 
 
 class Document(NamedTuple):
@@ -59,9 +62,11 @@ class Vocabulary:
     fingerprint: str
 
     def __post_init__(self) -> None:
-        for name in ("cls_id", "sep_id", "mask_id", "pad_id"):
+        for name in ("size", "cls_id", "sep_id", "mask_id", "pad_id"):
             value = getattr(self, name)
-            if not 0 <= value < self.size:
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise CorpusError(f"{name} must be an integer, got {value!r}")
+            if name != "size" and not 0 <= value < self.size:
                 raise CorpusError(f"{name} is {value}, the vocabulary has {self.size} tokens")
 
 
@@ -74,6 +79,16 @@ class ShardEntry:
     num_sentences: int
     num_tokens: int
     sha256: dict[str, str]
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.name, str) and _SHARD_NAME.fullmatch(self.name)):
+            raise CorpusError(f"a shard is called {self.name!r}, expected a number of five digits")
+        for name in ("num_documents", "num_sentences", "num_tokens"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise CorpusError(f"shard {self.name}: {name} must be a count, got {value!r}")
+        if not isinstance(self.sha256, dict) or self.sha256.keys() != set(PARTS):
+            raise CorpusError(f"shard {self.name}: sha256 must name {', '.join(PARTS)}")
 
 
 def write_shard(
@@ -165,7 +180,7 @@ def write_corpus(
         "shards": [asdict(shard) for shard in shards],
     }
     write_atomically(directory / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
-    return Corpus.open(directory)
+    return Corpus.open(directory, verify=False)
 
 
 class Shard:
@@ -201,6 +216,30 @@ class Shard:
         starts: Offsets = self.sentences[self.documents]
         return starts
 
+    def check(self, vocabulary: Vocabulary, num_languages: int) -> None:
+        """Raise :class:`CorpusError` for numbers that no corpus holds. Reads every one."""
+        name = self.entry.name
+        for part, bounds in (("sentences", self.sentences), ("documents", self.documents)):
+            falling = np.flatnonzero(np.diff(bounds) <= 0)
+            if bounds[0] != 0 or len(falling):
+                place = int(falling[0]) if len(falling) else 0
+                raise CorpusError(
+                    f"shard {name}: the borders of {part} must rise from 0, and {place} is at "
+                    f"{bounds[place]}, {place + 1} at {bounds[min(place + 1, len(bounds) - 1)]}; "
+                    "prepare the corpus again"
+                )
+        highest = int(self.tokens.max(initial=0))
+        if highest >= vocabulary.size:
+            raise CorpusError(
+                f"shard {name} has token {highest}, the vocabulary {vocabulary.size} tokens; "
+                "prepare the corpus again"
+            )
+        if int(self.languages.max(initial=0)) >= max(num_languages, 1):
+            raise CorpusError(
+                f"shard {name} has language {self.languages.max()}, the manifest names "
+                f"{num_languages}; prepare the corpus again"
+            )
+
 
 def _map(path: Path) -> npt.NDArray[Any]:
     try:
@@ -225,10 +264,11 @@ class Corpus:
     languages: tuple[str, ...]
 
     @classmethod
-    def open(cls, directory: Path, *, verify: bool = False) -> Corpus:
-        """Map a corpus; ``verify`` reads every file and compares its SHA-256.
+    def open(cls, directory: Path, *, verify: bool = True) -> Corpus:
+        """Map a corpus, and compare every file with its SHA-256 and what a corpus may hold.
 
-        Raises :class:`CorpusError` for what is missing, damaged, or no corpus.
+        ``verify=False`` leaves the comparison out: it reads the whole corpus once. Raises
+        :class:`CorpusError` for what is missing, damaged, or no corpus.
         """
         path = directory / MANIFEST
         manifest = read_json(path, CorpusError)
@@ -240,19 +280,31 @@ class Corpus:
                 )
             vocabulary = Vocabulary(**manifest["vocabulary"])
             entries = [ShardEntry(**entry) for entry in manifest["shards"]]
-            languages, words = tuple(manifest["languages"]), str(manifest["words"])
+            languages, words = tuple(map(str, manifest["languages"])), str(manifest["words"])
         except (KeyError, TypeError) as error:
             raise CorpusError(f"{path} is no manifest of a corpus: {error}") from error
         if verify:
-            _verify(directory, {WORDS: words})
-            for entry in entries:
-                named = {f"{entry.name}.{part}.npy": entry.sha256[part] for part in PARTS}
-                _verify(directory, named)
+            recorded = {
+                f"{entry.name}.{part}.npy": entry.sha256[part]
+                for entry in entries
+                for part in PARTS
+            }
+            _verify(directory, {WORDS: words, **recorded})
+        shards = tuple(Shard(directory, entry, vocabulary) for entry in entries)
+        word_starts = _map(directory / WORDS)
+        if word_starts.shape != (vocabulary.size,) or word_starts.dtype != np.bool_:
+            raise CorpusError(
+                f"{directory / WORDS} must be bool [{vocabulary.size}], got {word_starts.dtype} "
+                f"{list(word_starts.shape)}; prepare the corpus again"
+            )
+        if verify:
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(lambda shard: shard.check(vocabulary, len(languages)), shards))
         return cls(
             directory=directory,
-            shards=tuple(Shard(directory, entry, vocabulary) for entry in entries),
+            shards=shards,
             vocabulary=vocabulary,
-            word_starts=_map(directory / WORDS),
+            word_starts=word_starts,
             languages=languages,
         )
 
@@ -273,15 +325,21 @@ class Corpus:
 
 
 def _verify(directory: Path, expected: dict[str, str]) -> None:
-    for name, digest in expected.items():
+    """Compare files with their SHA-256: several at a time, since hashing holds no lock."""
+
+    def compare(name: str) -> None:
         path = directory / name
         try:
-            with path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+            found = file_sha256(path)
+        except FileNotFoundError:
+            raise CorpusError(f"{path} is missing; copy the whole corpus") from None
         except OSError as error:
             raise CorpusError(f"{path} cannot be read: {error.strerror}") from error
-        if found != digest:
+        if found != expected[name]:
             raise CorpusError(
-                f"{path} has SHA-256 {found}, the manifest says {digest}; the file is damaged: "
-                "copy it again or prepare the corpus anew"
+                f"{path} has SHA-256 {found}, the manifest says {expected[name]}; the file is "
+                "damaged: copy it again or prepare the corpus anew"
             )
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(compare, expected))

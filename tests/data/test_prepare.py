@@ -78,7 +78,7 @@ def test_a_corpus_holds_what_the_tokenizer_makes_of_each_sentence(
 ) -> None:
     texts = draw_texts(1200)
     done = prepare(iter(texts), tokenizer, tmp_path, source="x", languages=("en", "de"))
-    corpus = Corpus.open(tmp_path, verify=True)
+    corpus = Corpus.open(tmp_path)
     found = []
     for shard in corpus.shards:
         for first, last in zip(shard.documents[:-1], shard.documents[1:], strict=True):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from encoder_engine.data.shards import Corpus, Document, Vocabulary, write_corpus, write_shard
 from encoder_engine.errors import CorpusError, TokenIdError
+from encoder_engine.files import file_sha256
+from encoder_engine.training.building import build_text
+from encoder_engine.training.recipe import DataRecipe
 from tests.data.corpora import SIZE, VOCABULARY, WORD_STARTS, draw_documents, write
 
 if TYPE_CHECKING:
@@ -33,7 +36,7 @@ def test_documents_come_back(tmp_path: Path) -> None:
     corpus = write(tmp_path, *shards)
     expected = [[s.tolist() for s in d.sentences] for shard in shards for d in shard]
     assert read(corpus) == expected
-    assert read(Corpus.open(tmp_path, verify=True)) == expected
+    assert read(Corpus.open(tmp_path)) == expected
     assert corpus.num_documents == 41
     assert corpus.num_sentences == sum(map(len, expected))
     assert corpus.num_tokens == sum(len(s) for d in expected for s in d)
@@ -84,17 +87,85 @@ def test_damage_is_found(tmp_path: Path) -> None:
     tokens = tmp_path / "00000.tokens.npy"
     whole = tokens.read_bytes()
     tokens.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    Corpus.open(tmp_path)  # a flipped bit is seen only where it is asked for
+    Corpus.open(tmp_path, verify=False)
     with pytest.raises(CorpusError, match="the file is damaged"):
-        Corpus.open(tmp_path, verify=True)
-    tokens.write_bytes(whole[:-2])
-    with pytest.raises(CorpusError, match=r"not a whole \.npy file"):
         Corpus.open(tmp_path)
+    tokens.write_bytes(whole[:-2])
+    with pytest.raises(CorpusError, match="the file is damaged"):
+        Corpus.open(tmp_path)
+    with pytest.raises(CorpusError, match=r"not a whole \.npy file"):
+        Corpus.open(tmp_path, verify=False)
     np.save(tokens, np.zeros(5, np.uint16))
     with pytest.raises(CorpusError, match="not what the manifest says"):
-        Corpus.open(tmp_path)
+        Corpus.open(tmp_path, verify=False)
     tokens.unlink()
     with pytest.raises(CorpusError, match="is missing"):
+        Corpus.open(tmp_path)
+
+
+def rewrite(directory: Path, part: str, place: int, value: int) -> None:
+    """Change a number, and its file's SHA-256 in the manifest."""
+    path = directory / f"00000.{part}.npy"
+    array = np.load(path)
+    array[place] = value
+    np.save(path, array)
+    manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
+    manifest["shards"][0]["sha256"][part] = file_sha256(path)
+    (directory / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("part", "place", "value", "told"),
+    [
+        ("tokens", 3, SIZE, f"has token {SIZE}, the vocabulary {SIZE}"),
+        ("sentences", 2, 0, "borders of sentences must rise"),
+        ("sentences", 1, -5, "borders of sentences must rise"),
+        ("documents", 1, 2**40, "borders of documents must rise"),
+        ("documents", 0, 1, "borders of documents must rise"),
+        ("languages", 0, 2, "has language 2, the manifest names 2"),
+    ],
+)
+def test_numbers_that_no_corpus_holds_are_refused_though_their_sum_is_right(
+    tmp_path: Path, part: str, place: int, value: int, told: str
+) -> None:
+    """Tokens beyond the vocabulary were trained on; borders ended in an IndexError."""
+    write(tmp_path, draw_documents(20))
+    rewrite(tmp_path, part, place, value)
+    with pytest.raises(CorpusError, match=told):
+        Corpus.open(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["00000.tokens.npy", "00000.languages.npy", "words.npy"])
+def test_a_changed_file_is_refused_before_a_run_begins(tmp_path: Path, name: str) -> None:
+    """What begins a word may be inverted, and stays of its kind: the sum alone tells."""
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    write(corpus, draw_documents(20))
+    array = np.load(corpus / name)
+    np.save(corpus / name, ~array if array.dtype == np.bool_ else array ^ 1)
+    with pytest.raises(CorpusError, match=f"{name} has SHA-256"):
+        build_text(DataRecipe(corpus=str(corpus)), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"name": "../00000"}, "expected a number of five digits"),
+        ({"name": 7}, "expected a number of five digits"),
+        ({"num_tokens": -1}, "num_tokens must be a count"),
+        ({"num_tokens": "7"}, "num_tokens must be a count"),
+        ({"sha256": {}}, "sha256 must name tokens"),
+        ({"sha256": None}, "sha256 must name tokens"),
+    ],
+)
+def test_a_manifest_of_other_types_is_refused(
+    tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
+    write(tmp_path, draw_documents(2))
+    manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
+    manifest["shards"][0] |= change
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(CorpusError, match=told):
         Corpus.open(tmp_path)
 
 

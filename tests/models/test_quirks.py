@@ -222,7 +222,7 @@ def test_a_t5_computes_by_its_own_activation_and_gate_whatever_their_name_says(
         for model in (encoder, again):
             torch.testing.assert_close(model(pack(ids)).last_hidden_state, expected)
     for refused in ({"dense_act_fn": "selu"}, {"is_gated_act": True}, {"dense_act_fn": "silu"}):
-        with pytest.raises(UnsupportedFeatureError, match="supported|activated by one of"):
+        with pytest.raises(UnsupportedFeatureError, match=r"supported|activated by one of"):
             spec_from_config(T5 | refused)
 
 
