@@ -41,6 +41,8 @@
     |-- MissingPoolerWarning                the checkpoint has no pooler; pooler_output is None
     |-- UnknownConfigKeyWarning             .names: config keys nobody reads
     |-- CorruptCheckpointWarning            a checkpoint is not whole; an older one is taken
+    |-- DivergedWarning                     a trained model is far worse than guessing
+    |-- SmallCorpusWarning                  a run reads the same few texts again and again
     `-- SuspiciousWeightsWarning            finite but implausible weights, as after a bit flip
 """
 
@@ -63,6 +65,7 @@ __all__ = [
     "CorruptCheckpointWarning",
     "DefaultPoolingWarning",
     "DeviceMemoryError",
+    "DivergedWarning",
     "EncoderEngineError",
     "EncoderEngineWarning",
     "ImplementationError",
@@ -80,6 +83,7 @@ __all__ = [
     "RowError",
     "SequenceLengthError",
     "ShapeError",
+    "SmallCorpusWarning",
     "SuspiciousWeightsWarning",
     "TensorNamesError",
     "TensorShapeError",
@@ -319,6 +323,14 @@ class UnknownConfigKeyWarning(_NamesWarning):
 
 class CorruptCheckpointWarning(EncoderEngineWarning):
     """A training run's checkpoint is not whole, so an older one is taken."""
+
+
+class SmallCorpusWarning(EncoderEngineWarning):
+    """A training run reads the same few texts so often that a model learns them by heart."""
+
+
+class DivergedWarning(EncoderEngineWarning):
+    """A trained model predicts held-out text far worse than guessing would."""
 
 
 class SuspiciousWeightsWarning(_NamesWarning):

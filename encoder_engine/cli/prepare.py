@@ -52,7 +52,7 @@ _FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
     type=click.IntRange(min=1),
     default=2**26,
     show_default=True,
-    help="A shard's.",
+    help="Tokens per shard.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress and no summary.")
@@ -69,7 +69,7 @@ def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     if bool(inputs) == bool(options["labelled"]):
         raise click.UsageError("name inputs, or labelled ones with --corpus, and not both")
     if (options["tokenizer"] is None) == (options["vocab_size"] is None):
-        raise click.UsageError("name a --tokenizer, or a --vocab-size to train one of")
+        raise click.UsageError("name one of --tokenizer, and --vocab-size to train one")
     corpora = _corpora(inputs, options)
     total = sum(opened.total_bytes or 0 for opened in corpora.values()) or None
     with _progress(total, shown=not (options["quiet"] or options["as_json"])) as watch:
@@ -83,6 +83,13 @@ def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
             watch=watch,
         )
     summary = _summary(done, Corpus.open(Path(output), verify=False))
+    wanted = options["vocab_size"]
+    if wanted is not None and summary["vocab_size"] < wanted:
+        click.echo(
+            f"warning: the texts give {count(summary['vocab_size'])} tokens, {count(wanted)} were "
+            "asked for; train the vocabulary on more text",
+            err=True,
+        )
     if options["as_json"]:
         print_json({"directory": output, **summary})
     elif not options["quiet"]:
@@ -229,7 +236,7 @@ def _print_summary(output: str, summary: dict[str, Any]) -> None:
         "corpus": f"{count(summary['tokens'])} tokens in {summary['shards']} shards of {output}",
         "texts": f"{count(summary['texts'])}, {count(summary['sentences'])} sentences",
         "vocabulary": f"{count(summary['used_tokens'])} of {count(summary['vocab_size'])} used",
-        "padding": f"{summary['padding_saved']:.0%} of rows of 128 tokens, which packing saves",
+        "packing": f"saves {summary['padding_saved']:.0%} of rows padded to 128 tokens",
         "seconds": f"{summary['seconds']:.2f}, {count(rate)} tokens/s",
     }
     if summary["resumed_texts"]:

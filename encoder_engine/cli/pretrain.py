@@ -65,7 +65,7 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
     if options["as_json"]:
         print_json({"model": str(Path(output) / "model"), "steps": chosen.run.steps, **scores})
     elif not options["quiet"]:
-        facts = {name.replace("_", " "): f"{value:.4f}" for name, value in scores.items()}
+        facts = {name.replace("_", " "): _shown(value, 4) for name, value in scores.items()}
         written = {"model": str(Path(output) / "model"), "curves": str(Path(output) / "curves.svg")}
         print_facts("Done", {**written, **facts})
 
@@ -114,8 +114,13 @@ def _print_evaluation(moment: Moment) -> None:
         click.echo(_evaluation_line(moment), err=True)
 
 
+def _shown(value: float, digits: int = 3) -> str:
+    """Write a score; one that has grown beyond all bounds as a power of ten."""
+    return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.2e}"
+
+
 def _evaluation_line(moment: Moment) -> str:
     scores = moment.record["evaluation"]
-    told = "  ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in scores.items())
+    told = "  ".join(f"{name.replace('_', ' ')} {_shown(value)}" for name, value in scores.items())
     speed = f"{count(moment.speed['tokens_per_second'])} tokens/s"
     return f"step {moment.step}/{moment.steps}  loss {moment.record['loss']:.3f}  {told}  {speed}"

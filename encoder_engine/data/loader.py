@@ -59,8 +59,8 @@ class Loader:
         longest = int(self.samples.lengths.max(initial=0))
         if longest > self.batch_tokens:
             raise ConfigError(
-                f"a sequence has {longest} tokens, a batch takes {self.batch_tokens}; cut the "
-                "corpus shorter or allow more"
+                f"a sequence has {longest} tokens, a batch takes {self.batch_tokens}; raise "
+                f"batch.micro_tokens to at least {longest}, or lower data.max_length"
             )
 
     def batches(self, start: Position | None = None) -> Iterator[tuple[CleanBatch, Position]]:

@@ -238,19 +238,43 @@ def _begin(directory: Path, begun: dict[str, Any]) -> dict[str, Any]:
     path = directory / PROGRESS
     if path.exists():
         noted: dict[str, Any] = read_json(path, CorpusError)
-        differing = [name for name, value in begun.items() if noted["begun"].get(name) != value]
-        if not differing:
+        changes = _changes(noted["begun"], begun)
+        if not changes:
             return noted
         if noted["done"]["shards"]:
             raise CorpusError(
-                f"{directory} was begun with another {', '.join(differing)}; name an empty "
-                "directory, or go on with what it was begun with"
+                f"{directory} was begun otherwise: {'; '.join(changes)}; name an empty directory, "
+                "delete this one, or go on with what it was begun with"
             )
         # Of what was begun otherwise there is no shard: it may as well begin anew.
         shutil.rmtree(directory / TOKENIZER, ignore_errors=True)
     elif any(p.name != LOCK_NAME and p.suffix != ".partial" for p in directory.iterdir()):
         raise CorpusError(f"{directory} is not empty, and no corpus was begun in it")
     return _note(directory, Prepared(), np.zeros(0, np.bool_), begun)
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Say what differs from what a directory was begun with, of a source in JSON by its parts."""
+    before, now = {**before, **_parts(before)}, {**now, **_parts(now)}
+    changes = []
+    for name in now:
+        if before.get(name) == now[name] or (name == "source" and _parts(now)):
+            continue
+        if name == "inputs":
+            changes.append("the inputs are others, or were changed")
+        elif name == "tokenizer":
+            changes.append("the tokenizer is another")
+        else:
+            changes.append(f"{name} was {before.get(name)}, is {now[name]}")
+    return changes
+
+
+def _parts(begun: dict[str, Any]) -> dict[str, Any]:
+    try:
+        parts = json.loads(begun["source"])
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return parts if isinstance(parts, dict) else {}
 
 
 def _keep_tokenizer(folder: Path, tokenizer: Tokenizer | Callable[[], Tokenizer]) -> Tokenizer:

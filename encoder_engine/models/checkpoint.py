@@ -77,7 +77,7 @@ def load_encoder(
         encoder, heads = _load_parts(
             encoder_type, path_or_hub_id, files, device=device, dtype=dtype, quantized=quantized
         )
-    _warn_of_unused(heads, "an Encoder has no heads", stacklevel=4)
+    _warn_of_unused(heads, "only the encoder was loaded, whose vectors need no head", stacklevel=4)
     return encoder
 
 
@@ -245,7 +245,7 @@ def _warn_of_unused(heads: Collection[str], why: str, *, stacklevel: int) -> Non
     if heads:
         names = sorted(heads)
         warnings.warn(
-            UnusedWeightsWarning(f"{why}; left in the file: {', '.join(names)}", names=names),
+            UnusedWeightsWarning(f"{why}; not loaded: {', '.join(names)}", names=names),
             stacklevel=stacklevel,
         )
 

@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from safetensors import SafetensorError, safe_open
 
-from encoder_engine.errors import CheckpointFileError, MissingDependencyError
+from encoder_engine.errors import (
+    CheckpointFileError,
+    MissingDependencyError,
+    UnsupportedFeatureError,
+)
 from encoder_engine.files import read_json
 
 if TYPE_CHECKING:
@@ -32,6 +36,8 @@ _DTYPES = {
     "BF16": torch.bfloat16,
     "I8": torch.int8,
 }
+# What peft writes beside LoRA weights; transformers applies them when it loads the directory.
+ADAPTER = "adapter_config.json"
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 
@@ -92,8 +98,15 @@ def open_tensors(directory: Path) -> Iterator[dict[str, StoredTensor]]:
 
     In the first of: model.safetensors, model.safetensors.index.json, pytorch_model.bin,
     pytorch_model.bin.index.json; a ``.bin`` only by torch's weights-only unpickler, which reads it
-    whole. Raises :class:`CheckpointFileError`, and so does reading.
+    whole. Raises :class:`CheckpointFileError`, and so does reading; and
+    :class:`UnsupportedFeatureError` for a directory with an adapter, which belongs to the weights.
     """
+    if (directory / ADAPTER).exists():
+        raise UnsupportedFeatureError(
+            f"{directory} holds an adapter ({ADAPTER}), which would be left out; merge it into the "
+            "weights first: peft's AutoPeftModel.from_pretrained(...).merge_and_unload()"
+            ".save_pretrained(...)"
+        )
     with ExitStack() as files:
         yield _find_tensors(directory, files)
 

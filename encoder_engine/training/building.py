@@ -13,6 +13,7 @@ from encoder_engine.data.samples import cut_blocks, cut_sentences, hold_out
 from encoder_engine.data.shards import Corpus
 from encoder_engine.errors import ConfigError
 from encoder_engine.models import Encoder
+from encoder_engine.models.checkpoint import resolve_directory
 from encoder_engine.models.config import spec_from_config
 from encoder_engine.objectives.distillation import DistillationModel, take_layers
 from encoder_engine.objectives.masking import Masking
@@ -21,14 +22,19 @@ from encoder_engine.objectives.nsp import NSP
 from encoder_engine.objectives.objective import Objective, PretrainingModel
 from encoder_engine.objectives.rtd import DetectionModel
 from encoder_engine.objectives.sbo import SBO
-from encoder_engine.training.continuing import continue_checkpoint, load_masked_lm, tokenizer_of
+from encoder_engine.training.continuing import (
+    continue_checkpoint,
+    copy_modules,
+    load_masked_lm,
+    tokenizer_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from encoder_engine.data.pairs import Negative, Pairs
     from encoder_engine.data.samples import Samples
-    from encoder_engine.training.recipe import DataRecipe, ObjectivesRecipe, Recipe
+    from encoder_engine.training.recipe import DataRecipe, ModelRecipe, ObjectivesRecipe, Recipe
 
 __all__ = ["Model", "Text", "build_model", "build_objectives", "build_text", "save_model"]
 
@@ -149,12 +155,20 @@ def _encoder(said: Mapping[str, Any], corpus: Corpus) -> Encoder:
                 f"model.config says {key}={said[key]}, the corpus {value}; leave it out"
             )
     config = {**said, **given}
-    return Encoder(spec_from_config(config), config=config)
+    try:
+        return Encoder(spec_from_config(config), config=config)
+    except ConfigError as error:
+        raise ConfigError(f"model.config of the recipe: {error}") from None
 
 
-def save_model(model: Model, corpus: Corpus, directory: Path) -> None:
-    """Write the model, and the corpus' tokenizer beside it, as transformers reads both."""
+def save_model(model: Model, recipe: ModelRecipe, corpus: Corpus, directory: Path) -> None:
+    """Write the model, and the corpus' tokenizer beside it, as transformers reads both.
+
+    A sentence-transformers checkpoint that was gone on from leaves its modules: pooling, and so on.
+    """
     model.save_pretrained(directory)
     tokenizer = tokenizer_of(corpus)
     if tokenizer is not None:
         tokenizer.save(directory)
+    if recipe.checkpoint is not None:
+        copy_modules(resolve_directory(recipe.checkpoint), directory)

@@ -61,9 +61,16 @@ def compare(directory: Path, recipe: Recipe, corpus: Corpus) -> None:
     if changes:
         raise ResumeError(
             f"{directory} was begun by another recipe: {'; '.join(changes)}; name another "
-            "folder, or go on with what it was begun with",
+            f"folder, or go on with what it was begun with{_further(directory, changes)}",
             changes=changes,
         )
+
+
+def _further(directory: Path, changes: list[str]) -> str:
+    """Say how a finished run is trained further, where only its number of steps was changed."""
+    if len(changes) > 1 or not changes[0].startswith("run.steps "):
+        return ""
+    return f"; to train a finished model further: --checkpoint {directory / 'model'}, a new folder"
 
 
 def _changes(before: Any, now: Any, where: str = "") -> list[str]:

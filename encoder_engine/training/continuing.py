@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +18,7 @@ from encoder_engine.errors import (
     TensorNamesError,
     UnusedWeightsWarning,
 )
+from encoder_engine.files import read_json
 from encoder_engine.models import Encoder
 from encoder_engine.models.checkpoint import resolve_directory
 from encoder_engine.models.heads import MaskedLM
@@ -24,12 +27,20 @@ from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from encoder_engine.data.shards import Corpus
     from encoder_engine.objectives.objective import Objective
 
-__all__ = ["continue_checkpoint", "extend_vocabulary", "load_masked_lm", "tokenizer_of"]
+__all__ = [
+    "continue_checkpoint",
+    "copy_modules",
+    "extend_vocabulary",
+    "load_masked_lm",
+    "tokenizer_of",
+]
+
+# How sentence-transformers names the parts of a model.
+MODULES = "modules.json"
 
 
 def tokenizer_of(corpus: Corpus) -> Tokenizer | None:
@@ -66,6 +77,26 @@ def continue_checkpoint(
         state["output.bias"] = _extended(state["output.bias"], pieces, first)
         own.head.load_state_dict(state)
     return model
+
+
+def copy_modules(checkpoint: Path, directory: Path) -> None:
+    """Copy what makes a transformer in ``checkpoint`` a sentence-transformers model, if it is one.
+
+    That is ``modules.json``, the folders it names, and the settings beside it: prompts, the longest
+    text. Weights of further modules (Dense) are copied as they are: nothing here trains them.
+    """
+    if not (checkpoint / MODULES).is_file():
+        return
+    modules = read_json(checkpoint / MODULES, ConfigError)
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
+        raise ConfigError(f"{checkpoint / MODULES} must list modules; fetch the checkpoint again")
+    for settings in checkpoint.glob("*sentence_*.json"):
+        shutil.copy2(settings, directory)
+    for path in [str(module.get("path", "")) for module in modules]:
+        if path and Path(path).name == path and (checkpoint / path).is_dir():
+            shutil.copytree(checkpoint / path, directory / path, dirs_exist_ok=True)
+    # Last: with it the directory is whole.
+    shutil.copy2(checkpoint / MODULES, directory)
 
 
 def load_masked_lm(path_or_hub_id: str, corpus: Corpus) -> MaskedLM:

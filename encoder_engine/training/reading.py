@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import traceback
 import types
 from collections.abc import Mapping
-from dataclasses import asdict, fields, is_dataclass
+from contextlib import contextmanager
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from encoder_engine.errors import ConfigError, MissingDependencyError
+from encoder_engine.errors import ConfigError, EncoderEngineError, MissingDependencyError
 from encoder_engine.files import read_text
 from encoder_engine.training.recipe import Recipe
 from encoder_engine.training.recipes import RECIPES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["find_recipe", "read_recipe", "recipe_from_values", "recipe_to_values", "with_settings"]
 
@@ -43,8 +45,8 @@ def find_recipe(
         values = _read_values(Path(name))
     else:
         raise ConfigError(
-            f"there is no recipe {name!r}{_nearest(name, RECIPES)}; name one of "
-            f"{', '.join(RECIPES)}, a .yaml file, or file.py:function"
+            f"there is no recipe {name!r}{_nearest(name, RECIPES)}; recipes are "
+            f"{', '.join(RECIPES)}, a .yaml file, and file.py:function"
         )
     values = with_settings(values, settings)
     data = values.get("data") or {}
@@ -93,14 +95,31 @@ def _call(path: Path, name: str) -> Recipe:
     if spec is None or spec.loader is None or not path.is_file():
         raise ConfigError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with _blaming(path):
+        spec.loader.exec_module(module)
     function = getattr(module, name, None)
     if function is None:
         raise ConfigError(f"{path} has no function {name!r}")
-    made = function()
+    with _blaming(path):
+        made = function()
     if not isinstance(made, Recipe):
         raise ConfigError(f"{path}:{name} returned a {type(made).__name__}, not a Recipe")
     return made
+
+
+@contextmanager
+def _blaming(path: Path) -> Iterator[None]:
+    """Say in which line of the user's own file an error arose."""
+    try:
+        yield
+    except EncoderEngineError:
+        raise
+    except Exception as error:
+        lines = [
+            f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)
+        ]
+        where = f", line {lines[-1]}" if lines else ""
+        raise ConfigError(f"{path}{where}: {type(error).__name__}: {error}") from error
 
 
 def _read_values(path: Path) -> dict[str, Any]:
@@ -172,11 +191,11 @@ def _made_section(kind: Any, value: Any, where: str) -> Any:
             )
     hints = get_type_hints(kind)
     inner = {key: _made(hints[key], found, f"{where}.{key}") for key, found in value.items()}
-    try:
-        return kind(**inner)
-    except TypeError:
-        lacking = ", ".join(sorted(set(known) - set(inner)))
-        raise ConfigError(f"{where} is not whole; it may lack one of {lacking}") from None
+    required = [f.name for f in fields(kind) if f.default is f.default_factory is MISSING]
+    lacking = [name for name in required if name not in inner]
+    if lacking:
+        raise ConfigError(f"{where} lacks {', '.join(lacking)}")
+    return kind(**inner)
 
 
 def _made_plain(kind: Any, value: Any, where: str) -> Any:
@@ -190,5 +209,6 @@ def _made_plain(kind: Any, value: Any, where: str) -> Any:
     if kind is float and whole:
         return float(value)
     if not isinstance(value, kind) or (kind is int and not whole):
-        raise ConfigError(f"{where} must be a {kind.__name__}, got {value!r}")
+        wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+        raise ConfigError(f"{where} must be {wanted.get(kind, kind.__name__)}, got {value!r}")
     return value

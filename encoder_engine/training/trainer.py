@@ -25,6 +25,7 @@ from encoder_engine.training.feed import Feed, Meal
 from encoder_engine.training.log import Log, Tracker, make_trackers, read_log
 from encoder_engine.training.memory import recompute_blocks
 from encoder_engine.training.optim import make_optimizers, set_rate
+from encoder_engine.training.plausibility import warn_of_divergence, warn_of_repetition
 from encoder_engine.training.schedule import rate_factor
 from encoder_engine.training.work import operations_per_token
 from encoder_engine.training.world import World, replicate, shard
@@ -79,6 +80,8 @@ class Trainer:
             torch.use_deterministic_algorithms(True)
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         self.text = build_text(recipe.data, seed=run.seed)
+        if self.world.is_first:
+            warn_of_repetition(recipe, self.text)
         objectives = build_objectives(recipe.objectives, recipe.data, self.text.corpus)
         self.objectives = objectives
         self.model = self._build()
@@ -180,6 +183,8 @@ class Trainer:
             # There was nothing left to do.
             record = self.world.told(read_log(self.directory)[-1] if self.world.is_first else None)
         scores: dict[str, float] = record.get("evaluation", record["losses"])
+        if self.world.is_first:
+            warn_of_divergence(scores, self.text.corpus.vocabulary.size)
         return scores
 
     def _open_logs(self, state: _State, opened: ExitStack) -> tuple[Log | None, list[Tracker]]:
@@ -385,7 +390,7 @@ class Trainer:
                 model.load_state_dict(whole)
         with self.world.awaiting_first():
             if self.world.is_first:
-                save_model(model, self.text.corpus, directory)
+                save_model(model, self.recipe.model, self.text.corpus, directory)
 
 
 def _check_finite(what: str, value: float, step: int) -> None:

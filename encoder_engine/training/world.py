@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from encoder_engine.errors import EncoderEngineError
+from encoder_engine.models.placement import resolve_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,15 +38,19 @@ class World:
 
     @classmethod
     def join(cls, device: str = "auto") -> World:
-        """Find out who this process is, and meet the others."""
+        """Find out who this process is, and meet the others.
+
+        Raises :class:`ConfigError` for a device that torch does not know or that is not there.
+        """
         size, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
         cuda = torch.cuda.is_available() if device == "auto" else device.startswith("cuda")
+        found = torch.device("cpu")
         if cuda:
-            index = torch.device(device).index if device not in ("auto", "cuda") else local
-            torch.cuda.set_device(index or 0)
-            found = torch.device("cuda", index or 0)
-        else:
-            found = torch.device("cpu" if device == "auto" else device)
+            index = resolve_device(device).index if device not in ("auto", "cuda") else local
+            found = resolve_device(torch.device("cuda", index or 0))
+            torch.cuda.set_device(found)
+        elif device != "auto":
+            found = resolve_device(device)
         if size == 1:
             return cls(device=found)
         if not dist.is_initialized():

@@ -81,7 +81,9 @@ def test_a_corpus_of_other_inputs_or_another_vocabulary_is_refused(
     with mine.open("a", encoding="utf-8") as file:
         file.write("One more line.\n")
     assert main([*begin, "120"]) == 1
-    assert capsys.readouterr().err.count("was begun with another source") == 2
+    errors = capsys.readouterr().err
+    assert "was begun otherwise: vocab_size was 120, is 110; name an empty" in errors
+    assert "was begun otherwise: the inputs are others, or were changed; name an empty" in errors
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["here"]
 
 
