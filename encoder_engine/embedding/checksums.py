@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from encoder_engine.files import recorded_checksums, verify_checksums
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 # What is read beside weights: settings and vocabularies, quick to compare again and again.
@@ -19,10 +20,24 @@ def verify_settings(folder: Path) -> None:
     verify_checksums(folder, only=[name for name in recorded if name.endswith(_SETTINGS)])
 
 
-def verify_around(directory: Path, encoder_folder: Path) -> None:
+def verify_modules(directory: Path, folders: Sequence[Path]) -> None:
+    """Compare the files of a model's modules, whichever directory records them.
+
+    ``folders``: the modules', the encoder's first, whose weights ``Encoder.from_pretrained``
+    compares itself. Raises :class:`ChecksumError`.
+    """
+    encoder_folder, *others = folders
+    verify_settings(encoder_folder)
+    for folder in others:
+        if folder.resolve() not in (encoder_folder.resolve(), directory.resolve()):
+            verify_checksums(folder)
+    _verify_around(directory, encoder_folder)
+
+
+def _verify_around(directory: Path, encoder_folder: Path) -> None:
     """Compare a directory's files but those that ``Encoder.from_pretrained`` compares itself."""
     recorded = recorded_checksums(directory)
-    prefix = encoder_folder.relative_to(directory.resolve()).as_posix()
+    prefix = encoder_folder.resolve().relative_to(directory.resolve()).as_posix()
     prefix = "" if prefix == "." else f"{prefix}/"
     theirs = {f"{prefix}{name}": sha for name, sha in recorded_checksums(encoder_folder).items()}
     names = [name for name, sha in recorded.items() if theirs.get(name) != sha]

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from encoder_engine import ops
+from encoder_engine.embedding.checksums import verify_modules, verify_settings
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.json_files import (
     JsonObject,
@@ -92,11 +93,15 @@ class MultiVectorEmbedder:
 
         Queries that are filled up with masks, and other modules, raise
         :class:`UnsupportedFeatureError`; files that do not add up as
-        :meth:`Embedder.from_pretrained`.
+        :meth:`Embedder.from_pretrained`. Files that a ``SHA256SUMS`` lists, the directory's or a
+        module's, are compared with it first.
         """
         directory = resolve_directory(path_or_hub_id)
         kinds = ("Transformer", "Dense", "MultiVectorMask", "Normalize")
-        transformer, dense, mask, *norms = read_modules(directory, kinds)
+        verify_settings(directory)
+        modules = read_modules(directory, kinds)
+        verify_modules(directory, [module.folder for module in modules])
+        transformer, dense, mask, *norms = modules
         said = read_transformer_config(transformer.folder)
         settings = read_settings(directory, "MultiVectorEncoder")
         tokenizer = read_tokenizer(transformer.folder, lowercase=said.lowercase)

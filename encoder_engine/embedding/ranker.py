@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from encoder_engine.embedding.batching import default_batch_tokens
+from encoder_engine.embedding.checksums import verify_modules
 from encoder_engine.embedding.json_files import read_object
 from encoder_engine.embedding.modules import MODULES, read_modules, read_transformer_config
 from encoder_engine.embedding.options import (
@@ -111,7 +112,8 @@ class Ranker:
         folder = encoder_directory(directory)
         settings = read_settings(directory, "CrossEncoder")
         if (directory / MODULES).is_file():
-            read_modules(directory, ("Transformer",))
+            modules = read_modules(directory, ("Transformer",))
+            verify_modules(directory, [module.folder for module in modules])
         said = read_transformer_config(
             *(folder,), task="sequence-classification", reads="logits", makes="scores"
         )

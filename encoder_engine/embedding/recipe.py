@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from encoder_engine.embedding.checksums import verify_around, verify_settings
+from encoder_engine.embedding.checksums import verify_modules, verify_settings
 from encoder_engine.embedding.json_files import (
     JsonObject,
     optional_count,
@@ -104,9 +104,7 @@ def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> 
             max_seq_length=tokenizer_limit(directory),
         )
     modules = read_modules(directory)
-    for module in modules:
-        verify_settings(module.folder)
-    verify_around(directory, modules[0].folder)
+    verify_modules(directory, [module.folder for module in modules])
     transformer = read_transformer_config(modules[0].folder)
     pooled = read_pooling_config(modules[1].folder)
     for module in modules[2:]:

@@ -13,6 +13,7 @@ import torch
 
 from encoder_engine import ops
 from encoder_engine.embedding.batching import WIDEST_BYTES, windows
+from encoder_engine.embedding.checksums import verify_modules
 from encoder_engine.embedding.json_files import read_object, refuse_unknown_keys
 from encoder_engine.embedding.modules import MODULES, read_modules, read_transformer_config
 from encoder_engine.embedding.options import (
@@ -158,6 +159,7 @@ class SparseEmbedder:
         lowercase = False
         if (directory / MODULES).is_file():
             modules = read_modules(directory, ("Transformer", "SpladePooling"))
+            verify_modules(directory, [module.folder for module in modules])
             config = read_transformer_config(folder, task="fill-mask", reads="logits")
             max_seq_length = max_seq_length or config.max_seq_length
             lowercase = config.lowercase

@@ -12,12 +12,14 @@ import torch
 from encoder_engine.embedding import MultiVectorEmbedder, Ranker, SparseEmbedder
 from encoder_engine.errors import (
     CheckpointFileError,
+    ChecksumError,
     InputError,
     TextError,
     UnsupportedFeatureError,
 )
 from tests.budget import assert_within_budget
 from tests.embedding.test_breadth import TERMS, save_with_head, tensor
+from tests.embedding.test_checksums import damage, record
 from tests.embedding.tiny_model import WIDTH, write_json, write_transformers_directory
 
 if TYPE_CHECKING:
@@ -79,11 +81,12 @@ def test_a_directory_of_another_type_is_no_sparse_encoder(tmp_path: Path) -> Non
         SparseEmbedder.from_pretrained(folder, device="cpu")
 
 
-def test_token_vectors_are_of_lower_case_where_the_module_says_so(tmp_path: Path) -> None:
+def save_multi_vector(folder: Path) -> Path:
+    """Write a model of token vectors, whose projection has a folder of its own."""
     from sentence_transformers.base.modules import Dense, Normalize, Transformer
     from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 
-    plain = write_transformers_directory(tmp_path / "plain")
+    plain = write_transformers_directory(folder / "plain")
     write_json(plain / "tokenizer_config.json", CASED)
     torch.manual_seed(2)
     dense = Dense(
@@ -92,7 +95,12 @@ def test_token_vectors_are_of_lower_case_where_the_module_says_so(tmp_path: Path
     )  # fmt: skip
     norm = Normalize(module_input_name="token_embeddings")
     modules = [Transformer(str(plain)), dense, MultiVectorMask(skiplist_words=[]), norm]
-    library.MultiVectorEncoder(modules=modules, device="cpu").save(str(tmp_path / "saved"))
+    library.MultiVectorEncoder(modules=modules, device="cpu").save(str(folder / "saved"))
+    return folder / "saved"
+
+
+def test_token_vectors_are_of_lower_case_where_the_module_says_so(tmp_path: Path) -> None:
+    save_multi_vector(tmp_path)
     change(tmp_path / "saved" / "sentence_bert_config.json", do_lower_case=True)
     model = library.MultiVectorEncoder(str(tmp_path / "saved"), device="cpu")
     ours = MultiVectorEmbedder.from_pretrained(tmp_path / "saved", device="cpu")
@@ -105,6 +113,48 @@ def test_token_vectors_are_of_lower_case_where_the_module_says_so(tmp_path: Path
     weights.write_bytes(weights.read_bytes()[:-1])
     with pytest.raises(CheckpointFileError, match="readable"):
         MultiVectorEmbedder.from_pretrained(tmp_path / "saved", device="cpu")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("kind", ["multi vector", "sparse", "ranker"])
+def test_every_file_is_held_to_the_record_of_its_directory_or_folder(
+    tmp_path: Path, kind: str, nested: bool
+) -> None:
+    """The projection of token vectors was compared with nothing."""
+    makers: dict[str, Any] = {
+        "multi vector": (save_multi_vector, MultiVectorEmbedder.from_pretrained),
+        "sparse": (save_sparse, SparseEmbedder.from_pretrained),
+        "ranker": (save_ranker, Ranker.from_pretrained),
+    }
+    save, load = makers[kind]
+    folder = save(tmp_path)
+    if nested:
+        nest_encoder(folder)
+    files = [p for p in folder.rglob("*") if p.suffix in (".json", ".safetensors")]
+    homes = {folder, *(p.parent for p in files if p.parent.name.endswith(("Dense", "Pooling")))}
+    assert len(homes) == (1 if kind == "ranker" else 2)
+    for home in homes:
+        record(home)
+        load(folder, device="cpu")
+        for path in (p for p in files if p.is_relative_to(home)):
+            content = path.read_bytes()
+            damage(path)
+            with pytest.raises(ChecksumError, match=path.name):
+                load(folder, device="cpu")
+            path.write_bytes(content)
+        (home / "SHA256SUMS").unlink()
+
+
+def nest_encoder(folder: Path) -> None:
+    """Move a model's transformer into a folder of its own, as older directories have it."""
+    place = folder / "0_Transformer"
+    place.mkdir()
+    apart = ("modules.json", "config_sentence_transformers.json", "README.md")
+    for path in [p for p in folder.iterdir() if p.is_file() and p.name not in apart]:
+        path.rename(place / path.name)
+    modules = json.loads((folder / "modules.json").read_text("utf-8"))
+    modules[0]["path"] = place.name
+    write_json(folder / "modules.json", modules)
 
 
 def save_ranker(folder: Path) -> Path:
