@@ -146,10 +146,14 @@ def _products(rows_nHLD: Tensor, vectors_NHD: Tensor) -> Tensor:
     """Multiply each row by each vector, [n, H, L, N].
 
     Both are laid out alike for any n: of views, matmul copies several sequences' but not one's, and
-    MKL then sums the rows of one or two tokens in another order.
+    MKL then sums the rows of one or two tokens in another order. A lone head of one sequence is
+    computed twice: its product alone would be another routine's, which threads share.
     """
     vectors_HDN = vectors_NHD.to(rows_nHLD.dtype).permute(1, 2, 0)
-    return rows_nHLD.contiguous() @ vectors_HDN.contiguous()
+    rows_nHLD = rows_nHLD.contiguous()
+    if rows_nHLD.shape[:2] == (1, 1) and not torch.is_grad_enabled():
+        return (rows_nHLD.expand(2, -1, -1, -1) @ vectors_HDN.contiguous())[:1]
+    return rows_nHLD @ vectors_HDN.contiguous()
 
 
 def entries_of(distance: Tensor, bias_HR: Tensor) -> Tensor:
