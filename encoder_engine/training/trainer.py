@@ -141,8 +141,10 @@ class Trainer:
             return self.model
         return replicate(self.model, self.world)
 
-    def run(self, watch: Callable[[Moment], None] = lambda _moment: None) -> dict[str, float]:
+    def run(self, watch: Callable[[Moment], None] | None = None) -> dict[str, float]:
         """Train to the end; return the last evaluation, or the last losses where there is none.
+
+        ``watch`` is called after every step that is logged.
 
         Raises :class:`ResumeError` where the folder was begun by another recipe, and
         :class:`LockedError` where another run is at work in it.
@@ -161,7 +163,7 @@ class Trainer:
                 compare(self.directory, self.recipe, self.text.corpus)
             return self._run(watch)
 
-    def _run(self, watch: Callable[[Moment], None]) -> dict[str, float]:
+    def _run(self, watch: Callable[[Moment], None] | None) -> dict[str, float]:
         begin_optimizers(self.optimizers)
         state = self._resume()
         steps = self.recipe.run.steps
@@ -174,7 +176,8 @@ class Trainer:
                     log.add_speed({"step": state.step, **speed})
                 for tracker in trackers:
                     tracker.add(record)
-                watch(Moment(step=state.step, steps=steps, record=record, speed=speed))
+                if watch is not None:
+                    watch(Moment(step=state.step, steps=steps, record=record, speed=speed))
                 if state.step % self.recipe.run.checkpoint_every == 0 or state.step == steps:
                     state.log_bytes = 0 if log is None else log.sync()
                     self._save(state)
