@@ -94,6 +94,15 @@ class Embedder:
                 "Mend the file, or pass max_seq_length="
             )
 
+    def __repr__(self) -> str:
+        """Say which model this is, and where and how it computes."""
+        encoder = self.encoder
+        return (
+            f"Embedder({self.recipe.encoder_directory}: {encoder.spec.model_type}, "
+            f"{encoder.spec.width} features, max_seq_length={self.max_seq_length}, "
+            f"{encoder.quantization or encoder.dtype} on {encoder.device})"
+        )
+
     @classmethod
     def from_pretrained(
         cls,

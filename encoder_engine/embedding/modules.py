@@ -37,6 +37,12 @@ _TRANSFORMER_FILES = tuple(
     f"sentence_{family}_config.json"
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
+# Who loads a directory that has this module.
+_LOADERS = {
+    "Pooling": "Embedder",
+    "SpladePooling": "SparseEmbedder",
+    "MultiVectorMask": "MultiVectorEmbedder",
+}
 # Absent or at these values, these keys leave the vectors as they are.
 _TRANSFORMER_DEFAULTS: JsonObject = {
     "transformer_task": "feature-extraction",
@@ -167,7 +173,9 @@ def _read_module(path: Path, entry: JsonObject, known: Collection[str]) -> Modul
             f"{path} asks for {kind}, code of the model's own, which the engine never runs"
         )
     if name not in known:
-        raise UnsupportedFeatureError(f"{path} needs the module {name} ({kind}), not computed here")
+        loader = _LOADERS.get(name)
+        hint = "not computed here" if loader is None else f"which {loader}.from_pretrained loads"
+        raise UnsupportedFeatureError(f"{path} needs the module {name} ({kind}), {hint}")
     if entry.get("kwargs"):
         raise UnsupportedFeatureError(f"{path}: module {name} takes kwargs {entry['kwargs']}")
     return Module(kind=name, folder=_module_folder(path, entry))

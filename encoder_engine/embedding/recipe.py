@@ -44,6 +44,15 @@ _OWN_KEYS = {
 _NO_LIMIT = 10**9
 
 
+# Who loads what config_sentence_transformers.json calls so.
+_LOADERS = {
+    "CrossEncoder": "Ranker",
+    "MultiVectorEncoder": "MultiVectorEmbedder",
+    "SentenceTransformer": "Embedder",
+    "SparseEncoder": "SparseEmbedder",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """What a directory says beside its weights.
@@ -160,7 +169,9 @@ def read_settings(directory: Path, wanted: str) -> Settings:
     stated = read_object(path) if path.is_file() else {}
     model_type = stated.get("model_type", wanted)
     if model_type != wanted:
-        raise UnsupportedFeatureError(f"{path} describes a {model_type}, expected a {wanted}")
+        loader = _LOADERS.get(str(model_type))
+        hint = "" if loader is None else f"; {loader}.from_pretrained loads it"
+        raise UnsupportedFeatureError(f"{path} describes a {model_type}, expected a {wanted}{hint}")
     refuse_unknown_keys(path, stated, (*_MODEL_KEYS, *_OWN_KEYS[wanted]))
     prompts, default_prompt_name = _read_prompts(path, stated)
     return Settings(

@@ -29,7 +29,12 @@ def open_texts(texts: object) -> Texts:
         texts = _array_texts(texts)
     if isinstance(texts, str):
         return Texts(rows=_checked([texts]), count=1, single=True)
-    if isinstance(texts, (Set, Mapping)):
+    if isinstance(texts, Mapping):
+        raise InputError(
+            f"texts is a {type(texts).__name__}, whose keys or whose values may be meant; pass "
+            "list(texts.values()), or list(texts)"
+        )
+    if isinstance(texts, Set):
         raise InputError(
             f"texts is a {type(texts).__name__}, which has no row order; pass a list, for example "
             "sorted(texts)"

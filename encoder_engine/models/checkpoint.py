@@ -126,6 +126,13 @@ def load_head_model(
         others = tensors.keys() - wanted
         _warn_of_unused(others, f"{layout.architecture} has no such layers", stacklevel=4)
         own = {name: tensor for name, tensor in tensors.items() if name in wanted}
+        if wanted and not own:
+            raise TensorNamesError(
+                f"{path_or_hub_id} holds no head of {layout.architecture}: missing "
+                f"{', '.join(sorted(wanted)[:4])}; to begin with a new one: "
+                f"{model_type.__name__}(Encoder.from_pretrained(...))",
+                missing=sorted(wanted),
+            )
         assembly = Assembly(parameters, own, renames)
         state = assembly.read(parameters)
     warn_of_suspicious(assembly.suspicious, stacklevel=4)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BAD_TEXTS: dict[str, tuple[Any, type[EncoderEngineError], int | None, str]] = {
     "a set": ({"a", "b"}, InputError, None, "row order"),
     "a frozenset": (frozenset("ab"), InputError, None, "row order"),
-    "a dict": ({"a": "b"}, InputError, None, "row order"),
+    "a dict": ({"a": "b"}, InputError, None, "list(texts.values())"),
     "None": (None, TextError, None, "None"),
     "a number": (3, TextError, None, "int"),
     "bytes": (b"text", TextError, None, "decode"),

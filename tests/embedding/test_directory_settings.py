@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from encoder_engine.embedding import MultiVectorEmbedder, Ranker, SparseEmbedder
+from encoder_engine.embedding import Embedder, MultiVectorEmbedder, Ranker, SparseEmbedder
 from encoder_engine.errors import (
     CheckpointFileError,
     ChecksumError,
@@ -20,7 +20,12 @@ from encoder_engine.errors import (
 from tests.budget import assert_within_budget
 from tests.embedding.test_breadth import TERMS, save_with_head, tensor
 from tests.embedding.test_checksums import damage, record
-from tests.embedding.tiny_model import WIDTH, write_json, write_transformers_directory
+from tests.embedding.tiny_model import (
+    WIDTH,
+    write_json,
+    write_sentence_directory,
+    write_transformers_directory,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -201,3 +206,14 @@ def test_a_ranker_with_more_than_a_transformer_is_refused(tmp_path: Path) -> Non
     change(folder / "config_sentence_transformers.json", model_type="SparseEncoder")
     with pytest.raises(UnsupportedFeatureError, match="expected a CrossEncoder"):
         Ranker.from_pretrained(folder, device="cpu")
+
+
+def test_a_directory_of_another_kind_says_who_loads_it(tmp_path: Path) -> None:
+    folder = save_multi_vector(tmp_path / "tokens")
+    with pytest.raises(UnsupportedFeatureError, match=r"; MultiVectorEmbedder\.from_pretrained"):
+        SparseEmbedder.from_pretrained(folder, device="cpu")
+    sentences = write_sentence_directory(tmp_path / "sentences")
+    for loader in (Ranker, SparseEmbedder, MultiVectorEmbedder):
+        with pytest.raises(UnsupportedFeatureError, match=r"which Embedder\.from_pretrained loads"):
+            loader.from_pretrained(sentences, device="cpu")
+    assert "bert, 16 features, max_seq_length=" in repr(Embedder.from_pretrained(sentences))

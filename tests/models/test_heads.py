@@ -221,3 +221,12 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     assert not torch.equal(own_table, model.get_input_embeddings().weight)
     with pytest.raises(UnsupportedFeatureError, match="vocabulary of its own"):
         heads.MaskedLM.from_pretrained(tmp_path / "untied", device="cpu")
+
+
+def test_a_checkpoint_without_a_head_says_how_to_begin_one(tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.model_type == "bert")
+    case.save(tmp_path)
+    with pytest.raises(TensorNamesError, match=r"no head of BertForSequenceClassification.* new"):
+        heads.SequenceClassification.from_pretrained(tmp_path, device="cpu")
+    model = heads.SequenceClassification(ee.Encoder.from_pretrained(tmp_path, device="cpu"))
+    assert model.head.state_dict()
