@@ -204,7 +204,7 @@ def interleave(
 ) -> tuple[list[Sample], list[Sample], float | None]:
     """Take samples of both in turns, ours first, and how many cores others used meanwhile."""
     ours_samples, their_samples = [], []
-    run.wait_for("journal.jsonl")
+    run.wait_for("_journal.jsonl")
     before, own_seconds = snapshot(), -time.process_time()
     for number in range(1, num_slices + 1):
         start, cpu = run.seconds, run.cpu_seconds()

@@ -104,7 +104,7 @@ def test_stores_that_cannot_be_searched_are_refused(
     embedder.encoder.save_pretrained(other)
     result = run("search", out, "a", "-m", other)
     assert (result.code, "weights differ" in result.errors) == (1, True)
-    (out / "manifest.json").unlink()
+    (out / "_manifest.json").unlink()
     assert "not whole" in run("search", out, "a").errors
     bits = tmp_path / "bits.npy"
     run("embed", source, "-o", bits, "-m", model, "--quiet", "--precision", "ubinary")

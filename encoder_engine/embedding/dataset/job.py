@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from encoder_engine.embedding.dataset.manifest import SHARD_FORMATS, SKIPPED_NAME
 from encoder_engine.embedding.readers import Inputs, open_inputs
 from encoder_engine.embedding.sources import STANDARD_INPUT
 from encoder_engine.embedding.store import ENDINGS, check_columns, check_output
@@ -15,13 +16,12 @@ from encoder_engine.errors import InputError, OutputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from encoder_engine.embedding.dataset.manifest import ShardFormat
     from encoder_engine.embedding.precision import Precision
     from encoder_engine.embedding.sources import Format
 
-ShardFormat = Literal["npy", "parquet", "arrow", "lance"]
-SHARD_FORMATS: tuple[ShardFormat, ...] = get_args(ShardFormat)
 OnError = Literal["fail", "skip"]
-# 150 MB of 384 features in float32: small enough to lose, large enough not to be many.
+# 150 MB of 384 features in float32, at most.
 DEFAULT_SHARD_ROWS = 100_000
 
 
@@ -66,8 +66,8 @@ class DatasetJob:
 
     @property
     def shard_rows(self) -> int | None:
-        """Rows of a shard; None where all rows go into one file."""
-        return (self.options.shard_rows or DEFAULT_SHARD_ROWS) if self.sharded else None
+        """Rows of a shard, where somebody said how many; None where all rows go into one file."""
+        return self.options.shard_rows if self.sharded else None
 
     @property
     def shard_format(self) -> ShardFormat:
@@ -78,7 +78,7 @@ class DatasetJob:
     def skipped_path(self) -> Path:
         """Where the rows are listed that were left out."""
         if self.sharded:
-            return self.output / "skipped.jsonl"
+            return self.output / SKIPPED_NAME
         return self.output.with_suffix(".skipped.jsonl")
 
 
