@@ -44,6 +44,11 @@ def engine_version() -> str:
     return version
 
 
+def pooling_modes(value: str | None) -> tuple[str, ...] | None:
+    """Split ``--pooling mean,max`` into its modes."""
+    return None if value is None else tuple(mode.strip() for mode in value.split(","))
+
+
 def print_json(value: object) -> None:
     """Write one line of JSON to standard output."""
     click.echo(json.dumps(value, ensure_ascii=False))

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from encoder_engine.embedding.dataset.job import OnError, ShardFormat
+    from encoder_engine.embedding.dataset.job import OnError
+    from encoder_engine.embedding.dataset.manifest import ShardFormat
     from encoder_engine.embedding.dataset.run import DatasetSummary
     from encoder_engine.embedding.layers import Layers
     from encoder_engine.embedding.long_texts import ChunkPooling
@@ -147,7 +148,7 @@ class Embedder:
             warnings.warn(
                 DefaultPoolingWarning(
                     f"{directory} has no modules.json to say how tokens are pooled, so their mean "
-                    "is taken; name a mode with pooling= to be sure"
+                    "is taken; to choose another, pass pooling= (--pooling cls, mean, max, ...)"
                 ),
                 stacklevel=2,
             )

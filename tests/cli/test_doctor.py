@@ -190,7 +190,7 @@ def test_each_handicap_of_a_machine_is_found(
 def test_a_missing_extension_is_a_problem_and_a_missing_extra_a_note() -> None:
     problem, note = installation_findings(None, {"data": {"pyarrow": None}, "hf": {"hub": "1"}})
     assert (problem.level, note.level) == ("problem", "note")
-    assert "encoder-engine[data]" in note.mend
+    assert "pip install '.[data]'" in note.mend
     assert installation_findings("avx2", {}) == []
 
 

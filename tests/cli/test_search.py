@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from encoder_engine.embedding import Embedder
-from encoder_engine.embedding import search as searching
+from encoder_engine.embedding import store_files
 from tests.embedding.tiny_model import write_sentence_directory
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def test_the_nearest_rows_are_found(
         pytest.importorskip(
             "lance", reason="pylance is not installed; it comes with the extra lance"
         )
-    monkeypatch.setattr(searching, "_BLOCK_ROWS", 4)
+    monkeypatch.setattr(store_files, "BLOCK_ROWS", 4)
     store = tmp_path / ("out" if sharded else f"out.{kind}")
     options = ["--shard-rows", 9, "--shard-format", kind] if sharded else []
     embed = ["embed", source, "-o", store, "-m", model, "--id-column", "id", "--quiet"]

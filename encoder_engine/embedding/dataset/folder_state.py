@@ -1,4 +1,4 @@
-"""What a folder holds before a run: its records, which files are theirs, and which are of others."""
+"""What a folder holds before a run: its records, their files, and the files of others."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def read_folder(folder: Path) -> FolderState:
     if journal.skipped or (manifest is not None and manifest["skipped_rows"]):
         own.add(record_path(folder, SKIPPED_NAME).name)
     partial = {name for name in names if _PARTIAL_NAME.fullmatch(name)}
-    _refuse_others(folder, names - own - partial - {LOCK_NAME, _FORMER_LOCK}, begun=plan is not None)
+    _refuse_others(
+        folder, names - own - partial - {LOCK_NAME, _FORMER_LOCK}, begun=plan is not None
+    )
     return FolderState(
         manifest=manifest,
         journal=journal,

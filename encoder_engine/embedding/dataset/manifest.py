@@ -152,7 +152,6 @@ class UnexpectedValueError(InputError):
     """A value of a record is missing, of another type, or contradicts another."""
 
 
-
 def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
@@ -277,4 +276,3 @@ def vectors_digest(manifest: Mapping[str, Any]) -> str:
         shard["files"][shard_name(shard["shard"], shard_format)] for shard in manifest["shards"]
     ]
     return hashlib.sha256("\n".join(names).encode("ascii")).hexdigest()
-

@@ -40,8 +40,10 @@ def describe_changes(before: Any, now: Any, name: str = "") -> list[str]:
         return []
     if name in _FINGERPRINTS:
         digits = [str(value)[:_SHOWN_DIGITS] for value in (before, now)]
-        return [f"another {_FINGERPRINTS[name]} (--model; its SHA-256 was {digits[0]}..., is "
-                f"{digits[1]}...)"]
+        return [
+            f"another {_FINGERPRINTS[name]} (--model; its SHA-256 was {digits[0]}..., is "
+            f"{digits[1]}...)"
+        ]
     key = name.rpartition(".")[2]
     shown = f"{key} ({_OPTIONS[name]})" if name in _OPTIONS else name
     return [f"{shown} was {before!r:.80}, is {now!r:.80}"]

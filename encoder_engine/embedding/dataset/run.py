@@ -41,7 +41,7 @@ STAGES = ("load", "read", "tokenize", "encode", "write")
 class DatasetSummary:
     """What a run did.
 
-    ``rows`` and ``truncated_rows`` of the whole output, of which ``resumed_rows`` were there before;
+    ``rows`` and ``truncated_rows`` of the whole output, of whose rows ``resumed_rows`` were there;
     ``tokens`` and ``padded_tokens``, which padding would have made of them, of the rows embedded
     now; ``skipped_rows``: listed in the file ``skipped``. ``seconds`` of each stage, those of
     several workers added up, and in all: stages overlap, so they may add up to more.
