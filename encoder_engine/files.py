@@ -412,5 +412,7 @@ class FolderLock:
 
     def __exit__(self, *_details: object) -> None:
         # Removed while it is still held: whoever opened it in between sees that it is gone.
-        self._path.unlink(missing_ok=True)
-        os.close(self._descriptor)
+        try:
+            self._path.unlink(missing_ok=True)
+        finally:
+            os.close(self._descriptor)

@@ -138,6 +138,8 @@ def _build(faiss: Any, store: StoredVectors, settings: IndexSettings) -> tuple[A
         index = _filled(store, faiss.IndexFlatIP)
         return index, IndexReport(rows=index.ntotal, kind="flat")
     graphs = _graphs(settings)
+    # A sample errs: half of what may be missed is kept back for that.
+    wanted = (1 + settings.recall) / 2
     best: IndexReport | None = None
     for number, (links, construction) in enumerate(graphs, start=1):
 
@@ -150,10 +152,12 @@ def _build(faiss: Any, store: StoredVectors, settings: IndexSettings) -> tuple[A
         most = index.ntotal if number == len(graphs) else _MOST_DEPTH_OF_FIRST
         graph = IndexReport(rows=index.ntotal, kind="hnsw", links=links, construction=construction)
         for report in _measured(faiss, index, graph, settings, most):
-            if settings.depth is not None or report.recall >= settings.recall:
+            if settings.depth is not None or report.recall >= wanted:
                 return index, report
             best = report
     assert best is not None
+    if best.recall >= settings.recall:
+        return index, best
     raise InputError(
         f"the best graph of {store.path} finds {best.recall:.1%} of the nearest, less than "
         f"{settings.recall:.1%}; make a flat index (--kind flat), or ask for less (--recall)"

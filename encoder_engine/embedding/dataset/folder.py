@@ -172,12 +172,12 @@ class ShardFolder:
         """Remove what a run before left, of which the journal goes on telling until it is gone."""
         state = self._state
         assert state.plan is not None
-        skipped = record_path(self._folder, SKIPPED_NAME)
+        skipped, manifest = record_path(self._folder, SKIPPED_NAME), self._manifest_path
         state.journal.begin(state.plan, state.records, skipped=skipped.name in state.own)
-        records = [path.name for path in (self._manifest_path, state.journal.found)]
         # Its manifest first: a folder with one is whole.
-        self._manifest_path.unlink(missing_ok=True)
-        for name in state.own.difference(records):
+        if state.manifest is not None:
+            manifest.unlink(missing_ok=True)
+        for name in state.own.difference([manifest.name, state.journal.found.name]):
             (self._folder / name).unlink(missing_ok=True)
         state.journal.begin(self._plan)
         sync_directory(self._folder)
@@ -340,10 +340,10 @@ class ShardFolder:
     def _publish(self, manifest: dict[str, Any], skipped: SkippedRows) -> None:
         """Write the list of skipped rows and the manifest, and remove those of a run before."""
         journal, former = self._state.journal, self._manifest_path
+        old_list = record_path(self._folder, SKIPPED_NAME)
         if journal.plan is None:
             # A finished folder, of which something changed that is not its rows.
             journal.begin(self._plan, self._records)
-        old_list = record_path(self._folder, SKIPPED_NAME)
         if skipped.num_rows:
             if old_list.name not in self._state.own:
                 self._refuse_list()
@@ -375,14 +375,14 @@ class ShardFolder:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
-            if kind is not None:
-                self._keep(kind)
-        finally:
-            if self._open is not None and self._open.store is not None:
-                # Cut off within a shard that has to be whole: what was written of it goes.
-                self._open.store.__exit__(kind or KeyboardInterrupt, error, traceback)
-            self._stack.__exit__(kind, error, traceback)
+        with self._stack:
+            try:
+                if kind is not None:
+                    self._keep(kind)
+            finally:
+                if self._open is not None and self._open.store is not None:
+                    # Cut off within a shard that has to be whole: what was written of it goes.
+                    self._open.store.__exit__(kind or KeyboardInterrupt, error, traceback)
 
     def _keep(self, kind: type[BaseException]) -> None:
         """Finish the shard at hand where a run is stopped, if it may end where it does."""

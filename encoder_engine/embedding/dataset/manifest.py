@@ -67,9 +67,11 @@ def shard_names(number: int, options: Mapping[str, Any]) -> list[str]:
 
 
 def record_path(folder: Path, name: str) -> Path:
-    """Return where a record is: under its name, or under the former one where only that exists."""
+    """Return where a record is: under its name, or the former one in a folder of such names."""
+    if (folder / MANIFEST_NAME).exists() or (folder / JOURNAL_NAME).exists():
+        return folder / name
     former = folder / FORMER_NAMES[name]
-    return former if former.exists() and not (folder / name).exists() else folder / name
+    return former if former.exists() else folder / name
 
 
 def digest(value: Mapping[str, Any], before: str = "") -> str:
