@@ -47,7 +47,8 @@ def search_vectors(
                 f"{queries_QD.shape[1]}; use the model and options it was made with"
             )
         rows = np.arange(first_row, first_row + len(block_ND))
-        scores = np.concatenate([best_scores, queries_QD @ block_ND.T], axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = np.concatenate([best_scores, queries_QD @ block_ND.T], axis=1)
         if not np.isfinite(scores).all():
             raise ReadError(
                 f"{store.path} holds numbers too large for dot products in float32; they are no "

@@ -148,6 +148,11 @@ def test_a_precision_too_far_off_is_advised_against(
 
 def test_texts_that_cannot_be_compared_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
     assert run("doctor", "--texts", "texts.txt").code == 2
+    assert run("doctor", "--accuracy", model, "--column", "body").code == 2
+    (tmp_path / "table.csv").write_text("id,body\n1,a text\n", encoding="utf-8")
+    table = ("doctor", "--accuracy", model, "--texts", tmp_path / "table.csv")
+    assert "no column 'text'" in run(*table).errors
+    assert "1 of" in run(*table, "--column", "body").output
     (tmp_path / "empty.txt").write_text("")
     result = run("doctor", "--accuracy", model, "--texts", tmp_path / "empty.txt")
     assert result.code == 1

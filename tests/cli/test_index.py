@@ -132,7 +132,7 @@ def unlike(num_rows: int, num_features: int, seed: int) -> Floats:
     centres = random.standard_normal((40, num_features)).astype(np.float32)
     rows = centres[random.integers(40, size=num_rows)]
     rows = rows + 0.6 * random.standard_normal((num_rows, num_features)).astype(np.float32)
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
 
 
 def recall(store: StoredVectors, path: Path, queries: Floats) -> float:
