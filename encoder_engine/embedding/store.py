@@ -300,9 +300,10 @@ class _TableWriter(ABC):
 
     def release(self) -> None:
         """Close pyarrow's writer while its file is still open, or it fails when collected."""
-        if self._writer is not None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
             with contextlib.suppress(OSError):
-                self._writer.close()
+                writer.close()
 
 
 class _ParquetWriter(_TableWriter):

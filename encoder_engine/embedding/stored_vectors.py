@@ -327,7 +327,7 @@ def load_vectors(path: str | os.PathLike[str], *, verify: bool = True) -> Stored
         stored = ee.load_vectors("vectors/")
         stored.vectors, stored.ids, stored.rows, stored.manifest
 
-    ``verify=False`` leaves out the comparison with the checksums of the manifest: some 0.5 s for a
+    ``verify=False`` leaves out the comparison with the checksums of the manifest: about 1 s for a
     GB, in parallel for several files. Raises :class:`ReadError` for what is no such file or folder,
     or not as it was written.
     """

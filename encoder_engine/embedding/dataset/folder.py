@@ -276,8 +276,9 @@ class ShardFolder:
                 f"{self._folder} was made of; restore them{_AGAIN}",
                 changes=[change],
             )
-        if shard.store is not None:
-            shard.store.__exit__(None, None, None)
+        store, shard.store = shard.store, None
+        if store is not None:
+            store.__exit__(None, None, None)
             self._record(shard, rows_sha256, before)
         self._num_rows += shard.rows
         self._open = None
