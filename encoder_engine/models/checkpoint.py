@@ -77,7 +77,11 @@ def load_encoder(
         encoder, heads = _load_parts(
             encoder_type, path_or_hub_id, files, device=device, dtype=dtype, quantized=quantized
         )
-    _warn_of_unused(heads, "an Encoder has no heads", stacklevel=4)
+    _warn_of_unused(
+        heads,
+        "the encoder was loaded, which computes vectors without the checkpoint's head",
+        stacklevel=4,
+    )
     return encoder
 
 

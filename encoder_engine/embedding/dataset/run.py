@@ -116,7 +116,8 @@ def run_job(
         raise
     except EncoderEngineError as error:
         # The same error, which other processes and callers know by its type, and how to go on.
-        error.args = (f"{error}; {_way_on(job, output, error)}", *error.args[1:])
+        notes = _ways_on(job, output, error, any_done=summary.rows > 0)
+        error.args = ("; ".join([str(error), *notes]), *error.args[1:])
         raise
     if output.num_truncated_rows is not None:
         summary.truncated_rows = output.num_truncated_rows
@@ -139,10 +140,16 @@ def kept_rows(job: DatasetJob, output: Output) -> str:
     )
 
 
-def _way_on(job: DatasetJob, output: Output, error: EncoderEngineError) -> str:
-    kept = kept_rows(job, output)
-    skippable = isinstance(error, RowError) and job.options.on_error == "fail"
-    return f"or leave bad rows out with --on-error skip; {kept}" if skippable else kept
+def _ways_on(
+    job: DatasetJob, output: Output, error: EncoderEngineError, *, any_done: bool
+) -> list[str]:
+    """Say how a run that failed can go on, beside what its error says."""
+    notes = []
+    if isinstance(error, RowError) and job.options.on_error == "fail":
+        notes.append("or leave bad rows out with --on-error skip")
+    if output.num_kept_rows or (any_done and not job.sharded):
+        notes.append(kept_rows(job, output))
+    return notes
 
 
 def _make_output(job: DatasetJob, embedder: Embedder, options: EncodeOptions, name: str) -> Output:
