@@ -318,10 +318,15 @@ def test_a_journal_on_a_full_disk_is_an_output_error(
     assert run(tiny, source, tmp_path / "out").rows == 23
 
 
-def test_no_kill_and_no_full_disk_changes_a_byte() -> None:
-    command = ["-m", "tests.embedding.kill_long", "--kills", "10", "--full", "4", "--rows", "300"]
+@pytest.mark.parametrize(
+    "options",
+    ["--kills 10 --full 4 --rows 300", "--kills 2 --full 2 --rows 70 --elastic"],
+    ids=["shards of a size", "shards by the clock"],
+)
+def test_no_kill_and_no_full_disk_changes_what_is_written(options: str) -> None:
+    command = ["-m", "tests.embedding.kill_long", *options.split(), "--format", "npy"]
     ran = subprocess.run(
-        [sys.executable, *command, "--format", "npy"],
+        [sys.executable, *command],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -330,7 +335,7 @@ def test_no_kill_and_no_full_disk_changes_a_byte() -> None:
     )
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
-    assert found["random_kills"] >= 10
+    assert found["random_kills"] >= int(options.split()[1])
     assert found["kills_before_a_change"] > 30
     assert found["full_disks"] > 0
     # None: no file system may be mounted here.
