@@ -320,7 +320,7 @@ def test_a_journal_on_a_full_disk_is_an_output_error(
 
 @pytest.mark.parametrize(
     "options",
-    ["--kills 10 --full 4 --rows 300", "--kills 2 --full 2 --rows 70 --elastic"],
+    ["--kills 10 --full 4 --rows 300", "--kills 2 --full 2 --rows 150 --elastic"],
     ids=["shards of a size", "shards by the clock"],
 )
 def test_no_kill_and_no_full_disk_changes_what_is_written(options: str) -> None:
