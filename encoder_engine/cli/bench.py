@@ -27,6 +27,10 @@ def bench(arguments: tuple[str, ...]) -> int:
     is any of the suite's own, such as run, compare or report; bench --help tells of all.
     """
     if not (ROOT / "benchmarks" / "__main__.py").is_file():
+        if {"-h", "--help"} & set(arguments):
+            click.echo(click.get_current_context().get_help())
+            click.echo("\n  The suite is not part of the installed package: it needs a checkout.")
+            return 0
         raise click.ClickException(
             "the benchmark suite is not part of the installed package: run this in a checkout, "
             "set up by `make bench` or by `pip install -e '.[bench]' -c constraints.txt`"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
+
+# Seconds between two lines of progress where no terminal shows a bar.
+LINE_SECONDS = 10.0
 
 _debug = False
 
@@ -44,6 +48,11 @@ def engine_version() -> str:
     return version
 
 
+def pooling_modes(value: str | None) -> tuple[str, ...] | None:
+    """Split ``--pooling mean,max`` into its modes."""
+    return None if value is None else tuple(mode.strip() for mode in value.split(","))
+
+
 def print_json(value: object) -> None:
     """Write one line of JSON to standard output."""
     click.echo(json.dumps(value, ensure_ascii=False))
@@ -72,3 +81,18 @@ def binary_size(num_bytes: float) -> str:
             return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
         num_bytes /= 1024
     return f"{num_bytes:.1f} TiB"
+
+
+def line_due() -> Callable[[], bool]:
+    """Return a function that says when a line of progress is due, where no terminal shows a bar."""
+    last = time.monotonic()
+
+    def due() -> bool:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < LINE_SECONDS:
+            return False
+        last = now
+        return True
+
+    return due

@@ -14,16 +14,21 @@ from encoder_engine.cli.common import binary_size, debug_option, print_facts, pr
 @click.option("--model", "-m", help="Also check this model directory, down to a first vector.")
 @click.option("--accuracy", metavar="MODEL", help="Compare this model's precisions on texts.")
 @click.option("--texts", metavar="FILE", help="The texts to compare them on, instead of examples.")
+@click.option("--column", help="The column of the texts in FILE.  [default: text]")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one line of JSON.")
 @debug_option
-def doctor(model: str | None, accuracy: str | None, texts: str | None, *, as_json: bool) -> int:
+def doctor(
+    model: str | None, accuracy: str | None, texts: str | None, column: str | None, *, as_json: bool
+) -> int:
     """Report machine, versions, chosen implementations and extras, with the mend of each finding.
 
     The exit code is 1 where something does not work.
     """
     if texts is not None and accuracy is None:
         raise click.UsageError("--texts is for --accuracy MODEL")
-    report = build_report(model, accuracy, texts)
+    if column is not None and texts is None:
+        raise click.UsageError("--column is for --texts FILE")
+    report = build_report(model, accuracy, texts, column)
     if as_json:
         print_json(report)
     else:
@@ -31,7 +36,9 @@ def doctor(model: str | None, accuracy: str | None, texts: str | None, *, as_jso
     return int(any(finding["level"] == "problem" for finding in report["findings"]))
 
 
-def build_report(model: str | None, accuracy: str | None, texts: str | None) -> dict[str, Any]:
+def build_report(
+    model: str | None, accuracy: str | None, texts: str | None, column: str | None = None
+) -> dict[str, Any]:
     """Gather all facts and what follows from them."""
     from encoder_engine.cli.findings import installation_findings, machine_findings
     from encoder_engine.cli.machine import extra_facts, machine_facts, version_facts
@@ -54,7 +61,7 @@ def build_report(model: str | None, accuracy: str | None, texts: str | None) -> 
     if accuracy is not None and native is not None:
         from encoder_engine.cli.accuracy_check import check_accuracy
 
-        report["accuracy"], more = check_accuracy(accuracy, texts)
+        report["accuracy"], more = check_accuracy(accuracy, texts, column)
         findings += more
     report["findings"] = [asdict(finding) for finding in findings]
     return report
@@ -72,7 +79,7 @@ def _operations(device: str) -> dict[str, Any]:
             "device": device,
             "chosen": able[0] if able else None,
             "others": {
-                implementation: refusal or f"could, but {able[0]} comes first"
+                implementation: refusal or f"available, not used: {able[0]} is preferred"
                 for implementation, refusal in explanation
                 if not able or implementation != able[0]
             },

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import debug_option, print_json
+from encoder_engine.cli.common import debug_option, pooling_modes, print_json
 from encoder_engine.cli.embed_report import embed_progress, print_summary
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 )
 @click.option("--model", "-m", required=True, help="A model directory, or an id on the hub.")
 @click.option("--column", help="The column of the texts.  [default: text]")
-@click.option("--id-column", help="A column to carry beside the vectors.")
-@click.option("--unique-ids", is_flag=True, help="An id that came before makes a bad row.")
+@click.option("--id-column", help="The column of row ids, stored with the vectors.")
+@click.option("--unique-ids", is_flag=True, help="Treat a repeated id as a bad row.")
 @click.option(
     "--input-format",
     type=click.Choice(FORMATS),
@@ -43,15 +43,31 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     type=click.Choice(["fail", "skip"]),
     default="fail",
     show_default=True,
-    help="At a bad row: stop, or list it in skipped.jsonl and go on.",
+    help="At a bad row: stop, or list it in _skipped.jsonl and go on.",
 )
-@click.option("--max-characters", type=click.IntRange(min=1), help="A longer text is a bad row.")
-@click.option("--shard-rows", type=click.IntRange(min=1), help="Rows per shard.  [default: 100000]")
 @click.option(
-    "--shard-format", type=click.Choice(SHARD_FORMATS), help="What shards are.  [default: npy]"
+    "--max-characters", type=click.IntRange(min=1), help="Treat a longer text as a bad row."
+)
+@click.option(
+    "--shard-rows",
+    type=click.IntRange(min=1),
+    help="Rows per shard.  [default: 100000, or fewer after 45 seconds]",
+)
+@click.option(
+    "--shard-format", type=click.Choice(SHARD_FORMATS), help="Format of the shards.  [default: npy]"
 )
 @click.option(
     "--workers", type=click.IntRange(min=1), default=1, help="Processes, a GPU each where used."
+)
+@click.option(
+    "--pooling",
+    help="How tokens become a vector: cls, mean, max, ... or several, such as mean,max.  "
+    "[default: what the model's directory says]",
+)
+@click.option(
+    "--max-seq-length",
+    type=click.IntRange(min=1),
+    help="Tokens kept of a text.  [default: what the model's directory says]",
 )
 @click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens per batch.")
 @click.option("--prompt", help="A text put before every text.")
@@ -93,7 +109,7 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
 @click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress bar and no summary.")
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary.")
 @debug_option
 def embed(inputs: tuple[str, ...], output: str, model: str, **options: Any) -> None:
     """Embed the texts of INPUT...: files, directories, globs, or - for standard input.
@@ -105,6 +121,10 @@ def embed(inputs: tuple[str, ...], output: str, model: str, **options: Any) -> N
     from encoder_engine.embedding.dataset.job import open_job
     from encoder_engine.embedding.dataset.run import run_job
 
+    if output == "-":
+        raise click.UsageError(
+            "vectors are not written to standard output; name a file, or a folder: -o vectors/"
+        )
     start = time.perf_counter()
     job = open_job(inputs, output, _dataset_options(options))
     embedder = _load(model, options)
@@ -141,4 +161,6 @@ def _load(model: str, options: dict[str, Any]) -> Embedder:
         device=options["device"],
         dtype=options["dtype"],
         quantization=options["quantization"],
+        pooling=pooling_modes(options["pooling"]),
+        max_seq_length=options["max_seq_length"],
     )

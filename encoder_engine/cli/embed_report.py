@@ -1,29 +1,46 @@
-"""What ``embed`` shows: the bar while it runs and the summary at the end."""
+"""What ``embed`` shows: how far it is while it runs, and the summary at the end."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from encoder_engine.cli.common import count, print_facts
+import click
+
+from encoder_engine.cli.common import count, line_due, print_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from rich.console import Console
 
     from encoder_engine.embedding.dataset.run import DatasetSummary
 
 
-@contextmanager
-def embed_progress(
-    total_bytes: int | None, *, shown: bool
-) -> Iterator[Callable[[DatasetSummary, int], None]]:
-    """Give a function of (what is done, bytes read) that moves a bar.
+Show = Callable[["DatasetSummary", int], None]
 
-    The bar counts input bytes, which are known beforehand, and is on standard error; there is none
-    where that is not a terminal.
+
+@contextmanager
+def embed_progress(total_bytes: int | None, *, shown: bool) -> Iterator[Show]:
+    """Give a function of (what is done, bytes read) that tells of it on standard error.
+
+    On a terminal it moves a bar; elsewhere it writes a line every ten seconds. Both count input
+    bytes, which are known beforehand.
     """
     from rich.console import Console
+
+    console = Console(stderr=True)
+    if not shown:
+        yield lambda _summary, _bytes: None
+    elif console.is_terminal:
+        with _bar(console, total_bytes) as show:
+            yield show
+    else:
+        yield _lines(total_bytes)
+
+
+@contextmanager
+def _bar(console: Console, total_bytes: int | None) -> Iterator[Show]:
     from rich.progress import (
         BarColumn,
         Progress,
@@ -32,10 +49,6 @@ def embed_progress(
         TimeRemainingColumn,
     )
 
-    console = Console(stderr=True)
-    if not shown or not console.is_terminal:
-        yield lambda _summary, _bytes: None
-        return
     columns = (
         TextColumn("Embedding"),
         BarColumn(),
@@ -48,16 +61,50 @@ def embed_progress(
         start = time.perf_counter()
 
         def show(summary: DatasetSummary, num_bytes: int) -> None:
-            seconds = max(time.perf_counter() - start, 1e-9)
-            rows = summary.rows - summary.resumed_rows
-            rates = (
-                f"{count(summary.rows)} rows  {count(rows / seconds)} rows/s  "
-                f"{count(summary.tokens / seconds)} tokens/s  "
-                f"{summary.padding_saved:.0%} padding saved"
-            )
+            rates = _rates(summary, time.perf_counter() - start)
             progress.update(task, completed=num_bytes, rates=rates)
 
         yield show
+
+
+def _rates(summary: DatasetSummary, seconds: float) -> str:
+    seconds = max(seconds, 1e-9)
+    rows = summary.rows - summary.resumed_rows
+    return (
+        f"{count(summary.rows)} rows  {count(rows / seconds)} rows/s  "
+        f"{count(summary.tokens / seconds)} tokens/s  "
+        f"{summary.padding_saved:.0%} padding saved"
+    )
+
+
+def _lines(total_bytes: int | None) -> Show:
+    """Write a line now and then; what a run before embedded says nothing of the time left."""
+    start, due = time.monotonic(), line_due()
+    resumed_bytes = 0
+
+    def show(summary: DatasetSummary, num_bytes: int) -> None:
+        nonlocal start, resumed_bytes
+        now = time.monotonic()
+        if summary.rows == summary.resumed_rows:
+            start, resumed_bytes = now, num_bytes
+        if not due():
+            return
+        read = num_bytes - resumed_bytes
+        left = ""
+        if total_bytes is not None and read > 0 and now > start:
+            seconds = (total_bytes - num_bytes) * (now - start) / read
+            left = f"  {num_bytes / total_bytes:.0%}, {_duration(seconds)} left"
+        click.echo(f"Embedding  {_rates(summary, now - start)}{left}", err=True)
+
+    return show
+
+
+def _duration(seconds: float) -> str:
+    """Write a time left: 40 s, 12 min, 3 h 20 min."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def print_summary(summary: DatasetSummary) -> None:
@@ -69,17 +116,25 @@ def print_summary(summary: DatasetSummary) -> None:
     )
     cut = count(summary.truncated_rows)
     if summary.truncated_rows:
-        cut += f", longer than {summary.max_seq_length} tokens: their tails are not in the vectors"
-    facts = {
-        "vectors": f"{count(summary.rows)} x {summary.dimension} in {summary.output}",
-        "tokens": f"{count(summary.tokens)}, and {summary.padding_saved:.0%} of padding saved",
-        "truncated rows": cut,
-        "seconds": f"{seconds['total']:.2f}: {stages}",
-        "throughput": f"{count(found['rows_per_second'])} rows/s  "
-        f"{count(found['tokens_per_second'])} tokens/s  (loading not counted)",
-    }
-    if summary.resumed_rows:
-        facts["resumed"] = f"{count(summary.resumed_rows)} rows were there, and are as recorded"
+        cut += (
+            f", longer than {summary.max_seq_length} tokens: their tails are not in the vectors "
+            "(--max-seq-length sets the limit)"
+        )
+    facts = {"vectors": f"{count(summary.rows)} x {summary.dimension} in {summary.output}"}
+    if summary.rows == summary.resumed_rows:
+        facts["nothing left to do"] = "all rows were there, and are as recorded"
+        facts["truncated rows"] = cut
+    else:
+        saved = f"{summary.padding_saved:.0%} of padding saved"
+        facts |= {
+            "tokens": f"{count(summary.tokens)}, and {saved}",
+            "truncated rows": cut,
+            "seconds": f"{seconds['total']:.2f}: {stages}",
+            "throughput": f"{count(found['rows_per_second'])} rows/s  "
+            f"{count(found['tokens_per_second'])} tokens/s  (loading not counted)",
+        }
+        if summary.resumed_rows:
+            facts["resumed"] = f"{count(summary.resumed_rows)} rows were there, and are as recorded"
     if summary.skipped_rows:
         facts["skipped rows"] = f"{count(summary.skipped_rows)}, listed in {summary.skipped}"
     print_facts("Done", facts)

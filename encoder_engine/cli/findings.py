@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+# Extras for who works on the engine; nobody else misses them.
+_DEVELOPERS = {"bench", "dev"}
+
 Level = Literal["problem", "advice", "note"]
 
 
@@ -83,13 +86,16 @@ def installation_findings(
             )
         )
     for extra, libraries in extras.items():
+        if extra in _DEVELOPERS:
+            continue
         missing = [name for name, version in libraries.items() if version is None]
         if missing:
             found.append(
                 Finding(
                     level="note",
                     what=f"the optional extra {extra} lacks {', '.join(missing)}",
-                    mend=f"if you need it: pip install 'encoder-engine[{extra}]'",
+                    mend=f"if you need it: pip install {' '.join(missing)}, or in the checkout: "
+                    f"pip install '.[{extra}]'",
                 )
             )
     return found

@@ -12,7 +12,7 @@ from encoder_engine.cli.embed import FORMATS
 
 if TYPE_CHECKING:
     from encoder_engine.embedding.projection import Projection
-    from encoder_engine.embedding.search import StoredVectors
+    from encoder_engine.embedding.stored_vectors import StoredVectors
 
 METHODS = ("pca", "umap")
 
@@ -48,7 +48,7 @@ def plot(store: str, output: str, **options: Any) -> None:
     """
     from encoder_engine.embedding.plot_page import plot_page
     from encoder_engine.embedding.projection import project
-    from encoder_engine.embedding.search import StoredVectors
+    from encoder_engine.embedding.stored_vectors import StoredVectors
     from encoder_engine.files import write_atomically, writing
 
     target, stored = Path(output), StoredVectors(store)

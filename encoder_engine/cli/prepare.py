@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import count, debug_option, print_facts, print_json
+from encoder_engine.cli.common import count, debug_option, line_due, print_facts, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -183,13 +183,23 @@ class _Texts:
 
 @contextmanager
 def _progress(total: int | None, *, shown: bool) -> Iterator[Callable[[Prepared], None]]:
-    """Give a function that shows how far it is, on a terminal's standard error."""
+    """Give a function that shows how far it is: on a terminal, else by a line now and then."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    if not shown or not console.is_terminal:
+    if not shown:
         yield lambda _done: None
+        return
+    if not console.is_terminal:
+        due = line_due()
+
+        def write(done: Prepared) -> None:
+            if due():
+                texts = f"{count(done.texts)} texts  {count(done.characters)} characters"
+                click.echo(f"Tokenizing  {texts}", err=True)
+
+        yield write
         return
     columns = (
         SpinnerColumn(),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import count, debug_option, print_facts, print_json
+from encoder_engine.cli.common import count, debug_option, line_due, print_facts, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
 
 @contextmanager
 def _progress(recipe: Recipe, *, shown: bool) -> Iterator[Callable[[Moment], None]]:
-    """Give a function that shows a moment: a bar on a terminal, else a line for each evaluation."""
+    """Give a function that shows how far it is: a bar on a terminal, else a line now and then."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
@@ -82,7 +82,7 @@ def _progress(recipe: Recipe, *, shown: bool) -> Iterator[Callable[[Moment], Non
         yield lambda _moment: None
         return
     if not console.is_terminal:
-        yield _print_evaluation
+        yield _lines()
         return
     columns = (
         TextColumn("Pretraining"),
@@ -109,9 +109,15 @@ def _progress(recipe: Recipe, *, shown: bool) -> Iterator[Callable[[Moment], Non
         yield show
 
 
-def _print_evaluation(moment: Moment) -> None:
-    if "evaluation" in moment.record:
-        click.echo(_evaluation_line(moment), err=True)
+def _lines() -> Callable[[Moment], None]:
+    """Write a line for each evaluation, and one every ten seconds."""
+    due = line_due()
+
+    def show(moment: Moment) -> None:
+        if due() or "evaluation" in moment.record:
+            click.echo(_evaluation_line(moment), err=True)
+
+    return show
 
 
 def _shown(value: float, digits: int = 3) -> str:
@@ -120,7 +126,7 @@ def _shown(value: float, digits: int = 3) -> str:
 
 
 def _evaluation_line(moment: Moment) -> str:
-    scores = moment.record["evaluation"]
+    scores = moment.record.get("evaluation", {})
     told = "  ".join(f"{name.replace('_', ' ')} {_shown(value)}" for name, value in scores.items())
     speed = f"{count(moment.speed['tokens_per_second'])} tokens/s"
     return f"step {moment.step}/{moment.steps}  loss {moment.record['loss']:.3f}  {told}  {speed}"

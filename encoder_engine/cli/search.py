@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from encoder_engine.cli.common import debug_option, print_facts, print_json
+from encoder_engine.cli.common import debug_option, pooling_modes, print_facts, print_json
 
 if TYPE_CHECKING:
     from encoder_engine.embedding import Embedder
-    from encoder_engine.embedding.search import StoredVectors
+    from encoder_engine.embedding.stored_vectors import StoredVectors
 
 
 @click.command()
 @click.argument("store", metavar="STORE")
 @click.argument("queries", nargs=-1, required=True, metavar="QUERY...")
 @click.option("--model", "-m", help="The model.  [default: the one a folder's manifest names]")
-@click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows each.")
-@click.option("--index", help="An index of STORE, from the verb index; nearly exact, and faster.")
+@click.option(
+    "--top", type=click.IntRange(min=1), default=10, show_default=True, help="Results per query."
+)
+@click.option(
+    "--index", help="An index of STORE, by the verb index, which prints how much of it is found."
+)
+@click.option("--pooling", help="How a file's vectors were pooled; see embed.")
+@click.option(
+    "--max-seq-length", type=click.IntRange(min=1), help="The limit of a file's texts; see embed."
+)
 @click.option("--prompt", help="A text put before every query.")
 @click.option("--prompt-name", help="The name of one of the model's own prompts.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
@@ -29,13 +37,15 @@ if TYPE_CHECKING:
 def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
     """Print the rows of STORE whose vectors have the greatest dot products with each QUERY's.
 
-    STORE is a file of vectors or a folder of shards, as embed wrote it; it is read once, block by
-    block. With vectors of length 1 the score is the cosine.
+    STORE is a file of vectors or a folder of shards, as embed wrote it; it is compared with the
+    checksums of its manifest and read once, block by block. With vectors of length 1 the score is
+    the cosine.
     """
-    from encoder_engine.embedding.search import StoredVectors, search_vectors
+    from encoder_engine.embedding.search import search_vectors
+    from encoder_engine.embedding.stored_vectors import StoredVectors
 
     stored = StoredVectors(store)
-    embedder = _load(stored, options["model"], options["device"])
+    embedder = _load(stored, options)
     settings = {} if stored.manifest is None else stored.manifest["plan"]["options"]
     vectors = embedder.encode(
         list(queries),
@@ -60,36 +70,60 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
             print_facts(query, facts)
 
 
-def _load(stored: StoredVectors, model: str | None, device: str) -> Embedder:
+def _load(stored: StoredVectors, options: dict[str, Any]) -> Embedder:
     """Load the model; refuse another than the one a manifest tells the fingerprints of."""
     from encoder_engine.embedding import Embedder
-    from encoder_engine.embedding.dataset.plan import model_fingerprint, tokenizer_fingerprint
-    from encoder_engine.errors import ConfigError, InputError
+    from encoder_engine.errors import InputError
 
-    manifest = stored.manifest
-    name = manifest["model"] if manifest is not None and model is None else model
-    if name is None:
-        raise InputError(f"{stored.path} does not say which model made it; name it with --model")
-    told = {} if manifest is None else manifest["plan"]["model"]
-    embedder = Embedder.from_pretrained(
-        name,
-        device=device,
-        dtype=told.get("dtype", "auto"),
-        quantization=told.get("quantization"),
-        pooling=told.get("pooling"),
-        max_seq_length=told.get("max_seq_length"),
-        layers=dict(told.get("layers", ())) or None,
-    )
+    manifest, name = stored.manifest, options["model"]
     if manifest is None:
-        return embedder
+        if name is None:
+            raise InputError(
+                f"{stored.path} does not say which model made it; name it with --model"
+            )
+        return Embedder.from_pretrained(
+            name,
+            device=options["device"],
+            pooling=pooling_modes(options["pooling"]),
+            max_seq_length=options["max_seq_length"],
+        )
+    for option in ("pooling", "max_seq_length"):
+        if options[option] is not None:
+            raise InputError(
+                f"{stored.path} records how it was made; leave --{option.replace('_', '-')} out"
+            )
+    told = manifest["plan"]["model"]
+    embedder = Embedder.from_pretrained(
+        name or manifest["model"],
+        device=options["device"],
+        dtype=told["dtype"],
+        quantization=told["quantization"],
+        pooling=told["pooling"],
+    )
+    # First of all: a limit or a layer that another model lacks would be the wrong thing to tell.
+    _refuse_another(stored, name or manifest["model"], embedder)
+    if told["layers"]:
+        layers = tuple((number, float(weight)) for number, weight in told["layers"])
+        embedder.recipe = replace(embedder.recipe, layers=layers)
+    if told["max_seq_length"] is not None:
+        embedder.max_seq_length = told["max_seq_length"]
+    return embedder
+
+
+def _refuse_another(stored: StoredVectors, name: str, embedder: Embedder) -> None:
+    """Raise :class:`ConfigError` for a model that is not the one of a manifest."""
+    from encoder_engine.embedding.dataset.plan import model_fingerprint, tokenizer_fingerprint
+    from encoder_engine.errors import ConfigError
+
+    assert stored.manifest is not None
+    plan = stored.manifest["plan"]
     differing = []
-    if model_fingerprint(embedder.encoder) != told["fingerprint"]:
+    if model_fingerprint(embedder.encoder) != plan["model"]["fingerprint"]:
         differing.append("weights")
-    if tokenizer_fingerprint(embedder.tokenizer) != manifest["plan"]["tokenizer"]["fingerprint"]:
+    if tokenizer_fingerprint(embedder.tokenizer) != plan["tokenizer"]["fingerprint"]:
         differing.append("tokenizers")
     if differing:
         raise ConfigError(
             f"{name} is not the model that made {stored.path}: their {' and '.join(differing)} "
-            "differ; name that one"
+            f"differ; name that one (it was {stored.manifest['model']})"
         )
-    return embedder

@@ -23,6 +23,7 @@ from encoder_engine.data.shards import (
 )
 from encoder_engine.errors import CorpusError
 from encoder_engine.files import (
+    FORMER_LOCK_NAME,
     LOCK_NAME,
     FolderLock,
     read_json,
@@ -248,7 +249,10 @@ def _begin(directory: Path, begun: dict[str, Any]) -> dict[str, Any]:
             )
         # Of what was begun otherwise there is no shard: it may as well begin anew.
         shutil.rmtree(directory / TOKENIZER, ignore_errors=True)
-    elif any(p.name != LOCK_NAME and p.suffix != ".partial" for p in directory.iterdir()):
+    elif any(
+        p.name not in (LOCK_NAME, FORMER_LOCK_NAME) and p.suffix != ".partial"
+        for p in directory.iterdir()
+    ):
         raise CorpusError(f"{directory} is not empty, and no corpus was begun in it")
     return _note(directory, Prepared(), np.zeros(0, np.bool_), begun)
 

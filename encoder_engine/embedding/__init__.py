@@ -7,6 +7,7 @@ from encoder_engine.embedding.precision import quantize_vectors
 from encoder_engine.embedding.ranker import Ranked, Ranker
 from encoder_engine.embedding.recipe import Recipe, encoder_directory, read_recipe
 from encoder_engine.embedding.sparse import SparseEmbedder, SparseVectors
+from encoder_engine.embedding.stored_vectors import StoredVectors, load_vectors
 from encoder_engine.embedding.token_vectors import TokenVectors, max_similarity
 from encoder_engine.embedding.window import EmbeddedWindow
 
@@ -20,8 +21,10 @@ __all__ = [
     "Recipe",
     "SparseEmbedder",
     "SparseVectors",
+    "StoredVectors",
     "TokenVectors",
     "encoder_directory",
+    "load_vectors",
     "max_similarity",
     "quantize_vectors",
     "read_recipe",

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from encoder_engine.embedding.dataset.job import OnError, ShardFormat
+    from encoder_engine.embedding.dataset.job import OnError
+    from encoder_engine.embedding.dataset.manifest import ShardFormat
     from encoder_engine.embedding.dataset.run import DatasetSummary
     from encoder_engine.embedding.layers import Layers
     from encoder_engine.embedding.long_texts import ChunkPooling
@@ -156,7 +157,7 @@ class Embedder:
             warnings.warn(
                 DefaultPoolingWarning(
                     f"{directory} has no modules.json to say how tokens are pooled, so their mean "
-                    "is taken; name a mode with pooling= to be sure"
+                    "is taken; to choose another, pass pooling= (--pooling cls, mean, max, ...)"
                 ),
                 stacklevel=2,
             )
@@ -400,13 +401,16 @@ class Embedder:
 
         What ``encoder-engine embed`` does. ``inputs``: files, directories, globs, or ``"-"`` for
         standard input; ``output``: a file, or a folder if it has no ending, exists as one, or
-        shards were asked for (``shard_rows`` of them in each, ``shard_format`` ``"npy"``,
-        ``"parquet"``, ``"arrow"`` or ``"lance"``). Called again, it goes on after the last whole
-        shard of a folder, to the same bytes; with another model, other options or changed inputs it
-        is refused with a :class:`ResumeError`. ``on_error`` ``"skip"`` lists bad rows in a file
-        beside instead of raising a :class:`RowError`; texts of more than ``max_characters`` are
-        such rows, and ids that came before where ``unique_ids``. ``workers``: processes, a GPU each
-        where used. The other options are those of :meth:`encode`.
+        shards were asked for (``shard_rows`` of them in each; None: 100,000, or as many as 45
+        seconds take; ``shard_format`` ``"npy"``, ``"parquet"``, ``"arrow"`` or ``"lance"``). Called
+        again, it goes on after the last whole shard of a folder, to the same rows, and with
+        ``shard_rows`` to the same bytes; with another model, other options or changed inputs it is
+        refused with a :class:`ResumeError`. :func:`load_vectors` reads what it wrote.
+
+        ``on_error`` ``"skip"`` lists bad rows in a file beside instead of raising a
+        :class:`RowError`; texts of more than ``max_characters`` are such rows, and ids that came
+        before where ``unique_ids``. ``workers``: processes, a GPU each where used. The other
+        options are those of :meth:`encode`.
         """
         from encoder_engine.embedding.dataset.job import DatasetOptions, EncodeCall, open_job
         from encoder_engine.embedding.dataset.run import run_job

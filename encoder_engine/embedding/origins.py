@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from encoder_engine.embedding.rows import Row
-    from encoder_engine.embedding.search import StoredVectors
     from encoder_engine.embedding.sources import Format
+    from encoder_engine.embedding.stored_vectors import StoredVectors
 
 
 def read_texts(

@@ -47,12 +47,20 @@ class VectorStore:
     :class:`OutputError` for an output that exists (without ``overwrite``) or could not be
     completed: then nothing is left.
 
+    ``group_rows``: write tables by so many rows, however they are appended; None: as they are. The
+    bytes of a .npy file do not depend on it.
+
     A .npy file that exists is whole, and the ids beside it are its own, at every moment: where ids
     are replaced or removed, the old vectors go first and the new ones come last.
     """
 
     def __init__(
-        self, path: Path, *, id_column: str | None = None, overwrite: bool = False
+        self,
+        path: Path,
+        *,
+        id_column: str | None = None,
+        overwrite: bool = False,
+        group_rows: int | None = None,
     ) -> None:
         check_output(path, id_column=id_column, overwrite=overwrite)
         self.num_rows = 0
@@ -62,7 +70,7 @@ class VectorStore:
         # In the order in which they are published: the vectors come last.
         if path.suffix != ".npy":
             self._files = [PendingFile(path, overwrite=overwrite)]
-            self._writer = _TABLE_WRITERS[path.suffix](self._files[0], id_column)
+            self._writer = _TABLE_WRITERS[path.suffix](self._files[0], id_column, group_rows)
         elif id_column is None:
             self._files = [PendingFile(path, overwrite=overwrite)]
             self._writer = _NpyWriter(self._files[0], None)
@@ -152,7 +160,7 @@ def ids_path(path: Path) -> Path:
 
 def remove_partial(path: Path) -> None:
     """Remove what a run that was cut off left under a name of its own."""
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink()
@@ -232,8 +240,12 @@ class _NpyWriter:
 class _TableWriter(ABC):
     """Appends tables to a writer of pyarrow's; the type of the ids is settled by the first row."""
 
-    def __init__(self, file: PendingFile, id_column: str | None) -> None:
+    def __init__(
+        self, file: PendingFile, id_column: str | None, group_rows: int | None = None
+    ) -> None:
         self._pyarrow = import_pyarrow("writing tables")
+        self._group_rows = group_rows
+        self._waiting: list[Any] = []
         self._stream = file.stream
         self._id_column = id_column
         self._id_type = IdentifierType()
@@ -250,8 +262,25 @@ class _TableWriter(ABC):
         table = pyarrow.table(columns)
         if self._writer is None:
             self._writer = self._open(table.schema)
-        self._write(table)
         self._num_rows += len(vectors)
+        if self._group_rows is None:
+            self._write(table)
+            return
+        self._waiting.append(table)
+        self._write_groups(self._group_rows)
+
+    def _write_groups(self, num_rows: int) -> None:
+        """Write what waits, while it is so many rows; the rest waits on."""
+        if sum(table.num_rows for table in self._waiting) < num_rows:
+            return
+        waiting = self._pyarrow.concat_tables(self._waiting).combine_chunks()
+        for start in range(0, waiting.num_rows - num_rows + 1, num_rows):
+            # A copy of its own: a slice would be written with all that it is a part of.
+            self._write(self._copy(waiting.slice(start, num_rows)))
+        self._waiting = [waiting.slice(waiting.num_rows - waiting.num_rows % num_rows)]
+
+    def _copy(self, table: Any) -> Any:
+        return table.take(self._pyarrow.array(range(table.num_rows)))
 
     @abstractmethod
     def _open(self, schema: Any) -> Any:
@@ -262,14 +291,19 @@ class _TableWriter(ABC):
         """Append a table."""
 
     def complete(self) -> None:
+        if any(table.num_rows for table in self._waiting):
+            rest = self._pyarrow.concat_tables(self._waiting).combine_chunks()
+            self._write(self._copy(rest))
+        self._waiting = []
         self._writer.close()
         self._writer = None
 
     def release(self) -> None:
         """Close pyarrow's writer while its file is still open, or it fails when collected."""
-        if self._writer is not None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
             with contextlib.suppress(OSError):
-                self._writer.close()
+                writer.close()
 
 
 class _ParquetWriter(_TableWriter):
@@ -301,8 +335,10 @@ class _LanceWriter(_TableWriter):
     folder of its own.
     """
 
-    def __init__(self, file: PendingFile, id_column: str | None) -> None:
-        super().__init__(file, id_column)
+    def __init__(
+        self, file: PendingFile, id_column: str | None, group_rows: int | None = None
+    ) -> None:
+        super().__init__(file, id_column, group_rows)
         self._file = file
         self._scratch = file.path.with_suffix(".scratch.partial")
         self._scratch.mkdir()

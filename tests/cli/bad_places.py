@@ -115,7 +115,7 @@ def full_after(num_bytes: int) -> Prepare:
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
     (folder / "out").mkdir()
-    with (folder / "out" / ".lock").open("w", encoding="ascii") as file:
+    with (folder / "out" / ".encoder-engine.lock").open("w", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -236,10 +236,10 @@ OUTPUTS: dict[str, BadPlace] = {
         ("another run in the folder", "", "another run", LockedError,
          lambda folder, _: _held(folder)),
         ("a damaged manifest", "--shard-rows 15", "manifest.json is damaged", OutputError,
-         after(write("out/manifest.json", b"{"))),
-        ("a damaged journal", "--shard-rows 15", "journal.jsonl is damaged", OutputError,
-         after(lambda folder: [remove("out/manifest.json")(folder),
-                               write("out/journal.jsonl", b"nothing\n")(folder)])),
+         after(write("out/_manifest.json", b"{"))),
+        ("a damaged journal", "--shard-rows 15", "_journal.jsonl is damaged", OutputError,
+         after(lambda folder: [remove("out/_manifest.json")(folder),
+                               write("out/_journal.jsonl", b"nothing\n")(folder)])),
         ("a shard that was changed", "--shard-rows 15", "part-00001.npy is not as", OutputError,
          after(write("out/part-00001.npy", b"changed"))),
         ("rows that were changed", "--shard-rows 15", "rows 1 to 15 are not those", ResumeError,
@@ -247,9 +247,9 @@ OUTPUTS: dict[str, BadPlace] = {
         ("more rows than before", "--shard-rows 15", "inputs changed", ResumeError, after(_more)),
         ("fewer rows than before", "--shard-rows 15", "end after 15 rows", ResumeError,
          after(_fewer)),
-        ("another option", "--shard-rows 15 --truncate-dim 4", "dimension was 16, is 4",
+        ("another option", "--shard-rows 15 --truncate-dim 4", r"truncate-dim\) was 16, is 4",
          ResumeError, after(lambda _: None)),
-        ("another size of shards", "--shard-rows 16", "shard_rows was 15, is 16", ResumeError,
+        ("another size of shards", "--shard-rows 16", r"rows\) was 15, is 16", ResumeError,
          after(lambda _: None)),
         ("another format", "--shard-rows 15 --shard-format arrow", "was 'npy', is 'arrow'",
          ResumeError, after(lambda _: None)),

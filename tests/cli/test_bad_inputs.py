@@ -68,7 +68,7 @@ def test_a_bad_input_is_one_typed_line_and_leaves_nothing_finished(
         found = failed_with()
         assert found is not None
         assert issubclass(found, case.error)
-        assert not (tmp_path / "out" / "manifest.json").exists()
+        assert not (tmp_path / "out" / "_manifest.json").exists()
         assert not list(tmp_path.glob("out/*.partial"))
 
 

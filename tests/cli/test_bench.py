@@ -35,3 +35,7 @@ def test_without_a_checkout_it_says_where_the_suite_is(
     monkeypatch.setattr(sys.modules["encoder_engine.cli.bench"], "ROOT", tmp_path)
     assert main(["bench"]) == 1
     assert "run this in a checkout, set up by `make bench`" in capfd.readouterr().err
+    assert main(["bench", "--help"]) == 0
+    told = capfd.readouterr().out
+    assert "Usage: encoder-engine bench" in told
+    assert "it needs a checkout" in told

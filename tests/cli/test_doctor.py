@@ -148,6 +148,11 @@ def test_a_precision_too_far_off_is_advised_against(
 
 def test_texts_that_cannot_be_compared_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
     assert run("doctor", "--texts", "texts.txt").code == 2
+    assert run("doctor", "--accuracy", model, "--column", "body").code == 2
+    (tmp_path / "table.csv").write_text("id,body\n1,a text\n", encoding="utf-8")
+    table = ("doctor", "--accuracy", model, "--texts", tmp_path / "table.csv")
+    assert "no column 'text'" in run(*table).errors
+    assert "1 of" in run(*table, "--column", "body").output
     (tmp_path / "empty.txt").write_text("")
     result = run("doctor", "--accuracy", model, "--texts", tmp_path / "empty.txt")
     assert result.code == 1
@@ -190,7 +195,7 @@ def test_each_handicap_of_a_machine_is_found(
 def test_a_missing_extension_is_a_problem_and_a_missing_extra_a_note() -> None:
     problem, note = installation_findings(None, {"data": {"pyarrow": None}, "hf": {"hub": "1"}})
     assert (problem.level, note.level) == ("problem", "note")
-    assert "encoder-engine[data]" in note.mend
+    assert "pip install '.[data]'" in note.mend
     assert installation_findings("avx2", {}) == []
 
 

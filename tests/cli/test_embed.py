@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from encoder_engine.cli.embed import DTYPES
+from encoder_engine.cli.embed_report import _duration
 from encoder_engine.embedding import Embedder
 from tests.conftest import ROOT
 
@@ -211,5 +213,62 @@ def test_no_list_of_skipped_rows_is_removed_that_is_not_the_outputs(
     result = run(*command, "-o", tmp_path / "v.npy")
     assert (result.code, "v.skipped.jsonl exists" in result.errors) == (1, True)
     assert (source.exists(), others.exists()) == (True, True)
+    result = run(*command, "-o", tmp_path / "v.npy", "--overwrite")
+    assert (result.code, "is no list of skipped rows" in result.errors) == (1, True)
+    assert others.read_text("utf-8") == '{"text": "a"}\n'
+    others.write_text('{"file": "a", "number": 1, "reason": "b"}\n', encoding="utf-8")
     assert run(*command, "-o", tmp_path / "v.npy", "--overwrite").code == 0
     assert not others.exists()
+    (tmp_path / "v.ids.txt").write_text("precious\nlines\n", encoding="utf-8")
+    result = run(*command, "-o", tmp_path / "v.npy", "--overwrite")
+    assert (result.code, "no ids of these" in result.errors) == (1, True)
+    assert (tmp_path / "v.ids.txt").read_text("utf-8") == "precious\nlines\n"
+
+
+def test_without_a_terminal_a_line_tells_how_far_it_is(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("encoder_engine.cli.common.LINE_SECONDS", 0.0)
+    path = write_jsonl(tmp_path / "in.jsonl", ["text"] * 300)
+    result = run("embed", path, "-o", f"{tmp_path}/out/", "-m", model)
+    assert result.code == 0
+    lines = result.errors.splitlines()
+    assert len(lines) > 1
+    for line in lines:
+        assert re.fullmatch(
+            r"Embedding  \d+ rows  [\d,]+ rows/s  [\d,]+ tokens/s  \d+% padding saved"
+            r"(  \d+%, \d+ s left)?",
+            line,
+        ), line
+    again = run("embed", path, "-o", f"{tmp_path}/out/", "-m", model)
+    assert "nothing left to do" in again.output
+    assert "rows/s" not in again.output
+    for quiet in ("--quiet", "--json"):
+        assert run("embed", path, "-o", tmp_path / f"{quiet}.npy", "-m", model, quiet).errors == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(40, "40 s"), (720, "12 min"), (12_000, "3 h 20 min")]
+)
+def test_a_time_left_is_written_for_people(seconds: float, text: str) -> None:
+    assert _duration(seconds) == text
+
+
+def test_vectors_are_not_written_to_standard_output(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_jsonl(tmp_path / "in.jsonl", TEXTS)
+    result = run("embed", "in.jsonl", "-o", "-", "-m", model)
+    assert (result.code, "name a file, or a folder" in result.errors) == (2, True)
+    assert not (tmp_path / "-").exists()
+
+
+def test_a_pooling_that_nobody_knows_is_named(run: Run, model: Path, tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "in.jsonl", TEXTS)
+    result = run("embed", path, "-o", tmp_path / "a.npy", "-m", model, "--pooling", "mean,most")
+    assert (result.code, "most" in result.errors) == (1, True)
+    assert (
+        run("embed", path, "-o", tmp_path / "a.npy", "-m", model, "--pooling", "mean,max").code == 0
+    )
+    assert np.load(tmp_path / "a.npy").shape == (4, 32)

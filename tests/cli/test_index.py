@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from encoder_engine.embedding.nearest_index import search_index, write_index
-from encoder_engine.embedding.search import StoredVectors
+from encoder_engine.embedding.nearest_index import IndexSettings, search_index, write_index
+from encoder_engine.embedding.search import search_vectors
+from encoder_engine.embedding.stored_vectors import StoredVectors
 from encoder_engine.errors import InputError, OutputError, ReadError, ShapeError
 from encoder_engine.files import PendingFile
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Run
 
 QUERIES = ["the row", "long words 7"]
+Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @pytest.fixture
@@ -87,7 +89,7 @@ def test_neither_the_store_nor_its_inputs_are_replaced(
 def test_what_cannot_be_searched_is_refused(store: Path, tmp_path: Path) -> None:
     faiss = pytest.importorskip("faiss", reason="faiss is not installed; extra faiss")
     stored, path = StoredVectors(store), tmp_path / "vectors.faiss"
-    write_index(stored, path, "flat", overwrite=False)
+    write_index(stored, path, IndexSettings(kind="flat"))
     with pytest.raises(ShapeError, match="16 features, the queries have 9"):
         search_index(stored, path, np.zeros((1, 9), np.float32), 1)
     with pytest.raises(InputError, match="at least 1, got 0"):
@@ -109,7 +111,7 @@ def test_a_full_disk_is_told_of_the_index(
 
     monkeypatch.setattr(PendingFile, "publish", fail)
     with pytest.raises(OutputError, match="could not be written: No space left"):
-        write_index(StoredVectors(store), tmp_path / "a.faiss", "flat", overwrite=False)
+        write_index(StoredVectors(store), tmp_path / "a.faiss", IndexSettings(kind="flat"))
     assert not list(tmp_path.glob("a.faiss*"))
 
 
@@ -121,4 +123,87 @@ def test_without_faiss_the_extra_is_named(
         ("index", store, "-o", tmp_path / "a.faiss"),
         ("search", store, "a", "--index", tmp_path / "a.faiss"),
     ):
-        assert "pip install 'encoder-engine[faiss]'" in run(*command).errors
+        assert "pip install '.[faiss]'" in run(*command).errors
+
+
+def unlike(num_rows: int, num_features: int, seed: int) -> Floats:
+    """Draw vectors of length 1 of some kinds of rows, each kind close together."""
+    random = np.random.default_rng(seed)
+    centres = random.standard_normal((40, num_features)).astype(np.float32)
+    rows = centres[random.integers(40, size=num_rows)]
+    rows = rows + 0.6 * random.standard_normal((num_rows, num_features)).astype(np.float32)
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
+
+
+def recall(store: StoredVectors, path: Path, queries: Floats) -> float:
+    exact = search_vectors(store, queries, 1)
+    found = search_index(store, path, queries, 1)
+    return float(np.mean([a[0].row == b[0].row for a, b in zip(exact, found, strict=True)]))
+
+
+def test_queries_unlike_the_rows_find_what_the_exact_search_finds(tmp_path: Path) -> None:
+    """A depth of 64 found 60% of these; the index now measures, and searches as deep as it must."""
+    faiss = pytest.importorskip("faiss", reason="faiss is not installed; extra faiss")
+    np.save(tmp_path / "v.npy", unlike(6000, 64, 0))
+    stored, path = StoredVectors(tmp_path / "v.npy"), tmp_path / "v.faiss"
+    queries = np.random.default_rng(1).standard_normal((200, 64)).astype(np.float32)
+    shallow = write_index(stored, path, IndexSettings(links=16, construction=40, depth=16))
+    assert shallow.recall < 0.9
+    assert recall(stored, path, queries) < 0.95
+    report = write_index(stored, path, overwrite=True)
+    assert report.recall >= 0.98
+    assert recall(stored, path, queries) >= 0.97
+    # Who opens it with faiss alone searches as deep.
+    assert faiss.read_index(str(path)).hnsw.efSearch == report.depth
+
+
+def test_an_index_that_cannot_find_enough_is_refused(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("faiss", reason="faiss is not installed; it comes with the extra faiss")
+    # Long vectors in all directions, and short ones that no graph of products leads to.
+    random = np.random.default_rng(0)
+    vectors = random.standard_normal((3000, 8)).astype(np.float32)
+    vectors[::2] *= 0.001
+    np.save(tmp_path / "v.npy", vectors)
+    options = ("--links", 2, "--construction", 2, "--recall", 1)
+    result = run("index", tmp_path / "v.npy", "-o", tmp_path / "v.faiss", *options)
+    assert (result.code, "--kind flat" in result.errors) == (1, True)
+    assert not list(tmp_path.glob("v.faiss*"))
+    told = run("index", tmp_path / "v.npy", "-o", tmp_path / "v.faiss", "--kind", "flat")
+    assert "every search is exact" in told.output
+    for bad in (("--kind", "flat", "--links", 8), ("--kind", "flat", "--depth", 8)):
+        assert "of a graph" in run("index", tmp_path / "v.npy", "-o", "x", *bad).errors
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
+def test_an_index_that_was_damaged_is_refused(
+    run: Run, store: Path, tmp_path: Path, place: float
+) -> None:
+    pytest.importorskip("faiss", reason="faiss is not installed; it comes with the extra faiss")
+    path = tmp_path / "v.faiss"
+    assert run("index", store, "-o", path).code == 0
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 64
+    path.write_bytes(content)
+    result = run("search", store, "a", "--index", path)
+    assert (result.code, "not as it was written" in result.errors) == (1, True)
+
+
+def test_an_index_nobody_measured_is_compared_and_warned_of(
+    run: Run, store: Path, tmp_path: Path
+) -> None:
+    faiss = pytest.importorskip("faiss", reason="faiss is not installed; extra faiss")
+    stored, path = StoredVectors(store), tmp_path / "v.faiss"
+    index = faiss.IndexHNSWFlat(16, 32, faiss.METRIC_INNER_PRODUCT)
+    vectors = np.array(stored.vectors)
+    index.add(vectors)
+    faiss.write_index(index, str(path))
+    result = run("search", store, "the row", "--index", path, "--json")
+    assert (result.code, "nobody measured" in result.errors) == (0, True)
+    exact = json.loads(run("search", store, "the row", "--json").output)
+    found = json.loads(result.output)
+    assert [hit["row"] for hit in found["hits"]] == [hit["row"] for hit in exact["hits"]]
+    index = faiss.IndexFlatIP(16)
+    vectors[100, 3] += 1
+    index.add(vectors)
+    faiss.write_index(index, str(path))
+    assert "other vectors" in run("search", store, "the row", "--index", path).errors

@@ -157,8 +157,8 @@ def test_neither_the_store_nor_its_inputs_are_replaced(
     other = tmp_path / "other.jsonl"
     other.write_bytes((tmp_path / "in.jsonl").read_bytes())
     before = contents()
-    names = ("out/part-00001.npy", "out/part-00001.ids.txt", "out/manifest.json", "in.jsonl")
-    for name in (*names, "out/skipped.jsonl", "other.jsonl"):
+    names = ("out/part-00001.npy", "out/part-00001.ids.txt", "out/_manifest.json", "in.jsonl")
+    for name in (*names, "out/_skipped.jsonl", "other.jsonl"):
         result = run("plot", store, "-o", tmp_path / name, "--overwrite", "--texts", other)
         assert (result.code, "is one of the inputs" in result.errors) == (1, True)
     assert contents() == before

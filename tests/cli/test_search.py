@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from encoder_engine.embedding import Embedder
-from encoder_engine.embedding import search as searching
+from encoder_engine.embedding import Embedder, store_files
 from tests.embedding.tiny_model import write_sentence_directory
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def test_the_nearest_rows_are_found(
         pytest.importorskip(
             "lance", reason="pylance is not installed; it comes with the extra lance"
         )
-    monkeypatch.setattr(searching, "_BLOCK_ROWS", 4)
+    monkeypatch.setattr(store_files, "BLOCK_ROWS", 4)
     store = tmp_path / ("out" if sharded else f"out.{kind}")
     options = ["--shard-rows", 9, "--shard-format", kind] if sharded else []
     embed = ["embed", source, "-o", store, "-m", model, "--id-column", "id", "--quiet"]
@@ -104,7 +103,7 @@ def test_stores_that_cannot_be_searched_are_refused(
     embedder.encoder.save_pretrained(other)
     result = run("search", out, "a", "-m", other)
     assert (result.code, "weights differ" in result.errors) == (1, True)
-    (out / "manifest.json").unlink()
+    (out / "_manifest.json").unlink()
     assert "not whole" in run("search", out, "a").errors
     bits = tmp_path / "bits.npy"
     run("embed", source, "-o", bits, "-m", model, "--quiet", "--precision", "ubinary")
@@ -119,3 +118,93 @@ def test_stores_that_cannot_be_searched_are_refused(
     (tmp_path / "broken.npy").write_bytes(b"nothing")
     assert "damaged" in run("search", tmp_path / "broken.npy", "a", "-m", model).errors
     assert "no file of vectors" in run("search", tmp_path / "none.npy", "a", "-m", model).errors
+
+
+def test_a_flipped_bit_and_a_changed_manifest_are_refused(
+    run: Run, model: Path, source: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert run("embed", source, "-o", out, "-m", model, "--shard-rows", 9, "--quiet").code == 0
+    shard, manifest = out / "part-00001.npy", out / "_manifest.json"
+    whole, told = shard.read_bytes(), manifest.read_text("utf-8")
+    damaged = bytearray(whole)
+    damaged[200] ^= 64
+    shard.write_bytes(damaged)
+    for command in (("search", out, "a"), ("plot", out, "-o", tmp_path / "m.html", "--no-texts")):
+        result = run(*command)
+        assert (result.code, "part-00001.npy is not as it was written" in result.errors) == (
+            1,
+            True,
+        )
+    shard.unlink()
+    assert "part-00001.npy is no file of vectors" in run("search", out, "a").errors
+    shard.write_bytes(whole)
+    assert run("search", out, "a").code == 0
+    for old, new in (
+        ('"part-00001.npy"', '"../outside.npy"'),
+        ('"normalized": true', '"normalized": false'),
+        ('"rows": 9', '"rows": "9"'),
+        ('"shards": [', '"shards": 7, "x": ['),
+        ('"plan": {', '"plan": [], "x": {'),
+    ):
+        assert old in told
+        manifest.write_text(told.replace(old, new, 1), "utf-8")
+        result = run("search", out, "a")
+        assert (result.code, "_manifest.json is damaged" in result.errors) == (1, True)
+        assert "unexpected" not in result.errors
+
+
+def test_a_file_of_numbers_that_are_no_vectors_is_refused(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
+    path, vectors = tmp_path / "v.npy", np.ones((5, 16), np.float32)
+    search = ("search", path, "a", "-m", model)
+    for value in (np.nan, np.inf):
+        vectors[3, 7] = value
+        np.save(path, vectors)
+        result = run(*search)
+        assert (result.code, "row 3" in result.errors) == (1, True), result.errors
+    np.save(path, np.ones((5, 16), np.float32))
+    for ids in ("a\nb\nc\nd\n", "a\nb\nc\nd\ne\nf\n", "a\nb\nc\nd\ne"):
+        (tmp_path / "v.ids.txt").write_text(ids)
+        assert run(*search).code == 1
+    (tmp_path / "v.ids.txt").write_text("a\nb\nc\nd\ne\n")
+    assert run(*search).code == 0
+    with path.open("ab") as file:
+        file.write(b"more")
+    assert "4 bytes follow its vectors" in run(*search).errors
+    np.save(path, np.ones((5, 16)))
+    assert "cast the vectors to float32" in run(*search).errors
+
+
+def test_another_model_is_told_before_anything_of_it(
+    run: Run, model: Path, source: Path, tmp_path: Path
+) -> None:
+    """A limit that the other model cannot place was what the error told of."""
+    from tests.embedding.tiny_model import write_json
+
+    options = ("--max-seq-length", 30, "--quiet")
+    assert run("embed", source, "-o", tmp_path / "out", "-m", model, *options).code == 0
+    from encoder_engine.models import Encoder
+
+    other = write_sentence_directory(tmp_path / "other")
+    encoder = Encoder.from_pretrained(other)
+    encoder.embedding.tokens.weight.data[5, 0] += 1
+    encoder.save_pretrained(other)
+    write_json(other / "sentence_bert_config.json", {"max_seq_length": 8, "do_lower_case": False})
+    result = run("search", tmp_path / "out", "a", "-m", other)
+    assert f"{other} is not the model that made {tmp_path / 'out'}" in result.errors
+    assert run("search", tmp_path / "out", "a").code == 0
+    told = run("search", tmp_path / "out", "a", "--pooling", "cls")
+    assert (told.code, "leave --pooling out" in told.errors) == (1, True)
+
+
+def test_a_files_queries_are_pooled_as_it_was(
+    run: Run, model: Path, source: Path, tmp_path: Path
+) -> None:
+    options = ("-m", model, "--pooling", "cls", "--max-seq-length", 20)
+    assert run("embed", source, "-o", tmp_path / "v.npy", *options, "--quiet").code == 0
+    result = run("search", tmp_path / "v.npy", "the row", *options, "--json")
+    assert json.loads(result.output)["hits"][0]["score"] == pytest.approx(1.0, abs=1e-6)
+    embedder = Embedder.from_pretrained(model, pooling="cls", max_seq_length=20)
+    np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), embedder.encode(TEXTS))

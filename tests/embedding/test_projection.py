@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from encoder_engine.embedding import search as searching
+from encoder_engine.embedding import store_files
 from encoder_engine.embedding.projection import project
-from encoder_engine.embedding.search import StoredVectors
+from encoder_engine.embedding.stored_vectors import StoredVectors
 from encoder_engine.errors import InputError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def vectors() -> npt.NDArray[np.float32]:
 def test_points_are_the_principal_components(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: npt.NDArray[np.float32]
 ) -> None:
-    monkeypatch.setattr(searching, "_BLOCK_ROWS", 64)
+    monkeypatch.setattr(store_files, "BLOCK_ROWS", 64)
     found = project(stored(tmp_path / "a.npy", vectors), "pca", most_rows=10_000)
     centred = vectors.astype(np.float64) - vectors.astype(np.float64).mean(axis=0)
     _, values, directions = np.linalg.svd(centred, full_matrices=False)
@@ -83,7 +83,7 @@ def test_umap_keeps_groups_apart_and_needs_its_extra(
     store = stored(tmp_path / "a.npy", vectors)
     with monkeypatch.context() as missing:
         missing.setitem(__import__("sys").modules, "umap", None)
-        with pytest.raises(MissingDependencyError, match=r"encoder-engine\[plot\]"):
+        with pytest.raises(MissingDependencyError, match=r"pip install '\.\[plot\]"):
             project(store, "umap", most_rows=100)
     pytest.importorskip("umap", reason="umap-learn is not installed; it comes with the extra plot")
     found, again = (project(store, "umap", most_rows=100) for _ in range(2))

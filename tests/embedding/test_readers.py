@@ -264,5 +264,5 @@ def test_parquet_without_pyarrow_names_the_extra(
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingDependencyError, match=r"encoder-engine\[data\]"):
+    with pytest.raises(MissingDependencyError, match=r"pip install '\.\[data\]"):
         open_inputs([str(tmp_path / "a.parquet")])

@@ -272,7 +272,7 @@ def test_parquet_without_pyarrow_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingDependencyError, match=r"encoder-engine\[data\]"):
+    with pytest.raises(MissingDependencyError, match=r"pip install '\.\[data\]"):
         VectorStore(tmp_path / "a.parquet")
     assert files(tmp_path) == []
 
@@ -283,7 +283,7 @@ def test_lance_without_pylance_names_the_extra(
     pytest.importorskip("pyarrow")
     monkeypatch.setitem(sys.modules, "lance.file", None)
     monkeypatch.setitem(sys.modules, "lance", None)
-    with pytest.raises(MissingDependencyError, match=r"encoder-engine\[lance\]"):
+    with pytest.raises(MissingDependencyError, match=r"pip install '\.\[lance\]"):
         VectorStore(tmp_path / "a.lance")
     assert files(tmp_path) == []
 

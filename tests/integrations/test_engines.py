@@ -142,7 +142,7 @@ def test_an_engine_that_is_missing_is_named_with_its_extra(
     integration = importlib.import_module(f"encoder_engine.integrations.{name}")
     monkeypatch.setitem(sys.modules, name, None)
     call: Any = integration.embed_dataset if name == "ray" else integration.embed_column
-    with pytest.raises(MissingDependencyError, match=rf"encoder-engine\[{name}\]"):
+    with pytest.raises(MissingDependencyError, match=rf"pip install '\.\[{name}\]"):
         call(None, ee.EmbedBatch("none"), num_workers=2)
 
 

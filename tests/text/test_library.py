@@ -319,7 +319,7 @@ def test_without_the_library_the_extra_is_named(
     paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(MissingDependencyError, match=r"encoder-engine\[bpe\]"):
+    with pytest.raises(MissingDependencyError, match=r"pip install '\.\[bpe\]"):
         Tokenizer.from_pretrained(paths["roberta"])
 
 

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import json
-import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from encoder_engine.embedding.dataset.journal import (
-    JOURNAL_NAME,
+from encoder_engine.embedding.dataset.folder_state import FolderState, read_folder
+from encoder_engine.embedding.dataset.job import DEFAULT_SHARD_ROWS
+from encoder_engine.embedding.dataset.manifest import (
+    DIGEST_KEY,
     MANIFEST_NAME,
-    Journal,
+    SKIPPED_NAME,
     ShardRecord,
-    describe_changes,
-    read_manifest,
+    manifest_content,
+    record_path,
+    shard_name,
+    shard_names,
 )
 from encoder_engine.embedding.dataset.plan import RowsDigest
+from encoder_engine.embedding.dataset.plan_changes import describe_changes
 from encoder_engine.embedding.identifiers import IdentifierType
-from encoder_engine.embedding.store import VectorStore, ids_path, remove_partial
+from encoder_engine.embedding.store import VectorStore, remove_partial
 from encoder_engine.errors import OutputError, ResumeError
 from encoder_engine.files import (
-    LOCK_NAME,
     FolderLock,
     file_sha256,
+    refuse_locked,
     sync_directory,
     write_atomically,
 )
@@ -38,44 +42,70 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.windows import TextWindow
     from encoder_engine.embedding.window import EmbeddedWindow
 
-_SHARD_NAME = re.compile(r"part-\d{5,}\.(npy|ids\.txt|parquet|arrow|lance)")
-_PARTIAL_NAME = re.compile(
-    r"(part-\d{5,}\..+|(manifest|journal|skipped)\.jsonl?)\.[0-9a-f]{8}(\.scratch)?\.partial"
-)
 _AGAIN = "; start again with overwriting (--overwrite), or name another output"
+# Where nobody says how many rows a shard has, it also ends after so long: a kill loses no more.
+SHARD_SECONDS = 45.0
+# Where windows are cut by the clock, tables are written by so many rows: the same bytes again.
+_GROUP_ROWS = 4096
 
 
 @dataclass
 class _OpenShard:
-    """The shard whose windows are coming; ``store`` is None where it is finished already."""
+    """The shard whose windows are coming; ``store`` is None where it is finished already.
+
+    ``whole``: every window that was taken is in it, up to its last row.
+    """
 
     number: int
     store: VectorStore | None
     digest: RowsDigest = field(default_factory=RowsDigest)
+    began: float = field(default_factory=time.monotonic)
     rows: int = 0
     tokens: int = 0
     truncated_rows: int = 0
+    whole: bool = True
 
 
 class ShardFolder:
-    """Writes shards ``part-00000.npy``, ... and goes on where a run before was cut off."""
+    """Writes shards ``part-00000.npy``, ... and goes on where a run before was cut off.
+
+    A shard has the number of rows that the plan says. Where it says none, a shard ends at 100,000
+    rows, after some seconds, or where the run is stopped, and the records say how long it is.
+    """
 
     def __init__(self, job: DatasetJob, plan: dict[str, Any], model_name: str) -> None:
         self._job, self._plan, self._model_name = job, plan, model_name
         self._folder = job.output
         self._stack = ExitStack()
-        self._manifest_path = self._folder / MANIFEST_NAME
-        self._finished = False
         self._missing: set[int] = set()
         self._open: _OpenShard | None = None
         self._id_type = IdentifierType() if job.shard_format != "npy" else None
         self._num_rows = 0
-        self._journal: Journal
+        self._state: FolderState
+        self._records: list[ShardRecord] = []
+        self._num_recorded = 0
 
     @property
-    def records(self) -> list[ShardRecord]:
-        """The finished shards, in their order."""
-        return [self._journal.records[shard] for shard in sorted(self._journal.records)]
+    def shard_rows(self) -> int | None:
+        """Rows of every shard but the last; None where they differ."""
+        rows: int | None = self._plan["options"]["shard_rows"]
+        return rows
+
+    @property
+    def recorded_rows(self) -> list[int]:
+        """Rows of the shards that a run before finished, where they differ; else nothing."""
+        records = self._records[: self._num_recorded]
+        return [] if self.shard_rows is not None else [record.rows for record in records]
+
+    @property
+    def num_kept_rows(self) -> int:
+        """Rows of all finished shards."""
+        return sum(record.rows for record in self._records)
+
+    @property
+    def num_truncated_rows(self) -> int:
+        """Truncated rows of all finished shards."""
+        return sum(record.truncated_rows for record in self._records)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -85,58 +115,47 @@ class ShardFolder:
 
     def _begin(self, stack: ExitStack) -> None:
         try:
+            # A run that is refused here has changed nothing, not even by taking the lock.
+            refuse_locked(self._folder)
+            before = self._read()
             self._folder.mkdir(exist_ok=True)
             stack.enter_context(FolderLock(self._folder))
-            if self._job.options.overwrite:
+            self._state = self._read(verified=before.records)
+            if self._job.options.overwrite and self._state.plan is not None:
                 self._clear()
-            self._resume()
-            # Only now is the folder known to be one of ours.
-            for path in self._folder.iterdir():
-                if _PARTIAL_NAME.fullmatch(path.name):
-                    remove_partial(path)
+            self._take_up()
+            for name in self._state.partial:
+                remove_partial(self._folder / name)
         except OutputError:
             raise
         except OSError as error:
             raise self._failed(error) from error
 
-    def _clear(self) -> None:
-        """Remove what a run before left, its manifest first: a folder with one is whole."""
-        self._manifest_path.unlink(missing_ok=True)
-        for path in self._folder.iterdir():
-            if _SHARD_NAME.fullmatch(path.name):
-                path.unlink()
-        (self._folder / JOURNAL_NAME).unlink(missing_ok=True)
-        self._job.skipped_path.unlink(missing_ok=True)
-        sync_directory(self._folder)
+    def _read(self, verified: list[ShardRecord] | None = None) -> FolderState:
+        """Read the folder and compare it with the plan, and with the checksums it records.
 
-    def _resume(self) -> None:
-        """Take up what is there. Raises :class:`ResumeError` where it was begun otherwise."""
-        self._journal = Journal(self._folder / JOURNAL_NAME)
-        manifest = read_manifest(self._manifest_path)
-        self._finished = manifest is not None
-        if manifest is not None:
-            self._journal.plan = manifest["plan"]
-            records = [ShardRecord(**value) for value in manifest["shards"]]
-            self._journal.records = {record.shard: record for record in records}
-        if self._journal.plan is None:
-            names = {path.name for path in self._folder.iterdir()} - {LOCK_NAME, JOURNAL_NAME}
-            others = {name for name in names if not _PARTIAL_NAME.fullmatch(name)}
-            if others:
-                raise OutputError(
-                    f"{self._folder} holds other files ({', '.join(sorted(others)[:3])}, ...); "
-                    "name a new folder, or an empty one"
-                )
-            self._journal.begin(self._plan)
-            return
-        changes = describe_changes(self._journal.plan, self._plan)
+        ``verified``: the shards that were compared a moment ago.
+        """
+        state = read_folder(self._folder)
+        if self._job.options.overwrite or state.plan is None:
+            return state
+        if self._job.options.shard_rows is None:
+            options = self._plan["options"]
+            # Versions before recorded the default, by which they had cut the shards.
+            if state.plan["options"]["shard_rows"] == DEFAULT_SHARD_ROWS:
+                options["shard_rows"] = DEFAULT_SHARD_ROWS
+        changes = describe_changes(state.plan, self._plan)
         if changes:
             raise ResumeError(
                 f"{self._folder} was begun otherwise: {'; '.join(changes)}{_AGAIN}", changes=changes
             )
-        # Hashing holds no lock of the interpreter: several files at a time.
-        with ThreadPoolExecutor() as pool:
-            for _ in pool.map(self._verify, self.records):
-                pass
+        if state.records != verified:
+            self._missing.clear()
+            # Hashing holds no lock of the interpreter: several files at a time.
+            with ThreadPoolExecutor() as pool:
+                for _ in pool.map(self._verify, state.records):
+                    pass
+        return state
 
     def _verify(self, record: ShardRecord) -> None:
         for name, sha256 in record.files.items():
@@ -149,32 +168,86 @@ class ShardFolder:
                     "remove it, and the same command makes it again"
                 )
 
+    def _clear(self) -> None:
+        """Remove what a run before left, of which the journal goes on telling until it is gone."""
+        state = self._state
+        assert state.plan is not None
+        skipped, manifest = record_path(self._folder, SKIPPED_NAME), self._manifest_path
+        state.journal.begin(state.plan, state.records, skipped=skipped.name in state.own)
+        # Its manifest first: a folder with one is whole.
+        if state.manifest is not None:
+            manifest.unlink(missing_ok=True)
+        for name in state.own.difference([manifest.name, state.journal.found.name]):
+            (self._folder / name).unlink(missing_ok=True)
+        state.journal.begin(self._plan)
+        sync_directory(self._folder)
+        self._state = read_folder(self._folder)
+
+    def _take_up(self) -> None:
+        state = self._state
+        if state.plan is None:
+            state.journal.begin(self._plan)
+        elif state.manifest is None:
+            state.journal.go_on()
+        self._records = list(state.records)
+        self._num_recorded = len(self._records)
+
+    @property
+    def _manifest_path(self) -> Path:
+        return record_path(self._folder, MANIFEST_NAME)
+
+    @property
+    def _finished(self) -> bool:
+        return self._state.manifest is not None
+
     def done(self, shard: int) -> bool:
         """Say whether a shard's files are there, as they were recorded."""
-        return shard in self._journal.records and shard not in self._missing
+        return shard < self._num_recorded and shard not in self._missing
 
     def add(self, window: TextWindow, embedded: EmbeddedWindow | None) -> None:
         """Take a window; the one that fills a shard finishes it."""
-        if self._open is None or self._open.number != window.shard:
+        number = self._number(window)
+        if self._open is None or self._open.number != number:
             self._finish_shard()
-            self._open_shard(window.shard)
+            self._open_shard(number)
         shard = self._open
         assert shard is not None
-        shard.digest.add(window.texts, window.identifiers)
+        shard.whole = False
         names = window.present_identifiers
         if self._id_type is not None:
             self._id_type.check(names, window.first_row)
+        shard.digest.add(window.texts, window.identifiers)
         if embedded is not None:
             assert shard.store is not None
             shard.store.append(embedded.vectors, names)
             shard.tokens += embedded.num_tokens
             shard.truncated_rows += embedded.num_truncated
         shard.rows += len(window.texts)
-        if shard.rows == self._job.shard_rows:
+        shard.whole = True
+        if shard.rows == self.shard_rows or (self._elastic(number) and self._full(shard)):
             self._finish_shard()
 
+    def _elastic(self, number: int) -> bool:
+        """Say whether a shard may end at any row: it is new, and nobody said how long it is."""
+        return self.shard_rows is None and number >= self._num_recorded
+
+    def _number(self, window: TextWindow) -> int:
+        """Return the shard of a window: as it was cut, or, for an elastic one, the one at hand."""
+        if not self._elastic(window.shard):
+            return window.shard
+        shard = self._open
+        if shard is None or not self._elastic(shard.number):
+            return max(len(self._records), self._num_recorded)
+        fits = shard.rows + len(window.texts) <= DEFAULT_SHARD_ROWS
+        return shard.number if fits else shard.number + 1
+
+    @staticmethod
+    def _full(shard: _OpenShard) -> bool:
+        late = time.monotonic() - shard.began >= SHARD_SECONDS
+        return late or shard.rows >= DEFAULT_SHARD_ROWS
+
     def _open_shard(self, number: int) -> None:
-        if self._finished and number not in self._journal.records:
+        if self._finished and number >= self._num_recorded:
             raise ResumeError(
                 f"{self._folder} is finished, but the inputs hold more rows than its "
                 f"{self._num_rows}{_AGAIN}"
@@ -182,9 +255,10 @@ class ShardFolder:
         store = None
         if not self.done(number):
             store = VectorStore(
-                self._folder / f"part-{number:05d}.{self._job.shard_format}",
+                self._folder / shard_name(number, self._job.shard_format),
                 id_column=self._job.options.id_column,
                 overwrite=True,
+                group_rows=_GROUP_ROWS if self.shard_rows is None else None,
             )
         self._open = _OpenShard(number, store)
 
@@ -192,7 +266,7 @@ class ShardFolder:
         shard = self._open
         if shard is None:
             return
-        before = self._journal.records.get(shard.number)
+        before = self._records[shard.number] if shard.number < len(self._records) else None
         rows_sha256 = shard.digest.hexdigest()
         if before is not None and before.rows_sha256 != rows_sha256:
             first = self._num_rows
@@ -202,44 +276,42 @@ class ShardFolder:
                 f"{self._folder} was made of; restore them{_AGAIN}",
                 changes=[change],
             )
-        if shard.store is not None:
-            shard.store.__exit__(None, None, None)
+        store, shard.store = shard.store, None
+        if store is not None:
+            store.__exit__(None, None, None)
             self._record(shard, rows_sha256, before)
         self._num_rows += shard.rows
         self._open = None
 
     def _record(self, shard: _OpenShard, rows_sha256: str, before: ShardRecord | None) -> None:
-        path = self._folder / f"part-{shard.number:05d}.{self._job.shard_format}"
-        paths = [path]
-        if path.suffix == ".npy" and self._job.options.id_column is not None:
-            paths.append(ids_path(path))
+        names = shard_names(shard.number, self._plan["options"])
         record = ShardRecord(
             shard=shard.number,
             rows=shard.rows,
             tokens=shard.tokens,
             truncated_rows=shard.truncated_rows,
             rows_sha256=rows_sha256,
-            files={file.name: file_sha256(file) for file in paths},
+            files={name: file_sha256(self._folder / name) for name in names},
         )
         if before is None:
             try:
-                self._journal.add(record)
+                self._state.journal.add(record)
             except OSError as error:
                 raise self._failed(error) from error
+            self._records.append(record)
         elif record != before:
             raise ResumeError(
-                f"{path} was made again, and differs from its record: this machine computes other "
-                f"bits than the one before{_AGAIN}"
+                f"{self._folder / names[0]} was made again, and differs from its record: this "
+                f"machine computes other bits than the one before{_AGAIN}"
             )
         self._missing.discard(shard.number)
 
     def complete(self, skipped: SkippedRows) -> None:
         """Finish the last shard, then write the manifest, last of all."""
         self._finish_shard()
-        records = self.records
-        if not records:
+        if not self._records:
             raise OutputError(f"{self._folder} would hold no rows; nothing is written")
-        if sum(record.rows for record in records) != self._num_rows:
+        if self.num_kept_rows != self._num_rows:
             raise ResumeError(
                 f"the inputs changed: they end after {self._num_rows} rows, before those that "
                 f"{self._folder} holds already; restore them{_AGAIN}"
@@ -249,21 +321,48 @@ class ShardFolder:
             "model": self._model_name,
             "inputs": [name for name, _ in self._job.inputs.sources],
             "rows": self._num_rows,
-            "tokens": sum(record.tokens for record in records),
-            "truncated_rows": sum(record.truncated_rows for record in records),
+            "tokens": sum(record.tokens for record in self._records),
+            "truncated_rows": self.num_truncated_rows,
             "skipped_rows": skipped.num_rows,
-            "shards": [asdict(record) for record in records],
+            "shards": [asdict(record) for record in self._records],
         }
-        content = (json.dumps(manifest, indent=1) + "\n").encode("ascii")
-        skipped.publish()
+        found = self._state.manifest
+        if found is not None and manifest == {k: v for k, v in found.items() if k != DIGEST_KEY}:
+            if self._state.journal.plan is not None:
+                self._state.journal.remove()
+            return
         try:
-            if not self._finished or self._manifest_path.read_bytes() != content:
-                write_atomically(self._manifest_path, content)
-            self._journal.remove()
+            self._publish(manifest, skipped)
         except OutputError:
             raise
         except OSError as error:
             raise self._failed(error) from error
+
+    def _publish(self, manifest: dict[str, Any], skipped: SkippedRows) -> None:
+        """Write the list of skipped rows and the manifest, and remove those of a run before."""
+        journal, former = self._state.journal, self._manifest_path
+        old_list = record_path(self._folder, SKIPPED_NAME)
+        if journal.plan is None:
+            # A finished folder, of which something changed that is not its rows.
+            journal.begin(self._plan, self._records)
+        if skipped.num_rows:
+            if old_list.name not in self._state.own:
+                self._refuse_list()
+            journal.note_skipped()
+            skipped.publish()
+        if old_list.name in self._state.own and (
+            not skipped.num_rows or old_list.name != SKIPPED_NAME
+        ):
+            old_list.unlink(missing_ok=True)
+        write_atomically(self._folder / MANIFEST_NAME, manifest_content(manifest))
+        if former.name != MANIFEST_NAME and self._finished:
+            former.unlink(missing_ok=True)
+        journal.remove()
+
+    def _refuse_list(self) -> None:
+        path = self._folder / SKIPPED_NAME
+        if path.exists() or path.is_symlink():
+            raise OutputError(f"{path} was made meanwhile by another; move it away")
 
     def _failed(self, error: OSError) -> OutputError:
         return OutputError(
@@ -277,14 +376,19 @@ class ShardFolder:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._open is not None and self._open.store is not None:
-            # Cut off within a shard: what was written of it goes.
-            self._open.store.__exit__(kind or KeyboardInterrupt, error, traceback)
-        self._stack.__exit__(kind, error, traceback)
+        with self._stack:
+            try:
+                if kind is not None:
+                    self._keep(kind)
+            finally:
+                if self._open is not None and self._open.store is not None:
+                    # Cut off within a shard that has to be whole: what was written of it goes.
+                    self._open.store.__exit__(kind or KeyboardInterrupt, error, traceback)
 
-
-def shard_paths(folder: Path, manifest: dict[str, Any]) -> list[Path]:
-    """List the files of vectors of a finished folder, in the order of their rows."""
-    suffix = f".{manifest['plan']['options']['shard_format']}"
-    names = [name for shard in manifest["shards"] for name in shard["files"]]
-    return [folder / name for name in names if name.endswith(suffix)]
+    def _keep(self, kind: type[BaseException]) -> None:
+        """Finish the shard at hand where a run is stopped, if it may end where it does."""
+        shard = self._open
+        if shard is None or issubclass(kind, OutputError) or not self._elastic(shard.number):
+            return
+        if shard.store is not None and shard.whole and shard.rows:
+            self._finish_shard()

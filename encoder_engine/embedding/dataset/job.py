@@ -7,21 +7,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from encoder_engine.embedding.dataset.manifest import SHARD_FORMATS, SKIPPED_NAME
+from encoder_engine.embedding.dataset.outputs import is_list_of_skipped
 from encoder_engine.embedding.readers import Inputs, open_inputs
 from encoder_engine.embedding.sources import STANDARD_INPUT
-from encoder_engine.embedding.store import ENDINGS, check_columns, check_output
+from encoder_engine.embedding.store import ENDINGS, check_columns, check_output, ids_path
+from encoder_engine.embedding.store_files import map_array
 from encoder_engine.errors import InputError, OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from encoder_engine.embedding.dataset.manifest import ShardFormat
     from encoder_engine.embedding.precision import Precision
     from encoder_engine.embedding.sources import Format
 
-ShardFormat = Literal["npy", "parquet", "arrow", "lance"]
-SHARD_FORMATS: tuple[ShardFormat, ...] = get_args(ShardFormat)
 OnError = Literal["fail", "skip"]
-# 150 MB of 384 features in float32: small enough to lose, large enough not to be many.
+# 150 MB of 384 features in float32, at most.
 DEFAULT_SHARD_ROWS = 100_000
 
 
@@ -66,8 +68,8 @@ class DatasetJob:
 
     @property
     def shard_rows(self) -> int | None:
-        """Rows of a shard; None where all rows go into one file."""
-        return (self.options.shard_rows or DEFAULT_SHARD_ROWS) if self.sharded else None
+        """Rows of a shard, where somebody said how many; None where all rows go into one file."""
+        return self.options.shard_rows if self.sharded else None
 
     @property
     def shard_format(self) -> ShardFormat:
@@ -78,7 +80,7 @@ class DatasetJob:
     def skipped_path(self) -> Path:
         """Where the rows are listed that were left out."""
         if self.sharded:
-            return self.output / "skipped.jsonl"
+            return self.output / SKIPPED_NAME
         return self.output.with_suffix(".skipped.jsonl")
 
 
@@ -130,7 +132,34 @@ def _with_output(opened: Inputs, target: str, options: DatasetOptions) -> Datase
             beside=[job.skipped_path],
             inputs=files,
         )
+        _refuse_others_beside(job)
     return job
+
+
+def _refuse_others_beside(job: DatasetJob) -> None:
+    """Raise :class:`OutputError` where files beside an output are there and not of an old one.
+
+    Overwriting replaces or removes them: a list of skipped rows, and the ids of the old vectors.
+    """
+    listed, ids = job.skipped_path, ids_path(job.output)
+    if listed.exists() and not is_list_of_skipped(listed):
+        raise OutputError(
+            f"{listed} is no list of skipped rows, and would be removed; move it away, or choose "
+            "another name"
+        )
+    if job.output.suffix != ".npy" or not (job.output.exists() and ids.exists()):
+        return
+    try:
+        num_rows = len(map_array(job.output))
+        with ids.open("rb") as file:
+            num_ids = sum(1 for _ in file)
+    except (OSError, ValueError, InputError):
+        return  # no vectors of ours, which there is leave to replace
+    if num_ids != num_rows:
+        raise OutputError(
+            f"{ids} has {num_ids} lines, {job.output} {num_rows} rows, so they are no ids of these "
+            "vectors, and would be removed; move the file away, or choose another name"
+        )
 
 
 def _check_counts(options: DatasetOptions) -> None:

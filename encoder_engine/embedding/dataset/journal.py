@@ -4,104 +4,133 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.embedding.dataset.manifest import (
+    DIGEST_KEY,
+    FORMER_NAMES,
+    JOURNAL_NAME,
+    ShardRecord,
+    UnexpectedValueError,
+    check_plan,
+    digest,
+    read_records,
+    record_path,
+)
 from encoder_engine.errors import OutputError
 from encoder_engine.files import sync_directory, write_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
-
-JOURNAL_NAME = "journal.jsonl"
-MANIFEST_NAME = "manifest.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShardRecord:
-    """A finished shard: ``files`` maps names to SHA-256; ``rows_sha256`` is of what went in."""
-
-    shard: int
-    rows: int
-    tokens: int
-    truncated_rows: int
-    rows_sha256: str
-    files: dict[str, str]
 
 
 class Journal:
     """The plan of a run and its finished shards, in a file that only grows.
 
-    A last line cut short by a kill or a full disk is dropped: its shard is made again.
+    Each line but those of former versions holds the SHA-256 of itself and of the line before, so a
+    line that was changed, lost or moved is found. A last line cut short by a kill or a full disk is
+    dropped: its shard is made again. Reading changes nothing.
+
+    ``skipped``: the list of skipped rows is the run's, and may be there.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / JOURNAL_NAME
         self.plan: dict[str, Any] | None = None
-        self.records: dict[int, ShardRecord] = {}
-        if path.exists():
+        self.records: list[ShardRecord] = []
+        self.skipped = False
+        self._last = ""
+        self._torn = False
+        self.found = record_path(folder, JOURNAL_NAME)
+        if self.found.exists():
             self._read()
 
     def _read(self) -> None:
-        whole, newline, torn = self._path.read_bytes().rpartition(b"\n")
+        if self.found.is_symlink() or not self.found.is_file():
+            raise OutputError(f"{self.found} is no plain file; name another folder")
+        whole, newline, torn = self.found.read_bytes().rpartition(b"\n")
+        self._torn = bool(torn)
+        former = self.found.name == FORMER_NAMES[JOURNAL_NAME]
         try:
             values = [json.loads(line) for line in (whole + newline).splitlines()]
-            if values:
-                self.plan = values[0]["plan"]
-            records = [ShardRecord(**value) for value in values[1:]]
-        except (ValueError, TypeError, KeyError) as error:
+            for value in values:
+                self._check(value, former=former)
+            if not values:
+                raise UnexpectedValueError("it has no first line")
+            check_plan(values[0].get("plan"))
+            self.plan = values[0]["plan"]
+            shards = [value for value in values[1:] if "skipped" not in value]
+            self.skipped = len(shards) < len(values[1:])
+            for value in shards:
+                value.pop(DIGEST_KEY, None)
+            self.records = read_records(shards, values[0]["plan"]["options"])
+        except (ValueError, RecursionError) as error:
             raise OutputError(
-                f"{self._path} is damaged ({error}); start again with overwriting (--overwrite)"
+                f"{self.found} is damaged, or none of encoder-engine's ({error}); restore it, or "
+                "embed into a new folder"
             ) from error
-        self.records = {record.shard: record for record in records}
-        if torn:
-            with self._path.open("r+b") as file:
-                file.truncate(len(whole) + len(newline))
-                os.fsync(file.fileno())
 
-    def begin(self, plan: dict[str, Any]) -> None:
-        """Write the plan, as the first line."""
-        write_atomically(self._path, _line({"plan": plan}))
-        self.plan, self.records = plan, {}
+    def _check(self, value: Any, *, former: bool) -> None:
+        """Compare a line with its digest; whoever wrote under the former name recorded none."""
+        if not isinstance(value, dict):
+            raise UnexpectedValueError(f"a line holds {value!r:.40}, not an object")
+        if former and DIGEST_KEY not in value:
+            return
+        if value.get(DIGEST_KEY) != digest(value, self._last):
+            raise UnexpectedValueError("a line does not have the SHA-256 that it records of itself")
+        self._last = value[DIGEST_KEY]
+
+    def begin(
+        self, plan: dict[str, Any], records: Iterable[ShardRecord] = (), *, skipped: bool = False
+    ) -> None:
+        """Write the plan, and what is finished already, in place of any other journal."""
+        self.plan, self.records, self.skipped, self._last = plan, list(records), skipped, ""
+        values: list[dict[str, Any]] = [{"plan": plan}, *map(asdict, self.records)]
+        values += [{"skipped": True}] if skipped else []
+        write_atomically(self._path, b"".join(map(self._line, values)))
+        self._torn = False
+        if self.found != self._path:
+            self.found.unlink(missing_ok=True)
+            self.found = self._path
+
+    def go_on(self) -> None:
+        """Make ready to add: the file has today's name and layout, and no line cut short."""
+        assert self.plan is not None
+        if self._torn or self.found != self._path or (self.records and not self._last):
+            self.begin(self.plan, self.records, skipped=self.skipped)
 
     def add(self, record: ShardRecord) -> None:
         """Write a finished shard, and wait until it is on the disk."""
-        line = _line(asdict(record))
-        with self._path.open("ab", buffering=0) as file:
-            if file.write(line) != len(line):
+        self._append(asdict(record))
+        self.records.append(record)
+
+    def note_skipped(self) -> None:
+        """Write that the list of skipped rows is this run's, before it gets its name."""
+        if not self.skipped:
+            self._append({"skipped": True})
+            self.skipped = True
+
+    def _append(self, value: dict[str, Any]) -> None:
+        line = self._line(value)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self._path, flags, 0o644)
+        try:
+            if os.write(descriptor, line) != len(line):
                 raise OSError(28, "No space left on device")
-            os.fsync(file.fileno())
-        self.records[record.shard] = record
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _line(self, value: dict[str, Any]) -> bytes:
+        self._last = digest(value, self._last)
+        signed = {**value, DIGEST_KEY: self._last}
+        return (json.dumps(signed, ensure_ascii=True) + "\n").encode("ascii")
 
     def remove(self) -> None:
         """Remove the file, once the manifest says all that it does."""
-        self._path.unlink(missing_ok=True)
-        sync_directory(self._path.parent)
-
-
-def _line(value: object) -> bytes:
-    return (json.dumps(value, ensure_ascii=True) + "\n").encode("ascii")
-
-
-def read_manifest(path: Path) -> dict[str, Any] | None:
-    """Read a folder's manifest, or None where there is none: then the output is not whole."""
-    if not path.exists():
-        return None
-    try:
-        manifest = json.loads(path.read_bytes())
-        manifest["plan"], manifest["shards"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise OutputError(f"{path} is damaged ({error!r}); start again (--overwrite)") from error
-    found: dict[str, Any] = manifest
-    return found
-
-
-def describe_changes(before: Any, now: Any, name: str = "") -> list[str]:
-    """List what differs between two plans, by dotted names."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        changes = []
-        for key in sorted({*before, *now}):
-            inner = f"{name}.{key}" if name else key
-            changes += describe_changes(before.get(key), now.get(key), inner)
-        return changes
-    return [] if before == now else [f"{name} was {before!r:.80}, is {now!r:.80}"]
+        for path in {self._path, self.found}:
+            path.unlink(missing_ok=True)
+        sync_directory(self._folder)

@@ -23,6 +23,22 @@ _MOST_REASON_CHARACTERS = 500
 class Output(Protocol):
     """Takes the windows of a run, in their order; a context manager."""
 
+    @property
+    def shard_rows(self) -> int | None:
+        """Rows of every shard but the last; None where they differ, or there are none."""
+
+    @property
+    def recorded_rows(self) -> list[int]:
+        """Rows of the shards that a run before finished, where they differ; else nothing."""
+
+    @property
+    def num_kept_rows(self) -> int:
+        """Rows that stay if the run is stopped now."""
+
+    @property
+    def num_truncated_rows(self) -> int | None:
+        """Truncated rows of the whole output; None where those of this run are all."""
+
     def done(self, shard: int) -> bool:
         """Say whether a shard is finished, so that its rows need not be embedded."""
 
@@ -77,6 +93,15 @@ class SkippedRows:
             self._file.discard()
 
 
+def is_list_of_skipped(path: Path) -> bool:
+    """Say whether a file is a list of skipped rows, by its lines."""
+    try:
+        with path.open(encoding="ascii") as lines:
+            return all(set(json.loads(line)) == {"file", "number", "reason"} for line in lines)
+    except (OSError, ValueError, TypeError):
+        return False
+
+
 class SingleFile:
     """All vectors in one file, which appears when it is whole."""
 
@@ -85,6 +110,15 @@ class SingleFile:
         self._store = VectorStore(
             job.output, id_column=job.options.id_column, overwrite=job.options.overwrite
         )
+
+    shard_rows = None
+    num_kept_rows = 0
+    num_truncated_rows = None
+
+    @property
+    def recorded_rows(self) -> list[int]:
+        """Nothing is there before."""
+        return []
 
     def done(self, shard: int) -> bool:
         """Nothing is ever finished before the end."""

@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.embedding.dataset.folder import ShardFolder
+from encoder_engine.embedding.dataset.job import DEFAULT_SHARD_ROWS
 from encoder_engine.embedding.dataset.outputs import SingleFile, SkippedRows
 from encoder_engine.embedding.dataset.pipeline import Behind, ahead
 from encoder_engine.embedding.dataset.plan import make_plan
-from encoder_engine.embedding.dataset.windows import shard_windows
+from encoder_engine.embedding.dataset.windows import WindowSize, shard_windows
 from encoder_engine.embedding.dataset.workers import LocalEngine, WorkerEngine
+from encoder_engine.errors import EncoderEngineError, OutputError, RowError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
 
     Watch = Callable[["DatasetSummary", int], None]
 
+
+class RunInterrupted(KeyboardInterrupt):
+    """The interrupt key was pressed; the message says what is kept, and how the run goes on."""
+
+
 STAGES = ("load", "read", "tokenize", "encode", "write")
 
 
@@ -34,10 +41,10 @@ STAGES = ("load", "read", "tokenize", "encode", "write")
 class DatasetSummary:
     """What a run did.
 
-    ``rows`` of the output, of which ``resumed_rows`` were there before; ``tokens`` and
-    ``padded_tokens``, which padding would have made of them, of the rows embedded now, as is
-    ``truncated_rows``; ``skipped_rows``: listed in the file ``skipped``. ``seconds`` of each stage,
-    those of several workers added up, and in all: stages overlap, so they may add up to more.
+    ``rows`` and ``truncated_rows`` of the whole output, of whose rows ``resumed_rows`` were there;
+    ``tokens`` and ``padded_tokens``, which padding would have made of them, of the rows embedded
+    now; ``skipped_rows``: listed in the file ``skipped``. ``seconds`` of each stage, those of
+    several workers added up, and in all: stages overlap, so they may add up to more.
     """
 
     output: str
@@ -99,10 +106,50 @@ def run_job(
     else:
         on_cpu = embedder.encoder.device.type == "cpu"
         engine = LocalEngine(embedder, call, beside=job.inputs.regular and not on_cpu)
-    with _make_output(job, embedder, options, name) as output:
-        _write_all(job, engine, output, summary, watch)
+    output = _make_output(job, embedder, options, name)
+    try:
+        with output:
+            _write_all(job, engine, output, summary, watch)
+    except KeyboardInterrupt as error:
+        raise RunInterrupted(f"stopped; {kept_rows(job, output)}") from error
+    except OutputError:
+        raise
+    except EncoderEngineError as error:
+        # The same error, which other processes and callers know by its type, and how to go on.
+        notes = _ways_on(job, output, error, any_done=summary.rows > 0)
+        error.args = ("; ".join([str(error), *notes]), *error.args[1:])
+        raise
+    if output.num_truncated_rows is not None:
+        summary.truncated_rows = output.num_truncated_rows
     summary.seconds["total"] = load_seconds + time.perf_counter() - start
     return summary
+
+
+def kept_rows(job: DatasetJob, output: Output) -> str:
+    """Say what of a stopped run is kept, and how it goes on."""
+    if not job.sharded:
+        return (
+            f"nothing is kept: {job.output} appears only when it is whole; a folder as the output "
+            "(-o FOLDER/) keeps what is done"
+        )
+    if not output.num_kept_rows:
+        return "no row was finished yet; the same command begins again"
+    return (
+        f"{output.num_kept_rows:,} rows are kept in {job.output}; run the same command to go on "
+        "behind them"
+    )
+
+
+def _ways_on(
+    job: DatasetJob, output: Output, error: EncoderEngineError, *, any_done: bool
+) -> list[str]:
+    """Say how a run that failed can go on, beside what its error says."""
+    notes = []
+    if isinstance(error, RowError) and job.options.on_error == "fail":
+        notes.append("or leave bad rows out with --on-error skip")
+    if output.num_kept_rows or (any_done and not job.sharded):
+        notes.append(kept_rows(job, output))
+    return notes
 
 
 def _make_output(job: DatasetJob, embedder: Embedder, options: EncodeOptions, name: str) -> Output:
@@ -116,7 +163,16 @@ def _write_all(
 ) -> None:
     skipped = SkippedRows(job.skipped_path)
     inputs = job.inputs.skipping(skipped) if job.options.on_error == "skip" else job.inputs
-    cut = _timed(shard_windows(iter(inputs), job.shard_rows), summary.seconds)
+    # How a table is cut into windows shows in its bytes, unless it is written by fixed groups.
+    elastic = job.sharded and output.shard_rows is None
+    size = WindowSize(timed=elastic or _ending(job) == ".npy")
+    rows = shard_windows(
+        iter(inputs),
+        DEFAULT_SHARD_ROWS if elastic else output.shard_rows,
+        recorded=output.recorded_rows,
+        size=size,
+    )
+    cut = _timed(rows, summary.seconds)
 
     def write(window: TextWindow, embedded: EmbeddedWindow | None) -> None:
         start = time.perf_counter()
@@ -131,6 +187,9 @@ def _write_all(
             windows = stack.enter_context(closing(engine.embed(drawn, output.done)))
             for window, embedded in windows:
                 _count(summary, len(window.texts), embedded)
+                if embedded is not None:
+                    seconds = embedded.tokenize_seconds + embedded.encode_seconds
+                    size.observe(len(window.texts), seconds)
                 behind(write, window, embedded)
                 if watch is not None:
                     watch(summary, inputs.meter.num_bytes)
@@ -142,6 +201,10 @@ def _write_all(
         skipped.discard()
     summary.skipped_rows = skipped.num_rows
     summary.skipped = str(job.skipped_path) if skipped.num_rows else None
+
+
+def _ending(job: DatasetJob) -> str:
+    return f".{job.shard_format}" if job.sharded else job.output.suffix
 
 
 def _timed(windows: Iterator[TextWindow], seconds: dict[str, float]) -> Iterator[TextWindow]:

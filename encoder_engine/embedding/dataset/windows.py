@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING
 
-from encoder_engine.embedding.batching import windows
+from encoder_engine.embedding.batching import WINDOW_CHARACTERS, WINDOW_TEXTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from encoder_engine.embedding.rows import Identifier, Row
+
+# A window is what a stop loses, and the longest silence: about so long is good, and how it begins.
+_WINDOW_SECONDS = 4.0
+_FIRST_TEXTS = 64
+_LEAST_TEXTS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,15 +34,42 @@ class TextWindow:
         return [identifier for identifier in self.identifiers if identifier is not None]
 
 
-def shard_windows(rows: Iterator[Row], shard_rows: int | None) -> Iterator[TextWindow]:
+class WindowSize:
+    """Rows of a window: all that a batch can be chosen from, or fewer where those take long.
+
+    ``timed``: begins small, and doubles while windows take less than half of some seconds.
+    """
+
+    def __init__(self, *, timed: bool) -> None:
+        self.num_texts = _FIRST_TEXTS if timed else WINDOW_TEXTS
+        self._timed = timed
+
+    def observe(self, num_texts: int, seconds: float) -> None:
+        """Take note of how long a window took."""
+        if not self._timed or num_texts < self.num_texts:
+            return
+        if seconds < _WINDOW_SECONDS / 2:
+            self.num_texts = min(2 * self.num_texts, WINDOW_TEXTS)
+        elif seconds > 2 * _WINDOW_SECONDS:
+            self.num_texts = max(self.num_texts // 2, _LEAST_TEXTS)
+
+
+def shard_windows(
+    rows: Iterator[Row],
+    shard_rows: int | None,
+    *,
+    recorded: Sequence[int] = (),
+    size: WindowSize | None = None,
+) -> Iterator[TextWindow]:
     """Cut rows into shards of ``shard_rows`` (None: one of all rows), and those into windows.
 
-    A shard begins with a window of its own, so what it holds depends on nothing before it.
+    ``recorded``: the rows of the first shards, where those are of other sizes. A shard begins with
+    a window of its own, so what it holds depends on nothing before it.
     """
     first_row = 0
-    for shard in count():
+    for shard, num_rows in enumerate(chain(recorded, repeat(shard_rows))):
         empty = True
-        for window in windows(islice(rows, shard_rows), _num_characters):
+        for window in _windows(islice(rows, num_rows), size or WindowSize(timed=False)):
             yield TextWindow(
                 shard=shard,
                 first_row=first_row,
@@ -46,9 +78,18 @@ def shard_windows(rows: Iterator[Row], shard_rows: int | None) -> Iterator[TextW
             )
             first_row += len(window)
             empty = False
-        if empty or shard_rows is None:
+        if empty or num_rows is None:
             return
 
 
-def _num_characters(row: Row) -> int:
-    return len(row.text)
+def _windows(rows: Iterator[Row], size: WindowSize) -> Iterator[list[Row]]:
+    window: list[Row] = []
+    characters = 0
+    for row in rows:
+        window.append(row)
+        characters += len(row.text)
+        if len(window) >= size.num_texts or characters >= WINDOW_CHARACTERS:
+            yield window
+            window, characters = [], 0
+    if window:
+        yield window

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from encoder_engine.embedding import Embedder
-from encoder_engine.embedding.dataset.journal import Journal, ShardRecord, describe_changes
+from encoder_engine.embedding.dataset.journal import Journal
+from encoder_engine.embedding.dataset.manifest import ShardRecord
+from encoder_engine.embedding.dataset.plan_changes import describe_changes
 from encoder_engine.embedding.window import encode_window
 from encoder_engine.errors import InputError, LockedError, OutputError, ResumeError, RowError
 from tests.conftest import ROOT
@@ -46,8 +48,8 @@ def run(tiny: Embedder, source: Path, folder: Path, **changed: Any) -> DatasetSu
 
 def truncate_to(folder: Path, num_shards: int) -> None:
     """Bring a finished folder back to where a kill after so many shards would have left it."""
-    manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
-    journal = Journal(folder / "journal.jsonl")
+    manifest = json.loads((folder / "_manifest.json").read_text("utf-8"))
+    journal = Journal(folder)
     journal.begin(manifest["plan"])
     for shard in manifest["shards"]:
         if shard["shard"] < num_shards:
@@ -55,7 +57,7 @@ def truncate_to(folder: Path, num_shards: int) -> None:
         else:
             for name in shard["files"]:
                 (folder / name).unlink()
-    (folder / "manifest.json").unlink()
+    (folder / "_manifest.json").unlink()
 
 
 def test_shards_hold_all_rows_in_order(tiny: Embedder, source: Path, tmp_path: Path) -> None:
@@ -63,7 +65,7 @@ def test_shards_hold_all_rows_in_order(tiny: Embedder, source: Path, tmp_path: P
     assert (summary.rows, summary.resumed_rows, summary.dimension) == (23, 0, 16)
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     parts = [f"part-{n:05d}.{end}" for n in range(5) for end in ("ids.txt", "npy")]
-    assert names == ["manifest.json", *parts]
+    assert names == ["_manifest.json", *parts]
     vectors = [np.load(tmp_path / "out" / f"part-{n:05d}.npy") for n in range(5)]
     assert [len(part) for part in vectors] == [5, 5, 5, 5, 3]
     np.testing.assert_array_equal(np.concatenate(vectors), tiny.encode(TEXTS))
@@ -90,7 +92,7 @@ def test_a_folder_is_taken_that_was_left_before_its_journal(
     tiny: Embedder, source: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "journal.jsonl.0123abcd.partial").touch()
+    (tmp_path / "out" / "_journal.jsonl.0123abcd.partial").touch()
     (tmp_path / "out" / "part-00000.lance.0123abcd.scratch.partial").mkdir()
     run(tiny, source, tmp_path / "out")
     assert not list((tmp_path / "out").glob("*.partial"))
@@ -100,7 +102,7 @@ def test_the_manifest_tells_everything_and_no_time_of_day(
     tiny: Embedder, source: Path, tmp_path: Path
 ) -> None:
     run(tiny, source, tmp_path / "out")
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text("utf-8"))
+    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text("utf-8"))
     assert (manifest["rows"], manifest["skipped_rows"]) == (23, 0)
     assert manifest["inputs"] == [str(source)]
     assert len(manifest["plan"]["model"]["fingerprint"]) == 64
@@ -128,7 +130,7 @@ def test_a_run_goes_on_to_the_same_bytes(
     truth = contents(folder)
     truncate_to(folder, num_shards)
     (folder / "part-00001.npy.12345678.partial").touch()
-    with (folder / "journal.jsonl").open("ab") as file:
+    with (folder / "_journal.jsonl").open("ab") as file:
         file.write(b'{"shard": 4, "ro')
     summary = run(tiny, source, folder, shard_format=shard_format)
     assert summary.resumed_rows == min(5 * num_shards, 23)
@@ -137,7 +139,7 @@ def test_a_run_goes_on_to_the_same_bytes(
 
 def test_a_finished_folder_is_left_as_it_is(tiny: Embedder, source: Path, tmp_path: Path) -> None:
     run(tiny, source, tmp_path / "out")
-    manifest = tmp_path / "out" / "manifest.json"
+    manifest = tmp_path / "out" / "_manifest.json"
     before = manifest.stat().st_mtime_ns
     assert run(tiny, source, tmp_path / "out").resumed_rows == 23
     assert manifest.stat().st_mtime_ns == before
@@ -160,11 +162,11 @@ def test_a_missing_shard_is_made_again_and_a_changed_one_is_not(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"shard_rows": 6}, "options.shard_rows was 5, is 6"),
-        ({"prompt": "query: "}, "options.prompt was '', is 'query: '"),
-        ({"truncate_dim": 8}, "options.dimension was 16, is 8"),
-        ({"id_column": None}, "options.id_column was 'id', is None"),
-        ({"shard_format": "arrow"}, "options.shard_format"),
+        ({"shard_rows": 6}, "shard_rows (--shard-rows) was 5, is 6"),
+        ({"prompt": "query: "}, "prompt (--prompt) was '', is 'query: '"),
+        ({"truncate_dim": 8}, "dimension (--truncate-dim) was 16, is 8"),
+        ({"id_column": None}, "id_column (--id-column) was 'id', is None"),
+        ({"shard_format": "arrow"}, "shard_format (--shard-format)"),
     ],
 )
 def test_other_options_are_refused_with_what_changed(
@@ -198,14 +200,14 @@ def test_another_model_is_refused(
     truncate_to(tmp_path / "out", 2)
     other = Embedder.from_pretrained(tiny_directory, device="cpu")
     other.max_seq_length = 9
-    with pytest.raises(ResumeError, match=r"model\.max_seq_length was 16, is 9"):
+    with pytest.raises(ResumeError, match=r"max_seq_length \(--max-seq-length\) was 16, is 9"):
         run(other, source, tmp_path / "out")
     other.max_seq_length = 16
     with torch.no_grad():
         other.encoder.embedding.tokens.weight[5, 0] += 1
     with pytest.raises(ResumeError) as caught:
         run(other, source, tmp_path / "out")
-    assert [change.split()[0] for change in caught.value.changes] == ["model.fingerprint"]
+    assert [change.split()[0] for change in caught.value.changes] == ["another"]
 
 
 def test_other_rows_are_refused_where_they_were_used_already(
@@ -255,7 +257,7 @@ def test_a_folder_with_other_files_is_left_alone(
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["precious"]
 
 
-@pytest.mark.parametrize("name", ["journal.jsonl", "manifest.json"])
+@pytest.mark.parametrize("name", ["_journal.jsonl", "_manifest.json"])
 def test_a_damaged_record_is_refused(
     tiny: Embedder, source: Path, tmp_path: Path, name: str
 ) -> None:
@@ -270,7 +272,7 @@ def test_a_second_run_is_refused_and_a_stale_lock_is_taken_over(
 ) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
-    with (folder / ".lock").open("w+", encoding="ascii") as file:
+    with (folder / ".encoder-engine.lock").open("w+", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write("4711\n")
         file.flush()
@@ -278,7 +280,7 @@ def test_a_second_run_is_refused_and_a_stale_lock_is_taken_over(
             run(tiny, source, folder)
     # Its holder is gone, the file is not: as after a kill.
     assert run(tiny, source, folder).rows == 23
-    assert not (folder / ".lock").exists()
+    assert not (folder / ".encoder-engine.lock").exists()
 
 
 def test_an_interrupt_leaves_whole_shards_only(
@@ -297,7 +299,7 @@ def test_an_interrupt_leaves_whole_shards_only(
         run(tiny, source, folder)
     names = sorted(path.name for path in folder.iterdir() if path.suffix == ".npy")
     assert names == ["part-00000.npy", "part-00001.npy"]
-    assert not (folder / "manifest.json").exists()
+    assert not (folder / "_manifest.json").exists()
     monkeypatch.undo()
     assert run(tiny, source, folder).resumed_rows == 10
     assert contents(folder) == contents(tmp_path / "whole")
@@ -316,10 +318,15 @@ def test_a_journal_on_a_full_disk_is_an_output_error(
     assert run(tiny, source, tmp_path / "out").rows == 23
 
 
-def test_no_kill_and_no_full_disk_changes_a_byte() -> None:
-    command = ["-m", "tests.embedding.kill_long", "--kills", "10", "--full", "4", "--rows", "300"]
+@pytest.mark.parametrize(
+    "options",
+    ["--kills 10 --full 4 --rows 300", "--kills 2 --full 2 --rows 150 --elastic"],
+    ids=["shards of a size", "shards by the clock"],
+)
+def test_no_kill_and_no_full_disk_changes_what_is_written(options: str) -> None:
+    command = ["-m", "tests.embedding.kill_long", *options.split(), "--format", "npy"]
     ran = subprocess.run(
-        [sys.executable, *command, "--format", "npy"],
+        [sys.executable, *command],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -328,7 +335,7 @@ def test_no_kill_and_no_full_disk_changes_a_byte() -> None:
     )
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
-    assert found["random_kills"] >= 10
+    assert found["random_kills"] >= int(options.split()[1])
     assert found["kills_before_a_change"] > 30
     assert found["full_disks"] > 0
     # None: no file system may be mounted here.

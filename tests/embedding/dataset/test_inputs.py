@@ -171,7 +171,7 @@ def test_bad_rows_of_tables_are_left_out_and_listed(tiny: Embedder, tmp_path: Pa
         tmp_path / "a.parquet", tmp_path / "out/", id_column="id", on_error="skip", unique_ids=True
     )
     assert (summary.rows, summary.skipped_rows) == (1, 3)
-    found = skipped(tmp_path / "out" / "skipped.jsonl")
+    found = skipped(tmp_path / "out" / "_skipped.jsonl")
     assert [number for _, number, _ in found] == [2, 3, 4]
     for (_, _, reason), word in zip(found, ["null", "not UTF-8", "came before"], strict=True):
         assert word in reason
@@ -253,7 +253,7 @@ def test_a_broken_file_ends_the_run(
     with pytest.raises(ReadError, match=word) as caught:
         tiny.encode_dataset(tmp_path / name, tmp_path / "out/", on_error=on_error, shard_rows=1000)
     assert name in str(caught.value)
-    assert not (tmp_path / "out" / "manifest.json").exists()
+    assert not (tmp_path / "out" / "_manifest.json").exists()
 
 
 def test_a_truncated_parquet_ends_the_run(tiny: Embedder, tmp_path: Path) -> None:

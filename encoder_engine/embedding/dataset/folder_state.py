@@ -1,0 +1,103 @@
+"""What a folder holds before a run: its records, their files, and the files of others."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.embedding.dataset.journal import Journal
+from encoder_engine.embedding.dataset.manifest import (
+    JOURNAL_NAME,
+    MANIFEST_NAME,
+    SKIPPED_NAME,
+    ShardRecord,
+    read_manifest,
+    record_path,
+    shard_names,
+)
+from encoder_engine.errors import OutputError
+from encoder_engine.files import FORMER_LOCK_NAME, LOCK_NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_RECORDS = "|".join(name.partition(".")[0] for name in (MANIFEST_NAME, JOURNAL_NAME, SKIPPED_NAME))
+_WRITTEN_NAME = re.compile(
+    rf"part-\d{{5,}}\.(npy|ids\.txt|parquet|arrow|lance)|({_RECORDS})\.jsonl?"
+)
+_PARTIAL_NAME = re.compile(
+    r"(part-\d{5,}\..+|_?(manifest|journal|skipped)\.jsonl?)\.[0-9a-f]{8}(\.scratch)?\.partial"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderState:
+    """The records of a folder, and the names of the files in it that they list.
+
+    ``manifest`` is None where the folder is not whole; ``records`` are the manifest's, or else the
+    journal's. ``own`` are the names of files that this store wrote; ``partial`` those a kill left.
+    """
+
+    manifest: dict[str, Any] | None
+    journal: Journal
+    records: list[ShardRecord]
+    own: frozenset[str]
+    partial: frozenset[str]
+
+    @property
+    def plan(self) -> dict[str, Any] | None:
+        """The plan of the runs before; None for a folder that nobody has begun."""
+        return self.journal.plan if self.manifest is None else self.manifest["plan"]
+
+
+def read_folder(folder: Path) -> FolderState:
+    """Read what a folder holds, and change nothing.
+
+    Only what the manifest or the journal lists is this store's. Raises :class:`OutputError` where
+    they are damaged, where a file that a run would write is there and is not listed, and where a
+    folder that was not begun holds any file.
+    """
+    manifest = read_manifest(folder, OutputError)
+    journal = Journal(folder)
+    records = journal.records
+    if manifest is not None:
+        records = [ShardRecord(**shard) for shard in manifest["shards"]]
+    plan = journal.plan if manifest is None else manifest["plan"]
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    own = {name for record in records for name in record.files}
+    if journal.plan is not None:
+        own.add(journal.found.name)
+        # Killed between the shard and its line in the journal, a run leaves the next shard.
+        own.update(shard_names(len(journal.records), journal.plan["options"]))
+    if manifest is not None:
+        own.add(record_path(folder, MANIFEST_NAME).name)
+    if journal.skipped or (manifest is not None and manifest["skipped_rows"]):
+        own.add(record_path(folder, SKIPPED_NAME).name)
+    partial = {name for name in names if _PARTIAL_NAME.fullmatch(name)}
+    _refuse_others(
+        folder, names - own - partial - {LOCK_NAME, FORMER_LOCK_NAME}, begun=plan is not None
+    )
+    return FolderState(
+        manifest=manifest,
+        journal=journal,
+        records=records,
+        own=frozenset(own & names),
+        partial=frozenset(partial),
+    )
+
+
+def _refuse_others(folder: Path, others: set[str], *, begun: bool) -> None:
+    in_the_way = sorted(name for name in others if not begun or _WRITTEN_NAME.fullmatch(name))
+    if not in_the_way:
+        return
+    named = ", ".join(in_the_way[:3]) + (", ..." if len(in_the_way) > 3 else "")
+    if not begun:
+        raise OutputError(
+            f"{folder} holds other files ({named}) and no record of a run; name a new folder, or "
+            "an empty one"
+        )
+    raise OutputError(
+        f"{folder} holds {named}, which its records do not list; move such files away, or name "
+        "another folder"
+    )

@@ -1,0 +1,49 @@
+"""Saying what differs between the plan of a folder and that of a run, by the names of options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# How a key of the plan is set: by the option of the command line (in Python without the dashes).
+_OPTIONS = {
+    "model.dtype": "--dtype",
+    "model.device": "--device",
+    "model.quantization": "--quantization",
+    "model.pooling": "--pooling",
+    "model.layers": "layers=",
+    "model.max_seq_length": "--max-seq-length",
+    "options.prompt": "--prompt",
+    "options.normalized": "--normalize",
+    "options.dimension": "--truncate-dim",
+    "options.precision": "--precision",
+    "options.on_truncation": "--on-truncation",
+    "options.column": "--column",
+    "options.id_column": "--id-column",
+    "options.max_characters": "--max-characters",
+    "options.unique_ids": "--unique-ids",
+    "options.shard_rows": "--shard-rows",
+    "options.shard_format": "--shard-format",
+}
+_FINGERPRINTS = {"model.fingerprint": "model", "tokenizer.fingerprint": "tokenizer"}
+_SHOWN_DIGITS = 12
+
+
+def describe_changes(before: Any, now: Any, name: str = "") -> list[str]:
+    """List what differs between two plans: each option by its name, with both values."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        changes = []
+        for key in sorted({*before, *now}):
+            inner = f"{name}.{key}" if name else key
+            changes += describe_changes(before.get(key), now.get(key), inner)
+        return changes
+    if before == now:
+        return []
+    if name in _FINGERPRINTS:
+        digits = [str(value)[:_SHOWN_DIGITS] for value in (before, now)]
+        return [
+            f"another {_FINGERPRINTS[name]} (--model; its SHA-256 was {digits[0]}..., is "
+            f"{digits[1]}...)"
+        ]
+    key = name.rpartition(".")[2]
+    shown = f"{key} ({_OPTIONS[name]})" if name in _OPTIONS else name
+    return [f"{shown} was {before!r:.80}, is {now!r:.80}"]

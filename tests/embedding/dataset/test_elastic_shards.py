@@ -1,0 +1,195 @@
+"""Shards that end by the clock or where a run is stopped: nothing done is lost, rows in order."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import encoder_engine as ee
+from encoder_engine.embedding.dataset import folder as folders
+from encoder_engine.embedding.dataset import windows
+from encoder_engine.embedding.dataset.run import RunInterrupted
+from encoder_engine.embedding.window import encode_window
+from encoder_engine.errors import OutputError, ResumeError, RowError
+from tests.embedding.kill_long import contents
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from encoder_engine.embedding import Embedder
+    from encoder_engine.embedding.window import EmbeddedWindow, TokenizedWindow
+
+NUM_ROWS = 700
+FORMATS = ["npy", "parquet", "arrow"]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_rows(tmp_path / "in.jsonl", NUM_ROWS)
+
+
+def write_rows(path: Path, num_rows: int) -> Path:
+    rows = [json.dumps({"id": f"row-{i}", "text": f"text {i}"}) for i in range(num_rows)]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, row: int, error: type[BaseException]) -> None:
+    def stop(embedder: Embedder, half: TokenizedWindow, options: Any) -> EmbeddedWindow:
+        if half.first_row >= row:
+            raise error
+        return encode_window(embedder, half, options)
+
+    monkeypatch.setattr("encoder_engine.embedding.dataset.workers.encode_window", stop)
+
+
+def check(tiny: Embedder, folder: Path, num_rows: int = NUM_ROWS) -> list[int]:
+    """Compare vectors and ids with what they are; return the rows of the shards."""
+    stored = ee.load_vectors(folder)
+    np.testing.assert_array_equal(
+        stored.vectors, tiny.encode([f"text {i}" for i in range(num_rows)])
+    )
+    assert stored.ids == [f"row-{i}" for i in range(num_rows)]
+    assert stored.manifest is not None
+    return [shard["rows"] for shard in stored.manifest["shards"]]
+
+
+@pytest.mark.parametrize("shard_format", FORMATS)
+def test_a_stopped_run_keeps_what_is_done_and_goes_on_behind_it(
+    tiny: Embedder, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard_format: Any
+) -> None:
+    if shard_format != "npy":
+        pytest.importorskip("pyarrow")
+    options = {"id_column": "id", "shard_format": shard_format}
+    interrupt_at(monkeypatch, 192, KeyboardInterrupt)
+    with pytest.raises(RunInterrupted, match=r"rows are kept in .* run the same command") as told:
+        tiny.encode_dataset(source, tmp_path / "out", **options)
+    kept = int(str(told.value).split()[1])
+    assert kept >= 192
+    assert not list((tmp_path / "out").glob("*.partial"))
+    monkeypatch.undo()
+    summary = tiny.encode_dataset(source, tmp_path / "out", **options)
+    assert summary.resumed_rows == kept
+    assert check(tiny, tmp_path / "out") == [kept, NUM_ROWS - kept]
+    before = contents(tmp_path / "out")
+    # A shard that is lost is made again, to the same bytes, though it was cut by the clock.
+    for number in range(2):
+        (tmp_path / "out" / f"part-{number:05d}.{shard_format}").unlink()
+    assert tiny.encode_dataset(source, tmp_path / "out", **options).resumed_rows == 0
+    assert contents(tmp_path / "out") == before
+
+
+def test_shards_end_by_the_clock(
+    tiny: Embedder, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "SHARD_SECONDS", 0.0)
+    tiny.encode_dataset(source, tmp_path / "out", id_column="id")
+    sizes = check(tiny, tmp_path / "out")
+    assert len(sizes) > 3
+    assert sizes[0] == 64
+    monkeypatch.undo()
+    # Anything may be missing: the records tell where each shard begins.
+    before = contents(tmp_path / "out")
+    (tmp_path / "out" / "part-00001.npy").unlink()
+    summary = tiny.encode_dataset(source, tmp_path / "out", id_column="id")
+    assert summary.resumed_rows == NUM_ROWS - sizes[1]
+    assert contents(tmp_path / "out") == before
+
+
+def test_shards_of_many_rows_end_at_the_limit(
+    tiny: Embedder, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "DEFAULT_SHARD_ROWS", 300)
+    monkeypatch.setattr("encoder_engine.embedding.dataset.run.DEFAULT_SHARD_ROWS", 300)
+    tiny.encode_dataset(source, tmp_path / "out", id_column="id")
+    assert check(tiny, tmp_path / "out") == [300, 300, 100]
+
+
+def test_a_bad_row_keeps_the_rows_before_it(tiny: Embedder, tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "in.jsonl", 300)
+    whole = source.read_text("utf-8")
+    source.write_text(whole + '{"id": "bad"}\n', encoding="utf-8")
+    with pytest.raises(RowError, match=r"--on-error skip; \d+ rows are kept in .*out") as caught:
+        tiny.encode_dataset(source, tmp_path / "out", id_column="id")
+    assert caught.value.number == 301
+    source.write_text(whole, encoding="utf-8")
+    assert tiny.encode_dataset(source, tmp_path / "out", id_column="id").resumed_rows >= 192
+    check(tiny, tmp_path / "out", 300)
+
+
+def test_shards_of_a_size_asked_for_are_whole_or_not_there(
+    tiny: Embedder, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_at(monkeypatch, 192, KeyboardInterrupt)
+    with pytest.raises(RunInterrupted, match="00 rows are kept"):
+        tiny.encode_dataset(source, tmp_path / "out", id_column="id", shard_rows=100)
+    for path in (tmp_path / "out").glob("part*.npy"):
+        assert len(np.load(path)) == 100
+
+
+def test_a_full_disk_keeps_no_half_shard(
+    tiny: Embedder, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_at(monkeypatch, 192, OutputError)
+    with pytest.raises(OutputError):
+        tiny.encode_dataset(source, tmp_path / "out", id_column="id")
+    assert not list((tmp_path / "out").glob("part*"))
+
+
+def test_a_store_begun_by_a_former_version_goes_on(
+    tiny: Embedder, source: Path, tmp_path: Path
+) -> None:
+    """Its records have other names and no digests, and its plan says 100,000 rows a shard."""
+    out, truth = tmp_path / "out", tmp_path / "truth"
+    tiny.encode_dataset(source, truth, id_column="id", shard_rows=100_000)
+    manifest = json.loads((truth / "_manifest.json").read_text("utf-8"))
+    del manifest["sha256"]
+    out.mkdir()
+    (out / ".lock").write_text("4711\n")  # left by a kill
+    begun = json.dumps({"plan": manifest["plan"]}) + "\n"
+    (out / "journal.jsonl").write_text(begun, encoding="utf-8")
+    assert tiny.encode_dataset(source, out, id_column="id").resumed_rows == 0
+    (out / ".lock").unlink()
+    assert contents(out) == contents(truth)
+    # Finished by a former version, it is read, and left as it is.
+    (out / "_manifest.json").unlink()
+    (out / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    before = contents(out)
+    assert ee.load_vectors(out).rows == NUM_ROWS
+    assert tiny.encode_dataset(source, out, id_column="id").resumed_rows == NUM_ROWS
+    assert contents(out) == before
+    (out / "part-00000.npy").unlink()
+    assert tiny.encode_dataset(source, out, id_column="id").resumed_rows == 0
+    assert contents(out) == before
+    with pytest.raises(ResumeError, match="--shard-rows"):
+        tiny.encode_dataset(source, out, id_column="id", shard_rows=50)
+    tiny.encode_dataset(source, out, id_column="id", overwrite=True)
+    assert sorted(contents(out)) == ["_manifest.json", "part-00000.ids.txt", "part-00000.npy"]
+
+
+def test_windows_grow_while_they_are_quick_and_shrink_where_they_are_slow() -> None:
+    size = windows.WindowSize(timed=True)
+    sizes = [size.num_texts]
+    for seconds in (0.1, 0.1, 3.0, 9.0, 9.0, 9.0, 9.0, 9.0):
+        size.observe(size.num_texts, seconds)
+        sizes.append(size.num_texts)
+    assert sizes == [64, 128, 256, 256, 128, 64, 32, 16, 16]
+    for _ in range(20):
+        size.observe(size.num_texts, 0.0)
+    assert size.num_texts == 4096
+    fixed = windows.WindowSize(timed=False)
+    fixed.observe(4096, 99.0)
+    assert fixed.num_texts == 4096
+
+
+def test_a_finished_store_tells_its_own_counts_when_nothing_is_left_to_do(
+    tiny: Embedder, tmp_path: Path
+) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("long " * 40 + "\na text\n", encoding="utf-8")
+    assert tiny.encode_dataset(source, tmp_path / "out").truncated_rows == 1
+    summary = tiny.encode_dataset(source, tmp_path / "out")
+    assert (summary.rows, summary.resumed_rows, summary.truncated_rows) == (2, 2, 1)
