@@ -60,6 +60,7 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
         from encoder_engine.embedding.nearest_index import search_index
 
         found = search_index(stored, Path(options["index"]), vectors, options["top"])
+    _warn_of_lengths(stored, embedder.recipe.similarity)
     for query, hits in zip(queries, found, strict=True):
         if options["as_json"]:
             print_json({"query": query, "hits": [asdict(hit) for hit in hits]})
@@ -68,6 +69,22 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
             lines = [f"{hit.score:.4f}  {row}" for hit, row in zip(hits, rows, strict=True)]
             facts = {f"{rank}.": line for rank, line in enumerate(lines, start=1)}
             print_facts(query, facts)
+
+
+def _warn_of_lengths(stored: StoredVectors, similarity: str | None) -> None:
+    """Warn where scores depend on the vectors' lengths, and the model was not made for that."""
+    import numpy as np
+
+    length = float(np.linalg.norm(next(stored.float_blocks())[0]))
+    # Half precision and leading features change a length of 1 by less.
+    if similarity in ("dot", "dot_product") or abs(length - 1.0) < 0.01:
+        return
+    click.echo(
+        f"warning: the stored vectors are not of length 1 (the first has {length:.3g}), so scores "
+        "favour long vectors; embed with --normalize to compare directions. A model that was never "
+        "trained on pairs of texts, such as a masked language model, finds little either way",
+        err=True,
+    )
 
 
 def _load(stored: StoredVectors, options: dict[str, Any]) -> Embedder:

@@ -208,3 +208,17 @@ def test_a_files_queries_are_pooled_as_it_was(
     assert json.loads(result.output)["hits"][0]["score"] == pytest.approx(1.0, abs=1e-6)
     embedder = Embedder.from_pretrained(model, pooling="cls", max_seq_length=20)
     np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), embedder.encode(TEXTS))
+
+
+def test_vectors_of_other_lengths_are_warned_of(
+    run: Run, model: Path, source: Path, tmp_path: Path
+) -> None:
+    """A masked language model's vectors gave scores of 45, and nothing was said."""
+    for option, said in (("--no-normalize", "favour long vectors"), ("--normalize", "")):
+        out = tmp_path / option
+        embed = ["embed", source, "-o", f"{out}/", "-m", model, option, "--quiet"]
+        assert run(*embed).code == 0
+        result = run("search", out, "the row")
+        assert result.code == 0
+        assert said in result.errors
+        assert bool(said) == bool(result.errors)
