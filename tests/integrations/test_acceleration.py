@@ -20,7 +20,11 @@ from tests.models.cases import CASES, Case, case_id, one_per_family
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import padded_inputs, token_rows
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers.*")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers.*"),
+    # Told of left padding once for a model; test_padding.py holds it to that.
+    pytest.mark.filterwarnings("ignore:.*begin with padding"),
+]
 HEADS = ["MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering"]
 
 
@@ -142,8 +146,7 @@ def test_the_way_back_is_bit_for_bit(tmp_path: Path) -> None:
     for found in (model.state_dict(), again.state_dict()):
         assert list(found) == list(state)
         assert all(torch.equal(found[name], tensor) for name, tensor in state.items())
-    with pytest.raises(UnsupportedFeatureError, match="not accelerated"):
-        restore(model)
+    assert torch.equal(hidden(restore(model)), plain)
 
 
 def test_what_becomes_of_the_model_is_followed() -> None:
@@ -216,9 +219,9 @@ def test_attentions_are_those_of_the_original(left: bool) -> None:
     ours = accelerate(model)(**batch, output_attentions=True).attentions
     for found, eager, truth in zip(ours, theirs, true, strict=True):
         assert_within_budget(found[both], eager[both], truth[both], terms=model.config.hidden_size)
-        assert not found[~both].any()
+        assert left or not found[~both].any()
     with pytest.raises(UnsupportedFeatureError, match="training mode"):
-        model.train()(**batch, output_attentions=True)
+        model.train()(**batch_of(model), output_attentions=True)
 
 
 @pytest.mark.parametrize("case", CASES, ids=case_id)

@@ -1,0 +1,112 @@
+"""Packed copies follow every change of a weight, whether or not it leaves a trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from encoder_engine.integrations import packed_copy
+from encoder_engine.integrations.transformers import accelerate, restore
+from tests.integrations.test_acceleration import batch_of, bert, hidden
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers.*")
+
+
+def stepped(kind: type[torch.optim.Optimizer]) -> Callable[[Any], None]:
+    def step(model: Any) -> None:
+        model(**batch_of(model)).last_hidden_state.square().sum().backward()
+        kind(model.parameters(), lr=0.05, fused=True).step()  # type: ignore[call-arg]
+
+    return step
+
+
+def average(model: Any) -> None:
+    for parameter in model.parameters():
+        parameter.data.mul_(0.9)
+
+
+def flip_one_bit(model: Any) -> None:
+    weight = model.encoder.layer[2].output.dense.weight.data
+    weight.view(torch.int32)[3, 5] ^= 1 << 22
+
+
+def swap_rows(model: Any) -> None:
+    weight = model.encoder.layer[0].attention.self.key.weight.data
+    weight[[1, 2]] = weight[[2, 1]].clone()
+
+
+def through_numpy(model: Any) -> None:
+    model.encoder.layer[1].intermediate.dense.bias.detach().numpy()[:] += 1
+
+
+CHANGES: dict[str, Callable[[Any], None]] = {
+    "fused AdamW": stepped(torch.optim.AdamW),
+    "fused Adam": stepped(torch.optim.Adam),
+    "fused SGD": stepped(torch.optim.SGD),
+    "fused Adagrad": stepped(torch.optim.Adagrad),
+    "an average of weights": average,
+    "one bit": flip_one_bit,
+    "two rows swapped": swap_rows,
+    "NumPy": through_numpy,
+}
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["hash", "copy"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_weight_is_computed_by(
+    name: str, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not native:
+        monkeypatch.setattr(packed_copy, "_native", None)
+    model = accelerate(bert(), pack=True)
+    before = hidden(model)
+    CHANGES[name](model)
+    found = hidden(model)
+    assert not torch.equal(found, before)
+    fresh = bert()
+    fresh.load_state_dict(model.state_dict())
+    assert torch.equal(hidden(accelerate(fresh, pack=True)), found)
+
+
+def test_training_lets_go_of_the_packed_copy() -> None:
+    model = accelerate(bert(), pack=True)
+    hidden(model)
+    assert model.forward._packed is not None
+    hidden(model.train())
+    assert model.forward._packed is None
+    hidden(model.eval())
+    assert model.forward._packed is not None
+    again = model.forward._packed
+    hidden(model)
+    assert model.forward._packed is again
+
+
+def test_the_hash_sees_every_byte() -> None:
+    from encoder_engine import _native
+
+    # Whole blocks and threads' chunks, and what is left of them.
+    memory = torch.arange(1_000_003, dtype=torch.int64).to(torch.uint8)
+    places = [(memory.data_ptr(), 700_001), (memory.data_ptr() + 700_001, 300_002)]
+    whole = _native.hash_memory(places, 1)
+    assert _native.hash_memory(places, 2) == whole
+    for place in (0, 7, 8, 63, 64, 262_143, 262_144, 700_000, 700_001, 1_000_002):
+        memory[place] ^= 1
+        assert _native.hash_memory(places, 2) != whole
+        memory[place] ^= 1
+    assert _native.hash_memory(places, 2) == whole
+    assert _native.hash_memory(places[::-1], 1) != whole
+    assert _native.hash_memory([(memory.data_ptr(), 1_000_003)], 1) != whole
+
+
+def test_restoring_lets_go_of_all_copies() -> None:
+    model = accelerate(bert(), pack=True)
+    hidden(model)
+    replaced = model.forward
+    restore(model)
+    assert replaced._packed is None
+    assert replaced._shared is None
