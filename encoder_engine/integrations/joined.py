@@ -1,11 +1,13 @@
-"""One dense layer over several of transformers': query, key and value by one product.
+"""Layers of ours over parameters of theirs that are not simply shared.
 
-Dimensions: T packed tokens, K features in, N features out.
+Query, key and value by one product, and tables whose row for padding gets no gradient.
+
+Dimensions: T packed tokens, K features in, N features out, V rows of a table, D its width.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +17,7 @@ from encoder_engine import ops
 if TYPE_CHECKING:
     from encoder_engine.models.names import Origin
 
-__all__ = ["JoinedLinear", "Neighbours", "own_memory"]
+__all__ = ["JoinedLinear", "Neighbours", "PaddedTable", "own_memory"]
 
 
 class Neighbours:
@@ -123,3 +125,42 @@ class JoinedLinear(nn.Module):
             if whole is not None:
                 return whole
         return self.origin.join(dict(zip(self.origin.names, tensors, strict=True)))
+
+
+class PaddedTable(nn.Module):
+    """A table of transformers' whose row for padding gets no gradient, as in ``nn.Embedding``."""
+
+    def __init__(self, table: nn.Embedding) -> None:
+        super().__init__()
+        # A tuple: the table stays transformers' and is no module of this one.
+        self.tables = (table,)
+
+    @property
+    def weight(self) -> Tensor:
+        """Return the table's weight, [V, D]."""
+        table = self.tables[0]
+        if not (torch.is_grad_enabled() and table.weight.requires_grad):
+            return table.weight
+        weight: Tensor = _WithoutRow.apply(table.weight, table.padding_idx)  # type: ignore[no-untyped-call]
+        return weight
+
+
+class _WithoutRow(torch.autograd.Function):
+    """A weight as it is; its gradient is zero in one row."""
+
+    @staticmethod
+    def forward(weight_VD: Tensor, _: int) -> Tensor:
+        return weight_VD.view_as(weight_VD)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], _output: Tensor) -> None:
+        ctx.row = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, grad_VD: Tensor) -> tuple[Tensor, None]:
+        # A lookup's gradient is made for this alone: it is changed in place, unless that is to be
+        # differentiated again.
+        if grad_VD.requires_grad or torch.is_grad_enabled():
+            grad_VD = grad_VD.clone()
+        grad_VD[ctx.row] = 0
+        return grad_VD, None

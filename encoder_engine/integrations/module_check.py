@@ -108,7 +108,8 @@ class ModuleCheck:
         states = list(map(vars, self._modules))
         try:
             return (
-                all(map(operator.eq, states, self._states))
+                all(map(operator.is_, map(type, self._modules), self._types))
+                and all(map(operator.eq, states, self._states))
                 and list(filter(None, chain.from_iterable(map(_hooks, states)))) == self._hooked
                 and all(map(operator.eq, map(vars, self._classes), self._class_copies))
                 and all(map(torch.equal, self._buffers, self._buffer_copies))
@@ -128,6 +129,7 @@ class ModuleCheck:
         self._states = [_copied(state) for state in states]
         hooked = filter(None, chain.from_iterable(map(_hooks, states)))
         self._hooked = [copy.copy(hooks) for hooks in hooked]
+        self._types = list(map(type, self._modules))
         self._class_copies = [dict(vars(one)) for one in self._classes]
         self._buffers = [b for b in self._base.buffers() if b is not None]
         self._buffer_copies = [b.detach().clone() for b in self._buffers]

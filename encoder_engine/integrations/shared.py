@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 from encoder_engine.errors import UnknownConfigKeyWarning, UnsupportedFeatureError
-from encoder_engine.integrations.joined import JoinedLinear
+from encoder_engine.integrations.joined import JoinedLinear, PaddedTable
 from encoder_engine.integrations.module_check import ModuleCheck
 from encoder_engine.models import Encoder
 from encoder_engine.models.config import spec_from_config
@@ -117,7 +117,11 @@ class SharedEncoder:
         for ours, origin in origins_checked(self.encoder, theirs, base).items():
             path, _, part = ours.rpartition(".")
             if len(origin.names) == 1 and not origin.halves_swapped:
-                setattr(self.encoder.get_submodule(path), part, theirs[origin.names[0]])
+                source = base.get_submodule(origin.names[0].rpartition(".")[0])
+                if getattr(source, "padding_idx", None) is not None:
+                    self.encoder.set_submodule(path, PaddedTable(source))
+                else:
+                    setattr(self.encoder.get_submodule(path), part, theirs[origin.names[0]])
             elif part == "weight":
                 layers = tuple(base.get_submodule(name[: -len(".weight")]) for name in origin.names)
                 self._joined.append(JoinedLinear(layers, origin))

@@ -180,6 +180,24 @@ def test_gradient_checkpointing_changes_no_gradient() -> None:
     assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
 
 
+@pytest.mark.parametrize("case", one_per_family(), ids=case_id)
+def test_rows_for_padding_get_the_gradient_they_get_from_transformers(case: Case) -> None:
+    model = case.build()
+    ids = torch.tensor([[5, model.config.pad_token_id, 9, 0, 1, 2]])
+
+    def gradients() -> dict[str, torch.Tensor]:
+        model.zero_grad()
+        model(input_ids=ids, attention_mask=torch.ones_like(ids))[0].square().sum().backward()
+        named = dict(model.named_parameters())
+        return {n: p.grad for n, p in named.items() if p.grad is not None and "embed" in n}
+
+    theirs = gradients()
+    accelerate(model)
+    for name, found in gradients().items():
+        size = theirs[name].abs().max()
+        assert (found - theirs[name]).abs().max() <= 1e-3 * size, name
+
+
 def test_dropout_is_drawn_in_training_only() -> None:
     model = accelerate(bert())
     assert torch.equal(hidden(model), hidden(model))

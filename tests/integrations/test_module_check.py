@@ -89,6 +89,10 @@ CHANGES: dict[str, tuple[Callable[[Any], object], str]] = {
     "scale": (lambda m: setattr(m.encoder.layer[0].attention.self, "scaling", 1.0), "scaling"),
     "padding": (lambda m: setattr(m.embeddings.word_embeddings, "padding_idx", 7), "padding_idx"),
     "subclass": (halve, "query is a Halved of tests"),
+    "class of an object": (
+        lambda m: setattr(query_of(m), "__class__", Halved),
+        "query is a Halved of tests",
+    ),
     "own forward": (override_forward, "query has a forward of its own"),
     "parametrisation": (orthogonal, "adapters"),
     "position table": (

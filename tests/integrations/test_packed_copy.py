@@ -77,10 +77,9 @@ def test_training_lets_go_of_the_packed_copy() -> None:
     model = accelerate(bert(), pack=True)
     hidden(model)
     assert model.forward._packed is not None
-    hidden(model.train())
-    assert model.forward._packed is None
-    hidden(model.eval())
-    assert model.forward._packed is not None
+    for training in (True, False):
+        hidden(model.train(training))
+        assert (model.forward._packed is None) == training
     again = model.forward._packed
     hidden(model)
     assert model.forward._packed is again

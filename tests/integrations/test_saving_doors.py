@@ -128,20 +128,21 @@ IDS = (torch.tensor([[2, 7, 9, 3]]), torch.ones(1, 4, dtype=torch.long))
 def test_tracing_and_exporting_are_refused_until_restored() -> None:
     model = accelerate(bert(use_cache=False))
     message = r"call restore\(model\) first"
+    untyped: Any = torch
     with pytest.raises(UnsupportedFeatureError, match=message):
         torch.export.export(model, IDS)
     with pytest.raises(RuntimeError, match=message):
         torch.export.export(model, IDS, strict=True)
     with pytest.raises(UnsupportedFeatureError, match=message):
-        torch.jit.trace(model, IDS)
+        untyped.jit.trace(model, IDS)
     with pytest.raises(UnsupportedFeatureError, match=message):
-        torch.onnx.export(model, IDS, io.BytesIO(), dynamo=False)
+        untyped.onnx.export(model, IDS, io.BytesIO(), dynamo=False)
     assert torch.export.export(restore(model), IDS) is not None
 
 
 def test_compiling_leaves_an_accelerated_encoder_as_it_is() -> None:
     model = accelerate(bert())
-    compiled = torch.compile(model, backend="eager")
+    compiled: Any = torch.compile(model, backend="eager")
     with torch.no_grad():
         assert torch.equal(compiled(*IDS).last_hidden_state, model(*IDS).last_hidden_state)
         model.encoder.layer[0].register_forward_hook(lambda *_: None)
