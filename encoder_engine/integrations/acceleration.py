@@ -273,11 +273,11 @@ class ReplacedForward:
 
     def _choose(self) -> Encoder:
         shared = self._make_current()
-        shared.follow()
+        changed = shared.follow()
         encoder = shared.encoder
-        if encoder.training:
+        if changed or encoder.training:
             self._packed = None
-        elif self.pack and not torch.is_grad_enabled() and encoder.packable:
+        if self.pack and not (encoder.training or torch.is_grad_enabled()) and encoder.packable:
             return self._current_pack()
         return encoder
 

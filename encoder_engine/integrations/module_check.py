@@ -26,7 +26,7 @@ from encoder_engine.integrations.source import check_classes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ModuleCheck"]
+__all__ = ["EPSILONS", "ModuleCheck"]
 
 MEMBERS = ("_modules", "_parameters", "_buffers")
 _members = operator.itemgetter(*MEMBERS)
@@ -61,6 +61,8 @@ OF_NO_RESULT = frozenset(
         "use_cache",
     ]
 )
+# What norms call the number that they are kept from dividing by zero by.
+EPSILONS = ("eps", "variance_epsilon")
 MEND = "undo that, or call restore(model)"
 
 
@@ -69,8 +71,8 @@ class ModuleCheck:
 
     ``base`` is the model, ``make`` makes its twin, whose parameters need no memory. The model is
     called through its own ``__call__``: its hooks run, and its ``forward`` may be wrapped. Rates of
-    dropout count in training mode only, and not at all with ``with_rates=False``. Raises
-    :class:`UnsupportedFeatureError`.
+    dropout count in training mode only, and not at all with ``with_rates=False``. The epsilon of a
+    norm may be any: who computes reads it. Raises :class:`UnsupportedFeatureError`.
     """
 
     def __init__(
@@ -86,12 +88,17 @@ class ModuleCheck:
         self._compare()
         self._remember()
 
-    def __call__(self) -> None:
-        """Raise :class:`UnsupportedFeatureError` where a module differs from what is computed."""
+    def __call__(self) -> bool:
+        """Say whether anything has changed since the last call, and so must be read anew.
+
+        Raises :class:`UnsupportedFeatureError` where a module differs from what is computed.
+        """
         check_global_hooks()
-        if not self._is_unchanged():
-            self._compare()
-            self._remember()
+        if self._is_unchanged():
+            return False
+        self._compare()
+        self._remember()
+        return True
 
     def has_same_members(self) -> bool:
         """Whether the model still has the modules, parameters and configurations it had."""
@@ -172,7 +179,8 @@ class ModuleCheck:
         ours, made = _attributes(module), _attributes(twin)
         with_rates = self._with_rates and self._base.training
         for key in made:
-            if (is_base and _is_bookkeeping(key)) or (_is_rate(module, key) and not with_rates):
+            skipped = is_base and _is_bookkeeping(key)
+            if skipped or key in EPSILONS or (_is_rate(module, key) and not with_rates):
                 continue
             if key not in ours or not self._same(ours[key], made[key]):
                 found = repr(ours[key]) if key in ours else "missing"

@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from encoder_engine.integrations.shared import (
     bare_encoder,
     fit_constants,
+    norms_of,
     origins_checked,
     parameters_by_name,
+    read_epsilons,
     read_spec,
 )
 
@@ -57,6 +59,7 @@ class PackedCopy:
         encoder.load_state_dict(
             {ours: origin.join(theirs) for ours, origin in found.items()}, strict=True, assign=True
         )
+        read_epsilons(norms_of(encoder, found, base))
         tokens = encoder.embedding.tokens.weight
         fit_constants(encoder, tokens.device, tokens.dtype)
         self.encoder: Encoder = encoder.requires_grad_(False).eval().pack()

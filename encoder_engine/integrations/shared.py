@@ -21,11 +21,12 @@ from torch.utils.checkpoint import checkpoint
 
 from encoder_engine.errors import UnknownConfigKeyWarning, UnsupportedFeatureError
 from encoder_engine.integrations.joined import JoinedLinear, PaddedTable
-from encoder_engine.integrations.module_check import ModuleCheck
+from encoder_engine.integrations.module_check import EPSILONS, ModuleCheck
 from encoder_engine.models import Encoder
 from encoder_engine.models.config import spec_from_config
 from encoder_engine.models.constants import Constant
 from encoder_engine.models.names import origins
+from encoder_engine.models.norm import Norm
 from encoder_engine.models.registry import find_family
 
 if TYPE_CHECKING:
@@ -45,9 +46,11 @@ __all__ = [
     "check_replaced",
     "eagerly",
     "fit_constants",
+    "norms_of",
     "origins_checked",
     "parameters_by_name",
     "put_forward",
+    "read_epsilons",
     "read_spec",
     "refuse_tracing",
     "spread",
@@ -114,7 +117,8 @@ class SharedEncoder:
         self._placed = placed.pop()
         self.encoder = bare_encoder(spec, theirs)
         self._joined: list[JoinedLinear] = []
-        for ours, origin in origins_checked(self.encoder, theirs, base).items():
+        self._origins = origins_checked(self.encoder, theirs, base)
+        for ours, origin in self._origins.items():
             path, _, part = ours.rpartition(".")
             if len(origin.names) == 1 and not origin.halves_swapped:
                 source = base.get_submodule(origin.names[0].rpartition(".")[0])
@@ -127,16 +131,21 @@ class SharedEncoder:
                 self._joined.append(JoinedLinear(layers, origin))
                 self.encoder.set_submodule(path, self._joined[-1])
         fit_constants(self.encoder, *self._placed)
+        self._norms = norms_of(self.encoder, self._origins, base)
+        read_epsilons(self._norms)
         for index, block in enumerate(self.encoder.blocks):
             self.encoder.blocks[index] = RecomputedBlock(block)
         self.follow()
 
-    def follow(self) -> None:
+    def follow(self) -> bool:
         """Train or evaluate, and recompute blocks, as the model now would.
 
-        Raises :class:`UnsupportedFeatureError` for what :class:`ModuleCheck` finds.
+        Says whether anything in the model's modules has changed. Raises
+        :class:`UnsupportedFeatureError` for what :class:`ModuleCheck` finds.
         """
-        self._check()
+        changed = self._check()
+        if changed:
+            read_epsilons(self._norms)
         training = self._base.training
         if self.encoder.training != training:
             self.encoder.train(training)
@@ -146,6 +155,7 @@ class SharedEncoder:
         for block in self.encoder.blocks:
             assert isinstance(block, RecomputedBlock)
             block.recomputed = self.recomputes
+        return changed
 
     def is_current(self) -> bool:
         """Whether the model still has the members and configuration this was made of."""
@@ -263,6 +273,23 @@ def origins_checked(encoder: Encoder, theirs: dict[str, Tensor], base: Any) -> d
                     f"{theirs[name].device}; its configuration says {list(shape)}, in memory"
                 )
     return found
+
+
+def norms_of(encoder: Encoder, found: dict[str, Origin], base: Any) -> list[tuple[Norm, nn.Module]]:
+    """Pair our norms with theirs."""
+    return [
+        (module, base.get_submodule(found[f"{path}.weight"].names[0].rpartition(".")[0]))
+        for path, module in encoder.named_modules()
+        if isinstance(module, Norm)
+    ]
+
+
+def read_epsilons(norms: list[tuple[Norm, nn.Module]]) -> None:
+    """Let our norms have the epsilon that theirs have, which the configuration need not name."""
+    for ours, theirs in norms:
+        epsilon = next(float(getattr(theirs, name)) for name in EPSILONS if hasattr(theirs, name))
+        if ours.spec.epsilon != epsilon:
+            ours.spec = replace(ours.spec, epsilon=epsilon)
 
 
 def fit_constants(encoder: Encoder, device: torch.device, dtype: torch.dtype) -> None:
