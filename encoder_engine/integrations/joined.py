@@ -65,10 +65,18 @@ def _parts(whole: Tensor, lengths: list[int]) -> list[Tensor]:
 
 
 def can_neighbour(parameters: list[Tensor]) -> bool:
-    """Say whether parameters can lie end to end and still have a storage each."""
+    """Say whether parameters may be laid end to end.
+
+    On a CPU, and where each has its memory to itself: what is part of somebody's buffer, as of an
+    optimiser that keeps all weights in one, or shared with other processes, stays where it is.
+    """
     first = parameters[0]
     return len(parameters) > 1 and all(
-        p.device.type == "cpu" and p.dtype == first.dtype and p.nbytes > 0 for p in parameters
+        p.device.type == "cpu"
+        and p.dtype == first.dtype
+        and 0 < p.nbytes == p.untyped_storage().nbytes()
+        and not p.is_shared()
+        for p in parameters
     )
 
 

@@ -214,8 +214,13 @@ def _twin(base: Any) -> nn.Module:
     if made is None:
         parameters = inspect.signature(kind.__init__).parameters
         options = {"add_pooling_layer": pooled} if "add_pooling_layer" in parameters else {}
-        with torch.random.fork_rng([]), torch.device("cpu"), _WeightsNowhere():
-            made = kind(copy.deepcopy(base.config), **options)
+        try:
+            with torch.random.fork_rng([]), torch.device("cpu"), _WeightsNowhere():
+                made = kind(copy.deepcopy(base.config), **options)
+        except Exception as error:  # Whatever transformers says of a config that makes no model.
+            raise UnsupportedFeatureError(
+                f"transformers makes no {kind.__name__} of this model's config any more: {error}"
+            ) from error
         # Where the class itself is accelerated.
         vars(made).pop("forward", None)
     _TWINS[key] = made

@@ -252,7 +252,12 @@ class Stack:
 def _twin(base: nn.TransformerEncoder) -> nn.TransformerEncoder:
     """Make an encoder of the same sizes, without memory, as PyTorch makes it."""
     with torch.device("meta"), torch.random.fork_rng([]):
-        layers = [_twin_of_layer(layer, base.layers[0]) for layer in base.layers]
+        try:
+            layers = [_twin_of_layer(layer, base.layers[0]) for layer in base.layers]
+        except Exception as error:  # Whatever PyTorch says of sizes that make no layer.
+            raise UnsupportedFeatureError(
+                f"PyTorch makes no layer of the sizes that one has: {error}"
+            ) from error
         norm = None
         if base.norm is not None:
             spec, width = _norm_spec(base.norm), base.layers[0].linear1.in_features

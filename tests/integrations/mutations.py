@@ -68,6 +68,9 @@ class Drawn:
         self.way = self.rng.choice(WAYS)
         self.is_torch = self.rng.random() < 0.1
         self.plain = self._torch_model() if self.is_torch else self._transformers_model()
+        self.attentions = not self.is_torch and self.rng.random() < 0.1
+        if self.attentions:
+            self.plain.set_attn_implementation("eager")
         self.ours = copy.deepcopy(self.plain)
 
     def _transformers_model(self) -> Any:
@@ -178,15 +181,21 @@ class Drawn:
             # Somebody evaluates or trains between.
             self.plain.train(training)
             self.ours.train(training)
-        self.log.append(f"call({side}, {', '.join(batch)}, grad={with_gradients})")
-        try:
-            eager = _outputs(self.plain, batch, with_gradients)
-        except Exception as error:
-            raise PlainError from error
-        ours = _outputs(self.ours, batch, with_gradients)
+        half = self.rng.random() < 0.1
+        told = ", ".join(batch)
+        self.log.append(f"call({side}, {told}, grad={with_gradients}, autocast={half})")
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            try:
+                eager = _outputs(self.plain, batch, with_gradients)
+            except Exception as error:
+                raise PlainError from error
+            ours = _outputs(self.ours, batch, with_gradients)
         truth = self._truth(batch, with_gradients)
         if truth is None:
-            return
+            # There is nothing to measure the plain model's own error by.
+            truth = {name: tensor.double() for name, tensor in eager.items()}
+            if not all(bool(torch.isfinite(t).all()) for t in truth.values()):
+                return
         first = keep[:, :1] == 0
         seen = keep | torch.cat([first, torch.zeros_like(keep[:, 1:])], 1)
         size = largest(*(t for name, t in truth.items() if name.startswith("grad")))
@@ -197,7 +206,10 @@ class Drawn:
         self.tally.equal += 1
 
     def _truth(self, batch: dict[str, Any], gradients: bool) -> dict[str, torch.Tensor] | None:
-        exact = copy.deepcopy(self.plain)
+        try:
+            exact = copy.deepcopy(self.plain)
+        except RuntimeError:  # A pruned weight cannot be copied.
+            return None
         with in_float64():
             exact = exact.double()
             if not self.is_torch:
@@ -277,6 +289,12 @@ class Drawn:
             batch["token_type_ids"] = ids % 2
         if self.rng.random() < 0.15:
             batch["return_dict"] = False
+        if self.rng.random() < 0.1 and ids.dim() == 2:
+            first = 2 + (config.pad_token_id or 0)
+            batch["position_ids"] = torch.arange(first, first + length).expand(num_texts, -1)
+        if self.attentions and self.rng.random() < 0.5:
+            self.may_refuse = True
+            batch["output_attentions"] = True
         return batch, mask.bool(), side
 
     def _torch_batch(self) -> tuple[dict[str, Any], torch.Tensor, str]:

@@ -125,6 +125,17 @@ def test_what_was_changed_is_refused_at_once_and_in_the_next_call(name: str) -> 
     assert hidden(restore(model)).isfinite().all()
 
 
+def test_neftune_is_refused_by_its_name() -> None:
+    from transformers.integrations.neftune import neftune_post_forward_hook
+
+    model = accelerate(bert()).train()
+    table = model.get_input_embeddings()
+    table.neftune_noise_alpha = 5.0
+    table.register_forward_hook(neftune_post_forward_hook)
+    with pytest.raises(UnsupportedFeatureError, match="NEFTune; leave neftune_noise_alpha out"):
+        model(**batch_of(model))
+
+
 def test_a_change_that_is_undone_is_forgotten() -> None:
     model = accelerate(bert())
     before = hidden(model)

@@ -121,6 +121,19 @@ def test_shared_memory_is_followed() -> None:
     assert not torch.equal(hidden(model), before)
 
 
+def test_parameters_within_somebodys_buffer_stay_there() -> None:
+    model = bert()
+    before = hidden(accelerate(bert()))
+    flat = torch.cat([p.detach().view(-1) for p in model.parameters()])
+    pieces = flat.split([p.numel() for p in model.parameters()])
+    for parameter, piece in zip(model.parameters(), pieces, strict=True):
+        parameter.data = piece.view_as(parameter)
+    assert torch.equal(hidden(accelerate(model)), before)
+    assert len({p.untyped_storage().data_ptr() for p in model.parameters()}) == 1
+    flat.mul_(0.5)
+    assert not torch.equal(hidden(model), before)
+
+
 IDS = (torch.tensor([[2, 7, 9, 3]]), torch.ones(1, 4, dtype=torch.long))
 
 
