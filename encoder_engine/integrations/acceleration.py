@@ -277,7 +277,9 @@ class ReplacedForward:
         encoder = shared.encoder
         if changed or encoder.training:
             self._packed = None
-        if self.pack and not (encoder.training or torch.is_grad_enabled()) and encoder.packable:
+        # Autocast asks for products in half precision, which packed weights are not made for.
+        plain = encoder.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
+        if self.pack and not plain and encoder.packable:
             return self._current_pack()
         return encoder
 

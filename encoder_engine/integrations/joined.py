@@ -75,7 +75,7 @@ def can_neighbour(parameters: list[Tensor]) -> bool:
         p.device.type == "cpu"
         and p.dtype == first.dtype
         and 0 < p.nbytes == p.untyped_storage().nbytes()
-        and not p.is_shared()
+        and not p.untyped_storage().is_shared()
         for p in parameters
     )
 

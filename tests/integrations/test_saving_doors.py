@@ -125,7 +125,7 @@ def test_parameters_within_somebodys_buffer_stay_there() -> None:
     model = bert()
     before = hidden(accelerate(bert()))
     flat = torch.cat([p.detach().view(-1) for p in model.parameters()])
-    pieces = flat.split([p.numel() for p in model.parameters()])
+    pieces = torch.split(flat, [p.numel() for p in model.parameters()])
     for parameter, piece in zip(model.parameters(), pieces, strict=True):
         parameter.data = piece.view_as(parameter)
     assert torch.equal(hidden(accelerate(model)), before)
