@@ -44,6 +44,7 @@ FREE = frozenset(
         "_is_hf_initialized",
         "_non_persistent_buffers_set",
         "_output_capturing_hooks_installed",
+        "attn_implementation",
         "gradient_checkpointing",
         "training",
     ]

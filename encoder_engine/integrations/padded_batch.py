@@ -81,6 +81,9 @@ def without_padding(spec: EncoderSpec, named: dict[str, Any], keep_BL: Tensor) -
     if _has_holes(keep_BL):
         _refuse_holes(spec, keep_BL)
         positions = _positions(spec, ids_BL) if positions is None else positions
+    if not _has_positions(spec):
+        # transformers takes them there, and does not read them.
+        positions = None
     types = named.get("token_type_ids") if spec.embedding.num_segments else None
     return unpad(
         *(ids_BL, keep_BL),
@@ -104,15 +107,19 @@ def _refuse_holes(spec: EncoderSpec, keep_BL: Tensor) -> None:
         )
 
 
-def _positions(spec: EncoderSpec, ids_BL: Tensor) -> Tensor | None:
+def _positions(spec: EncoderSpec, ids_BL: Tensor) -> Tensor:
     """Give each column the number transformers does, which counts padding ahead of a token."""
     embedding = spec.embedding
     if embedding.positions_skip_padding:
         counted_BL = ids_BL != embedding.first_position - 1
         return counted_BL.cumsum(1) * counted_BL + embedding.first_position - 1
-    if embedding.num_positions or any(b.attention.rotary is not None for b in spec.blocks):
-        return torch.arange(ids_BL.shape[1], device=ids_BL.device)
-    return None
+    return torch.arange(ids_BL.shape[1], device=ids_BL.device)
+
+
+def _has_positions(spec: EncoderSpec) -> bool:
+    """Say whether a position has a number, by a table or an angle, and not only a distance."""
+    rotary = any(block.attention.rotary is not None for block in spec.blocks)
+    return bool(spec.embedding.num_positions) or rotary
 
 
 def global_rows(named: dict[str, Any], keep_BL: Tensor, batch: PackedBatch) -> SelectedRows | None:
