@@ -25,14 +25,11 @@ from encoder_engine.integrations.shared import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from encoder_engine.models import Encoder
 
 __all__ = ["PackedCopy"]
-
-try:
-    from encoder_engine import _native
-except ImportError:
-    _native = None  # type: ignore[assignment]
 
 
 class PackedCopy:
@@ -77,21 +74,26 @@ class _Content:
 
     def __init__(self, tensors: list[Tensor]) -> None:
         self._tensors = tensors
-        self._places = [(t.data_ptr(), t.nbytes) for t in tensors]
-        self._is_whole = _native is not None and all(t.is_contiguous() for t in tensors)
-        if self._is_whole:
-            self._hash = self._hashed()
+        self._hash_memory = _hasher() if all(t.is_contiguous() for t in tensors) else None
+        if self._hash_memory is not None:
+            self._hash = self._hash_memory(tensors)
         else:
             self._copies = [t.detach().contiguous().clone() for t in tensors]
 
     def is_same(self) -> bool:
         """Whether every byte is what it was; the tensors lie where they lay."""
-        if self._is_whole:
-            return self._hashed() == self._hash
+        if self._hash_memory is not None:
+            return self._hash_memory(self._tensors) == self._hash
         return all(
             torch.equal(t.detach().contiguous().view(torch.uint8), c.view(torch.uint8))
             for t, c in zip(self._tensors, self._copies, strict=True)
         )
 
-    def _hashed(self) -> int:
-        return _native.hash_memory(self._places, torch.get_num_threads())
+
+def _hasher() -> Callable[[Sequence[Tensor]], int] | None:
+    """Find the C++ extension's hash; None where it is not built."""
+    try:
+        from encoder_engine.ops.native.memory import hash_memory
+    except ImportError:
+        return None
+    return hash_memory
