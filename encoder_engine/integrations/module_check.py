@@ -151,16 +151,18 @@ class ModuleCheck:
         self._alike.clear()
         ours = dict(self._base.named_modules(remove_duplicate=False))
         made = dict(self._made.named_modules(remove_duplicate=False))
-        if ours.keys() != made.keys():
-            raise UnsupportedFeatureError(_layout_message(self._base, ours, made))
         for name, module in ours.items():
-            twin = made[name]
+            twin = made.get(name, module)
             if type(module) is not type(twin):
                 raise UnsupportedFeatureError(
                     f"{name} is a {_described(module)}, the configuration makes a "
                     f"{type(twin).__name__} there; merge adapters (merge_and_unload()), and put "
                     "quantized or replaced layers back, or call restore(model)"
                 )
+        if ours.keys() != made.keys():
+            raise UnsupportedFeatureError(_layout_message(self._base, ours, made))
+        for name, module in ours.items():
+            twin = made[name]
             if not isinstance(module, CONTAINERS):
                 self._compare_module(name, module, twin)
 
@@ -310,7 +312,7 @@ def _computed(config: Any) -> dict[str, Any]:
 
 def _described(module: nn.Module) -> str:
     kind = type(module)
-    standard = kind.__module__.startswith(("torch.", "transformers."))
+    standard = kind.__module__.startswith(("torch.nn.", "transformers."))
     return kind.__name__ if standard else f"{kind.__name__} of {kind.__module__}"
 
 
@@ -325,7 +327,10 @@ def _attribute_message(name: str, key: str, found: str, made: object) -> str:
 
 
 def _layout_message(base: nn.Module, ours: dict[str, Any], made: dict[str, Any]) -> str:
-    missing, unexpected = sorted(made.keys() - ours.keys()), sorted(ours.keys() - made.keys())
+    missing, unexpected = (
+        _outermost(made.keys() - ours.keys()),
+        _outermost(ours.keys() - made.keys()),
+    )
     kind = type(base).__name__
     if missing and not unexpected:
         return (
@@ -337,6 +342,11 @@ def _layout_message(base: nn.Module, ours: dict[str, Any], made: dict[str, Any])
         f"unexpected {_few(unexpected)}; merge adapters (merge_and_unload()) or parametrisations "
         "into it, set the config's number of layers where it was changed, or call restore(model)"
     )
+
+
+def _outermost(names: set[str]) -> list[str]:
+    """Leave out modules that are within another of these."""
+    return sorted(name for name in names if name.rpartition(".")[0] not in names)
 
 
 def _few(names: list[str]) -> str:
