@@ -302,6 +302,8 @@ def test_adapters_are_refused_until_they_are_merged() -> None:
     wrapped = peft.get_peft_model(accelerate(bert()), adapted)
     with pytest.raises(UnsupportedFeatureError, match="merge adapters"):
         hidden(wrapped)
+    with pytest.raises(UnsupportedFeatureError, match=r"pass what its merge_and_unload\(\)"):
+        accelerate(peft.get_peft_model(bert(), adapted))
     with pytest.raises(UnsupportedFeatureError, match="merge adapters"):
         accelerate(peft.get_peft_model(bert(), adapted).base_model.model)
     restored = restore(wrapped.base_model.model).eval()
