@@ -242,13 +242,13 @@ class Drawn:
             raise DifferenceError(f"{name}: error {error:.2e}, plain {max_error(eager, truth):.2e}")
 
     def _rows(self, name: str, found: torch.Tensor, seen: torch.Tensor) -> Any:
+        if not self.is_torch and found.dim() > 2 and len(found) == 2 * len(seen):
+            # Two choices for each text.
+            seen = seen.repeat_interleave(2, 0)
         if found.dim() == 4 and found.shape[2:] == (seen.shape[1],) * 2:
             return (seen[:, None, :, None] & seen[:, None, None, :]).expand(found.shape)
         swapped = self.is_torch and not encoder_of(self.plain).layers[0].self_attn.batch_first
         seen = seen.T if swapped and not name.startswith("grad") else seen
-        if found.dim() > 2 and found.shape[:2] == (2 * len(seen), seen.shape[1]):
-            # Two choices for each text.
-            seen = seen.repeat_interleave(2, 0)
         return seen if found.shape[:2] == seen.shape else ...
 
     def _mask(self, num_texts: int, length: int) -> tuple[torch.Tensor, str]:
