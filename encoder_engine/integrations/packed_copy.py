@@ -2,7 +2,7 @@
 
 How it works: fused optimisers and ``parameter.data`` change weights and leave no trace, so nothing
 but the weights' content says whether a copy is still one. Every call therefore reads all weights
-that were copied and compares a 64-bit hash of them, at the speed of memory: 1.3 to 2.4 ms for the
+that were copied and compares a 64-bit hash of them, at the speed of memory: about 2 ms for the
 43 MB of MiniLM (docs/integrations.md has the figures). Where the C++ extension is not built, a
 plain copy is kept beside the packed one and compared byte by byte.
 """
