@@ -1,7 +1,10 @@
 // The encoder_engine._native module: chooses the instruction set and registers each part.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include <cstdlib>
+#include <utility>
+#include <vector>
 
 #include "bindings/cpu.h"
 #include "bindings/rows.h"
@@ -9,6 +12,7 @@
 #include "bindings/unigram.h"
 #include "common/checksum.h"
 #include "common/cpu_features.h"
+#include "common/memory_hash.h"
 
 namespace py = pybind11;
 namespace ee = encoder_engine;
@@ -34,6 +38,16 @@ PYBIND11_MODULE(_native, module) {
                                 static_cast<size_t>(held.size * held.itemsize));
         },
         py::arg("data"));
+    module.def("hash_memory", [](const std::vector<std::pair<uintptr_t, size_t>>& places,
+                                 int num_threads) {
+        std::vector<ee::memory_piece> pieces;
+        pieces.reserve(places.size());
+        for (const auto& [address, size] : places) {
+            pieces.push_back({reinterpret_cast<const uint8_t*>(address), size});
+        }
+        const py::gil_scoped_release unlocked;
+        return ee::hash_memory(pieces, num_threads);
+    });
     ee::bind_cpu(module);
     ee::bind_plan(module);
     ee::bind_rows(module);

@@ -12,19 +12,28 @@ import torch
 
 from encoder_engine import ops
 from encoder_engine.errors import MissingDependencyError, UnsupportedFeatureError
+from encoder_engine.integrations.packed_copy import PackedCopy
+from encoder_engine.integrations.padded_batch import (
+    begins_with_padding,
+    global_rows,
+    kept,
+    warn_of_left_padding,
+    without_padding,
+)
 from encoder_engine.integrations.shared import (
     SharedEncoder,
-    pack_copy,
+    eagerly,
     put_forward,
     read_spec,
+    refuse_tracing,
     spread,
     take_forward,
 )
 from encoder_engine.models.registry import find_family
-from encoder_engine.packing import PackedBatch, SelectedRows, unpad
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import CodeType
 
     from torch import Tensor
 
@@ -54,23 +63,20 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
     """Let this engine compute the encoder of a transformers model, in place; return the model.
 
     ``model`` is an encoder or has one below a head: of the families of :func:`all_families` those
-    that transformers has classes of. Its parameters stay where and what they are: optimisers train
-    them, ``state_dict`` and ``save_pretrained`` write what they wrote, and nobody needs this engine
-    to load that. Only query, key and value weights of a layer are moved, into one piece of memory
-    of which each is a view, so that one product takes all three; where gradients are wanted, or
-    they lie apart again after ``.to()`` of a single layer, they are joined in each call. Weights
-    that are loaded, moved, cast or resized later are followed.
+    that transformers has classes of. Its parameters stay the ones they are: optimisers train them,
+    ``state_dict`` and ``save_pretrained`` write what they wrote, and nobody needs this engine to
+    load that. Weights that are loaded, moved, cast or resized later are followed.
 
     ``forward`` takes and gives padded tensors as before, in the same class of output, and keeps
     dropout, autocast and gradient checkpointing (always the non-reentrant kind); rows of padding
-    come back zero. Dropout is what the config states, in all layers or none: a layer with a mode of
-    its own, or in training a rate of its own, is refused. What the original takes and this does
-    not, such as ``inputs_embeds``, raises :class:`UnsupportedFeatureError`. Hooks on modules within
-    the encoder are not called.
+    come back zero. A batch in which a text begins with padding is computed by transformers itself,
+    with a warning. Raises :class:`UnsupportedFeatureError` for what the original takes and this
+    does not, such as ``inputs_embeds``; for hooks on modules within the encoder; and for modules
+    that differ from what the config makes, in each call: docs/integrations.md lists them.
 
     ``pack``: in evaluation mode on a CPU, without gradients, the dense layers compute by packed
-    copies of their weights, which take as much memory again; made when first needed, and again when
-    a weight has changed, but by ``parameter.data`` unnoticed.
+    copies of their weights, which take as much memory again. Each call compares a hash of all
+    weights that were copied, and packs them anew where any byte has changed.
 
     Raises :class:`UnsupportedFeatureError` for a model that is no such encoder, and for ``pack``
     where it cannot be; :func:`restore` undoes.
@@ -93,25 +99,19 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
 def restore(model: Model) -> Model:
     """Give a model its own forward back, in place; weights are untouched, bit for bit.
 
-    Raises :class:`UnsupportedFeatureError` for a model that is not accelerated.
+    Parameters that lay side by side get memory of their own again. A model that is not accelerated
+    stays as it is. Raises :class:`UnsupportedFeatureError` for what is no transformers model, and
+    where something else has replaced the forward since.
     """
-    take_forward(find_base(model), ReplacedForward)
+    replaced = take_forward(_base_of(model), ReplacedForward)
+    if replaced is not None:
+        replaced.release()
     return model
 
 
 def find_base(model: Any) -> Any:
     """Find the encoder in a transformers model; :class:`UnsupportedFeatureError` if it has none."""
-    try:
-        from transformers import PreTrainedModel
-    except ImportError:
-        raise MissingDependencyError(
-            "accelerating a transformers model", library="transformers", extra="transformers"
-        ) from None
-    if not isinstance(model, PreTrainedModel):
-        raise UnsupportedFeatureError(
-            f"accelerate takes a model of transformers, got {type(model).__name__}"
-        )
-    base: Any = model.base_model
+    base = _base_of(model)
     said = type(base).__name__
     if not type(base).__module__.startswith("transformers."):
         raise UnsupportedFeatureError(
@@ -127,6 +127,29 @@ def find_base(model: Any) -> Any:
     return base
 
 
+def _base_of(model: Any) -> Any:
+    try:
+        from transformers import PreTrainedModel
+    except ImportError:
+        raise MissingDependencyError(
+            "accelerating a transformers model", library="transformers", extra="transformers"
+        ) from None
+    if isinstance(model, PreTrainedModel):
+        return model.base_model
+    told = f"this takes a model of transformers, got {type(model).__name__}"
+    library = type(model).__module__.partition(".")[0]
+    if library == "peft":
+        told += ": pass what its merge_and_unload() returns"
+    elif library == "sentence_transformers":
+        told += ": use the functions of encoder_engine.integrations.sentence_transformers"
+    elif isinstance(model, torch.nn.Module):
+        told += (
+            ": pass the transformers model within; for nn.TransformerEncoder there is "
+            "encoder_engine.integrations.torch"
+        )
+    raise UnsupportedFeatureError(told)
+
+
 class ReplacedForward:
     """What stands in the place of an encoder's ``forward``; not a module, so nothing saves it."""
 
@@ -134,14 +157,20 @@ class ReplacedForward:
         self.base = base
         self.pack = pack
         self._shared: SharedEncoder | None = None
-        self._packed: Encoder | None = None
-        self._packed_of: list[tuple[int, int, int]] = []
+        self._packed: PackedCopy | None = None
+        self._has_warned = False
 
     @property
     def __signature__(self) -> inspect.Signature:
         """Say what the original takes."""
         plain = inspect.signature(type(self.base).forward)
         return plain.replace(parameters=list(plain.parameters.values())[1:])
+
+    @property
+    def __code__(self) -> CodeType:
+        """The original's, where PyTorch's exporter looks up names before it calls."""
+        code: CodeType = inspect.unwrap(type(self.base).forward).__code__
+        return code
 
     @property
     def recomputes(self) -> bool:
@@ -161,20 +190,35 @@ class ReplacedForward:
                 f"{encoder.device} ({reasons}); leave it out"
             )
 
+    def release(self) -> None:
+        """Give parameters that were laid side by side memory of their own again."""
+        if self._shared is not None:
+            self._shared.release()
+        self._shared = self._packed = None
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute what the original does, of the same arguments."""
+        refuse_tracing()
+        if torch.compiler.is_compiling():
+            return eagerly(self._compute, *args, **kwargs)
+        return self._compute(*args, **kwargs)
+
+    def _compute(self, *args: Any, **kwargs: Any) -> Any:
         named = self._named(args, kwargs)
         encoder = self._choose()
-        spec, keep_BL, batch = encoder.spec, *_without_padding(encoder.spec, named)
+        keep_BL = kept(named["input_ids"], named.get("attention_mask"))
+        if begins_with_padding(keep_BL):
+            return self._call_original(named)
+        batch = without_padding(encoder.spec, named, keep_BL)
         with_hidden = self._asked(named, "output_hidden_states")
         with_attentions = self._asked(named, "output_attentions")
         if with_attentions:
-            _refuse_attentions(spec, encoder.training)
+            _refuse_attentions(encoder.spec, encoder.training)
         output = encoder(
             batch,
             output_hidden_states=with_hidden,
             output_attentions=with_attentions,
-            global_rows=_global_rows(named, keep_BL, batch),
+            global_rows=global_rows(named, keep_BL, batch),
         )
         form = _form_of_output(self.base)
         result = form.kind(**_padded(output, keep_BL))
@@ -182,6 +226,17 @@ class ReplacedForward:
             return result
         values = result.to_tuple()
         return (values[0], None, *values[1:]) if form.names_missing_pooler else values
+
+    def _call_original(self, named: dict[str, Any]) -> Any:
+        """Let transformers compute a batch in which padding comes first.
+
+        Heads and poolers read the first column, padding or not, and there padding has a vector.
+        """
+        if not self._has_warned:
+            self._has_warned = True
+            warn_of_left_padding("attention_mask")
+        read = {name: value for name, value in named.items() if name in READ}
+        return type(self.base).forward(self.base, **read)
 
     def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         named = kwargs
@@ -193,41 +248,53 @@ class ReplacedForward:
                 raise TypeError(f"forward() got multiple values for argument {twice[0]!r}")
             named = placed | kwargs
         named = {name: value for name, value in named.items() if value is not None}
+        kind = type(self.base).__name__
         unknown = sorted(named.keys() - READ - IDLE)
-        if unknown or "input_ids" not in named:
+        if unknown:
             raise UnsupportedFeatureError(
-                f"an accelerated {type(self.base).__name__} computes of input_ids, got "
-                f"{', '.join(unknown) or 'none'}; leave that out, or restore(model) first"
+                f"an accelerated {kind} does not compute {', '.join(unknown)}; leave that out, or "
+                "call restore(model) to use it"
+            )
+        if "input_ids" not in named:
+            raise UnsupportedFeatureError(
+                f"an accelerated {kind} needs input_ids, and there are none; pass them, or call "
+                "restore(model)"
             )
         return named
 
     def _asked(self, named: dict[str, Any], name: str) -> bool:
         asked = named.get(name, getattr(self.base.config, name, False))
         if not isinstance(asked, bool):
-            raise UnsupportedFeatureError(f"{name} must be True or False here, got {asked!r}")
+            raise UnsupportedFeatureError(
+                f"an accelerated model takes {name}=True or False, not {asked!r}; ask for all and "
+                "choose, or call restore(model)"
+            )
         return asked
 
     def _choose(self) -> Encoder:
         shared = self._make_current()
-        shared.follow_modes()
+        changed = shared.follow()
         encoder = shared.encoder
-        if self.pack and not (encoder.training or torch.is_grad_enabled()) and encoder.packable:
+        if changed or encoder.training:
+            self._packed = None
+        # Autocast asks for products in half precision, which packed weights are not made for.
+        plain = encoder.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
+        if self.pack and not plain and encoder.packable:
             return self._current_pack()
         return encoder
 
     def _make_current(self) -> SharedEncoder:
         if self._shared is None or not self._shared.is_current():
+            self._packed = None
             self._shared = SharedEncoder(self.base)
         return self._shared
 
     def _current_pack(self) -> Encoder:
-        marks = [(id(p), _version(p), p.data_ptr()) for p in self.base.parameters()]
-        if self._packed is None or marks != self._packed_of:
+        if self._packed is None or not self._packed.is_current():
             # The old copy goes before the new one is made.
             self._packed = None
-            self._packed = pack_copy(self.base)
-            self._packed_of = marks
-        return self._packed
+            self._packed = PackedCopy(self.base)
+        return self._packed.encoder
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave behind what is made again when it is needed."""
@@ -238,71 +305,16 @@ class ReplacedForward:
         self.__init__(state["base"], pack=state["pack"])  # type: ignore[misc]
 
 
-def _version(parameter: Tensor) -> int:
-    return 0 if parameter.is_inference() else parameter._version
-
-
-def _without_padding(spec: EncoderSpec, named: dict[str, Any]) -> tuple[Tensor, PackedBatch]:
-    ids_BL, mask_BL = named["input_ids"], named.get("attention_mask")
-    positions = named.get("position_ids")
-    keep_BL = torch.ones_like(ids_BL, dtype=torch.bool) if mask_BL is None else mask_BL.bool()
-    if keep_BL.shape == ids_BL.shape and _begins_late(keep_BL):
-        _refuse_holes(spec, keep_BL)
-        positions = _positions(spec, ids_BL) if positions is None else positions
-    types = named.get("token_type_ids") if spec.embedding.num_segments else None
-    batch = unpad(
-        *(ids_BL, mask_BL),
-        token_type_ids=None if types is None else types.expand_as(ids_BL),
-        position_ids=None if positions is None else positions.expand_as(ids_BL),
-    )
-    return keep_BL, batch
-
-
-def _begins_late(keep_BL: Tensor) -> bool:
-    """Say whether a token follows padding: then its column is not its place in the text."""
-    return bool((keep_BL[:, 1:] & ~keep_BL[:, :-1]).any())
-
-
-def _refuse_holes(spec: EncoderSpec, keep_BL: Tensor) -> None:
-    by_distance = spec.relative_bias or spec.distance_vectors or spec.convolution
-    if not (by_distance or any(b.attention.window is not None for b in spec.blocks)):
-        return
-    begins_B = keep_BL[:, :1].sum(1) + (keep_BL[:, 1:] & ~keep_BL[:, :-1]).sum(1)
-    if bool((begins_B > 1).any()):
-        raise UnsupportedFeatureError(
-            f"row {int((begins_B > 1).nonzero()[0])} of attention_mask has padding between its "
-            f"tokens, which a {spec.model_type} counts as distance; pad at one end"
-        )
-
-
-def _positions(spec: EncoderSpec, ids_BL: Tensor) -> Tensor | None:
-    """Give each column the number transformers does, which counts padding ahead of a text."""
-    embedding = spec.embedding
-    if embedding.positions_skip_padding:
-        counted_BL = ids_BL != embedding.first_position - 1
-        return counted_BL.cumsum(1) * counted_BL + embedding.first_position - 1
-    if embedding.num_positions or any(b.attention.rotary is not None for b in spec.blocks):
-        return torch.arange(ids_BL.shape[1], device=ids_BL.device)
-    return None
-
-
-def _global_rows(named: dict[str, Any], keep_BL: Tensor, batch: PackedBatch) -> SelectedRows | None:
-    global_BL = named.get("global_attention_mask")
-    if global_BL is None:
-        return None
-    return SelectedRows(global_BL[keep_BL].nonzero().flatten(), batch.sequences)
-
-
 def _refuse_attentions(spec: EncoderSpec, training: bool) -> None:
     if any(block.attention.global_projections for block in spec.blocks):
         raise UnsupportedFeatureError(
-            f"the attentions of a {spec.model_type} are laid out by window, which is not done "
-            "here; restore(model) first"
+            f"an accelerated {spec.model_type} cannot return attention weights, which transformers "
+            "lays out by window; call restore(model) first"
         )
     if training:
         raise UnsupportedFeatureError(
-            "attentions in training mode are those that the output is computed of, which are not "
-            "kept here; call model.eval() or restore(model) first"
+            "an accelerated model cannot return attention weights in training mode; call "
+            "model.eval(), or restore(model), first"
         )
 
 

@@ -44,10 +44,13 @@ def _transformer_of(model: Any) -> Any:
             extra="sentence-transformers",
         ) from None
     if not isinstance(model, (CrossEncoder, SentenceTransformer, SparseEncoder)):
-        raise UnsupportedFeatureError(
-            "accelerate takes a SentenceTransformer, CrossEncoder or SparseEncoder, got "
+        told = (
+            "this takes a SentenceTransformer, CrossEncoder or SparseEncoder, got "
             f"{type(model).__name__}"
         )
+        if type(model).__module__.partition(".")[0] == "transformers":
+            told += ": use the functions of encoder_engine.integrations.transformers"
+        raise UnsupportedFeatureError(told)
     found = model.transformers_model
     if found is None:
         raise UnsupportedFeatureError(f"this {type(model).__name__} has no transformer in it")

@@ -5,91 +5,75 @@ Dimensions: B texts, L longest, T packed tokens, K features in, N features out, 
 
 from __future__ import annotations
 
+import copy
+import inspect
 import json
 import warnings
+from collections import OrderedDict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
+from torch._compile import _disable_dynamo
+from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
-from encoder_engine import ops
 from encoder_engine.errors import UnknownConfigKeyWarning, UnsupportedFeatureError
-from encoder_engine.integrations.dropout import DropoutCheck
+from encoder_engine.integrations.joined import JoinedLinear, PaddedTable
+from encoder_engine.integrations.module_check import EPSILONS, ModuleCheck
 from encoder_engine.models import Encoder
 from encoder_engine.models.config import spec_from_config
 from encoder_engine.models.constants import Constant
-from encoder_engine.models.names import Origin, origins
+from encoder_engine.models.names import origins
+from encoder_engine.models.norm import Norm
 from encoder_engine.models.registry import find_family
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
     from encoder_engine.models.attention import Surroundings
+    from encoder_engine.models.names import Origin
     from encoder_engine.models.spec import EncoderSpec
     from encoder_engine.packing import SelectedRows
 
 __all__ = [
     "SharedEncoder",
+    "bare_encoder",
     "check_free",
     "check_replaced",
-    "pack_copy",
+    "eagerly",
+    "fit_constants",
+    "norms_of",
+    "origins_checked",
+    "parameters_by_name",
     "put_forward",
+    "read_epsilons",
     "read_spec",
+    "refuse_tracing",
     "spread",
     "take_forward",
 ]
 
 
-class JoinedLinear(nn.Module):
-    """A dense layer of several of transformers', stacked: query, key and value.
-
-    Without gradients the stacked weight is a view of theirs, which :func:`_lay_end_to_end` has put
-    side by side; with gradients, or where they lie apart again, it is joined in each call.
-    """
-
-    def __init__(self, layers: tuple[nn.Module, ...], origin: Origin) -> None:
-        super().__init__()
-        # A tuple: the layers stay transformers' and are no modules of this one.
-        self.layers = layers
-        self.origin = origin
-
-    def forward(self, input_TK: Tensor) -> Tensor:
-        """Return [T, N]."""
-        weight_NK, bias_N = self._stacked("weight"), self._stacked("bias")
-        assert weight_NK is not None
-        return ops.linear(input_TK, weight_NK, bias_N)
-
-    def _stacked(self, part: str) -> Tensor | None:
-        tensors = [getattr(layer, part) for layer in self.layers]
-        if tensors[0] is None:
-            return None
-        wants_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-        if not (wants_gradient or self.origin.halves_swapped) and _lie_end_to_end(tensors):
-            shape = (sum(len(t) for t in tensors), *tensors[0].shape[1:])
-            whole: Tensor = tensors[0].detach().as_strided(shape, tensors[0].stride())
-            return whole
-        return self.origin.join(dict(zip(self.origin.names, tensors, strict=True)))
+Replaced = TypeVar("Replaced")
 
 
-def _lie_end_to_end(tensors: list[Tensor]) -> bool:
-    place = tensors[0].data_ptr()
-    storage = tensors[0].untyped_storage().data_ptr()
-    for tensor in tensors:
-        same = tensor.data_ptr() == place and tensor.untyped_storage().data_ptr() == storage
-        if not (same and tensor.is_contiguous()):
-            return False
-        place += tensor.nbytes
-    return True
+def refuse_tracing() -> None:
+    """Raise :class:`UnsupportedFeatureError` while a model is traced or exported."""
+    if torch._C._get_tracing_state() is not None or torch.compiler.is_exporting():
+        raise UnsupportedFeatureError(
+            "an accelerated model cannot be traced or exported (torch.export, ONNX, torch.jit); "
+            "call restore(model) first, and accelerate it again afterwards"
+        )
 
 
-def _lay_end_to_end(tensors: list[Tensor]) -> None:
-    """Move parameters into one piece of memory; each stays the parameter it was."""
-    if len(tensors) == 1 or _lie_end_to_end(tensors):
-        return
-    with torch.inference_mode(False), torch.no_grad():
-        pieces = torch.split(torch.cat(tensors), [len(t) for t in tensors])
-    for tensor, piece in zip(tensors, pieces, strict=True):
-        tensor.data = piece
+@_disable_dynamo
+def eagerly(compute: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call outside of torch.compile's graphs, which would keep what each call must look at."""
+    return compute(*args, **kwargs)
 
 
 class RecomputedBlock(nn.Module):
@@ -115,23 +99,15 @@ class RecomputedBlock(nn.Module):
 class SharedEncoder:
     """Our encoder over the parameters of a transformers model, made of them as they are now.
 
-    Raises :class:`UnsupportedFeatureError` where the model has other parameters than its
-    configuration says: adapters, say, or parametrisations.
+    Raises :class:`UnsupportedFeatureError` where the model differs from what its configuration
+    describes, in its modules or parameters: adapters, say, or another activation.
     """
 
     def __init__(self, base: Any) -> None:
         spec = read_spec(base)
-        self._children = [
-            (parent, name, child)
-            for parent in base.modules()
-            for name, child in parent._modules.items()
-        ]
-        self._held = [
-            (module, name, parameter)
-            for module in base.modules()
-            for name, parameter in module._parameters.items()
-        ]
-        theirs = _parameters_by_name(base, spec)
+        self._base = base
+        self._check = ModuleCheck(base, lambda: _twin(base))
+        theirs = parameters_by_name(base, spec)
         placed = {(tensor.device, tensor.dtype) for tensor in theirs.values()}
         if len(placed) != 1:
             raise UnsupportedFeatureError(
@@ -139,30 +115,37 @@ class SharedEncoder:
                 "bring the model to one by .to(device, dtype)"
             )
         self._placed = placed.pop()
-        self.encoder = _bare_encoder(spec, theirs)
-        found = _origins_checked(self.encoder, theirs, base)
-        for ours, origin in found.items():
+        self.encoder = bare_encoder(spec, theirs)
+        self._joined: list[JoinedLinear] = []
+        self._origins = origins_checked(self.encoder, theirs, base)
+        for ours, origin in self._origins.items():
             path, _, part = ours.rpartition(".")
             if len(origin.names) == 1 and not origin.halves_swapped:
-                setattr(self.encoder.get_submodule(path), part, theirs[origin.names[0]])
-                continue
-            _lay_end_to_end([theirs[name] for name in origin.names])
-            if part == "weight":
+                source = base.get_submodule(origin.names[0].rpartition(".")[0])
+                if getattr(source, "padding_idx", None) is not None:
+                    self.encoder.set_submodule(path, PaddedTable(source))
+                else:
+                    setattr(self.encoder.get_submodule(path), part, theirs[origin.names[0]])
+            elif part == "weight":
                 layers = tuple(base.get_submodule(name[: -len(".weight")]) for name in origin.names)
-                self.encoder.set_submodule(path, JoinedLinear(layers, origin))
-        _fit_constants(self.encoder, *self._placed)
+                self._joined.append(JoinedLinear(layers, origin))
+                self.encoder.set_submodule(path, self._joined[-1])
+        fit_constants(self.encoder, *self._placed)
+        self._norms = norms_of(self.encoder, self._origins, base)
+        read_epsilons(self._norms)
         for index, block in enumerate(self.encoder.blocks):
             self.encoder.blocks[index] = RecomputedBlock(block)
-        self._base = base
-        self._check_dropout = DropoutCheck(base)
-        self.follow_modes()
+        self.follow()
 
-    def follow_modes(self) -> None:
+    def follow(self) -> bool:
         """Train or evaluate, and recompute blocks, as the model now would.
 
-        Raises :class:`UnsupportedFeatureError` for what :class:`DropoutCheck` finds.
+        Says whether anything in the model's modules has changed. Raises
+        :class:`UnsupportedFeatureError` for what :class:`ModuleCheck` finds.
         """
-        self._check_dropout()
+        changed = self._check()
+        if changed:
+            read_epsilons(self._norms)
         training = self._base.training
         if self.encoder.training != training:
             self.encoder.train(training)
@@ -172,30 +155,21 @@ class SharedEncoder:
         for block in self.encoder.blocks:
             assert isinstance(block, RecomputedBlock)
             block.recomputed = self.recomputes
+        return changed
 
     def is_current(self) -> bool:
-        """Whether the model still has the modules and parameters this was made of."""
+        """Whether the model still has the members and configuration this was made of."""
         return (
-            all(parent._modules.get(name) is child for parent, name, child in self._children)
-            and all(module._parameters.get(name) is held for module, name, held in self._held)
+            self._check.has_same_members()
             and (self.encoder.device, self.encoder.dtype) == self._placed
             # Resizing leaves module and parameter the ones they were.
             and len(self.encoder.embedding.tokens.weight) == self.encoder.spec.embedding.vocab_size
         )
 
-
-def pack_copy(base: Any) -> Encoder:
-    """Make an encoder whose dense layers are packed copies of the model's; the rest is shared."""
-    spec = read_spec(base)
-    theirs = {name: p.detach() for name, p in _parameters_by_name(base, spec).items()}
-    encoder = _bare_encoder(spec, theirs)
-    found = _origins_checked(encoder, theirs, base)
-    state = {ours: origin.join(theirs) for ours, origin in found.items()}
-    encoder.load_state_dict(state, strict=True, assign=True)
-    del state
-    tokens = encoder.embedding.tokens.weight
-    _fit_constants(encoder, tokens.device, tokens.dtype)
-    return encoder.requires_grad_(False).eval().pack()
+    def release(self) -> None:
+        """Give every parameter memory of its own again."""
+        for joined in self._joined:
+            joined.release()
 
 
 def read_spec(base: Any) -> EncoderSpec:
@@ -204,18 +178,75 @@ def read_spec(base: Any) -> EncoderSpec:
         # The class is transformers' own: it reads no key that config.json may hold beside.
         warnings.simplefilter("ignore", UnknownConfigKeyWarning)
         spec = spec_from_config(json.loads(base.config.to_json_string()))
+    summary = getattr(base.config, "summary_type", "first")
+    if summary != "first":
+        raise UnsupportedFeatureError(
+            f"summary_type={summary!r} lets heads read rows of padding, which are zero here; "
+            "supported: 'first'"
+        )
     # Below a classifier, GTE and NomicBERT have a pooler that their encoders have not.
     return replace(spec, pooler=spec.pooler or getattr(base, "pooler", None) is not None)
 
 
-def _parameters_by_name(base: Any, spec: EncoderSpec) -> dict[str, Tensor]:
+class _WeightsNowhere(TorchFunctionMode):
+    """Puts weights on no device; small tables of numbers that follow from a config are made."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Call, with the meta device for what is left empty."""
+        named = {} if kwargs is None else dict(kwargs)
+        if func is torch.empty and named.get("device") is None:
+            named["device"] = "meta"
+        return func(*args, **named)
+
+
+# Made of configurations lately: a model that is cast or moved is read again.
+_TWINS: OrderedDict[tuple[type, bool, str], nn.Module] = OrderedDict()
+NUM_TWINS = 8
+
+
+def _twin(base: Any) -> nn.Module:
+    """Make a model of the same class and configuration, its weights on no device."""
+    kind, pooled = type(base), getattr(base, "pooler", None) is not None
+    key = (kind, pooled, base.config.to_json_string(use_diff=False))
+    made = _TWINS.pop(key, None)
+    if made is None:
+        parameters = inspect.signature(kind.__init__).parameters
+        options = {"add_pooling_layer": pooled} if "add_pooling_layer" in parameters else {}
+        try:
+            with torch.random.fork_rng([]), torch.device("cpu"), _WeightsNowhere():
+                made = kind(copy.deepcopy(base.config), **options)
+        except Exception as error:  # Whatever transformers says of a config that makes no model.
+            raise UnsupportedFeatureError(
+                f"transformers makes no {kind.__name__} of this model's config any more: {error}"
+            ) from error
+        # Where the class itself is accelerated.
+        vars(made).pop("forward", None)
+    _TWINS[key] = made
+    while len(_TWINS) > NUM_TWINS:
+        _TWINS.popitem(last=False)
+    return made
+
+
+def parameters_by_name(base: Any, spec: EncoderSpec) -> dict[str, Tensor]:
+    """Name the parameters; one that another name holds too is named once.
+
+    Raises :class:`UnsupportedFeatureError` where what should be one parameter is two.
+    """
     theirs = dict(base.named_parameters(remove_duplicate=False))
-    for copy in find_family(spec.model_type).copies:
-        theirs.pop(copy, None)
+    for copied, original in find_family(spec.model_type).copies.items():
+        held = theirs.pop(copied, None)
+        if held is not None and held is not theirs.get(original, held):
+            raise UnsupportedFeatureError(
+                f"{copied} is no longer {original}, as in any {type(base).__name__}; tie them "
+                "(model.tie_weights()), or call restore(model)"
+            )
     return theirs
 
 
-def _bare_encoder(spec: EncoderSpec, theirs: dict[str, Tensor]) -> Encoder:
+def bare_encoder(spec: EncoderSpec, theirs: dict[str, Tensor]) -> Encoder:
+    """Make an encoder without memory, with a pooler where they have one."""
     with torch.device("meta"):
         encoder = Encoder(spec)
     if not any(name.startswith("pooler.") for name in theirs):
@@ -223,7 +254,8 @@ def _bare_encoder(spec: EncoderSpec, theirs: dict[str, Tensor]) -> Encoder:
     return encoder
 
 
-def _origins_checked(encoder: Encoder, theirs: dict[str, Tensor], base: Any) -> dict[str, Origin]:
+def origins_checked(encoder: Encoder, theirs: dict[str, Tensor], base: Any) -> dict[str, Origin]:
+    """Map our parameters to theirs; :class:`UnsupportedFeatureError` where they do not fit."""
     parameters = dict(encoder.named_parameters())
     family = find_family(encoder.spec.model_type)
     found = origins(family.memory_renames or family.renames, parameters)
@@ -231,10 +263,10 @@ def _origins_checked(encoder: Encoder, theirs: dict[str, Tensor], base: Any) -> 
     kind = type(base).__name__
     if wanted != theirs.keys():
         raise UnsupportedFeatureError(
-            f"this {kind} has other parameters than are known of one: missing "
+            f"this {kind}'s parameters are not those its config describes: missing "
             f"{sorted(wanted - theirs.keys())[:4]}, unexpected "
-            f"{sorted(theirs.keys() - wanted)[:4]}; merge adapters or parametrisations into it, or "
-            "give the original forward back by restore(model)"
+            f"{sorted(theirs.keys() - wanted)[:4]}; merge adapters (merge_and_unload()) or "
+            "parametrisations into it, or call restore(model)"
         )
     for ours, origin in found.items():
         rows, *rest = parameters[ours].shape
@@ -248,8 +280,25 @@ def _origins_checked(encoder: Encoder, theirs: dict[str, Tensor], base: Any) -> 
     return found
 
 
-def _fit_constants(encoder: Encoder, device: torch.device, dtype: torch.dtype) -> None:
+def norms_of(encoder: Encoder, found: dict[str, Origin], base: Any) -> list[tuple[Norm, nn.Module]]:
+    """Pair our norms with theirs."""
+    return [
+        (module, base.get_submodule(found[f"{path}.weight"].names[0].rpartition(".")[0]))
+        for path, module in encoder.named_modules()
+        if isinstance(module, Norm)
+    ]
 
+
+def read_epsilons(norms: list[tuple[Norm, nn.Module]]) -> None:
+    """Let our norms have the epsilon that theirs have, which the configuration need not name."""
+    for ours, theirs in norms:
+        epsilon = next(float(getattr(theirs, name)) for name in EPSILONS if hasattr(theirs, name))
+        if ours.spec.epsilon != epsilon:
+            ours.spec = replace(ours.spec, epsilon=epsilon)
+
+
+def fit_constants(encoder: Encoder, device: torch.device, dtype: torch.dtype) -> None:
+    """Make tables of angles, slopes and buckets for weights of a type on a device."""
     for module in encoder.modules():
         if isinstance(module, Constant):
             module.fit(device, dtype)
@@ -274,16 +323,24 @@ def check_free(base: Any, replaced: object) -> None:
         )
 
 
-def take_forward(base: Any, kind: type) -> None:
-    """Give a module its own forward back; raises what :func:`check_replaced` does."""
+def take_forward(base: Any, kind: type[Replaced]) -> Replaced | None:
+    """Give a module its own forward back, and return what stood there; None: nothing did.
+
+    Raises what :func:`check_replaced` does.
+    """
     check_replaced(base, kind)
-    del base.forward
+    replaced: Replaced | None = base.__dict__.pop("forward", None)
+    return replaced
 
 
 def check_replaced(base: Any, kind: type) -> None:
-    """Raise :class:`UnsupportedFeatureError` where a module has its own forward."""
-    if not isinstance(base.__dict__.get("forward"), kind):
-        raise UnsupportedFeatureError(f"this {type(base).__name__} is not accelerated")
+    """Raise :class:`UnsupportedFeatureError` where something else has replaced a forward since."""
+    present = base.__dict__.get("forward")
+    if present is not None and not isinstance(present, kind):
+        raise UnsupportedFeatureError(
+            f"something else has replaced the forward of {type(base).__name__} since; undo that "
+            "first, then call restore again"
+        )
 
 
 def spread(rows_TD: Tensor, keep_BL: Tensor) -> Tensor:

@@ -13,10 +13,14 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from encoder_engine.errors import ShapeError, UnsupportedFeatureError
+from encoder_engine.integrations.module_check import ModuleCheck
+from encoder_engine.integrations.padded_batch import begins_with_padding, warn_of_left_padding
 from encoder_engine.integrations.shared import (
     check_free,
     check_replaced,
+    eagerly,
     put_forward,
+    refuse_tracing,
     spread,
     take_forward,
 )
@@ -27,6 +31,8 @@ from encoder_engine.models.spec import AttentionSpec, BlockSpec, FeedForwardSpec
 from encoder_engine.packing import Sequences
 
 if TYPE_CHECKING:
+    from types import CodeType
+
     from torch import Tensor
 
     from encoder_engine.models.spec import Activation
@@ -51,7 +57,9 @@ def accelerate(module: Module) -> Module:
     Parameters stay where and what they are: optimisers train them and ``state_dict`` holds what it
     held. ``forward`` takes and gives what it did, batch first or not, normalising first or not,
     with dropout in training; what ``src_key_padding_mask`` marks is not computed and comes back
-    zero. An attention ``mask`` is refused. Hooks on modules within are not called.
+    zero. A batch in which a text begins with padding is computed by PyTorch itself, with a warning.
+    Raises :class:`UnsupportedFeatureError` for an attention ``mask``, and in each call for hooks on
+    modules within and for layers that PyTorch would not make so.
 
     Raises :class:`UnsupportedFeatureError` where there is no such encoder, or it or its layers are
     not PyTorch's own, and then changes none; :func:`restore` undoes.
@@ -75,7 +83,8 @@ def accelerate(module: Module) -> Module:
 def restore(module: Module) -> Module:
     """Give every ``nn.TransformerEncoder`` in a module its own forward back; weights are untouched.
 
-    Raises :class:`UnsupportedFeatureError` where one is not accelerated, and then changes none.
+    One that is not accelerated stays as it is. Raises :class:`UnsupportedFeatureError` where
+    something else has replaced a forward since, and then changes none.
     """
     encoders = _encoders_of(module)
     for encoder in encoders:
@@ -113,25 +122,45 @@ class ReplacedForward:
     def __init__(self, base: nn.TransformerEncoder) -> None:
         self.base = base
         self._made: Stack | None = None
+        self._has_warned = False
+
+    @property
+    def __code__(self) -> CodeType:
+        """The original's, where PyTorch's exporter looks up names before it calls."""
+        return type(self.base).forward.__code__
 
     def current_stack(self) -> Stack:
-        """Make the blocks where there are none, or what they were made of has changed."""
+        """Make the blocks where there are none, or what they were made of has changed.
+
+        Raises what :class:`ModuleCheck` raises.
+        """
         if self._made is None or not self._made.is_current():
             self._made = Stack(self.base)
+        self._made.check()
         return self._made
 
-    def __call__(
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Compute what the original does, of the same arguments."""
+        refuse_tracing()
+        compute = self._compute
+        computed: Tensor = (
+            eagerly(compute, *args, **kwargs)
+            if torch.compiler.is_compiling()
+            else compute(*args, **kwargs)
+        )
+        return computed
+
+    def _compute(
         self,
         src: Tensor,
         mask: Tensor | None = None,
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
-        """Compute what the original does, of the same arguments."""
         if mask is not None or is_causal:
             raise UnsupportedFeatureError(
                 "an accelerated nn.TransformerEncoder attends to all that src_key_padding_mask "
-                "leaves; leave mask and is_causal out, or restore(module) first"
+                "leaves; leave mask and is_causal out, or call restore(module) first"
             )
         if src.is_nested or src.dim() not in (2, 3):
             said = "a nested tensor" if src.is_nested else f"{list(src.shape)}"
@@ -139,7 +168,16 @@ class ReplacedForward:
         stack = self.current_stack()
         swapped = src.dim() == 3 and not stack.batch_first
         hidden_BLD = src[None] if src.dim() == 2 else src.transpose(0, 1) if swapped else src
-        computed = stack(hidden_BLD, _kept(src_key_padding_mask, hidden_BLD))
+        keep_BL = _kept(src_key_padding_mask, hidden_BLD)
+        if keep_BL is not None and begins_with_padding(keep_BL):
+            # Whoever reads the first row of a text reads a vector of padding, which there is then.
+            if not self._has_warned:
+                self._has_warned = True
+                warn_of_left_padding("src_key_padding_mask")
+            return type(self.base).forward(
+                self.base, src, src_key_padding_mask=src_key_padding_mask
+            )
+        computed = stack(hidden_BLD, keep_BL)
         return computed[0] if src.dim() == 2 else computed.transpose(0, 1) if swapped else computed
 
     def __getstate__(self) -> dict[str, Any]:
@@ -176,8 +214,8 @@ class Stack:
 
     def __init__(self, base: nn.TransformerEncoder) -> None:
         self._base = base
-        self._parameters = list(base.parameters())
         self._specs = _block_specs(base)
+        self.check = ModuleCheck(base, lambda: _twin(base), with_rates=False)
         self.batch_first: bool = base.layers[0].self_attn.batch_first
         self._blocks = [
             _make_block(spec, layer) for spec, layer in zip(self._specs, base.layers, strict=True)
@@ -190,12 +228,7 @@ class Stack:
 
     def is_current(self) -> bool:
         """Whether the encoder still has the parameters, sizes and rates this was made of."""
-        parameters = list(self._base.parameters())
-        return (
-            len(parameters) == len(self._parameters)
-            and all(map(_is_same, parameters, self._parameters))
-            and _block_specs(self._base) == self._specs
-        )
+        return self.check.has_same_members() and _block_specs(self._base) == self._specs
 
     def __call__(self, hidden_BLD: Tensor, keep_BL: Tensor | None) -> Tensor:
         """Compute all layers, of what is no padding: [B, L, D]."""
@@ -216,8 +249,38 @@ class Stack:
         return spread(rows_TD, keep_BL)
 
 
-def _is_same(one: object, other: object) -> bool:
-    return one is other
+def _twin(base: nn.TransformerEncoder) -> nn.TransformerEncoder:
+    """Make an encoder of the same sizes, without memory, as PyTorch makes it."""
+    with torch.device("meta"), torch.random.fork_rng([]):
+        try:
+            layers = [_twin_of_layer(layer, base.layers[0]) for layer in base.layers]
+        except Exception as error:  # Whatever PyTorch says of sizes that make no layer.
+            raise UnsupportedFeatureError(
+                f"PyTorch makes no layer of the sizes that one has: {error}"
+            ) from error
+        norm = None
+        if base.norm is not None:
+            spec, width = _norm_spec(base.norm), base.layers[0].linear1.in_features
+            norm = nn.LayerNorm(width, eps=spec.epsilon, bias=spec.bias)
+        made = nn.TransformerEncoder(layers[0], 0, norm, enable_nested_tensor=False)
+    made.layers = nn.ModuleList(layers)
+    for name in ("enable_nested_tensor", "mask_check", "num_layers", "use_nested_tensor"):
+        setattr(made, name, getattr(base, name))
+    return made
+
+
+def _twin_of_layer(layer: Any, first: Any) -> nn.TransformerEncoderLayer:
+    attention: nn.MultiheadAttention = layer.self_attn
+    return nn.TransformerEncoderLayer(
+        first.linear1.in_features,
+        attention.num_heads,
+        layer.linear1.out_features,
+        activation=layer.activation,
+        layer_norm_eps=layer.norm1.eps,
+        batch_first=first.self_attn.batch_first,
+        norm_first=layer.norm_first,
+        bias=attention.in_proj_bias is not None,
+    )
 
 
 def _block_specs(base: nn.TransformerEncoder) -> tuple[BlockSpec, ...]:
@@ -264,11 +327,12 @@ def _norm_spec(norm: nn.Module) -> NormSpec:
 
 
 def _activation(said: object) -> Activation:
-    if said is F.relu or said is torch.relu or isinstance(said, nn.ReLU):
+    # Of these types themselves: a subclass may compute anything.
+    if said is F.relu or said is torch.relu or type(said) is nn.ReLU:
         return "relu"
     if said is F.gelu:
         return "gelu"
-    if isinstance(said, nn.GELU):
+    if type(said) is nn.GELU:
         return "gelu" if said.approximate == "none" else "gelu_tanh"
     raise UnsupportedFeatureError(
         f"activation {said!r} is not supported; supported are 'relu', 'gelu', nn.ReLU and nn.GELU"

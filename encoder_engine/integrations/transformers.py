@@ -16,6 +16,7 @@ import torch
 from encoder_engine import ops
 from encoder_engine.errors import MissingDependencyError, UnsupportedFeatureError
 from encoder_engine.integrations.acceleration import accelerate, restore
+from encoder_engine.integrations.padded_batch import begins_with_padding
 from encoder_engine.integrations.patching import (
     __getattr__,  # noqa: F401, apply_encoder_engine_to_bert and its siblings
     apply_encoder_engine,
@@ -45,12 +46,15 @@ EAGER = "load the model with attn_implementation='eager'"
 class Layout:
     """Which rows of a padded batch are tokens, and how far they see; made once for all layers.
 
-    ``tokens_BL``: bool, or None where nothing is padded.
+    ``tokens_BL``: bool, or None where nothing is padded. ``seen``: transformers' own mask of which
+    row sees which, where a text begins with padding. Heads and poolers read the first column,
+    padding or not, so that padding must attend too, as by transformers' SDPA.
     """
 
     tokens_BL: Tensor | None
     sequences: Sequences
     window: int | None
+    seen: Tensor | None = None
 
 
 def register() -> None:
@@ -97,12 +101,33 @@ def lay_out(
         sequences = Sequences.from_lengths(lengths, device=torch.device(device))
         return Layout(tokens_BL=None, sequences=sequences, window=window)
     tokens_BL = attention_mask[:, :kv_length].bool()
-    if window is not None:
+    seen = None
+    if begins_with_padding(tokens_BL):
+        seen = _sdpa_mask(tokens_BL, mask_function)
+    elif window is not None:
         _refuse_holes(tokens_BL)
     lengths = tokens_BL.sum(1).tolist()
     sequences = Sequences.from_lengths(lengths, device=tokens_BL.device)
     padded = sequences.num_tokens < tokens_BL.numel()
-    return Layout(tokens_BL=tokens_BL if padded else None, sequences=sequences, window=window)
+    return Layout(
+        tokens_BL=tokens_BL if padded else None, sequences=sequences, window=window, seen=seen
+    )
+
+
+def _sdpa_mask(tokens_BL: Tensor, mask_function: Callable[..., Tensor] | None) -> Tensor | None:
+    from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
+
+    batch_size, length = tokens_BL.shape
+    seen: Tensor | None = sdpa_mask(
+        batch_size=batch_size,
+        q_length=length,
+        kv_length=length,
+        mask_function=mask_function or bidirectional_mask_function,
+        attention_mask=tokens_BL,
+        device=tokens_BL.device,
+        allow_is_causal_skip=False,
+    )
+    return seen
 
 
 def _window_of(mask_function: Callable[..., Tensor], length: int) -> int | None:
@@ -143,8 +168,9 @@ def attend(
 ) -> tuple[Tensor, None]:
     """Attend as transformers asks: query [B, H, L, D], key and value [B, K, L, D] -> [B, L, H, D].
 
-    Rows of padding are zero. Raises :class:`UnsupportedFeatureError` for weights to be returned,
-    and for anything else it does not compute.
+    Rows of padding are zero. A batch in which a text begins with padding is computed by
+    transformers' SDPA, rows of padding too. Raises :class:`UnsupportedFeatureError` for weights to
+    be returned, and for anything else it does not compute.
     """
     if not isinstance(attention_mask, Layout):
         raise UnsupportedFeatureError(
@@ -153,6 +179,8 @@ def attend(
         )
     _refuse_more(module, more)
     layout = attention_mask
+    if layout.seen is not None:
+        return _attend_by_sdpa(module, (query, key, value), layout.seen, scaling, dropout)
     rows = [_rows(x, layout) for x in (query, key, value)]
     mixed_THD = ops.attention(
         rows[0],
@@ -169,6 +197,21 @@ def attend(
     padded = mixed_THD.new_zeros(batch_size, length, num_heads, head_dim)
     padded[layout.tokens_BL] = mixed_THD
     return padded, None
+
+
+def _attend_by_sdpa(
+    module: torch.nn.Module,
+    heads: tuple[Tensor, Tensor, Tensor],
+    seen: Tensor,
+    scaling: float | None,
+    dropout: float,
+) -> tuple[Tensor, None]:
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    mixed, _ = sdpa_attention_forward(
+        module, *heads, attention_mask=seen, dropout=dropout, scaling=scaling
+    )
+    return mixed, None
 
 
 def _rows(heads_BHLD: Tensor, layout: Layout) -> Tensor:

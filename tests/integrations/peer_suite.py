@@ -240,7 +240,8 @@ from: `ModelTesterMixin` of transformers {version}, which its repository holds e
 run on small models of each family and their heads - as they come, with
 `attn_implementation="encoder_engine"` wherever no attention is named (and in comparisons of eager
 with SDPA in SDPA's place), and accelerated. Refused: we raised an error of `encoder_engine.errors`.
-Gradient checkpointing is done, but not by the layers' own function, whose calls a test counts.
+Gradient checkpointing is done, but not by the layers' own function, whose calls a test counts by
+hooks; those are refused.
 
 | family | passed as it comes | failed | our attention: passed | refused | failed | accelerated: \
 passed | refused | failed |

