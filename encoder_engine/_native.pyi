@@ -43,6 +43,7 @@ class BatchEncoder:
         added: list[tuple[str, int, bool, bool, bool, bool]],
         single: list[tuple[int, list[int]]],
         pair: list[tuple[int, list[int]]],
+        trim: int,
     ) -> BatchEncoder: ...
     def encode_batch(
         self,
@@ -101,6 +102,7 @@ def unigram_encoder(
     added: list[tuple[str, int, bool, bool, bool, bool]],
     single: list[tuple[int, list[int]]],
     pair: list[tuple[int, list[int]]],
+    trim: int,
 ) -> BatchEncoder: ...
 def sentencepiece_encoder(
     *,

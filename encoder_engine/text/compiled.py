@@ -47,7 +47,7 @@ __all__ = ["SUFFIX", "read_compiled", "write_compiled"]
 SUFFIX = ".eetok"
 MAGIC = b"EETOK\r\n\x1a"
 # Raised whenever a section's layout changes.
-VERSION = 3
+VERSION = 4
 HEADER = struct.Struct("<8sIIQ")
 ENTRY = struct.Struct("<16sQQ")
 ALIGNMENT = 64

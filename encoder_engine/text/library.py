@@ -50,7 +50,7 @@ class LibraryEncoder:
         flags = ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special")
         added = [{flag: getattr(token, flag) for flag in flags} for token in spec.added_tokens]
         self._tokenizer = _build(model, added)
-        self._trim = model.trim
+        self._trim = spec.trim
         self._blanks: dict[str, tuple[int, int]] = {}
 
     def encode_batch(

@@ -45,6 +45,7 @@ class EncoderParts(NamedTuple):
     added: list[tuple[str, int, bool, bool, bool, bool]]
     single: list[tuple[int, list[int]]]
     pair: list[tuple[int, list[int]]]
+    trim: int
 
 
 def build_unigram_normalizer(native: ModuleType, model: UnigramSpec) -> _native.UnigramNormalizer:
@@ -96,6 +97,7 @@ def build_unigram(
         added=parts.added,
         single=parts.single,
         pair=parts.pair,
+        trim=parts.trim,
     )
     return encoder
 

@@ -157,9 +157,9 @@ def _post_processor(spec: TokenizerSpec) -> dict[str, Any]:
         "pair": _layout(spec.pair),
         "special_tokens": special,
     }
-    if not isinstance(spec.model, LibrarySpec) or spec.model.trim is None:
+    if spec.trim is None:
         return template
-    trimming = trimming_member(spec.model.trim)
+    trimming = trimming_member(spec.trim)
     return {"type": "Sequence", "processors": [trimming, template]}
 
 
