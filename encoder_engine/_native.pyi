@@ -115,6 +115,7 @@ def sentencepiece_encoder(
     remove_extra_whitespaces: bool,
     escape_whitespaces: bool,
     whitespace_as_suffix: bool,
+    scores: npt.NDArray[np.float32],
     single: list[tuple[int, list[int]]],
     pair: list[tuple[int, list[int]]],
 ) -> BatchEncoder: ...

@@ -25,6 +25,7 @@ namespace {
 
 using id_array = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
 using score_array = py::array_t<double, py::array::c_style | py::array::forcecast>;
+using float_array = py::array_t<float, py::array::c_style | py::array::forcecast>;
 
 std::vector<uint32_t> code_points(const py::handle& text) {
     const auto codes = text.cast<std::u32string>();
@@ -135,9 +136,10 @@ std::unique_ptr<batch_encoder> make_sentencepiece(
     const std::shared_ptr<unigram_model>& model, const std::vector<std::string>& symbols,
     const py::bytes& charsmap, int32_t unknown_id, const std::vector<int32_t>& byte_ids,
     bool add_dummy_prefix, bool remove_extra_whitespaces, bool escape_whitespaces,
-    bool whitespace_as_suffix, const std::vector<piece_tuple>& single,
+    bool whitespace_as_suffix, const float_array& scores, const std::vector<piece_tuple>& single,
     const std::vector<piece_tuple>& pair) {
     sentencepiece_options options;
+    options.scores.assign(scores.data(), scores.data() + scores.size());
     options.charsmap = std::string(charsmap);
     options.symbols = symbols;
     options.add_dummy_prefix = add_dummy_prefix;
@@ -194,7 +196,8 @@ void bind_unigram(py::module_& module) {
     module.def("sentencepiece_encoder", &make_sentencepiece, py::kw_only(), py::arg("model"),
                py::arg("symbols"), py::arg("charsmap"), py::arg("unknown_id"), py::arg("byte_ids"),
                py::arg("add_dummy_prefix"), py::arg("remove_extra_whitespaces"),
-               py::arg("escape_whitespaces"), py::arg("whitespace_as_suffix"), py::arg("single"),
+               py::arg("escape_whitespaces"), py::arg("whitespace_as_suffix"), py::arg("scores"),
+               py::arg("single"),
                py::arg("pair"));
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "text/piece_sums.h"
 #include "text/unigram_words.h"
 #include "text/word_cache.h"
 #include "text/word_chunk.h"
@@ -15,9 +16,17 @@ namespace encoder_engine {
 
 using unigram_memory = word_memory<16, 13, 14, 12, 11>;
 
+// Memories for words of one size of units, from the first text on that needs them.
+struct unigram_memories {
+    std::unique_ptr<unigram_memory> words[sum_range::kNumMemories];
+    // Where sums reach from word to word: of words with unknown tokens. Behind the ids stands of how
+    // many characters each of those is.
+    std::unique_ptr<unigram_memory> unknown[sum_range::kNumMemories];
+};
+
 struct unigram_lane_scratch {
     word_chunk chunk;
-    std::unique_ptr<unigram_memory> memory, wide_memory;  // from the first text of their kind
+    unigram_memories narrow, wide;
 };
 
 // What the lane needs of a tokenizer; built only for those whose words can be told from their
@@ -60,6 +69,8 @@ class unigram_lane {
     // A word reaches to the next one's mark, which stands for the first space between them; else a
     // mark stands for the last.
     static constexpr bool kReaches = Tokens::kWordsReach;
+    // What a word's pieces are may depend on the sum of those before it.
+    static constexpr bool kSums = Tokens::kSumsReach;
 
 public:
     unigram_lane(const unigram_lane_rules& rules, const unigram_model& model,
@@ -119,8 +130,52 @@ private:
     // Words [begin, end) of the chunk, whose text or rest of a text begins at `first_unit`.
     template <typename Unit>
     void emit(int begin, int end, int first_unit, int64_t base, int64_t space) {
+        if constexpr (!kSums) {
+            return emit<Unit>(begin, end, 0, first_unit, base, space);
+        } else {
+            for (int from = begin, to = begin; from < end && out_.size() < limit_; from = to) {
+                sum_range range = tokens_.range();
+                to = words_within(from, end, range.units);
+                if (to == from) {
+                    range.memory = -1;
+                    to = from + 1;
+                }
+                if (from > begin) space = base + behind<Unit>(from - 1);
+                emit<Unit>(from, to, range.memory, first_unit, base, space);
+            }
+        }
+    }
+    // The end of the words from `from` on that are no more than so many units.
+    int words_within(int from, int end, int64_t units) const {
+        const word_chunk& chunk = scratch_.chunk;
+        const int64_t stop = chunk.starts[from] + units;
+        const auto fits = [&](int i) { return chunk.starts[i] + chunk.sizes[i] <= stop; };
+        if (fits(end - 1)) return end;
+        int low = from;
+        while (low < end) {
+            const int middle = (low + end) / 2;
+            if (fits(middle)) {
+                low = middle + 1;
+            } else {
+                end = middle;
+            }
+        }
+        return low;
+    }
+    // Words with the help of one of the memories; -1: of none.
+    template <typename Unit>
+    void emit(int begin, int end, int which, int first_unit, int64_t base, int64_t space) {
         word_chunk& chunk = scratch_.chunk;
-        unigram_memory& memory = memory_of(Unit{});
+        if (kSums && which < 0) {
+            for (int i = begin; i < end && out_.size() < limit_; ++i) {
+                if (i > begin) space = base + behind<Unit>(i - 1);
+                out_.ids.reserve_more(kReserved);
+                spell<Unit>(-1, i, 0, places<Unit>(i, first_unit, base, space));
+                tokens_.next_word();
+            }
+            return;
+        }
+        unigram_memory& memory = made(memories_of(Unit{}).words[which]);
         for (int i = begin; i < end && out_.size() < limit_; ++i) {
             if (kReaches && i > begin) space = base + behind<Unit>(i - 1);
             out_.ids.reserve_more(kReserved);
@@ -131,13 +186,14 @@ private:
                             ? memory.short_words.find(chunk.keys[i], out_.ids.end())
                             : 0;
             if (known == 0) known = look_up<Unit>(memory, i, num_bytes);
+            if (kSums && !with_spans && known == 0) known = look_up_unknown<Unit>(which, i, num_bytes);
             out_.ids.extend(known);
             const token_spans at = places<Unit>(i, first_unit, base, space);
             if (known == 0) {
-                spell<Unit>(memory, i, num_bytes, at);
+                spell<Unit>(which, i, num_bytes, at);
             } else if (with_spans && stand_for_any(first)) {
                 out_.ids.truncate(first);
-                spell<Unit>(memory, i, num_bytes, at);
+                spell<Unit>(which, i, num_bytes, at);
             } else {
                 tokens_.known_word();
                 if (with_spans) add_spans<Unit>(i, first, at);
@@ -176,6 +232,25 @@ private:
         return memory.find(scratch_.chunk.keys[index], bytes_of<Unit>(index), num_bytes,
                            out_.ids.end());
     }
+    // Of words with unknown tokens, where sums reach from word to word.
+    template <typename Unit>
+    int look_up_unknown(int which, int index, int num_bytes) {
+        if constexpr (!kSums) {
+            return 0;
+        } else {
+            const auto& memory = memories_of(Unit{}).unknown[which];
+            if (memory == nullptr) return 0;
+            const word_key& key = scratch_.chunk.keys[index];
+            int32_t* const found = out_.ids.end();
+            int total = num_bytes <= word_key::kMaxSize ? memory->short_words.find(key, found) : 0;
+            if (total == 0) total = look_up<Unit>(*memory, index, num_bytes);
+            int known = 0;
+            for (int counts = 0; known + counts < total; ++known) counts += is_unknown(found[known]);
+            for (int i = known; i < total; ++i) tokens_.known_unknown(found[i]);
+            return known;
+        }
+    }
+    bool is_unknown(int32_t id) const { return id == rules_.unknown; }
     template <typename Unit>
     const uint8_t* bytes_of(int index) const {
         return reinterpret_cast<const uint8_t*>(units_of(Unit{}) + scratch_.chunk.starts[index]);
@@ -185,7 +260,7 @@ private:
 
     // Finds the pieces of a word, and remembers them.
     template <typename Unit>
-    void spell(unigram_memory& memory, int index, int num_bytes, token_spans at) {
+    void spell(int which, int index, int num_bytes, token_spans at) {
         const word_chunk& chunk = scratch_.chunk;
         const int64_t first = out_.size();
         // The unknown token before may take in the word's start, of which no token would tell.
@@ -201,11 +276,31 @@ private:
             tokens_.word_letter(code, at.base + source<Unit>(i));
         }
         tokens_.spell_word(at.base + behind<Unit>(index));
-        const auto unknown = [this](int32_t id) { return id == rules_.unknown; };
+        if (!joins) keep<Unit>(which, index, num_bytes, first);
+    }
+
+    // Remembers the pieces of a word, the tokens from `first` on.
+    template <typename Unit>
+    void keep(int which, int index, int num_bytes, int64_t first) {
+        const word_key& key = scratch_.chunk.keys[index];
         const int32_t* ids = out_.ids.data() + first;
-        if (joins) return;
-        if (rules_.unknown_joins && std::any_of(ids, ids + out_.size() - first, unknown)) return;
-        memory.keep(chunk.keys[index], bytes_of<Unit>(index), num_bytes, ids, out_.size() - first);
+        const int64_t count = out_.size() - first;
+        const auto unknown = [this](int32_t id) { return is_unknown(id); };
+        const bool any = (kSums || rules_.unknown_joins) && std::any_of(ids, ids + count, unknown);
+        if (any && rules_.unknown_joins) return;
+        if constexpr (kSums) {
+            if (which < 0 || !tokens_.may_be_kept(which)) return;
+            const pod_vector<int32_t>& counts = tokens_.unknown_counts();
+            if (any && count + counts.size() <= unigram_memory::kMaxPieces) {
+                int32_t both[unigram_memory::kMaxPieces];
+                std::copy_n(ids, count, both);
+                std::copy_n(counts.data(), counts.size(), both + count);
+                made(memories_of(Unit{}).unknown[which])
+                    .keep(key, bytes_of<Unit>(index), num_bytes, both, count + counts.size());
+            }
+            if (any) return;
+        }
+        made(memories_of(Unit{}).words[which]).keep(key, bytes_of<Unit>(index), num_bytes, ids, count);
     }
 
     // Whether some token from `first` on does: its size is not that of its characters.
@@ -235,8 +330,8 @@ private:
         return to <= 0 ? at.mark + 1 : at.base + source<Unit>(static_cast<int>(start + to - 1)) + 1;
     }
 
-    unigram_memory& memory_of(uint8_t) { return made(scratch_.memory); }
-    unigram_memory& memory_of(uint16_t) { return made(scratch_.wide_memory); }
+    unigram_memories& memories_of(uint8_t) { return scratch_.narrow; }
+    unigram_memories& memories_of(uint16_t) { return scratch_.wide; }
     static unigram_memory& made(std::unique_ptr<unigram_memory>& memory) {
         if (memory == nullptr) memory = std::make_unique<unigram_memory>();
         return *memory;

@@ -34,7 +34,7 @@ template <bool with_spans>
 class unigram_tokens {
 public:
     // For unigram_lane.
-    static constexpr bool kWithSpans = with_spans, kWordsReach = false;
+    static constexpr bool kWithSpans = with_spans, kWordsReach = false, kSumsReach = false;
 
     unigram_tokens(const unigram_model& model, const unigram_ids& ids, word_path_scratch& scratch,
                    token_buffer& out, int64_t limit)
@@ -76,6 +76,8 @@ public:
         ++num_words_;
     }
     // For word_path.
+    double sum_before() const { return 0.0; }
+    void word_done(int64_t) {}
     void piece(int64_t start, int64_t stop, int32_t id) {
         if (id == path_piece::kUnknown || id == ids_.unknown) {
             add_unknown(start, stop);
