@@ -34,21 +34,17 @@ public:
     float add(float sum, const int32_t* ids, int64_t count, const pod_vector<int32_t>& counts) const;
 
 private:
-    // Scores of these are those of their characters, which are unknown.
-    enum : uint8_t { kPlain, kUnknown, kFirstByte, kOtherByte };
+    float add_unknown(float sum, int32_t id, const pod_vector<int32_t>& counts, int64_t& next) const;
 
-    std::vector<float> scores_;
-    std::vector<uint8_t> kinds_;
+    std::vector<float> scores_;  // no number: what the token stands for is unknown
+    int32_t unknown_id_ = 0;
+    std::vector<int32_t> first_bytes_;  // the ids of bytes with which characters begin, in rising order
     float unknown_ = 0.0f;
     double most_ = 0.0, rise_ = 0.0;
 };
 
-// One memory of words for sums of each size.
-struct sum_range {
-    static constexpr int kNumMemories = 2;
-    int memory;     // -1: none, every word is to be searched
-    int64_t units;  // as many of the words' units may follow
-};
+// There is one memory of words for sums of each size.
+constexpr int kNumSumMemories = 3;
 
 // The sum under way in a text.
 class piece_sum {
@@ -59,10 +55,14 @@ public:
     void restart(const pod_vector<int32_t>& ids) {
         total_ = 0.0f;
         known_to_ = ids.size();
+        memory_ = 0;
         forget_unknown();
+        set_end();
     }
-    // Which words may be taken from memory now.
-    sum_range range(const pod_vector<int32_t>& ids);
+    // The memory from which words may be taken now, as long as there are fewer tokens than end(); -1:
+    // none, the next word is to be searched.
+    int choose_memory(const pod_vector<int32_t>& ids);
+    int64_t end() const { return end_; }
     // The sum up to the end of the tokens.
     double now(const pod_vector<int32_t>& ids) {
         if (known_to_ < ids.size()) catch_up(ids);
@@ -75,6 +75,7 @@ public:
         known_to_ = ids.size();
         size_ = size;
         margin_ = margin;
+        set_end();
     }
     // Whether that word has the same pieces wherever a memory is used.
     bool may_be_kept(int memory) const;
@@ -82,27 +83,26 @@ public:
     void add_unknown(int32_t count) {
         counts_.append(count);
         more_ += count - 1;
+        set_end();
     }
 
 private:
-    static constexpr int64_t kLeastUnits = 64;
+    // As many tokens must fit that a choice is worth it.
+    static constexpr int64_t kLeastTokens = 32;
 
+    void set_end();
     void catch_up(const pod_vector<int32_t>& ids);
     void forget_unknown() {
         counts_.clear();
         more_ = 0;
     }
-    // At most so large the sum is, whatever the tokens since.
-    double bound(const pod_vector<int32_t>& ids) const {
-        const auto pieces = static_cast<double>(ids.size() - known_to_ + more_);
-        return std::abs(static_cast<double>(total_)) + pieces * scores_.most();
-    }
-
     const piece_scores& scores_;
     float total_ = 0.0f;
     int64_t known_to_ = 0;          // tokens of which it is the sum
     pod_vector<int32_t> counts_;    // of the unknown tokens since
-    int64_t more_ = 0;
+    int64_t more_ = 0;              // characters of theirs besides one each
+    int memory_ = 0;
+    int64_t end_ = 0;
     double before_ = 0.0, margin_ = 0.0;  // of the word that was searched last
     int64_t size_ = 0;
 };

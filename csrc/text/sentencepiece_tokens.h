@@ -101,9 +101,10 @@ public:
         word_ = 0;
         sum_.restart(out_.ids);
     }
-    // Which words may come from memory now, whether the last one may go there, and of how many
-    // characters its unknown tokens are.
-    sum_range range() { return sum_.range(out_.ids); }
+    // Which words may come from memory now, up to which token, whether the last one may go there, and
+    // of how many characters its unknown tokens are.
+    int choose_memory() { return sum_.choose_memory(out_.ids); }
+    int64_t memory_end() const { return sum_.end(); }
     bool may_be_kept(int memory) const { return sum_.may_be_kept(memory); }
     const pod_vector<int32_t>& unknown_counts() const { return scratch_.unknown_counts; }
     void known_unknown(int32_t count) { sum_.add_unknown(count); }

@@ -18,10 +18,7 @@ using unigram_memory = word_memory<16, 13, 14, 12, 11>;
 
 // Memories for words of one size of units, from the first text on that needs them.
 struct unigram_memories {
-    std::unique_ptr<unigram_memory> words[sum_range::kNumMemories];
-    // Where sums reach from word to word: of words with unknown tokens. Behind the ids stands of how
-    // many characters each of those is.
-    std::unique_ptr<unigram_memory> unknown[sum_range::kNumMemories];
+    std::unique_ptr<unigram_memory> words[kNumSumMemories];
 };
 
 struct unigram_lane_scratch {
@@ -131,52 +128,34 @@ private:
     template <typename Unit>
     void emit(int begin, int end, int first_unit, int64_t base, int64_t space) {
         if constexpr (!kSums) {
-            return emit<Unit>(begin, end, 0, first_unit, base, space);
+            emit<Unit>(begin, end, 0, first_unit, base, space);
         } else {
-            for (int from = begin, to = begin; from < end && out_.size() < limit_; from = to) {
-                sum_range range = tokens_.range();
-                to = words_within(from, end, range.units);
-                if (to == from) {
-                    range.memory = -1;
-                    to = from + 1;
-                }
+            for (int from = begin; from < end && out_.size() < limit_;) {
                 if (from > begin) space = base + behind<Unit>(from - 1);
-                emit<Unit>(from, to, range.memory, first_unit, base, space);
+                const int which = tokens_.choose_memory();
+                from = which < 0 ? spell_one<Unit>(from, first_unit, base, space)
+                                 : emit<Unit>(from, end, which, first_unit, base, space);
             }
         }
     }
-    // The end of the words from `from` on that are no more than so many units.
-    int words_within(int from, int end, int64_t units) const {
-        const word_chunk& chunk = scratch_.chunk;
-        const int64_t stop = chunk.starts[from] + units;
-        const auto fits = [&](int i) { return chunk.starts[i] + chunk.sizes[i] <= stop; };
-        if (fits(end - 1)) return end;
-        int low = from;
-        while (low < end) {
-            const int middle = (low + end) / 2;
-            if (fits(middle)) {
-                low = middle + 1;
-            } else {
-                end = middle;
-            }
-        }
-        return low;
-    }
-    // Words with the help of one of the memories; -1: of none.
+    // A word that is searched whatever is remembered.
     template <typename Unit>
-    void emit(int begin, int end, int which, int first_unit, int64_t base, int64_t space) {
+    int spell_one(int index, int first_unit, int64_t base, int64_t space) {
+        out_.ids.reserve_more(kReserved);
+        spell<Unit>(-1, index, 0, places<Unit>(index, first_unit, base, space));
+        tokens_.next_word();
+        return index + 1;
+    }
+    // Words with the help of one of the memories; returns the first that is left.
+    template <typename Unit>
+    int emit(int begin, int end, int which, int first_unit, int64_t base, int64_t space) {
         word_chunk& chunk = scratch_.chunk;
-        if (kSums && which < 0) {
-            for (int i = begin; i < end && out_.size() < limit_; ++i) {
-                if (i > begin) space = base + behind<Unit>(i - 1);
-                out_.ids.reserve_more(kReserved);
-                spell<Unit>(-1, i, 0, places<Unit>(i, first_unit, base, space));
-                tokens_.next_word();
-            }
-            return;
-        }
         unigram_memory& memory = made(memories_of(Unit{}).words[which]);
-        for (int i = begin; i < end && out_.size() < limit_; ++i) {
+        int i = begin;
+        for (; i < end && out_.size() < limit_; ++i) {
+            if constexpr (kSums) {
+                if (out_.size() >= tokens_.memory_end()) break;
+            }
             if (kReaches && i > begin) space = base + behind<Unit>(i - 1);
             out_.ids.reserve_more(kReserved);
             __builtin_prefetch(memory.short_words.place(chunk.keys[i + word_chunk::kAhead]));
@@ -186,7 +165,7 @@ private:
                             ? memory.short_words.find(chunk.keys[i], out_.ids.end())
                             : 0;
             if (known == 0) known = look_up<Unit>(memory, i, num_bytes);
-            if (kSums && !with_spans && known == 0) known = look_up_unknown<Unit>(which, i, num_bytes);
+            if (kSums && known > 0 && *out_.ids.end() == kHasUnknown) known = take_unknown(known);
             out_.ids.extend(known);
             const token_spans at = places<Unit>(i, first_unit, base, space);
             if (known == 0) {
@@ -200,6 +179,7 @@ private:
             }
             tokens_.next_word();
         }
+        return i;
     }
 
     static constexpr int kReserved = 32;
@@ -232,21 +212,22 @@ private:
         return memory.find(scratch_.chunk.keys[index], bytes_of<Unit>(index), num_bytes,
                            out_.ids.end());
     }
-    // Of words with unknown tokens, where sums reach from word to word.
-    template <typename Unit>
-    int look_up_unknown(int which, int index, int num_bytes) {
-        if constexpr (!kSums) {
+    // Stands before the ids of a word with unknown tokens, where sums reach from word to word; behind
+    // them stands of how many characters each of those is. No id is so great.
+    static constexpr int32_t kHasUnknown = (1 << 27) - 1;
+
+    // Makes ids of what is remembered of such a word, and returns how many; 0 with spans.
+    int take_unknown(int count) {
+        if constexpr (!kSums || with_spans) {
             return 0;
         } else {
-            const auto& memory = memories_of(Unit{}).unknown[which];
-            if (memory == nullptr) return 0;
-            const word_key& key = scratch_.chunk.keys[index];
             int32_t* const found = out_.ids.end();
-            int total = num_bytes <= word_key::kMaxSize ? memory->short_words.find(key, found) : 0;
-            if (total == 0) total = look_up<Unit>(*memory, index, num_bytes);
             int known = 0;
-            for (int counts = 0; known + counts < total; ++known) counts += is_unknown(found[known]);
-            for (int i = known; i < total; ++i) tokens_.known_unknown(found[i]);
+            for (int counts = 1; known + counts < count; ++known) {
+                found[known] = found[known + 1];
+                counts += is_unknown(found[known]);
+            }
+            for (int i = known + 1; i < count; ++i) tokens_.known_unknown(found[i]);
             return known;
         }
     }
@@ -291,14 +272,15 @@ private:
         if constexpr (kSums) {
             if (which < 0 || !tokens_.may_be_kept(which)) return;
             const pod_vector<int32_t>& counts = tokens_.unknown_counts();
-            if (any && count + counts.size() <= unigram_memory::kMaxPieces) {
-                int32_t both[unigram_memory::kMaxPieces];
-                std::copy_n(ids, count, both);
-                std::copy_n(counts.data(), counts.size(), both + count);
-                made(memories_of(Unit{}).unknown[which])
-                    .keep(key, bytes_of<Unit>(index), num_bytes, both, count + counts.size());
+            if (any) {
+                const int64_t size = 1 + count + counts.size();
+                if (size > unigram_memory::kMaxPieces) return;
+                int32_t all[unigram_memory::kMaxPieces] = {kHasUnknown};
+                std::copy_n(ids, count, all + 1);
+                std::copy_n(counts.data(), counts.size(), all + 1 + count);
+                return made(memories_of(Unit{}).words[which])
+                    .keep(key, bytes_of<Unit>(index), num_bytes, all, size);
             }
-            if (any) return;
         }
         made(memories_of(Unit{}).words[which]).keep(key, bytes_of<Unit>(index), num_bytes, ids, count);
     }
