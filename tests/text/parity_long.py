@@ -147,7 +147,7 @@ def run_sentencepiece(
                 print(mismatch)
                 sys.exit(1)
         total += len(texts)
-        print(f"{peer.name}: {len(texts)} texts, {peer.ties} ties", flush=True)
+        print(f"{peer.name}: {len(texts)} texts", flush=True)
     return total
 
 
