@@ -74,7 +74,9 @@ class MappedScores(MappedSequence[float]):
             raise TokenizerFileError("a piece's score is not finite")
 
     def narrowed(self) -> npt.NDArray[np.float32]:
-        """Copy all scores, as float32."""
+        """Copy all scores, as float32; one that is too large is a :class:`TokenizerFileError`."""
+        if np.abs(self._values).max(initial=0.0) > np.finfo(np.float32).max:
+            raise TokenizerFileError("a piece's score is not a float32")
         return self._values.astype(np.float32)
 
     def at(self, place: int) -> float:
