@@ -207,7 +207,7 @@ def _own_memory(size: int) -> mmap.mmap:
     """Give memory that begins at a page, as sections lie at multiples of 64 bytes."""
     if not hasattr(mmap, "MAP_PRIVATE"):
         return mmap.mmap(-1, size)
-    # All of it at once, where the system can: a fault for every page would take longer than the copy.
+    # All of it at once, where the system can: faults for every page take longer than the copy.
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
     return mmap.mmap(-1, size, flags=flags)
 

@@ -186,8 +186,8 @@ def _refused(error: BaseException, where: str, row: int | None) -> BaseException
     if not _is_panic(error):
         return error
     return TextError(
-        f"{where} makes the library tokenizers fail: {error}; change the text, or in tokenizer.json "
-        "the added tokens that it holds",
+        f"{where} makes the library tokenizers fail: {error}; change the text, or in "
+        "tokenizer.json the added tokens that it holds",
         row=row,
     )
 

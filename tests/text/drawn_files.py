@@ -25,15 +25,64 @@ NASTY = [
     *"abceqxAIİßnſ  \t\n\u00a0\u0085\u3000\u2028▁Ġ.,''``中文é½ﬁＡ",
     *("\u0301", "\u0308", "\u0323", "\u0327", "\u0344", "\u0340", "\u093c", "\u094d", "\u0e33"),
     *("\u0600", "\u200d", "\u200c", "\ufe0f", "\u3099", "\u0f71", "\u0f80", "\u0000", "\u0001"),
-    *("क", "ष", "क़", "ि", "ᄀ", "ᅡ", "ᆨ", "가", "각", "Å", "ｶ", "ﾞ", "ﷺ", "👩", "🇩", "🇪", "\U0001d15e"),
+    *(
+        "क",
+        "ष",
+        "क़",
+        "ि",
+        "ᄀ",
+        "ᅡ",
+        "ᆨ",
+        "가",
+        "각",
+        "Å",
+        "ｶ",
+        "ﾞ",
+        "ﷺ",
+        "👩",
+        "🇩",
+        "🇪",
+        "\U0001d15e",
+    ),
     *("\u302e", "\u1dc0", "\u0b4d", "\u0903", "\u20dd", "a\u0327\u0301", "\r\n", "<mask>", "x y"),
 ]
-PATTERNS = ["a", "ab", "x", " ", "''", "``", "▁", "\u0301", "e\u0301", "中", "\u0085", "\t", "é", "  "]
+PATTERNS = [
+    "a",
+    "ab",
+    "x",
+    " ",
+    "''",
+    "``",
+    "▁",
+    "\u0301",
+    "e\u0301",
+    "中",
+    "\u0085",
+    "\t",
+    "é",
+    "  ",
+]
 CONTENTS = ["", "", "a", " ", "b", "▁", "\u0301", "e\u0301", "ab", "x y", "中", '"', "é", "q", "  "]
 REGEX = [" {2,}", " +", r"\s{2,}", r"\s+", r"\s{2,}|[\n\r\t]", "[ab]", "."]
 ADDED = [
     *("<mask>", "[MASK]", "ab", "a", " x", "x ", "\u0301", "É 中", "Word", "<s>", "</s>", "<pad>"),
-    *("é", "▁", "Ġx", "[UNK]", "<unk>", "\u0085", " ", "B", "##", "a b", "ﬁ", "中", "İ", "[PAD]", "\n"),
+    *(
+        "é",
+        "▁",
+        "Ġx",
+        "[UNK]",
+        "<unk>",
+        "\u0085",
+        " ",
+        "B",
+        "##",
+        "a b",
+        "ﬁ",
+        "中",
+        "İ",
+        "[PAD]",
+        "\n",
+    ),
 ]
 TEMPLATE_TOKENS = ("<s>", "</s>")
 BYTE_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -206,7 +255,11 @@ class FileMaker:
         if chosen < 18:
             return {"type": "Lowercase"}
         if chosen < 20:
-            return {"type": "Strip", "strip_left": self.likely(0.5), "strip_right": self.likely(0.5)}
+            return {
+                "type": "Strip",
+                "strip_left": self.likely(0.5),
+                "strip_right": self.likely(0.5),
+            }
         if chosen < 21:
             return {"type": "Prepend", "prepend": self.rng.choice(["▁", "a", "x y", "\u0301", "é"])}
         if chosen < 23:
@@ -249,8 +302,10 @@ class FileMaker:
             },
         ]
         if kind == "Unigram":
-            return self.rng.choice([*known * 5, *others])
-        return self.rng.choice([*known, *others, byte_level, byte_level])
+            drawn: dict[str, Any] | None = self.rng.choice([*known * 5, *others])
+        else:
+            drawn = self.rng.choice([*known, *others, byte_level, byte_level])
+        return drawn
 
     def post_processor(self, ids: dict[str, int]) -> dict[str, Any] | None:
         """Draw a post-processor, half of the time one that trims offsets."""

@@ -22,7 +22,10 @@ def tok(tmp_path: Path) -> Tokenizer:
     """Read a file in which one added token takes in the white space that is another."""
     file: dict[str, Any] = {
         "version": "1.0",
-        "added_tokens": [added("<s>", rstrip=True) | {"id": 0}, added(" ", lstrip=True) | {"id": 1}],
+        "added_tokens": [
+            added("<s>", rstrip=True) | {"id": 0},
+            added(" ", lstrip=True) | {"id": 1},
+        ],
         "normalizer": None,
         "pre_tokenizer": None,
         "post_processor": None,

@@ -54,9 +54,7 @@ def write(folder: Path, *, listed: tuple[str, ...], more: tuple[str, ...] = ()) 
     return path
 
 
-@pytest.mark.parametrize(
-    "listed", [(), ("[MASK]",), ("[UNK]", "[PAD]"), TOY_TOKENS[:5]], ids=len
-)
+@pytest.mark.parametrize("listed", [(), ("[MASK]",), ("[UNK]", "[PAD]"), TOY_TOKENS[:5]], ids=len)
 def test_names_that_are_no_added_tokens_do_not_become_some(
     tmp_path: Path, listed: tuple[str, ...]
 ) -> None:
@@ -68,7 +66,9 @@ def test_names_that_are_no_added_tokens_do_not_become_some(
     assert again.encode_batch(TEXTS).tolist() == tok.encode_batch(TEXTS).tolist()
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
     # It makes an added token of what the padding names, whichever directory the file is in.
-    first = transformers.PreTrainedTokenizerFast(tokenizer_file=str(path))
+    first = transformers.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_file=str(path)
+    )
     assert theirs(TEXTS)["input_ids"] == first(TEXTS)["input_ids"]
 
 

@@ -76,7 +76,7 @@ def test_lines_of_every_corpus_and_fixture_agree(
 def test_ties_are_decided_by_the_sum_before(
     published: list[SentencePiecePeer], peers: list[SentencePiecePeer]
 ) -> None:
-    """Small vocabularies have pieces of one score; float32 tells paths apart by what came before."""
+    """Of paths with equal scores, float32 prefers one by what came before."""
     rng = random.Random(SEED)
     dots = "".join(rng.choices((".", ". ", " ...", "a", "1"), k=4000))
     runs = " ".join("a" * rng.randrange(1, 40) for _ in range(200))
