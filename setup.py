@@ -34,6 +34,7 @@ class CMakeBuild(build_ext):
             *_asked_for(),
             f"-DCMAKE_BUILD_TYPE={'Debug' if self.debug else 'Release'}",
             f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={output}",
+            "-DENCODER_ENGINE_BINDINGS=ON",
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
         ]

@@ -43,6 +43,7 @@ class BatchEncoder:
         added: list[tuple[str, int, bool, bool, bool, bool]],
         single: list[tuple[int, list[int]]],
         pair: list[tuple[int, list[int]]],
+        trim: int,
     ) -> BatchEncoder: ...
     def encode_batch(
         self,
@@ -101,6 +102,7 @@ def unigram_encoder(
     added: list[tuple[str, int, bool, bool, bool, bool]],
     single: list[tuple[int, list[int]]],
     pair: list[tuple[int, list[int]]],
+    trim: int,
 ) -> BatchEncoder: ...
 def sentencepiece_encoder(
     *,
@@ -113,6 +115,7 @@ def sentencepiece_encoder(
     remove_extra_whitespaces: bool,
     escape_whitespaces: bool,
     whitespace_as_suffix: bool,
+    scores: npt.NDArray[np.float32],
     single: list[tuple[int, list[int]]],
     pair: list[tuple[int, list[int]]],
 ) -> BatchEncoder: ...

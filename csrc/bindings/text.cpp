@@ -307,10 +307,10 @@ std::unique_ptr<batch_encoder> make_wordpiece(const std::shared_ptr<wordpiece_mo
                                               const normalizer_options& normalizer,
                                               const std::vector<added_tuple>& added,
                                               const std::vector<piece_tuple>& single,
-                                              const std::vector<piece_tuple>& pair) {
+                                              const std::vector<piece_tuple>& pair, int trim) {
     auto encoder = std::make_unique<wordpiece_encoder>(model, normalizer, read_added(added));
     return std::make_unique<batch_encoder>(std::move(encoder), read_template(single),
-                                           read_template(pair));
+                                           read_template(pair), static_cast<span_trim>(trim));
 }
 
 // The normalizer alone: for added tokens, and for the tests that compare every code point.
@@ -351,7 +351,8 @@ void bind_text(py::module_& module) {
     py::class_<batch_encoder> encoder(module, "BatchEncoder");
     encoder
         .def_static("wordpiece", &make_wordpiece, py::kw_only(), py::arg("model"),
-                    py::arg("normalizer"), py::arg("added"), py::arg("single"), py::arg("pair"))
+                    py::arg("normalizer"), py::arg("added"), py::arg("single"), py::arg("pair"),
+                    py::arg("trim"))
         .def("encode_batch", &encode_batch, py::arg("texts"), py::arg("pairs"),
              py::arg("add_special_tokens"), py::arg("strategy"), py::arg("max_length"),
              py::arg("stride"), py::arg("overflow"), py::arg("left"), py::arg("with_spans"),

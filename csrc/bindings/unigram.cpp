@@ -25,6 +25,7 @@ namespace {
 
 using id_array = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
 using score_array = py::array_t<double, py::array::c_style | py::array::forcecast>;
+using float_array = py::array_t<float, py::array::c_style | py::array::forcecast>;
 
 std::vector<uint32_t> code_points(const py::handle& text) {
     const auto codes = text.cast<std::u32string>();
@@ -120,7 +121,7 @@ std::unique_ptr<batch_encoder> make_unigram(
     const std::shared_ptr<unigram_model>& model, int32_t unknown_id,
     const std::vector<int32_t>& byte_ids, const std::vector<py::tuple>& steps,
     const splitting_tuple& splitting, const std::vector<added_tuple>& added,
-    const std::vector<piece_tuple>& single, const std::vector<piece_tuple>& pair) {
+    const std::vector<piece_tuple>& single, const std::vector<piece_tuple>& pair, int trim) {
     unigram_options options;
     options.steps = read_steps(steps);
     options.splitting = read_splitting(splitting);
@@ -128,16 +129,17 @@ std::unique_ptr<batch_encoder> make_unigram(
     auto encoder =
         std::make_unique<unigram_encoder>(model, std::move(options), read_added(added));
     return std::make_unique<batch_encoder>(std::move(encoder), read_template(single),
-                                           read_template(pair));
+                                           read_template(pair), static_cast<span_trim>(trim));
 }
 
 std::unique_ptr<batch_encoder> make_sentencepiece(
     const std::shared_ptr<unigram_model>& model, const std::vector<std::string>& symbols,
     const py::bytes& charsmap, int32_t unknown_id, const std::vector<int32_t>& byte_ids,
     bool add_dummy_prefix, bool remove_extra_whitespaces, bool escape_whitespaces,
-    bool whitespace_as_suffix, const std::vector<piece_tuple>& single,
+    bool whitespace_as_suffix, const float_array& scores, const std::vector<piece_tuple>& single,
     const std::vector<piece_tuple>& pair) {
     sentencepiece_options options;
+    options.scores.assign(scores.data(), scores.data() + scores.size());
     options.charsmap = std::string(charsmap);
     options.symbols = symbols;
     options.add_dummy_prefix = add_dummy_prefix;
@@ -190,11 +192,12 @@ void bind_unigram(py::module_& module) {
     module.def("read_json_number", &read_number, py::arg("text"));
     module.def("unigram_encoder", &make_unigram, py::kw_only(), py::arg("model"),
                py::arg("unknown_id"), py::arg("byte_ids"), py::arg("steps"), py::arg("splitting"),
-               py::arg("added"), py::arg("single"), py::arg("pair"));
+               py::arg("added"), py::arg("single"), py::arg("pair"), py::arg("trim"));
     module.def("sentencepiece_encoder", &make_sentencepiece, py::kw_only(), py::arg("model"),
                py::arg("symbols"), py::arg("charsmap"), py::arg("unknown_id"), py::arg("byte_ids"),
                py::arg("add_dummy_prefix"), py::arg("remove_extra_whitespaces"),
-               py::arg("escape_whitespaces"), py::arg("whitespace_as_suffix"), py::arg("single"),
+               py::arg("escape_whitespaces"), py::arg("whitespace_as_suffix"), py::arg("scores"),
+               py::arg("single"),
                py::arg("pair"));
 }
 

@@ -1,6 +1,13 @@
-// Reads the processor's features through the compiler's built-ins.
+// Reads the processor's features from CPUID: compilers know only some of them by name.
 #include "common/cpu_features.h"
 
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #if defined(__x86_64__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,25 +19,51 @@ namespace {
 instruction_set chosen = instruction_set::portable;
 
 #if defined(__x86_64__)
-bool has_avx2() {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+struct registers {
+    uint32_t a = 0, b = 0, c = 0, d = 0;
+};
+
+registers read_cpuid(uint32_t leaf, uint32_t subleaf = 0) {
+    registers out;
+    if (__get_cpuid_count(leaf, subleaf, &out.a, &out.b, &out.c, &out.d) == 0) return {};
+    return out;
 }
 
-bool has_avx512() {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
-           __builtin_cpu_supports("avx512vnni");
+bool has_bits(uint64_t value, std::initializer_list<int> bits) {
+    for (const int bit : bits) {
+        if ((value >> bit & 1) == 0) return false;
+    }
+    return true;
 }
+
+// The registers that the operating system keeps for a process: XCR0. Nothing without OSXSAVE.
+uint64_t kept_registers() {
+    if (!has_bits(read_cpuid(1).c, {27})) return 0;
+    uint32_t low = 0, high = 0;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return uint64_t{high} << 32 | low;
+}
+
+// AVX2, FMA, BMI and BMI2.
+bool has_avx2() {
+    return has_bits(kept_registers(), {1, 2}) && has_bits(read_cpuid(1).c, {12, 28}) &&
+           has_bits(read_cpuid(7).b, {3, 5, 8});
+}
+
+// AVX-512 F, DQ, BW and VL, then VBMI, VBMI2 and VNNI.
+bool has_avx512() {
+    return has_avx2() && has_bits(kept_registers(), {5, 6, 7}) &&
+           has_bits(read_cpuid(7).b, {16, 17, 30, 31}) && has_bits(read_cpuid(7).c, {1, 6, 11});
+}
+
+bool has_avx512_bf16() { return has_avx512() && has_bits(read_cpuid(7, 1).a, {5}); }
 
 // Linux gives a process the registers of AMX when it asks for them, once for all of its threads.
 bool has_amx() {
 #if defined(__linux__)
     constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
     constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
-    return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") &&
-           __builtin_cpu_supports("amx-bf16") &&
+    return has_bits(read_cpuid(7).d, {22, 24, 25}) && has_bits(kept_registers(), {17, 18}) &&
            syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else
     return false;
@@ -54,10 +87,9 @@ const char* instruction_set_name(instruction_set level) {
 std::vector<instruction_set> supported_instruction_sets() {
     std::vector<instruction_set> out{instruction_set::portable};
 #if defined(__x86_64__)
-    __builtin_cpu_init();
     if (has_avx2()) out.push_back(instruction_set::avx2);
     if (has_avx512()) out.push_back(instruction_set::avx512);
-    if (has_avx512() && __builtin_cpu_supports("avx512bf16")) {
+    if (has_avx512_bf16()) {
         out.push_back(instruction_set::avx512_bf16);
         if (has_amx()) out.push_back(instruction_set::amx);
     }
@@ -85,8 +117,12 @@ std::string choose_instruction_set(const char* request) {
 
 bool is_amd() {
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    return __builtin_cpu_is("amd");
+    const registers maker = read_cpuid(0);
+    char name[12];
+    std::memcpy(name, &maker.b, 4);
+    std::memcpy(name + 4, &maker.d, 4);
+    std::memcpy(name + 8, &maker.c, 4);
+    return std::memcmp(name, "AuthenticAMD", sizeof name) == 0;
 #else
     return false;
 #endif

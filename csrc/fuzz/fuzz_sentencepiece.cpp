@@ -61,8 +61,10 @@ std::vector<std::string> make_symbols(symbols defined) {
     return out;
 }
 
-// Sums of scores are the same in any order and in single precision: words may be cut, or not.
-unigram_pieces make_pieces(const choices& wanted) {
+// What scores are times: sums that float holds in any order, that it rounds, and that begin anew soon.
+constexpr float kScales[] = {1.0f, 1.1f, 0.37f, 1.0f, 911.3f};
+
+unigram_pieces make_pieces(const choices& wanted, float scale) {
     const char* const words[] = {
         "low", "er", "lower", "lowe", "rs", "a", "ab", "ba", "aba", "want", "ed", "un", "ing", "\u4E2D",
         "\u4E2D\u56FD", "\u00E9", "e\u0301", "\u0301", "\u304B", "\u304C", "\uAC00", "\U0001F600", "fi",
@@ -89,11 +91,11 @@ unigram_pieces make_pieces(const choices& wanted) {
     unigram_pieces out;
     out.rounding = score_rounding::narrow;
     out.mark = wanted.escapes ? 0x2581 : ' ';
-    out.unknown_score = -24.0;
+    out.unknown_score = -24.0f * scale;
     int32_t id = 0;  // of unknown characters; the pieces' follow
     for (const std::string& text : texts) {
         ++id;
-        out.pieces.push_back({text, id, -2.0 - 0.25 * (id * 7 % 29)});
+        out.pieces.push_back({text, id, scale * (-2.0f - 0.25f * static_cast<float>(id * 7 % 29))});
     }
     for (const std::string& symbol : make_symbols(wanted.defined)) {
         out.pieces.push_back({symbol, ++id, -0.5});
@@ -109,6 +111,10 @@ sentencepiece_options make_options(const choices& wanted, const unigram_pieces& 
     out.remove_extra_whitespaces = wanted.removes;
     out.escape_whitespaces = wanted.escapes;
     out.whitespace_as_suffix = wanted.suffix;
+    out.scores.resize(pieces.pieces.size() + 1);
+    for (const auto& piece : pieces.pieces) {
+        out.scores[static_cast<size_t>(piece.id)] = static_cast<float>(piece.score);
+    }
     const auto first = static_cast<int32_t>(pieces.pieces.size()) + 1;
     for (int byte = 0; wanted.bytes && byte < 256; ++byte) out.byte_ids.push_back(first + byte);
     return out;
@@ -122,9 +128,9 @@ struct subject {
     std::unique_ptr<encoder_scratch> warm;
 };
 
-std::unique_ptr<subject> make_subject(const choices& wanted) {
+std::unique_ptr<subject> make_subject(const choices& wanted, size_t index) {
     auto made = std::make_unique<subject>();
-    const unigram_pieces pieces = make_pieces(wanted);
+    const unigram_pieces pieces = make_pieces(wanted, kScales[index % std::size(kScales)]);
     const sentencepiece_options options = make_options(wanted, pieces);
     const auto model = std::make_shared<unigram_model>(pieces);
     const auto make = [&] { return std::make_unique<sentencepiece_encoder>(model, options); };
@@ -145,7 +151,7 @@ std::unique_ptr<subject> make_subject(const choices& wanted) {
 const subject& find_subject(uint8_t choice) {
     static std::unique_ptr<subject> known[std::size(kChoices)];
     const size_t index = choice % std::size(kChoices);
-    if (known[index] == nullptr) known[index] = make_subject(kChoices[index]);
+    if (known[index] == nullptr) known[index] = make_subject(kChoices[index], index);
     return *known[index];
 }
 

@@ -2,6 +2,7 @@
 #include "fuzz/slow_token.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "text/text_view.h"
@@ -22,7 +23,8 @@ std::vector<uint32_t> from_utf8(const std::string& text) {
     return out;
 }
 
-slow_model::slow_model(const unigram_pieces& pieces) : unknown_score_(pieces.unknown_score) {
+slow_model::slow_model(const unigram_pieces& pieces)
+    : unknown_score_(pieces.unknown_score), narrow_(pieces.rounding == score_rounding::narrow) {
     for (const unigram_pieces::piece& piece : pieces.pieces) {
         pieces_[piece.text] = {piece.id, piece.score};
         longest_ = std::max(longest_, from_utf8(piece.text).size());
@@ -42,9 +44,14 @@ std::vector<path_piece> slow_model::best_path(const std::vector<uint32_t>& text)
     };
     std::vector<point> points(text.size() + 1);
     points[0].score = 0.0;
+    const auto rounded = [this](double sum) { return narrow_ ? static_cast<float>(sum) : sum; };
     for (size_t from = 0; from < text.size(); ++from) {
+        const double before = points[from].score;
+        for (size_t to = from; narrow_ && std::abs(before) > 100000.0 && to <= text.size(); ++to) {
+            points[to].score = rounded(points[to].score - before);
+        }
         const auto offer = [&](size_t to, int32_t id, double score) {
-            const double sum = points[from].score + score;
+            const double sum = rounded(points[from].score + score);
             if (sum > points[to].score) points[to] = {sum, from, id};
         };
         bool single = false;

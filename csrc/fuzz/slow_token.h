@@ -22,7 +22,8 @@ class slow_model {
 public:
     explicit slow_model(const unigram_pieces& pieces);
 
-    // The best path through a text; of equal sums the one that was found first stays.
+    // The best path through a text; of equal sums the one that was found first stays. Narrow sums are
+    // float's, and begin anew at 100,000.
     std::vector<path_piece> best_path(const std::vector<uint32_t>& text) const;
     // The id of exactly this piece, or path_piece::kUnknown.
     int32_t find(const std::string& piece) const;
@@ -34,6 +35,7 @@ private:
     };
     std::unordered_map<std::string, scored> pieces_;
     double unknown_score_;
+    bool narrow_;
     size_t longest_ = 1;  // characters of a piece
 };
 

@@ -75,7 +75,7 @@ wordpiece_encoder make_encoder(bool normalized) {
 void test_random_batches_encode_the_same_on_any_number_of_threads() {
     std::mt19937 random(2);
     for (int round = 0; round < 200; ++round) {
-        row_template single{{{piece_kind::special, {8}}, {piece_kind::first, {}}, {piece_kind::special, {9}}}};
+        row_template single{{{piece_kind::special, {8}}, {piece_kind::first, {}}, {piece_kind::special, {9}}}, {}, {}};
         row_template pair = single;
         pair.pieces.push_back({piece_kind::second, {}});
         const batch_encoder batch(std::make_unique<wordpiece_encoder>(make_encoder(round % 2 == 0)),
@@ -106,7 +106,7 @@ void test_random_batches_encode_the_same_on_any_number_of_threads() {
 }
 
 void test_callers_may_share_an_encoder() {
-    row_template single{{{piece_kind::first, {}}}};
+    row_template single{{{piece_kind::first, {}}}, {}, {}};
     const batch_encoder batch(std::make_unique<wordpiece_encoder>(make_encoder(true)), single, single);
     const std::string text(20000, 'a');
     const text_view view{text.data(), static_cast<int64_t>(text.size()), char_width::ascii};

@@ -58,17 +58,26 @@ private:
     std::vector<int32_t> ends_;                    // per node: index of the token, or -1
 };
 
+// How many characters of white space there are at both ends of a token's text.
+struct blank_ends {
+    int32_t leading = 0, trailing = 0;
+    bool any() const { return leading > 0 || trailing > 0; }
+};
+
 // A match widened by lstrip and rstrip: [start, stop) in the text searched.
 struct added_match {
     const added_token* token = nullptr;
     int64_t start = 0;
     int64_t stop = 0;
     int64_t end = 0;  // where the content itself ends; the search goes on from here
+    blank_ends blanks;
 };
 
 // White space and word characters as the library's regular expressions have them.
 bool is_strip_space(uint32_t code);
 bool is_word_character(uint32_t code);
+// What counts as white space at the ends of a token: U+0120 too, the space of byte-level pieces.
+inline bool is_blank(uint32_t code) { return code == 0x120 || is_strip_space(code); }
 
 // Walks one text from left to right and says which positions hold an accepted added token.
 template <typename Char>
@@ -92,7 +101,7 @@ public:
         if (at < search_from_) return false;
         const added_token* token = set_.longest_at(text_, at, length_);
         if (token == nullptr) return false;
-        match = {token, at, at + static_cast<int64_t>(token->content.size()), 0};
+        match = {token, at, at + static_cast<int64_t>(token->content.size()), 0, {}};
         match.end = match.stop;
         if (token->single_word && touches_word(match)) {
             // The library's search resumes after a refused match, not inside it.
@@ -114,6 +123,7 @@ public:
             search_from_ = match.end;
             return false;
         }
+        match.blanks = blanks_of(match);
         return true;
     }
     // Takes the match that find() gave: plain text resumes behind it.
@@ -126,6 +136,13 @@ private:
     bool touches_word(const added_match& match) const {
         return (match.start > 0 && is_word_character(text_[match.start - 1])) ||
                (match.stop < length_ && is_word_character(text_[match.stop]));
+    }
+
+    blank_ends blanks_of(const added_match& match) const {
+        int64_t first = match.start, last = match.stop;
+        while (first < match.stop && is_blank(text_[first])) ++first;
+        while (last > match.start && is_blank(text_[last - 1])) --last;
+        return {static_cast<int32_t>(first - match.start), static_cast<int32_t>(match.stop - last)};
     }
 
     const added_token_set& set_;

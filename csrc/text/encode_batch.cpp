@@ -120,6 +120,8 @@ status batch_encoder::encode(const batch_input& input, const encode_options& opt
         batch_worker& worker = *out.workers.back();
         worker.out.with_spans = worker.first.with_spans = worker.second.with_spans =
             options.with_spans;
+        worker.out.with_blanks = worker.first.with_blanks = worker.second.with_blanks =
+            options.with_spans && trim_ != span_trim::none;
     }
     out.truncated.reserve_more(input.size);
     out.truncated.extend(input.size);
@@ -198,7 +200,7 @@ status batch_encoder::encode_one(const text_view& text, bool add_special_tokens,
                                  batch_worker& worker) const {
     encode_options options;
     options.add_special_tokens = add_special_tokens;
-    worker.out.with_spans = false;
+    worker.out.with_spans = worker.out.with_blanks = false;
     uint8_t truncated = 0;
     try {
         const batch_input input{{&text, nullptr}, {}, 1};
@@ -216,6 +218,7 @@ status batch_encoder::encode_nbest(const text_view& text, int64_t count, bool ad
     try {
         std::vector<int64_t> stops;
         worker.first.with_spans = worker.out.with_spans = false;
+        worker.first.with_blanks = worker.out.with_blanks = false;
         const status result = encoder_engine::encode_nbest(*encoder_, text, count, *worker.scratch,
                                                            worker.first, stops, scores);
         if (!result.ok()) return result;

@@ -86,10 +86,16 @@ struct batch_output {
     int64_t num_rows = 0, num_tokens = 0;
 };
 
+// Whether white space at the ends of tokens is left out of their spans; prefixed: but for one
+// space of the token that begins a row or a text, as the library takes it for one that was set there.
+enum class span_trim : uint8_t { none, all, prefixed };
+
 class batch_encoder {
 public:
-    batch_encoder(std::unique_ptr<sequence_encoder> encoder, row_template single, row_template pair)
-        : encoder_(std::move(encoder)), single_(std::move(single)), pair_(std::move(pair)) {
+    batch_encoder(std::unique_ptr<sequence_encoder> encoder, row_template single, row_template pair,
+                  span_trim trim = span_trim::none)
+        : encoder_(std::move(encoder)), single_(std::move(single)), pair_(std::move(pair)),
+          trim_(trim) {
         single_.frame();
     }
 
@@ -114,10 +120,12 @@ public:
     const sequence_encoder& encoder() const { return *encoder_; }
     const row_template& single() const { return single_; }
     const row_template& pair() const { return pair_; }
+    span_trim trim() const { return trim_; }
 
 private:
     std::unique_ptr<sequence_encoder> encoder_;
     row_template single_, pair_;
+    span_trim trim_;
     mutable thread_pool pool_;
     // The last worker given back, at hand without a lock; the others below.
     mutable std::atomic<batch_worker*> spare_{nullptr};

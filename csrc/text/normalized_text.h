@@ -66,7 +66,7 @@ public:
     }
     // A token matched in the text as it stands, between two segments.
     void added(const added_match& match) {
-        words_.added(match.token->id, match.start, match.stop);
+        words_.added(match.token->id, match.start, match.stop, match.blanks);
     }
 
 private:
@@ -121,7 +121,7 @@ private:
             done_ = match.end;
             pass(match.start);
             words_.added(match.token->id, buffer_[match.start].source,
-                         buffer_[match.stop - 1].source + 1);
+                         buffer_[match.stop - 1].source + 1, match.blanks);
             passed_ = match.stop;
         }
         // A later match may take in white space before it.

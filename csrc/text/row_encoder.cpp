@@ -1,6 +1,7 @@
 // Rows: read no more of a text than its row needs, cut, and set between the special tokens.
 #include "text/row_encoder.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace encoder_engine {
@@ -26,6 +27,7 @@ row_encoder::row_encoder(const batch_encoder& batch, const encode_options& optio
     // Rows of one text with fixed tokens around it, cut on the right or not at all.
     can_group_ = !paired && !options.overflow && !options.left && options.sampling == nullptr &&
                  options.strategy != truncation_strategy::only_second;
+    prefixed_ = batch.trim() == span_trim::prefixed;
     frame_.room = room_;
     if (!options.add_special_tokens) return;
     frame_.before = template_.before.data();
@@ -128,6 +130,7 @@ status row_encoder::encode_streaming(const text_pieces& text, uint8_t& truncated
             num_tokens = room_;
             out.truncate(start + room_);
         }
+        if (!out.blanks.empty()) trim_spans(start);
     }
     end_row(row_start, num_tokens);
     return {};
@@ -211,11 +214,32 @@ void row_encoder::add_row(token_range first, token_range second) {
                     out.append_special(piece.ids.data(), static_cast<int64_t>(piece.ids.size()));
                 }
                 break;
-            case piece_kind::first: out.append(worker_.first, first.start, first.stop); break;
-            case piece_kind::second: out.append(worker_.second, second.start, second.stop); break;
+            case piece_kind::first: add_text(worker_.first, first); break;
+            case piece_kind::second: add_text(worker_.second, second); break;
         }
     }
     end_row(row_start, first.stop - first.start);
+}
+
+void row_encoder::add_text(const token_buffer& text, token_range kept) {
+    const int64_t start = worker_.out.size();
+    worker_.out.append(text, kept.start, kept.stop);
+    if (!worker_.out.blanks.empty()) trim_spans(start);
+}
+
+// Leaves white space at the ends of a row's tokens, which begin at `start`, out of their spans.
+void row_encoder::trim_spans(int64_t start) {
+    token_buffer& out = worker_.out;
+    for (int64_t i = 0; i < out.blanks.size(); ++i) {
+        const blank_token& token = out.blanks[i];
+        int32_t& from = out.spans[2 * token.place];
+        int32_t& to = out.spans[2 * token.place + 1];
+        const bool begins = token.place == start || from == 0;
+        const bool kept = prefixed_ && begins && token.blanks.leading == 1;
+        from = std::min(kept ? from : from + token.blanks.leading, to);
+        if (to >= token.blanks.trailing) to = std::max(to - token.blanks.trailing, from);
+    }
+    out.blanks.clear();
 }
 
 void row_encoder::end_row(int64_t start, int64_t first_length) {

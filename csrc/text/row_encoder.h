@@ -38,13 +38,15 @@ private:
     }
     status add_overflow();
     void add_row(token_range first, token_range second);
+    void add_text(const token_buffer& text, token_range kept);
+    void trim_spans(int64_t start);
     void end_row(int64_t start, int64_t first_length);
 
     const sequence_encoder& encoder_;
     const encode_options& options_;
     batch_worker& worker_;
     const row_template& template_;
-    bool can_group_ = false;
+    bool can_group_ = false, prefixed_ = false;
     row_frame frame_{nullptr, 0, nullptr, 0, 0};
     pod_vector<int32_t> lengths_;
     int64_t room_;  // tokens of text that a row may hold

@@ -83,6 +83,12 @@ std::unique_ptr<unigram_lane_rules> make_lane(const unigram_model& model,
                            options.byte_ids);
 }
 
+// A damaged image of the model may have more ids.
+std::vector<float> for_every_id(std::vector<float> scores, const unigram_model& model) {
+    scores.resize(std::max(scores.size(), static_cast<size_t>(model.num_ids())));
+    return scores;
+}
+
 template <typename Char, bool with_spans>
 class sentencepiece_walk {
 public:
@@ -199,7 +205,9 @@ sentencepiece_encoder::sentencepiece_encoder(std::shared_ptr<const unigram_model
                                              sentencepiece_options options)
     : model_(std::move(model)), options_(std::move(options)),
       rules_(options_.charsmap, options_.symbols),
-      mark_(options_.escape_whitespaces ? kMark : ' ') {
+      mark_(options_.escape_whitespaces ? kMark : ' '),
+      scores_(for_every_id(std::move(options_.scores), *model_),
+              static_cast<float>(model_->unknown_score()), options_.unknown_id, options_.byte_ids) {
     if (words_are_plain(*model_, options_)) lane_ = make_lane(*model_, rules_, options_);
 }
 

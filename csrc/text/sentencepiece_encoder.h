@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "text/piece_sums.h"
 #include "text/sentencepiece_rules.h"
 #include "text/sequence_encoder.h"
 #include "text/unigram_lane.h"
@@ -24,6 +25,7 @@ struct sentencepiece_options {
     bool whitespace_as_suffix = false;
     int32_t unknown_id = 0;
     std::vector<int32_t> byte_ids;     // by byte; empty without byte fallback
+    std::vector<float> scores;         // by id, of the pieces that match
 };
 
 class sentencepiece_encoder : public sequence_encoder {
@@ -42,6 +44,7 @@ public:
     const unigram_model& model() const { return *model_; }
     const sentencepiece_rules& rules() const { return rules_; }
     const sentencepiece_options& options() const { return options_; }
+    const piece_scores& scores() const { return scores_; }
     // The character that stands for a space.
     uint32_t mark() const { return mark_; }
     // Null where words cannot be told from their characters.
@@ -57,6 +60,7 @@ private:
     sentencepiece_options options_;
     sentencepiece_rules rules_;
     uint32_t mark_;
+    piece_scores scores_;
     std::unique_ptr<unigram_lane_rules> lane_;
 };
 

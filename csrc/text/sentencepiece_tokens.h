@@ -14,6 +14,7 @@ struct sentencepiece_scratch : encoder_scratch {
     word_path_scratch words;
     unigram_lane_scratch lane;
     pod_vector<int32_t> marks;  // sources of the marks that wait for what follows
+    pod_vector<int32_t> unknown_counts;  // of the last word's unknown tokens: their characters
 
     void choose_by(path_chooser* chooser) override { words.chooser = chooser; }
     int64_t num_bytes() const override { return words.num_bytes() + 4 * marks.capacity(); }
@@ -24,13 +25,14 @@ template <bool with_spans>
 class sentencepiece_tokens {
 public:
     // For unigram_lane.
-    static constexpr bool kWithSpans = with_spans, kWordsReach = true;
+    static constexpr bool kWithSpans = with_spans, kWordsReach = true, kSumsReach = true;
 
     sentencepiece_tokens(const sentencepiece_encoder& encoder, sentencepiece_scratch& scratch,
                          token_buffer& out, int64_t limit)
         : encoder_(encoder), options_(encoder.options()), scratch_(scratch), out_(out),
-          limit_(limit), path_(encoder.model(), scratch.words, *this) {
+          limit_(limit), path_(encoder.model(), scratch.words, *this), sum_(encoder.scores()) {
         scratch.marks.clear();
+        sum_.restart(out.ids);
     }
 
     bool full() const { return out_.size() >= limit_; }
@@ -97,9 +99,25 @@ public:
     void restart() {
         after_unknown_ = any_ = false;
         word_ = 0;
+        sum_.restart(out_.ids);
     }
+    // Which words may come from memory now, up to which token, whether the last one may go there, and
+    // of how many characters its unknown tokens are.
+    int choose_memory() { return sum_.choose_memory(out_.ids); }
+    int64_t memory_end() const { return sum_.end(); }
+    bool may_be_kept(int memory) const { return sum_.may_be_kept(memory); }
+    const pod_vector<int32_t>& unknown_counts() const { return scratch_.unknown_counts; }
+    void known_unknown(int32_t count) { sum_.add_unknown(count); }
 
     // For word_path.
+    double sum_before() {
+        scratch_.unknown_counts.clear();
+        return sum_.now(out_.ids);
+    }
+    void word_done(int64_t place) {
+        const path_search& search = scratch_.words.search;
+        sum_.searched(out_.ids, place, search.margin(place), search.score_at(place));
+    }
     void piece(int64_t start, int64_t stop, int32_t id) {
         const int32_t first = source(start), last = source(stop);
         if (with_spans) count_words(start, stop);
@@ -115,8 +133,12 @@ public:
             }
         } else if (!after_unknown_) {
             put(options_.unknown_id, first, last);
-        } else if (with_spans) {
-            out_.spans[out_.spans.size() - 1] = last;
+            scratch_.unknown_counts.append(1);
+        } else {
+            if (with_spans) out_.spans[out_.spans.size() - 1] = last;
+            if (!scratch_.unknown_counts.empty()) {
+                ++scratch_.unknown_counts[scratch_.unknown_counts.size() - 1];
+            }
         }
         after_unknown_ = unknown;
     }
@@ -168,6 +190,7 @@ private:
     token_buffer& out_;
     int64_t limit_;
     word_path<with_spans, sentencepiece_tokens> path_;
+    piece_sum sum_;
     bool started_ = false, after_mark_ = false, after_unknown_ = false;
     bool any_ = false;          // a piece has been written
     int32_t word_ = 0;

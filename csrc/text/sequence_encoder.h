@@ -5,10 +5,17 @@
 #include <memory>
 
 #include "common/pod_vector.h"
+#include "text/added_tokens.h"
 #include "text/status.h"
 #include "text/text_view.h"
 
 namespace encoder_engine {
+
+// A token whose text has white space at its ends.
+struct blank_token {
+    int64_t place;
+    blank_ends blanks;
+};
 
 // Tokens of one or more sequences, back to back.
 struct token_buffer {
@@ -17,7 +24,10 @@ struct token_buffer {
     // and the index of its word.
     pod_vector<int32_t> spans;
     pod_vector<int32_t> words;
+    // For tokenizers that trim spans: those to be trimmed, in rising order.
+    pod_vector<blank_token> blanks;
     bool with_spans = false;
+    bool with_blanks = false;
 
     int64_t size() const { return ids.size(); }
     void truncate(int64_t size) {
@@ -25,14 +35,27 @@ struct token_buffer {
         if (!with_spans) return;
         spans.truncate(2 * size);
         words.truncate(size);
+        while (!blanks.empty() && blanks[blanks.size() - 1].place >= size) {
+            blanks.truncate(blanks.size() - 1);
+        }
     }
     void clear() {
         ids.clear();
         spans.clear();
         words.clear();
+        blanks.clear();
+    }
+    // Says so of the last token.
+    void note_blanks(blank_ends ends) {
+        if (with_blanks && ends.any()) blanks.append({size() - 1, ends});
     }
     // Appends tokens [first, last) of another buffer of the same kind.
     void append(const token_buffer& from, int64_t first, int64_t last) {
+        for (int64_t i = 0; i < from.blanks.size(); ++i) {
+            const blank_token& token = from.blanks[i];
+            if (token.place < first || token.place >= last) continue;
+            blanks.append({size() + token.place - first, token.blanks});
+        }
         ids.append(from.ids.data() + first, last - first);
         if (!with_spans) return;
         spans.append(from.spans.data() + 2 * first, 2 * (last - first));

@@ -109,6 +109,12 @@ dependence find_dependence(const normalizer_step& step, const sourced_text& text
     }
 }
 
+// Whether a step treats a character by what stands around it.
+bool looks_around(const normalizer_step& step) {
+    return step.kind == normalizer_kind::charsmap || step.kind == normalizer_kind::replace ||
+           step.kind == normalizer_kind::replace_runs || is_form(step.kind);
+}
+
 bool all_space(const sourced_text& text) {
     for (int64_t i = 0; i < text.size(); ++i) {
         if (!is_strip_space(text[i].code)) return false;
@@ -201,6 +207,11 @@ void unigram_char_table::set(uint32_t code, const unigram_normalizer& normalizer
     text.clear();
     text.append({code, 0});
     for (const normalizer_step& step : normalizer.steps()) {
+        // Of a character that is gone the step sees those around it as neighbours.
+        if (text.empty() && looks_around(step)) {
+            before = true;
+            tied = false;
+        }
         if (step.kind == normalizer_kind::strip && all_space(text)) bits |= unigram_char::kHollow;
         const dependence found = find_dependence(step, text);
         before |= found.before;

@@ -205,7 +205,8 @@ int64_t unigram_encoder::encode_rows(const text_view* texts, int64_t count, cons
                                      encoder_scratch& scratch, token_buffer& out,
                                      row_results& results) const {
     auto& own = static_cast<unigram_scratch&>(scratch);
-    if (lane_ == nullptr || own.words.chooser != nullptr) return 0;
+    // An unknown token may have white space at its ends.
+    if (lane_ == nullptr || own.words.chooser != nullptr || out.with_blanks) return 0;
     return out.with_spans ? encode_short<true>(texts, count, frame, own, out, results)
                           : encode_short<false>(texts, count, frame, own, out, results);
 }

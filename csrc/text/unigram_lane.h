@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "text/piece_sums.h"
 #include "text/unigram_words.h"
 #include "text/word_cache.h"
 #include "text/word_chunk.h"
@@ -15,9 +16,14 @@ namespace encoder_engine {
 
 using unigram_memory = word_memory<16, 13, 14, 12, 11>;
 
+// Memories for words of one size of units, from the first text on that needs them.
+struct unigram_memories {
+    std::unique_ptr<unigram_memory> words[kNumSumMemories];
+};
+
 struct unigram_lane_scratch {
     word_chunk chunk;
-    std::unique_ptr<unigram_memory> memory, wide_memory;  // from the first text of their kind
+    unigram_memories narrow, wide;
 };
 
 // What the lane needs of a tokenizer; built only for those whose words can be told from their
@@ -60,6 +66,8 @@ class unigram_lane {
     // A word reaches to the next one's mark, which stands for the first space between them; else a
     // mark stands for the last.
     static constexpr bool kReaches = Tokens::kWordsReach;
+    // What a word's pieces are may depend on the sum of those before it.
+    static constexpr bool kSums = Tokens::kSumsReach;
 
 public:
     unigram_lane(const unigram_lane_rules& rules, const unigram_model& model,
@@ -119,9 +127,35 @@ private:
     // Words [begin, end) of the chunk, whose text or rest of a text begins at `first_unit`.
     template <typename Unit>
     void emit(int begin, int end, int first_unit, int64_t base, int64_t space) {
+        if constexpr (!kSums) {
+            emit<Unit>(begin, end, 0, first_unit, base, space);
+        } else {
+            for (int from = begin; from < end && out_.size() < limit_;) {
+                if (from > begin) space = base + behind<Unit>(from - 1);
+                const int which = tokens_.choose_memory();
+                from = which < 0 ? spell_one<Unit>(from, first_unit, base, space)
+                                 : emit<Unit>(from, end, which, first_unit, base, space);
+            }
+        }
+    }
+    // A word that is searched whatever is remembered.
+    template <typename Unit>
+    int spell_one(int index, int first_unit, int64_t base, int64_t space) {
+        out_.ids.reserve_more(kReserved);
+        spell<Unit>(-1, index, 0, places<Unit>(index, first_unit, base, space));
+        tokens_.next_word();
+        return index + 1;
+    }
+    // Words with the help of one of the memories; returns the first that is left.
+    template <typename Unit>
+    int emit(int begin, int end, int which, int first_unit, int64_t base, int64_t space) {
         word_chunk& chunk = scratch_.chunk;
-        unigram_memory& memory = memory_of(Unit{});
-        for (int i = begin; i < end && out_.size() < limit_; ++i) {
+        unigram_memory& memory = made(memories_of(Unit{}).words[which]);
+        int i = begin;
+        for (; i < end && out_.size() < limit_; ++i) {
+            if constexpr (kSums) {
+                if (out_.size() >= tokens_.memory_end()) break;
+            }
             if (kReaches && i > begin) space = base + behind<Unit>(i - 1);
             out_.ids.reserve_more(kReserved);
             __builtin_prefetch(memory.short_words.place(chunk.keys[i + word_chunk::kAhead]));
@@ -131,19 +165,21 @@ private:
                             ? memory.short_words.find(chunk.keys[i], out_.ids.end())
                             : 0;
             if (known == 0) known = look_up<Unit>(memory, i, num_bytes);
+            if (kSums && known > 0 && *out_.ids.end() == kHasUnknown) known = take_unknown(known);
             out_.ids.extend(known);
             const token_spans at = places<Unit>(i, first_unit, base, space);
             if (known == 0) {
-                spell<Unit>(memory, i, num_bytes, at);
+                spell<Unit>(which, i, num_bytes, at);
             } else if (with_spans && stand_for_any(first)) {
                 out_.ids.truncate(first);
-                spell<Unit>(memory, i, num_bytes, at);
+                spell<Unit>(which, i, num_bytes, at);
             } else {
                 tokens_.known_word();
                 if (with_spans) add_spans<Unit>(i, first, at);
             }
             tokens_.next_word();
         }
+        return i;
     }
 
     static constexpr int kReserved = 32;
@@ -176,6 +212,26 @@ private:
         return memory.find(scratch_.chunk.keys[index], bytes_of<Unit>(index), num_bytes,
                            out_.ids.end());
     }
+    // Stands before the ids of a word with unknown tokens, where sums reach from word to word; behind
+    // them stands of how many characters each of those is. No id is so great.
+    static constexpr int32_t kHasUnknown = (1 << 27) - 1;
+
+    // Makes ids of what is remembered of such a word, and returns how many; 0 with spans.
+    int take_unknown(int count) {
+        if constexpr (!kSums || with_spans) {
+            return 0;
+        } else {
+            int32_t* const found = out_.ids.end();
+            int known = 0;
+            for (int counts = 1; known + counts < count; ++known) {
+                found[known] = found[known + 1];
+                counts += is_unknown(found[known]);
+            }
+            for (int i = known + 1; i < count; ++i) tokens_.known_unknown(found[i]);
+            return known;
+        }
+    }
+    bool is_unknown(int32_t id) const { return id == rules_.unknown; }
     template <typename Unit>
     const uint8_t* bytes_of(int index) const {
         return reinterpret_cast<const uint8_t*>(units_of(Unit{}) + scratch_.chunk.starts[index]);
@@ -185,7 +241,7 @@ private:
 
     // Finds the pieces of a word, and remembers them.
     template <typename Unit>
-    void spell(unigram_memory& memory, int index, int num_bytes, token_spans at) {
+    void spell(int which, int index, int num_bytes, token_spans at) {
         const word_chunk& chunk = scratch_.chunk;
         const int64_t first = out_.size();
         // The unknown token before may take in the word's start, of which no token would tell.
@@ -201,11 +257,32 @@ private:
             tokens_.word_letter(code, at.base + source<Unit>(i));
         }
         tokens_.spell_word(at.base + behind<Unit>(index));
-        const auto unknown = [this](int32_t id) { return id == rules_.unknown; };
+        if (!joins) keep<Unit>(which, index, num_bytes, first);
+    }
+
+    // Remembers the pieces of a word, the tokens from `first` on.
+    template <typename Unit>
+    void keep(int which, int index, int num_bytes, int64_t first) {
+        const word_key& key = scratch_.chunk.keys[index];
         const int32_t* ids = out_.ids.data() + first;
-        if (joins) return;
-        if (rules_.unknown_joins && std::any_of(ids, ids + out_.size() - first, unknown)) return;
-        memory.keep(chunk.keys[index], bytes_of<Unit>(index), num_bytes, ids, out_.size() - first);
+        const int64_t count = out_.size() - first;
+        const auto unknown = [this](int32_t id) { return is_unknown(id); };
+        const bool any = (kSums || rules_.unknown_joins) && std::any_of(ids, ids + count, unknown);
+        if (any && rules_.unknown_joins) return;
+        if constexpr (kSums) {
+            if (which < 0 || !tokens_.may_be_kept(which)) return;
+            const pod_vector<int32_t>& counts = tokens_.unknown_counts();
+            if (any) {
+                const int64_t size = 1 + count + counts.size();
+                if (size > unigram_memory::kMaxPieces) return;
+                int32_t all[unigram_memory::kMaxPieces] = {kHasUnknown};
+                std::copy_n(ids, count, all + 1);
+                std::copy_n(counts.data(), counts.size(), all + 1 + count);
+                return made(memories_of(Unit{}).words[which])
+                    .keep(key, bytes_of<Unit>(index), num_bytes, all, size);
+            }
+        }
+        made(memories_of(Unit{}).words[which]).keep(key, bytes_of<Unit>(index), num_bytes, ids, count);
     }
 
     // Whether some token from `first` on does: its size is not that of its characters.
@@ -235,8 +312,8 @@ private:
         return to <= 0 ? at.mark + 1 : at.base + source<Unit>(static_cast<int>(start + to - 1)) + 1;
     }
 
-    unigram_memory& memory_of(uint8_t) { return made(scratch_.memory); }
-    unigram_memory& memory_of(uint16_t) { return made(scratch_.wide_memory); }
+    unigram_memories& memories_of(uint8_t) { return scratch_.narrow; }
+    unigram_memories& memories_of(uint16_t) { return scratch_.wide; }
     static unigram_memory& made(std::unique_ptr<unigram_memory>& memory) {
         if (memory == nullptr) memory = std::make_unique<unigram_memory>();
         return *memory;

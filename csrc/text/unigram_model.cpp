@@ -62,11 +62,8 @@ double keep(double sum) {
     return rounding == score_rounding::wide ? sum : static_cast<double>(static_cast<float>(sum));
 }
 
-template <score_rounding rounding>
-double add_unknown(double unknown, double here) {
-    if (rounding == score_rounding::wide) return unknown + here;
-    return static_cast<double>(static_cast<float>(unknown) + static_cast<float>(here));
-}
+// From sums as large as this, SentencePiece begins anew.
+constexpr double kMostSum = 100000.0;
 
 }  // namespace
 
@@ -126,9 +123,11 @@ int32_t unigram_model::find(const uint32_t* text, int64_t size) const {
     return at < 0 ? path_piece::kUnknown : trie_.id_of(at);
 }
 
-void path_search::start() {
+void path_search::start(double total) {
     points_.clear();
-    points_.append({0.0, -1, path_piece::kUnknown});
+    points_.append({total, -1, path_piece::kUnknown});
+    runners_up_.clear();
+    anew_ = false;
     numbers_.clear();
     done_ = 0;
 }
@@ -139,6 +138,10 @@ void path_search::advance(const unigram_model& model, const uint32_t* text, int6
     points_.reserve_more(size + 1 - points_.size());
     while (points_.size() <= size) {
         points_.push({piece_trie::kNoPiece, -1, path_piece::kUnknown});
+    }
+    if (model.rounding() == score_rounding::narrow) {
+        runners_up_.reserve_more(size + 1 - runners_up_.size());
+        while (runners_up_.size() <= size) runners_up_.push(piece_trie::kNoPiece);
     }
     numbers_.reserve_more(size - numbers_.size());
     uint32_t before = numbers_.empty() ? 0 : numbers_[numbers_.size() - 1];
@@ -205,26 +208,53 @@ void path_search::relax(const unigram_model& model, int64_t first, int count) {
     const piece_trie::node* nodes = model.trie().nodes();
     point* points = points_.data() + first;
     for (int start = 0; start < count; ++start) {
-        const double here = points[start].score;
-        const auto reach = [&](int stop, double sum, double kept, int32_t piece) {
+        double here = points[start].score;
+        if (rounding == score_rounding::narrow && std::abs(here) > kMostSum) {
+            here = begin_sums_anew(first + start);
+        }
+        const auto reach = [&](int stop, double exact, int32_t piece) {
+            const double sum = keep<rounding>(exact);
+            double passed = sum;
             if (sum > points[stop].score) {
-                points[stop] = {kept, static_cast<int32_t>(first + start), piece};
+                passed = points[stop].score;
+                points[stop] = {sum, static_cast<int32_t>(first + start), piece};
+            }
+            if (rounding == score_rounding::narrow) {
+                double& runner_up = runners_up_[first + stop];
+                runner_up = std::max(runner_up, passed);
             }
         };
         const int32_t* place = places_.data() + start;
         const double single = nodes[*place].score;
         if (single != piece_trie::kNoPiece) {
-            reach(start + 1, single + here, keep<rounding>(single + here), *place);
+            reach(start + 1, single + here, *place);
         } else {
-            const double sum = add_unknown<rounding>(model.unknown_score(), here);
-            reach(start + 1, sum, sum, path_piece::kUnknown);
+            reach(start + 1, model.unknown_score() + here, path_piece::kUnknown);
         }
         for (int length = 2; length <= lengths_[start]; ++length) {
             place += kBlock;
-            const double sum = nodes[*place].score + here;
-            reach(start + length, sum, keep<rounding>(sum), *place);
+            reach(start + length, nodes[*place].score + here, *place);
         }
     }
+}
+
+// Takes the sum of a place off all that are known from there on.
+double path_search::begin_sums_anew(int64_t place) {
+    const auto sum = static_cast<float>(points_[place].score);
+    for (int64_t i = place; i < points_.size(); ++i) {
+        double& score = points_[i].score;
+        if (score != piece_trie::kNoPiece) score = static_cast<double>(static_cast<float>(score) - sum);
+    }
+    anew_ = true;
+    return 0.0;
+}
+
+double path_search::margin(int64_t place) const {
+    double least = anew_ ? 0.0 : std::numeric_limits<double>::infinity();
+    for (int64_t at = place; at > 0; at = points_[at].from) {
+        least = std::min(least, points_[at].score - runners_up_[at]);
+    }
+    return least;
 }
 
 int64_t path_search::find_settled() {
@@ -264,6 +294,7 @@ void path_search::trace(const unigram_model& model, int64_t stop,
 
 void path_search::forget(int64_t count) {
     points_.drop_front(count);
+    if (!runners_up_.empty()) runners_up_.drop_front(count);
     numbers_.drop_front(count);
     for (int64_t i = 0; i < points_.size(); ++i) {
         point& p = points_[i];

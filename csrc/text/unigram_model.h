@@ -12,8 +12,7 @@
 
 namespace encoder_engine {
 
-// How sums are rounded: the library adds in double; SentencePiece keeps sums in float, but compares
-// a candidate before it is rounded.
+// How sums are rounded: the library adds in double, SentencePiece in float.
 enum class score_rounding : uint8_t { wide, narrow };
 
 struct unigram_pieces {
@@ -56,6 +55,8 @@ public:
     // matched by itself.
     bool cuts_before() const { return numbers_.cuts_before != 0; }
     bool cuts_behind() const { return numbers_.cuts_behind != 0; }
+    // More than any piece's id.
+    int64_t num_ids() const { return piece_units_.size(); }
     // The size of a piece in 16-bit units, where it is at most kMaxUnits.
     int64_t piece_units(int32_t id) const { return piece_units_[static_cast<size_t>(id)]; }
     static constexpr int64_t kMaxUnits = 255;
@@ -80,8 +81,8 @@ private:
 // Finds the best path through a text that may grow while the search goes on.
 class path_search {
 public:
-    // Begins at the start of a text.
-    void start();
+    // Begins at the start of a text, or where the sum of all before is `total`.
+    void start(double total = 0.0);
     // Goes on through text[0, size), the text so far. Unless it ends there, the last pieces are left
     // open.
     void advance(const unigram_model& model, const uint32_t* text, int64_t size, bool ends);
@@ -93,8 +94,13 @@ public:
     void trace(const unigram_model& model, int64_t stop, pod_vector<path_piece>& out) const;
     // Forgets the first characters, which a path must reach; the text begins behind them from now on.
     void forget(int64_t count);
+    // The sum of the best path to a place.
+    double score_at(int64_t place) const { return points_[place].score; }
+    // With narrow sums: by how much the best path to a place is better than any other. None, if sums
+    // began anew on the way.
+    double margin(int64_t place) const;
     int64_t num_bytes() const {
-        return points_.capacity() * static_cast<int64_t>(sizeof(point)) +
+        return 8 * runners_up_.capacity() + points_.capacity() * static_cast<int64_t>(sizeof(point)) +
                open_.capacity() + 4 * (numbers_.capacity() + places_.capacity());
     }
 
@@ -112,8 +118,11 @@ private:
     void follow(const piece_trie& trie, const uint32_t* numbers, int count, int64_t left);
     template <score_rounding rounding>
     void relax(const unigram_model& model, int64_t first, int count);
+    double begin_sums_anew(int64_t place);
 
     pod_vector<point> points_;
+    pod_vector<double> runners_up_;  // with narrow sums, per point: the sum of the way next to the best
+    bool anew_ = false;
     pod_vector<uint8_t> open_;      // flags of find_settled
     pod_vector<int32_t> places_;    // the node of each length and start of a block
     int32_t lengths_[kBlock];       // of its starts: up to which length there are nodes

@@ -32,7 +32,8 @@ public:
           stretch_(stretch), spare_(spare), sink_(sink), lane_(lane) {}
 
     status run() {
-        while (at_ < length_ && !sink_.full()) {
+        // A token may begin within the white space at the end that the one before has taken in.
+        while ((at_ < length_ || (found_ && search_at_ < length_)) && !sink_.full()) {
             ends_ = found_ = false;
             plain_end_ = at_;
             see(at_);

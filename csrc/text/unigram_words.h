@@ -34,7 +34,7 @@ template <bool with_spans>
 class unigram_tokens {
 public:
     // For unigram_lane.
-    static constexpr bool kWithSpans = with_spans, kWordsReach = false;
+    static constexpr bool kWithSpans = with_spans, kWordsReach = false, kSumsReach = false;
 
     unigram_tokens(const unigram_model& model, const unigram_ids& ids, word_path_scratch& scratch,
                    token_buffer& out, int64_t limit)
@@ -70,11 +70,14 @@ public:
         out_.words.append(num_words_);
     }
     // One token that is a word of its own.
-    void token(int32_t id, int64_t start, int64_t stop) {
+    void token(int32_t id, int64_t start, int64_t stop, blank_ends blanks) {
         put(id, static_cast<int32_t>(start), static_cast<int32_t>(stop));
+        out_.note_blanks(blanks);
         ++num_words_;
     }
     // For word_path.
+    double sum_before() const { return 0.0; }
+    void word_done(int64_t) {}
     void piece(int64_t start, int64_t stop, int32_t id) {
         if (id == path_piece::kUnknown || id == ids_.unknown) {
             add_unknown(start, stop);
@@ -95,6 +98,7 @@ private:
         if (unknown.size() > most && !ids_.bytes.empty()) close_unknown();
         if (unknown.empty()) unknown_start_ = source(start);
         unknown_stop_ = source(stop - 1) + 1;
+        if (out_.with_blanks) count_blanks(start, stop, unknown.empty());
         if (unknown.size() <= most) unknown.append(scratch_.word.data() + start, stop - start);
     }
     void close_unknown() {
@@ -105,8 +109,22 @@ private:
             put(known, unknown_start_, unknown_stop_);
         } else if (!put_bytes()) {
             put(ids_.unknown, unknown_start_, unknown_stop_);
+            out_.note_blanks(unknown_blanks_);
         }
         unknown.clear();
+    }
+    // Goes on counting the white space at the ends of what is unknown.
+    void count_blanks(int64_t start, int64_t stop, bool first) {
+        if (first) {
+            unknown_blanks_ = {};
+            only_blanks_ = true;
+        }
+        for (int64_t i = start; i < stop; ++i) {
+            const bool blank = is_blank(scratch_.word[i]);
+            only_blanks_ &= blank;
+            unknown_blanks_.leading += only_blanks_;
+            unknown_blanks_.trailing = blank ? unknown_blanks_.trailing + 1 : 0;
+        }
     }
     // Writes the pieces of the unknown characters' bytes, if all of them have one.
     bool put_bytes() {
@@ -142,6 +160,8 @@ private:
     int64_t limit_;
     word_path<with_spans, unigram_tokens> path_;
     int32_t unknown_start_ = 0, unknown_stop_ = 0;
+    blank_ends unknown_blanks_;  // counted where spans are trimmed
+    bool only_blanks_ = false;
     int32_t num_words_ = 0;
 };
 
@@ -173,9 +193,9 @@ public:
         tokens_.end_word();
         inside_ = false;
     }
-    void added(int32_t id, int64_t start, int64_t stop) {
+    void added(int32_t id, int64_t start, int64_t stop, blank_ends blanks) {
         end_text();
-        tokens_.token(id, start, stop);
+        tokens_.token(id, start, stop, blanks);
     }
     // Whether the next letter begins a text.
     bool between_texts() const { return !inside_; }

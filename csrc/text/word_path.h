@@ -26,7 +26,9 @@ struct word_path_scratch {
 };
 
 // Calls sink.piece(start, stop, id) for each piece of the path, with places in scratch.word and
-// scratch.sources; the latter has one entry more, for what follows.
+// scratch.sources; the latter has one entry more, for what follows. Asks sink.sum_before() for the sum
+// of the pieces before the word, and calls sink.word_done(place) when all pieces are out, with the
+// search's place where the word ends.
 template <bool with_spans, typename Sink>
 class word_path {
 public:
@@ -55,9 +57,10 @@ public:
             emit(size);
             return clear();
         }
-        if (!searching_) scratch_.search.start();
+        if (!searching_) scratch_.search.start(sink_.sum_before());
         scratch_.search.advance(model_, scratch_.word.data(), size, true);
         trace(size);
+        sink_.word_done(size);
         clear();
     }
 
@@ -70,7 +73,7 @@ private:
     void take_part() {
         if (scratch_.chooser != nullptr) return take_chosen();
         path_search& search = scratch_.search;
-        if (!searching_) search.start();
+        if (!searching_) search.start(sink_.sum_before());
         searching_ = true;
         const int64_t size = scratch_.word.size();
         search.advance(model_, scratch_.word.data(), size, false);

@@ -76,6 +76,7 @@ public:
     void added(const added_match& match) {
         end_word();
         token(match.token->id, match.start, match.stop);
+        out_.note_blanks(match.blanks);
     }
     void item(const normal_char& c, int64_t source) {
         if (c.kind == char_kind::isolated) {

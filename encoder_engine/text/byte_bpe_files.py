@@ -70,9 +70,8 @@ def spec_from_byte_bpe(folder: Path, config: TokenizerConfig) -> TokenizerSpec:
     ]
     added += [token for name, token in listed.items() if name not in names.values()]
     return TokenizerSpec(
-        model=read_library(
-            top, None if config.trim_offsets is False else OffsetTrim(add_prefix_space=prefixed)
-        ),
+        model=read_library(top),
+        trim=None if config.trim_offsets is False else OffsetTrim(add_prefix_space=prefixed),
         single=single,
         pair=pair,
         added_tokens=tuple(sorted(added, key=lambda token: token.id)),

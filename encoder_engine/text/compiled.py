@@ -1,4 +1,7 @@
-"""Compiled tokenizers: one file that is mapped into memory and used where it lies.
+"""Compiled tokenizers: one file that is read into memory and used where it lies.
+
+The memory is the process's own. A mapped file would be shared, but whoever writes over it changes
+results without a word, and whoever cuts it short ends the process.
 
 The layout, all numbers little-endian: magic, version, checksum of all that follows, number of
 sections; for each its name, offset and size; then the sections, each at a multiple of 64 bytes.
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import struct
 import sys
 from dataclasses import replace
@@ -47,7 +51,7 @@ __all__ = ["SUFFIX", "read_compiled", "write_compiled"]
 SUFFIX = ".eetok"
 MAGIC = b"EETOK\r\n\x1a"
 # Raised whenever a section's layout changes.
-VERSION = 3
+VERSION = 4
 HEADER = struct.Struct("<8sIIQ")
 ENTRY = struct.Struct("<16sQQ")
 ALIGNMENT = 64
@@ -82,7 +86,7 @@ def write_compiled(spec: TokenizerSpec, path: str | PathLike[str]) -> None:
 
 
 def read_compiled(path: Path) -> TokenizerSpec:
-    """Map a compiled file; vocabulary and model stay there.
+    """Read a compiled file; vocabulary and model stay in the one block of memory.
 
     Raises:
         TokenizerFileError: the file is damaged, of another version, or not a compiled tokenizer.
@@ -92,16 +96,11 @@ def read_compiled(path: Path) -> TokenizerSpec:
         raise TokenizerFileError(
             f"{path}: compiled tokenizers are little-endian, this machine is not"
         )
-    mapping = _map(path)
+    content = _read_file(path)
     try:
-        spec = _read_sections(_sections(mapping))
+        return _read_sections(_sections(content))
     except TokenizerFileError as error:
         raise TokenizerFileError(f"{path}: {error}; compile it again") from error
-    # All pages were read once, to be checked. Those that are wanted again come back from the page
-    # cache; the others need not count as this process's memory.
-    if hasattr(mapping, "madvise"):
-        mapping.madvise(mmap.MADV_DONTNEED)
-    return spec
 
 
 def _take_arrays(model: CompiledModel) -> tuple[CompiledModel, dict[str, bytes]]:
@@ -177,15 +176,21 @@ def _pack(sections: dict[str, bytes]) -> bytes:
     return HEADER.pack(MAGIC, VERSION, len(sections), extension().checksum(whole)) + whole
 
 
-def _map(path: Path) -> mmap.mmap:
-    """Map a file of this version whose checksum is right."""
+def _read_file(path: Path) -> memoryview:
+    """Read a file of this version whose checksum is right."""
     with path.open("rb") as file:
-        try:
-            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError as error:  # an empty file cannot be mapped
-            raise TokenizerFileError(f"{path} is not a compiled tokenizer") from error
-    view = memoryview(mapping)
-    if len(view) < HEADER.size or bytes(view[: len(MAGIC)]) != MAGIC:
+        size = os.fstat(file.fileno()).st_size
+        if size < HEADER.size:
+            raise TokenizerFileError(f"{path} is not a compiled tokenizer")
+        memory = _own_memory(size)
+        view, done = memoryview(memory), 0
+        while done < size:
+            taken = file.readinto(view[done:])
+            if not taken:
+                break  # cut short by now, so that the checksum differs
+            done += taken
+    view = view.toreadonly()
+    if bytes(view[: len(MAGIC)]) != MAGIC:
         raise TokenizerFileError(f"{path} is not a compiled tokenizer")
     _, version, _, checksum = HEADER.unpack_from(view)
     if version != VERSION:
@@ -195,11 +200,19 @@ def _map(path: Path) -> mmap.mmap:
         )
     if extension().checksum(view[HEADER.size :]) != checksum:
         raise TokenizerFileError(f"{path} is damaged: its checksum differs; compile it again")
-    return mapping
+    return view
 
 
-def _sections(mapping: mmap.mmap) -> dict[str, memoryview]:
-    view = memoryview(mapping)
+def _own_memory(size: int) -> mmap.mmap:
+    """Give memory that begins at a page, as sections lie at multiples of 64 bytes."""
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, size)
+    # All of it at once, where the system can: faults for every page take longer than the copy.
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
+    return mmap.mmap(-1, size, flags=flags)
+
+
+def _sections(view: memoryview) -> dict[str, memoryview]:
     count = HEADER.unpack_from(view)[2]
     if count > (len(view) - HEADER.size) // ENTRY.size:
         raise TokenizerFileError(f"a table of {count} sections is longer than the file")

@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.errors import MissingDependencyError, TokenizerFileError
+from encoder_engine.errors import (
+    InputError,
+    MissingDependencyError,
+    TextError,
+    TokenizerFileError,
+)
 from encoder_engine.text.library_rows import RowLayout, Tokens
 from encoder_engine.text.library_texts import check_batch, check_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from encoder_engine.text.encoding import IntArray
     from encoder_engine.text.library_spec import LibraryDecoderSpec, LibrarySpec
@@ -45,7 +50,7 @@ class LibraryEncoder:
         flags = ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special")
         added = [{flag: getattr(token, flag) for flag in flags} for token in spec.added_tokens]
         self._tokenizer = _build(model, added)
-        self._trim = model.trim
+        self._trim = spec.trim
         self._blanks: dict[str, tuple[int, int]] = {}
 
     def encode_batch(
@@ -80,37 +85,45 @@ class LibraryEncoder:
             trim=self._trim,
         )
         tokenize = partial(self._tokens, with_spans=with_spans, words=words, alone=num_threads == 1)
-        rows = tokenize(firsts)
+        rows = tokenize(firsts, "first text" if paired else "text")
         if seconds is None:
             for first in rows:
                 layout.add(first, None)
         else:
-            for first, second in zip(rows, tokenize(seconds), strict=True):
+            for first, second in zip(rows, tokenize(seconds, "second text"), strict=True):
                 layout.add(first, second)
         return layout.arrays()
 
     def encode(self, text: str, add_special_tokens: bool, /) -> IntArray:
         """Encode one text."""
         check_text(text, "the text", None)
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        try:
+            ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        except BaseException as error:
+            raise _refused(error, "the text", None) from error
         if add_special_tokens:
             pieces = self._spec.single
             ids = [n for p in pieces for n in (p.ids if p.kind == "special" else ids)]
         return np.asarray(ids, dtype=np.int32)
 
     def _tokens(
-        self, texts: Sequence[Any], *, with_spans: bool, words: bool, alone: bool
+        self, texts: Sequence[Any], what: str, *, with_spans: bool, words: bool, alone: bool
     ) -> Iterator[Tokens]:
         """Tokenize texts whole, a few at a time; ``alone``: by the present thread only."""
         tokenizer = self._tokenizer
-        encode = tokenizer.encode_batch if with_spans else tokenizer.encode_batch_fast
-        for start in range(0, len(texts), CHUNK):
-            chunk = list(texts[start : start + CHUNK])
-            # The library spreads batches over its own threads, but never a single text.
-            groups = ([text] for text in chunk) if alone else (chunk,)
-            for group in groups:
-                for found in encode(group, is_pretokenized=words, add_special_tokens=False):
-                    yield self._tokens_of(found, with_spans=with_spans)
+        method = tokenizer.encode_batch if with_spans else tokenizer.encode_batch_fast
+        encode = partial(method, is_pretokenized=words, add_special_tokens=False)
+        # The library spreads batches over its own threads, but never a single text.
+        size = 1 if alone else CHUNK
+        for start in range(0, len(texts), size):
+            group = list(texts[start : start + size])
+            try:
+                encodings = encode(group)
+            except BaseException as error:
+                row = start + _first_refused(encode, group)
+                raise _refused(error, f"{what} at row {row}", row) from error
+            for found in encodings:
+                yield self._tokens_of(found, with_spans=with_spans)
 
     def _tokens_of(self, found: Any, *, with_spans: bool) -> Tokens:
         ids = np.asarray(found.ids, dtype=np.int32)
@@ -151,8 +164,42 @@ class LibraryJoiner:
 
     def join(self, tokens: Sequence[str]) -> str:
         """Join the tokens of one text."""
-        text: str = self._decoder.decode(list(tokens))
+        try:
+            text: str = self._decoder.decode(list(tokens))
+        except BaseException as error:
+            if not _is_panic(error):
+                raise
+            raise InputError(
+                f"the library tokenizers fails to decode these tokens: {error}; leave its decoder "
+                "out of tokenizer.json, or decode other ids"
+            ) from error
         return text
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether the library met what it did not expect, which is no Exception."""
+    return type(error).__name__ == "PanicException"
+
+
+def _refused(error: BaseException, where: str, row: int | None) -> BaseException:
+    """Give the error of a text on which the library panics; any other stays as it is."""
+    if not _is_panic(error):
+        return error
+    return TextError(
+        f"{where} makes the library tokenizers fail: {error}; change the text, or in "
+        "tokenizer.json the added tokens that it holds",
+        row=row,
+    )
+
+
+def _first_refused(encode: Callable[[list[Any]], Any], texts: list[Any]) -> int:
+    """Find the first text on which the library fails by itself."""
+    for index, text in enumerate(texts):
+        try:
+            encode([text])
+        except BaseException:
+            return index
+    return 0
 
 
 def _count_blanks(known: dict[str, tuple[int, int]], token: str) -> tuple[int, int]:
@@ -189,7 +236,6 @@ def _from_json(members: dict[str, Any]) -> Any:
     try:
         return Tokenizer.from_str(json.dumps(top))
     except BaseException as error:
-        # What the library did not expect in a file is a panic, which is no Exception.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        if not isinstance(error, Exception) and not _is_panic(error):
             raise
         raise TokenizerFileError(f"the library tokenizers refuses the file: {error}") from error

@@ -22,7 +22,7 @@ __all__ = [
 LIBRARY_MODELS = ("BPE", "WordLevel")
 
 
-def read_library(top: Node, trim: OffsetTrim | None) -> LibrarySpec:
+def read_library(top: Node) -> LibrarySpec:
     """Read what the engine itself must know; all else the library checks when it is built."""
     node = top.get("model")
     vocab = node.get("vocab").object()
@@ -44,7 +44,6 @@ def read_library(top: Node, trim: OffsetTrim | None) -> LibrarySpec:
         model=_dump(node.value),
         vocab=vocab,
         unk_token=None if unknown.is_null else unknown.text() or None,
-        trim=trim,
     )
 
 

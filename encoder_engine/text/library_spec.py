@@ -36,7 +36,6 @@ class LibrarySpec:
     model: str = field(repr=False)
     vocab: Mapping[str, int] = field(repr=False)
     unk_token: str | None
-    trim: OffsetTrim | None
 
     @property
     def num_ids(self) -> int:

@@ -12,6 +12,8 @@ from encoder_engine.errors import TokenizerFileError
 from encoder_engine.text.mapped_vocabulary import mapped_array
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from encoder_engine.text.mapped_vocabulary import MappedVocabulary
     from encoder_engine.text.unigram_spec import PieceKind
 
@@ -70,6 +72,12 @@ class MappedScores(MappedSequence[float]):
         self._values = mapped_array(section, "<f8")
         if not np.isfinite(self._values).all():
             raise TokenizerFileError("a piece's score is not finite")
+
+    def narrowed(self) -> npt.NDArray[np.float32]:
+        """Copy all scores, as float32; one that is too large is a :class:`TokenizerFileError`."""
+        if np.abs(self._values).max(initial=0.0) > np.finfo(np.float32).max:
+            raise TokenizerFileError("a piece's score is not a float32")
+        return self._values.astype(np.float32)
 
     def at(self, place: int) -> float:
         """Give the score of a piece."""

@@ -40,6 +40,7 @@ BatchArrays: TypeAlias = (
 )
 # The order of csrc/text/encode_batch.h.
 PIECE_KINDS = {"special": 0, "first": 1, "second": 2}
+TRIM_NONE, TRIM_ALL, TRIM_PREFIXED = range(3)
 
 
 class TextNormalizer(Protocol):
@@ -125,7 +126,8 @@ def build_encoder(spec: TokenizerSpec) -> BatchEncoder:
     if isinstance(spec.model, LibrarySpec):
         return LibraryEncoder(spec, spec.model)
     if isinstance(spec.model, UnigramSpec | SentencePieceSpec):
-        parts = EncoderParts(_added(spec), _template(spec.single), _template(spec.pair))
+        single, pair = _template(spec.single), _template(spec.pair)
+        parts = EncoderParts(_added(spec), single, pair, _trim(spec))
         if isinstance(spec.model, SentencePieceSpec):
             return build_sentencepiece(extension(), spec.model, parts)
         return build_unigram(extension(), spec.model, parts)
@@ -139,6 +141,7 @@ def _build_wordpiece(spec: TokenizerSpec, model: WordPieceSpec) -> BatchEncoder:
         added=_added(spec),
         single=_template(spec.single),
         pair=_template(spec.pair),
+        trim=_trim(spec),
     )
     return encoder
 
@@ -180,6 +183,12 @@ def _added(spec: TokenizerSpec) -> list[tuple[str, int, bool, bool, bool, bool]]
         )
         for token in spec.added_tokens
     ]
+
+
+def _trim(spec: TokenizerSpec) -> int:
+    if spec.trim is None:
+        return TRIM_NONE
+    return TRIM_PREFIXED if spec.trim.add_prefix_space else TRIM_ALL
 
 
 def _template(pieces: tuple[TemplatePiece, ...]) -> list[tuple[int, list[int]]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from encoder_engine.text.mapped_pieces import MappedPieces
+from encoder_engine.text.mapped_pieces import MappedKinds, MappedPieces, MappedScores
 from encoder_engine.text.unigram_json import REGEXES
 from encoder_engine.text.unigram_spec import (
     CharsmapStep,
@@ -20,6 +20,8 @@ from encoder_engine.text.unigram_spec import (
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    import numpy.typing as npt
 
     from encoder_engine import _native
     from encoder_engine.text.unigram_spec import NormalizerStep, SentencePieceSpec, UnigramSpec
@@ -45,6 +47,7 @@ class EncoderParts(NamedTuple):
     added: list[tuple[str, int, bool, bool, bool, bool]]
     single: list[tuple[int, list[int]]]
     pair: list[tuple[int, list[int]]]
+    trim: int
 
 
 def build_unigram_normalizer(native: ModuleType, model: UnigramSpec) -> _native.UnigramNormalizer:
@@ -96,6 +99,7 @@ def build_unigram(
         added=parts.added,
         single=parts.single,
         pair=parts.pair,
+        trim=parts.trim,
     )
     return encoder
 
@@ -109,25 +113,34 @@ def sentencepiece_model(native: ModuleType, model: SentencePieceSpec) -> _native
     if compiled is not None and model.kinds is cast("MappedPieces", model.pieces).kinds:
         return compiled
     kinds = np.asarray(model.kinds)
-    scores = np.asarray(model.scores, dtype=np.float32)
-    normal = scores[kinds == "normal"]
-    least = normal.min(initial=np.finfo(np.float32).max)
-    most = normal.max(initial=np.finfo(np.float32).tiny)
+    values = sentencepiece_scores(model)
+    least = values[kinds == "normal"].min(initial=np.finfo(np.float32).max)
     matched = np.flatnonzero((kinds == "normal") | (kinds == "user_defined"))
-    values = scores.astype(np.float64)
-    for index in np.flatnonzero(kinds == "user_defined").tolist():
-        # What makes SentencePiece choose them wherever it can.
-        size = np.float32(len(model.pieces[index].encode()))
-        values[index] = float(size * most) - 0.1
     built: _native.UnigramModel = native.UnigramModel(
         pieces=[model.pieces[index] for index in matched.tolist()],
         ids=matched.astype(np.int32),
-        scores=values[matched],
+        scores=values[matched].astype(np.float64),
         unknown_score=float(least - np.float32(UNKNOWN_PENALTY)),
         narrow=True,
         mark=MARK if model.escape_whitespaces else " ",
     )
     return built
+
+
+def sentencepiece_scores(model: SentencePieceSpec) -> npt.NDArray[np.float32]:
+    """Give the score of each piece; that of a user-defined one makes SentencePiece choose it."""
+    if isinstance(model.scores, MappedScores):
+        scores = model.scores.narrowed()
+    else:
+        scores = np.asarray(model.scores, dtype=np.float32)
+    kinds = model.kinds
+    if isinstance(kinds, MappedKinds):
+        symbols = kinds.places("user_defined")
+    else:
+        symbols = [index for index, kind in enumerate(kinds) if kind == "user_defined"]
+    for index in symbols:
+        scores[index] = 0.1 * (len(model.pieces[index].encode()) - 1)
+    return scores
 
 
 def build_sentencepiece(
@@ -144,6 +157,7 @@ def build_sentencepiece(
         remove_extra_whitespaces=model.remove_extra_whitespaces,
         escape_whitespaces=model.escape_whitespaces,
         whitespace_as_suffix=model.whitespace_as_suffix,
+        scores=sentencepiece_scores(model),
         single=parts.single,
         pair=parts.pair,
     )

@@ -16,6 +16,7 @@ __all__ = ["ReferenceSentencePiece"]
 
 MARK = "\u2581"
 UNKNOWN_PENALTY = np.float32(10.0)
+MOST_SUM = np.float32(100_000.0)
 
 
 class ReferenceSentencePiece:
@@ -28,17 +29,14 @@ class ReferenceSentencePiece:
         self.rules = ReferenceCharsmap.read(model.charsmap) if model.charsmap else None
         scores = np.asarray(model.scores, np.float32)
         normal = [scores[i] for i, kind in enumerate(model.kinds) if kind == "normal"]
-        most = max([np.finfo(np.float32).tiny, *normal])
         self.unknown_score = min([np.finfo(np.float32).max, *normal]) - UNKNOWN_PENALTY
-        self.scores: dict[str, float] = {}
+        self.scores: dict[str, np.float32] = {}
         for piece, kind, score in zip(model.pieces, model.kinds, scores, strict=True):
             if kind == "normal":
-                self.scores[piece] = float(score)
+                self.scores[piece] = score
             elif _is_symbol(kind):
-                self.scores[piece] = float(np.float32(len(piece.encode())) * most) - 0.1
-        marked = [piece for piece in self.scores if self.mark in piece]
-        self.cuts_before = all(piece.rfind(self.mark) == 0 for piece in marked)
-        self.cuts_behind = all(piece.find(self.mark) == len(piece) - 1 for piece in marked)
+                self.scores[piece] = np.float32(0.1 * (len(piece.encode()) - 1))
+        self.longest = max(map(len, self.scores))
 
     def _step(self, text: str) -> tuple[int, str]:
         """Give how many characters the next rule takes, and what it makes of them."""
@@ -78,23 +76,31 @@ class ReferenceSentencePiece:
         return out, end
 
     def best_path(self, text: str) -> list[tuple[int, str | None]]:
-        """Find the best path of a word: ends and pieces, ``None`` for an unknown character."""
+        """Find the best path of a text: ends and pieces, ``None`` for an unknown character.
+
+        Sums are float32, rounded before they are compared; from 100,000 they begin anew.
+        """
         best: list[tuple[np.float32, int, str | None] | None] = [(np.float32(0.0), 0, None)]
         best += [None] * len(text)
         for start in range(len(text)):
             here = best[start]
             assert here is not None
-            found = [(stop, text[start:stop]) for stop in range(start + 1, len(text) + 1)]
+            if abs(here[0]) > MOST_SUM:
+                for place, known in enumerate(best[start:], start):
+                    best[place] = None if known is None else (known[0] - here[0], *known[1:])
+                here = (np.float32(0.0), *here[1:])
+            last = min(start + self.longest, len(text))
+            found = [(stop, text[start:stop]) for stop in range(start + 1, last + 1)]
             found = [(stop, piece) for stop, piece in found if piece in self.scores]
-            edges: list[tuple[int, str | None, float]] = [
-                (stop, piece, self.scores[piece] + float(here[0])) for stop, piece in found
+            edges: list[tuple[int, str | None, np.float32]] = [
+                (stop, piece, self.scores[piece] + here[0]) for stop, piece in found
             ]
             if not found or found[0][0] != start + 1:
-                edges.append((start + 1, None, float(self.unknown_score + here[0])))
+                edges.append((start + 1, None, self.unknown_score + here[0]))
             for stop, piece, total in edges:
                 known = best[stop]
-                if known is None or total > float(known[0]):
-                    best[stop] = (np.float32(total), start, piece)
+                if known is None or total > known[0]:
+                    best[stop] = (total, start, piece)
         path: list[tuple[int, str | None]] = []
         stop = len(text)
         while stop > 0:
@@ -111,7 +117,8 @@ class ReferenceSentencePiece:
         whole = "".join(char.code for char in chars)
         out: list[Token] = []
         was_unknown = False
-        for start, stop, piece in self._path(whole):
+        start = 0
+        for stop, piece in self.best_path(whole):
             word = self._word(whole, start)
             span = sources[start], sources[stop]
             if piece is not None:
@@ -126,21 +133,7 @@ class ReferenceSentencePiece:
             else:
                 out.append(Token(self.model.unk_id, *span, word))
             was_unknown = piece is None
-        return out
-
-    def _path(self, text: str) -> list[tuple[int, int, str | None]]:
-        """Find the best path of a whole text, word by word where no piece spans two."""
-        cuts = [0]
-        for at in range(1, len(text)):
-            before = self.cuts_before and text[at] == self.mark
-            if before or (self.cuts_behind and text[at - 1] == self.mark):
-                cuts.append(at)
-        out: list[tuple[int, int, str | None]] = []
-        for first, last in zip(cuts, [*cuts[1:], len(text)], strict=True):
-            start = first
-            for stop, piece in self.best_path(text[first:last]):
-                out.append((start, first + stop, piece))
-                start = first + stop
+            start = stop
         return out
 
     def _word(self, text: str, at: int) -> int:

@@ -13,6 +13,7 @@ from encoder_engine.text.library_spec import LibrarySpec
 from encoder_engine.text.spec import WordPieceDecoderSpec, WordPieceSpec
 from encoder_engine.text.unigram_saving import unigram_members
 from encoder_engine.text.unigram_spec import SentencePieceSpec, UnigramSpec
+from encoder_engine.text.vocab_txt import is_line
 from encoder_engine.text.wordpiece_json import wordpiece_members
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ PARTS = ("unk", "sep", "pad", "cls", "mask")
 def save(spec: TokenizerSpec, directory: str | PathLike[str]) -> None:
     """Write tokenizer.json, tokenizer_config.json, special_tokens_map.json and vocab.txt.
 
-    vocab.txt is WordPiece's, and left out where ids have gaps, which the format cannot say. Each
-    file appears whole or not at all; tokenizer.json, by which the directory is read, comes last.
+    vocab.txt is WordPiece's, and left out where ids have gaps or a token has white space at its
+    ends, which the format cannot say. Each file appears whole or not at all; tokenizer.json, by
+    which the directory is read, comes last.
     Of a bare SentencePiece model there is one file, tokenizer.model.
 
     Raises:
@@ -48,17 +50,27 @@ def save(spec: TokenizerSpec, directory: str | PathLike[str]) -> None:
         if isinstance(spec.model, SentencePieceSpec):
             files.write_atomically(folder / SENTENCEPIECE_FILE, bytes(spec.model.file))
             return
-        names = {f"{part}_token": getattr(spec.special, part) for part in PARTS}
-        names = {key: name for key, name in names.items() if name is not None}
+        names = _companion_names(spec)
         ordered = sorted(spec.model.vocab.items(), key=lambda item: item[1])
         gapless = [number for _, number in ordered] == list(range(len(ordered)))
-        if gapless and isinstance(spec.model, WordPieceSpec):
+        lines = isinstance(spec.model, WordPieceSpec) and all(map(is_line, spec.model.vocab))
+        if gapless and lines:
             _write(folder / "vocab.txt", "".join(f"{token}\n" for token, _ in ordered))
         _write(folder / "special_tokens_map.json", _dump(names))
         _write(folder / "tokenizer_config.json", _dump(_config(spec) | names))
         _write(folder / "tokenizer.json", _dump(_tokenizer_json(spec)))
     except OSError as error:
         raise OutputError(f"{folder}: the tokenizer cannot be written: {error}") from error
+
+
+def _companion_names(spec: TokenizerSpec) -> dict[str, str]:
+    """Give the special tokens that the companions may name: a name makes an added token of it.
+
+    A token that is only the model's unknown one, or in the padding, is told from tokenizer.json.
+    """
+    added = {token.content for token in spec.added_tokens}
+    names = {f"{part}_token": getattr(spec.special, part) for part in PARTS}
+    return {key: name for key, name in names.items() if name in added}
 
 
 def _dump(value: object) -> str:
@@ -103,13 +115,17 @@ def _wordpiece_config(spec: TokenizerSpec, model: WordPieceSpec) -> dict[str, An
 
 
 def _is_bert(spec: TokenizerSpec, model: WordPieceSpec) -> bool:
-    """Whether transformers' BertTokenizer, which makes its own template, is this tokenizer."""
+    """Whether transformers' BertTokenizer is this tokenizer.
+
+    It makes its own template, and added tokens of its five special ones.
+    """
     kinds = [(piece.kind, piece.type_id) for piece in spec.pair]
     return (
         kinds == [("special", 0), ("first", 0), ("special", 0), ("second", 1), ("special", 1)]
         and model.normalizer.clean_text
         and model.continuing_subword_prefix == "##"
         and model.max_input_chars_per_word == 100
+        and len(_companion_names(spec)) == len(PARTS)
     )
 
 
@@ -141,9 +157,9 @@ def _post_processor(spec: TokenizerSpec) -> dict[str, Any]:
         "pair": _layout(spec.pair),
         "special_tokens": special,
     }
-    if not isinstance(spec.model, LibrarySpec) or spec.model.trim is None:
+    if spec.trim is None:
         return template
-    trimming = trimming_member(spec.model.trim)
+    trimming = trimming_member(spec.trim)
     return {"type": "Sequence", "processors": [trimming, template]}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from encoder_engine.text.library_spec import LibraryDecoderSpec, LibrarySpec
+from encoder_engine.text.library_spec import LibraryDecoderSpec, LibrarySpec, OffsetTrim
 from encoder_engine.text.mapped_vocabulary import MappedVocabulary
 from encoder_engine.text.unigram_spec import (
     DecoderSteps,
@@ -157,7 +157,8 @@ class SpecialTokenNames:
 class TokenizerSpec:
     """Everything that decides how text becomes tokens.
 
-    ``single`` and ``pair`` lay out a row; each names its texts once. ``truncation``, ``padding``
+    ``single`` and ``pair`` lay out a row; each names its texts once. ``trim`` says whether white
+    space at a token's ends is left out of its offsets. ``truncation``, ``padding``
     and ``model_max_length`` are what the files recommend: :meth:`Tokenizer.encode_batch` cuts only
     when ``max_length`` is given.
     """
@@ -168,6 +169,7 @@ class TokenizerSpec:
     added_tokens: tuple[AddedTokenSpec, ...] = ()
     decoder: DecoderSpec | None
     special: SpecialTokenNames
+    trim: OffsetTrim | None = None
     truncation: TruncationSpec | None = None
     padding: PaddingSpec | None = None
     truncation_side: Side = "right"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Layout",
     "bert_layouts",
-    "check_untrimmed",
+    "check_trimmed_pieces",
     "read_template",
     "read_trim",
     "roberta_layouts",
@@ -74,11 +74,11 @@ def read_trim(node: Node) -> OffsetTrim | None:
     return trims[0] if trims else None
 
 
-def check_untrimmed(node: Node, vocab: Iterable[str]) -> None:
-    """Refuse to trim offsets where that would change any: only the library's models do it.
+def check_trimmed_pieces(node: Node, vocab: Iterable[str]) -> None:
+    """Refuse to trim the offsets of pieces of the vocabulary: only the library's models do it.
 
-    It counts white space and U+0120, which stands for a space in byte-level vocabularies, at the
-    ends of a piece.
+    The library counts white space and U+0120, which stands for a space in byte-level vocabularies,
+    at the ends of a piece. Added tokens and unknown text are trimmed whatever the model.
     """
     if read_trim(node) is None:
         return

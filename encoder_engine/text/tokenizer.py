@@ -267,11 +267,10 @@ class Tokenizer:
         save(self._spec, directory)
 
     def save_compiled(self, path: str | PathLike[str]) -> None:
-        """Write one ``.eetok`` file, which :meth:`from_pretrained` maps into memory.
+        """Write one ``.eetok`` file, which :meth:`from_pretrained` reads into memory as one block.
 
-        Reading it takes a fraction of the time of reading tokenizer.json, and processes that read
-        it share its memory. It is a cache of ours: another version may ask for it to be compiled
-        again, and other libraries do not read it.
+        Reading it takes a fraction of the time of reading tokenizer.json. It is a cache of ours:
+        another version may ask for it to be compiled again, and other libraries do not read it.
 
         Raises:
             OutputError: the file cannot be written, or the model is not WordPiece or Unigram.

@@ -21,7 +21,7 @@ from encoder_engine.text.spec import (
     TokenizerSpec,
     TruncationSpec,
 )
-from encoder_engine.text.template_json import check_untrimmed, read_template, read_trim
+from encoder_engine.text.template_json import check_trimmed_pieces, read_template, read_trim
 from encoder_engine.text.unigram_json import read_unigram, read_unigram_decoder
 from encoder_engine.text.wordpiece_json import read_wordpiece, read_wordpiece_decoder
 
@@ -67,12 +67,13 @@ def spec_from_json(top: Node) -> TokenizerSpec:
     ids = dict(model.vocab) | {token.content: token.id for token in added}
     single, pair = read_template(top.get("post_processor"), ids)
     if not isinstance(model, LibrarySpec):
-        check_untrimmed(top.get("post_processor"), ids)
+        check_trimmed_pieces(top.get("post_processor"), model.vocab)
     spec = TokenizerSpec(
         model=model,
         single=single,
         pair=pair,
         added_tokens=added,
+        trim=read_trim(top.get("post_processor")),
         decoder=decoder,
         special=SpecialTokenNames(),
         truncation=_read_truncation(top.get("truncation")),
@@ -95,8 +96,7 @@ def _read_model(top: Node) -> tuple[ModelSpec, DecoderSpec | None]:
     if kind == "Unigram":
         return read_unigram(top), read_unigram_decoder(top.get("decoder"))
     if kind in LIBRARY_MODELS:
-        trim = read_trim(top.get("post_processor"))
-        return read_library(top, trim), read_library_decoder(top.get("decoder"))
+        return read_library(top), read_library_decoder(top.get("decoder"))
     raise node.get("type").fail(
         f"a {kind} model is not supported; WordPiece, Unigram, {' and '.join(LIBRARY_MODELS)} are"
     )

@@ -19,7 +19,12 @@ from encoder_engine.text.template_json import bert_layouts
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["read_vocab_txt", "spec_from_vocab"]
+__all__ = ["is_line", "read_vocab_txt", "spec_from_vocab"]
+
+
+def is_line(token: str) -> bool:
+    """Whether :func:`read_vocab_txt` reads the token again from a line of its own."""
+    return bool(token) and token == token.strip() and "\n" not in token
 
 
 def read_vocab_txt(path: Path) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Compares with tokenizers and sentencepiece at length: corpora, and strings drawn from a seed.
 
-python tests/text/parity_long.py --model unigram --strings 200000 --seed 1 --data ../shared/data
+python -m tests.text.parity_long --model unigram --strings 200000 --seed 1 --data ../shared/data
+python -m tests.text.parity_long --options --strings 200000 --seed 1
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.text.parity import Peer, Settings, draw_settings, variants  # noqa: E402
+from tests.text.parity_options import compare_options  # noqa: E402
 from tests.text.sentencepiece_models import SentencePiecePeer, train  # noqa: E402
 from tests.text.strings import StringMaker  # noqa: E402
 from tests.text.unigram_files import unpack_unigram, write_unigram_files  # noqa: E402
@@ -147,8 +149,19 @@ def run_sentencepiece(
                 print(mismatch)
                 sys.exit(1)
         total += len(texts)
-        print(f"{peer.name}: {len(texts)} texts, {peer.ties} ties", flush=True)
+        print(f"{peer.name}: {len(texts)} texts", flush=True)
     return total
+
+
+def run_options(strings: int, seed: int, folder: Path) -> None:
+    """Compare drawn files, and stop at the first mismatch."""
+    counts, faults = compare_options(strings, seed, folder)
+    for fault in faults:
+        print(fault)
+    shown = ", ".join(f"{name} {number}" for name, number in sorted(counts.items()))
+    print(f"{shown}: {len(faults)} mismatches", flush=True)
+    if faults:
+        sys.exit(1)
 
 
 def check(peer: Peer, texts: list[str], pairs: list[str] | None, settings: Settings) -> None:
@@ -168,6 +181,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--corpora", action="store_true", help="also every line of the corpora")
+    parser.add_argument("--options", action="store_true", help="drawn files instead of a model's")
     parser.add_argument("--variants", action="store_true", help="also with other options")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
@@ -175,6 +189,10 @@ def main() -> None:
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         start = time.perf_counter()
+        if options.options:
+            run_options(options.strings, seed, Path(name))
+            print(f"{time.perf_counter() - start:.0f} s", flush=True)
+            return
         if options.model == "sentencepiece":
             models = sentencepiece_peers(options.data, Path(name), more=options.variants)
             data = options.data if options.corpora else None

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-Row = tuple[list[int], list[tuple[int, int]]]
 # What each model has that the others lack.
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -104,10 +103,9 @@ class SentencePiecePeer:
         self.name = name
         self.ours = Tokenizer.from_pretrained(path)
         self.theirs: Any = sentencepiece.SentencePieceProcessor(model_file=str(path))
-        self.ties = 0
 
     def compare(self, texts: Sequence[str]) -> str | None:
-        """Compare ids, offsets and decoding; equal scores of other pieces are counted as ties."""
+        """Compare ids, offsets and decoding."""
         found = self._first_difference(texts)
         if found is None:
             return None
@@ -126,23 +124,6 @@ class SentencePiecePeer:
             if ours == (theirs["ids"], theirs["offsets"]):
                 if self.theirs.decode(ours[0]) != self.ours.decode(ours[0]):
                     return text, "decoding differs"
-            elif self._same_score(ours, (theirs["ids"], theirs["offsets"])):
-                self.ties += 1
             else:
                 return text, f"ours   {ours}\n  theirs {theirs}"
         return None
-
-    def _same_score(self, ours: Row, theirs: Row) -> bool:
-        """Whether two paths have the same score, but for what float32 loses over the text."""
-        if ours[0] == theirs[0]:
-            return False
-        unknown, totals = [], []
-        for ids, offsets in (ours, theirs):
-            flags = [bool(self.theirs.is_unknown(number)) for number in ids]
-            unknown.append([o for o, flag in zip(offsets, flags, strict=True) if flag])
-            known = [n for n, flag in zip(ids, flags, strict=True) if not flag]
-            totals.append([float(self.theirs.get_score(number)) for number in known])
-        # An unknown character is worth more than ten, and is the same in both.
-        size = sum(map(abs, totals[1])) + 30.0 * sum(b - a for a, b in unknown[1])
-        error = size * len(theirs[0]) * 2.0**-24
-        return unknown[0] == unknown[1] and abs(sum(totals[0]) - sum(totals[1])) <= error
