@@ -31,6 +31,7 @@ from encoder_engine.files import (
     write_atomically,
     writing,
 )
+from encoder_engine.records import differences
 from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -259,26 +260,24 @@ def _begin(directory: Path, begun: dict[str, Any]) -> dict[str, Any]:
 
 def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Say what differs from what a directory was begun with, of a source in JSON by its parts."""
-    before, now = {**before, **_parts(before)}, {**now, **_parts(now)}
     changes = []
-    for name in now:
-        if before.get(name) == now[name] or (name == "source" and _parts(now)):
-            continue
-        if name == "inputs":
+    for found in differences(_with_parts(before), _with_parts(now)):
+        name = found.name.removeprefix("source.")
+        if name.startswith("inputs."):
             changes.append("the inputs are others, or were changed")
         elif name == "tokenizer":
             changes.append("the tokenizer is another")
         else:
-            changes.append(f"{name} was {before.get(name)}, is {now[name]}")
-    return changes
+            changes.append(str(found._replace(name=name)))
+    return list(dict.fromkeys(changes))
 
 
-def _parts(begun: dict[str, Any]) -> dict[str, Any]:
+def _with_parts(begun: dict[str, Any]) -> dict[str, Any]:
+    """Read a source that is JSON."""
     try:
-        parts = json.loads(begun["source"])
+        return {**begun, "source": json.loads(begun["source"])}
     except (KeyError, TypeError, ValueError):
-        return {}
-    return parts if isinstance(parts, dict) else {}
+        return begun
 
 
 def _keep_tokenizer(folder: Path, tokenizer: Tokenizer | Callable[[], Tokenizer]) -> Tokenizer:

@@ -183,7 +183,10 @@ def _check_schema(pyarrow: Any, schema: Any, name: str, columns: Columns) -> Non
     for column in columns.names:
         if schema.names.count(column) != 1:
             known = ", ".join(schema.names)
-            raise ReadError(f"{name} has no single column {column!r}; there are {known}")
+            option = "column= (--column)" if column == columns.text else "id_column="
+            raise ReadError(
+                f"{name} has no single column {column!r}; there are {known}: name one with {option}"
+            )
         kind = schema.field(column).type
         if types.is_dictionary(kind):
             kind = kind.value_type

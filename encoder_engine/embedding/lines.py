@@ -7,6 +7,7 @@ import json
 import threading
 from collections import Counter
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from encoder_engine.embedding.rows import Place, Reading, Row
@@ -33,21 +34,31 @@ def _lines(stream: BinaryIO, place: Place, limit: int) -> Iterator[bytes | None]
 
     ``limit``: bytes. The remainder of a longer line is read past, a piece at a time.
     """
-    # A byte order mark is no part of its line.
-    read = partial(stream.readline, limit + len(_BYTE_ORDER_MARK))
-    for number, raw in enumerate(iter(read, b""), start=1):
+    read = partial(stream.readline, limit + 1)
+    for number, raw in enumerate(chain(_first_line(stream, place, limit), iter(read, b"")), 1):
         place.number, place.row = number, number - 1
         place.reading.meter.num_bytes += len(raw)
-        if number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-            place.refuse_file(_UTF_16)
-        line = raw[3:] if number == 1 and raw.startswith(_BYTE_ORDER_MARK) else raw
-        if len(line) <= limit:
-            yield line
+        if len(raw) <= limit:
+            yield raw
             continue
         while raw and not raw.endswith(b"\n"):
             raw = read()
             place.reading.meter.num_bytes += len(raw)
         yield None
+
+
+def _first_line(stream: BinaryIO, place: Place, limit: int) -> list[bytes]:
+    """Return the first line, or nothing where there is none; a byte order mark is no part of it."""
+    line = stream.readline(len(_BYTE_ORDER_MARK))
+    if line.startswith((b"\xff\xfe", b"\xfe\xff")):
+        place.number, place.row = 1, 0
+        place.refuse_file(_UTF_16)
+    if line == _BYTE_ORDER_MARK:
+        place.reading.meter.num_bytes += len(line)
+        line = b""
+    if not line.endswith(b"\n"):
+        line += stream.readline(limit + 1 - len(line))
+    return [line] if line else []
 
 
 def _line_limit(reading: Reading, *, columns: bool = True) -> int:
@@ -62,7 +73,10 @@ def _line_limit(reading: Reading, *, columns: bool = True) -> int:
 
 
 def _too_long(limit: int) -> str:
-    return f"longer than {limit} bytes; split it, or raise max_characters (--max-characters)"
+    return (
+        f"longer than {limit} bytes; split it, or allow more by a greater max_characters "
+        "(--max-characters)"
+    )
 
 
 def _decode(line: bytes, place: Place) -> str:
@@ -94,7 +108,7 @@ def read_jsonl(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
     """Yield a row per line, each a JSON object. Blank lines at the end are no rows."""
     place = Place(name, reading)
     limit = _line_limit(reading)
-    blank = _BlankLines(place)
+    blank = _BlankLines(place, "remove it (sed '/^[[:space:]]*$/d')")
     for line in _lines(stream, place, limit):
         if line is not None and not line.strip():
             blank.note()
@@ -113,8 +127,8 @@ def read_jsonl(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
 class _BlankLines:
     """Finds the first blank line with a record after it; blank lines at the end are no rows."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, place: Place, mend: str) -> None:
+        self._place, self._mend = place, mend
         self._first: tuple[int, int] | None = None
 
     def note(self) -> None:
@@ -128,7 +142,7 @@ class _BlankLines:
         place, here = self._place, (self._place.number, self._place.row)
         (place.number, place.row), self._first = self._first, None
         try:
-            place.refuse("blank, with records after it; remove it (sed '/^$/d')")
+            place.refuse(f"blank, with records after it; {self._mend}")
         except RowError as error:
             place.reading.skip(error)
         place.number, place.row = here
@@ -174,7 +188,8 @@ def read_csv(stream: BinaryIO, name: str, reading: Reading, *, delimiter: str) -
     place = Place(name, reading)
     lines = _RecordLines(stream, place)
     records = _csv_records(lines, delimiter)
-    blank = _BlankLines(place)
+    # A blank line within quotes is part of a text, which sed would remove as well.
+    blank = _BlankLines(place, "remove it")
     try:
         header = next(records, None)
         if header is None:

@@ -39,8 +39,6 @@ _FIRST_DEPTH = 64
 _MOST_DEPTH_OF_FIRST = 512
 _NUM_PROBES = 256
 _PROBED_HITS = 10
-# faiss' own depth, in files that nobody measured.
-_UNMEASURED_DEPTH = 16
 _MARKER = b"\nencoder-engine index "
 
 
@@ -141,6 +139,7 @@ def _build(faiss: Any, store: StoredVectors, settings: IndexSettings) -> tuple[A
     # A sample errs: half of what may be missed is kept back for that.
     wanted = (1 + settings.recall) / 2
     best: IndexReport | None = None
+    enough: IndexReport | None = None
     for number, (links, construction) in enumerate(graphs, start=1):
 
         def empty(dimension: int, links: int = links, construction: int = construction) -> Any:
@@ -155,12 +154,18 @@ def _build(faiss: Any, store: StoredVectors, settings: IndexSettings) -> tuple[A
             if settings.depth is not None or report.recall >= wanted:
                 return index, report
             best = report
+            if enough is None and report.recall >= settings.recall:
+                enough = report
+        if number < len(graphs):
+            enough = None
     assert best is not None
-    if best.recall >= settings.recall:
-        return index, best
+    if enough is not None:
+        index.hnsw.efSearch = enough.depth
+        return index, enough
     raise InputError(
         f"the best graph of {store.path} finds {best.recall:.1%} of the nearest, less than "
-        f"{settings.recall:.1%}; make a flat index (--kind flat), or ask for less (--recall)"
+        f"{settings.recall:.1%} (graphs find few among many equal rows); make a flat index (--kind "
+        "flat), or ask for less (--recall)"
     )
 
 
@@ -255,7 +260,7 @@ def search_index(
 
 def _set_depth(index: Any, path: Path, num_hits: int, *, measured: bool) -> None:
     """Search for more hits than were measured with as many more candidates."""
-    if not measured and index.hnsw.efSearch <= _UNMEASURED_DEPTH:
+    if not measured:
         warnings.warn(
             EncoderEngineWarning(
                 f"nobody measured what {path} finds; make it again with encoder-engine index, "

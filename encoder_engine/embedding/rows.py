@@ -90,14 +90,15 @@ class Place:
         nearest = difflib.get_close_matches(column, names, n=1)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
         if len(names) == 1:
-            for separator in ";\t|":
+            for separator in ";,\t|":
                 if column in names[0].split(separator):
                     return (
                         f"no column {column!r}: fields seem to be separated by {separator!r}; save "
-                        "the table with commas (.csv) or tabs (.tsv)"
+                        "the table with commas as .csv, or with tabs as .tsv"
                     )
         there = ", ".join(names) or "none"
-        return f"no column {column!r}; {hint}there are {there}: name one with column= (--column)"
+        option = "column= (--column)" if column == self.reading.columns.text else "id_column="
+        return f"no column {column!r}; {hint}there are {there}: name one with {option}"
 
     def text(self, value: object, column: str) -> str:
         """Return a value that is a text UTF-8 can encode, not too long; refuse any other."""

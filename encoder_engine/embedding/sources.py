@@ -70,6 +70,8 @@ def _look_up(name: str) -> list[str]:
 
 
 def _expand(name: str) -> list[str]:
+    if name.startswith("file://"):
+        raise ReadError(f"{name} is an address; name the file by its path")
     if _REMOTE.match(name):
         raise ReadError(
             f"{name} is not on this machine, and remote inputs are not read; copy it first, or "
@@ -115,9 +117,8 @@ def _format_of(name: str, *, within: str) -> Format:
                 raise ReadError(f"{name}: {known} is compressed inside; unpack it")
             return known
     endings = ", ".join(f".{known}" for known in FORMATS) + ", nor one with .gz, .xz or .zst"
-    others = (
-        f", or name the files wanted: '{within.rstrip('/')}/**/*.txt'" if within != name else ""
-    )
+    wanted = f"{glob.escape(within.rstrip('/'))}/**/*.txt"
+    others = f", or name the files wanted: '{wanted}'" if Path(within).is_dir() else ""
     raise ReadError(
         f"{name}: the ending {'.' + ending if ending else '(none)'} is not one of {endings}; "
         f"rename the file, unpack it, or say what it is with --input-format{others}"

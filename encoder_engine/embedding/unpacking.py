@@ -21,12 +21,15 @@ _XZ_MEMORY = 2**30
 _XZ_PADDING = 4
 
 
-def unpack(stream: BinaryIO, compression: str | None) -> BinaryIO:
-    """Return the unpacked bytes of a stream; several streams end to end are read as one.
+def unpack(stream: io.BufferedReader, compression: str | None) -> BinaryIO:
+    """Return the unpacked bytes of a file; several streams end to end are read as one.
 
     What is damaged, or follows a stream and is none, raises when it is reached: ``OSError``,
-    ``EOFError``, ``zlib.error`` or ``lzma.LZMAError``.
+    ``EOFError``, ``zlib.error`` or ``lzma.LZMAError``. A file of no bytes is one cut short: what
+    packs nothing writes a header all the same.
     """
+    if compression is not None and not stream.peek(1):
+        raise EOFError("the file is empty")
     if compression == "gz":
         return cast("BinaryIO", gzip.GzipFile(fileobj=stream))
     if compression == "xz":

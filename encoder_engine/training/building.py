@@ -49,11 +49,14 @@ class Text(NamedTuple):
     held_out: Samples | Pairs
 
 
-def build_text(recipe: DataRecipe, *, seed: int) -> Text:
-    """Open the corpus and cut it; :class:`CorpusError` says what is wrong with it."""
+def build_text(recipe: DataRecipe, *, seed: int, verify: bool = True) -> Text:
+    """Open the corpus and cut it; :class:`CorpusError` says what is wrong with it.
+
+    ``verify``: whether its files are compared with their checksums.
+    """
     if not recipe.corpus:
         raise ConfigError("data.corpus is not set; name a folder that encoder-engine prepare wrote")
-    corpus = Corpus.open(Path(recipe.corpus))
+    corpus = Corpus.open(Path(recipe.corpus), verify=verify)
     cut: Samples | Pairs
     if recipe.form == "blocks":
         cut = cut_blocks(corpus, recipe.max_length)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from encoder_engine.data.shards import MANIFEST
 from encoder_engine.errors import ResumeError
 from encoder_engine.files import file_sha256, read_json, read_text, write_atomically
+from encoder_engine.records import differences
 from encoder_engine.training.reading import recipe_to_values
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def compare(directory: Path, recipe: Recipe, corpus: Corpus) -> None:
                 f"{directory} has checkpoints or a model, and no {name} that says what of; an "
                 "earlier version may have begun it: name another folder"
             )
-    changes = _changes(read_json(directory / RECIPE, ResumeError), values)
-    changes = [change for change in changes if change.split(" ")[0] not in FREE]
+    found = differences(read_json(directory / RECIPE, ResumeError), values)
+    changes = [str(change) for change in found if change.name not in FREE]
     if read_text(directory / CORPUS, ResumeError).split()[:1] != [digest]:
         changes.append(f"{corpus.directory} holds another corpus")
     if changes:
@@ -71,14 +72,3 @@ def _further(directory: Path, changes: list[str]) -> str:
     if len(changes) > 1 or not changes[0].startswith("run.steps "):
         return ""
     return f"; to train a finished model further: --checkpoint {directory / 'model'}, a new folder"
-
-
-def _changes(before: Any, now: Any, where: str = "") -> list[str]:
-    """Name what differs between two recipes, as ``batch.tokens was 1, is 2``."""
-    if not isinstance(before, dict) or not isinstance(now, dict):
-        return [] if before == now else [f"{where} was {before!r}, is {now!r}"]
-    found = []
-    for key in sorted({*before, *now}):
-        inner = f"{where}.{key}" if where else key
-        found += _changes(before.get(key), now.get(key), inner)
-    return found

@@ -79,7 +79,9 @@ class Trainer:
         if run.deterministic:
             torch.use_deterministic_algorithms(True)
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        self.text = build_text(recipe.data, seed=run.seed)
+        # One process of each machine compares the whole corpus: machines may have their own copies.
+        with self.world.awaiting_first():
+            self.text = build_text(recipe.data, seed=run.seed, verify=self.world.is_first_here)
         if self.world.is_first:
             warn_of_repetition(recipe, self.text)
         objectives = build_objectives(recipe.objectives, recipe.data, self.text.corpus)

@@ -62,6 +62,11 @@ class World:
         """Whether this process writes what is written once."""
         return self.rank == 0
 
+    @property
+    def is_first_here(self) -> bool:
+        """Whether this process checks what those of one machine share."""
+        return self.size == 1 or os.environ.get("LOCAL_RANK", "0") == "0"
+
     def sums(self, values: Sequence[float]) -> list[float]:
         """Add numbers up over all processes."""
         if self.size == 1:

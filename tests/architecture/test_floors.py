@@ -7,7 +7,7 @@ import pytest
 from tests.architecture.sources import Import, imports, module_name, sources
 
 FLOORS: list[set[str]] = [
-    {"kernels", "_native", "errors", "files"},
+    {"kernels", "_native", "errors", "files", "records"},
     {"ops", "text", "packing"},
     {"models"},
     {"objectives", "data"},

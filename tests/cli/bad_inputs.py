@@ -283,7 +283,7 @@ SEPARATED: dict[str, BadInput] = {
     "CSV without the column": broken("a.csv", b"body\na\n", "no column 'text'"),
     "CSV with a column misspelt": broken("a.csv", b"Text\na\n", "did you mean 'Text'"),
     "CSV by semicolons": broken("a.csv", b"id;text\n1;a\n", "separated by ';'"),
-    "TSV by commas": broken("a.tsv", b"id,text\n1,a\n", "there are id,text"),
+    "TSV by commas": broken("a.tsv", b"id,text\n1,a\n", "separated by ','"),
     "CSV without a header": broken("a.csv", b"a text,1\nanother,2\n", "there are a text, 1"),
     "CSV that names the column twice": broken("a.csv", b"text,text\na,b\n", "2 times"),
     "CSV without the ids": broken("a.csv", b"text\na\n", "no column 'id'", ID),

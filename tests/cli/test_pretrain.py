@@ -78,11 +78,15 @@ def test_a_corpus_of_other_inputs_or_another_vocabulary_is_refused(
     assert main([*begin, "120"]) == 0
     assert main([*begin, "120"]) == 0
     assert main([*begin, "110"]) == 1
+    words = tmp_path / "words.txt"
+    words.write_text("catdog\n", encoding="utf-8")
+    assert main([*begin, "120", "--add-tokens", str(words)]) == 1
     with mine.open("a", encoding="utf-8") as file:
         file.write("One more line.\n")
     assert main([*begin, "120"]) == 1
     errors = capsys.readouterr().err
     assert "was begun otherwise: vocab_size was 120, is 110; name an empty" in errors
+    assert "was begun otherwise: add_tokens was None, is [" in errors
     assert "was begun otherwise: the inputs are others, or were changed; name an empty" in errors
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["here"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,14 @@ import numpy as np
 import pytest
 
 from encoder_engine import Tokenizer
-from encoder_engine.data.prepare import Prepared, Text, prepare, split_sentences, word_starts
+from encoder_engine.data.prepare import (
+    Prepared,
+    Text,
+    _changes,
+    prepare,
+    split_sentences,
+    word_starts,
+)
 from encoder_engine.data.shards import Corpus, write_shard
 from encoder_engine.errors import CorpusError, LockedError
 from encoder_engine.files import FolderLock
@@ -235,3 +243,15 @@ def test_a_vocabulary_without_marks_or_special_tokens_is_refused(tmp_path: Path)
     assert word_starts(bare).all()
     with pytest.raises(CorpusError, match="the tokenizer has no mask token"):
         prepare([], bare, tmp_path / "c", source="x")
+
+
+def test_a_part_of_the_source_that_is_gone_is_a_change() -> None:
+    """A corpus of added tokens went on without them, and said nothing."""
+    before = {"source": json.dumps({"inputs": {"": [1]}, "add_tokens": [3, 4]}), "shard_tokens": 9}
+    now = {"source": json.dumps({"inputs": {"": [1]}}), "shard_tokens": 9}
+    assert _changes(before, now) == ["add_tokens was [3, 4], is None"]
+    assert _changes(now, before) == ["add_tokens was None, is [3, 4]"]
+    assert _changes(now, now) == []
+    assert _changes({**now, "source": "old"}, now) != []
+    others = {**now, "source": json.dumps({"inputs": {"": [2], "de": [1]}})}
+    assert _changes(now, others) == ["the inputs are others, or were changed"]

@@ -130,6 +130,39 @@ def test_a_line_beyond_the_limit_is_read_past_without_holding_it(tmp_path: Path,
     assert [error.number for error in bad] == [1]
 
 
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("beyond", [0, 1, 2, 3, 4])
+def test_a_byte_order_mark_changes_nothing_at_the_limit(
+    tmp_path: Path, mark: bytes, beyond: int
+) -> None:
+    """A first line beyond the limit was cut behind a mark, and its end became a row."""
+    path = tmp_path / "a.txt"
+    for end in (b"\nsecond\n", b"\n", b""):
+        path.write_bytes(mark + b"a" * (2**20 - len(end[:1]) + beyond) + end)
+        bad: list[RowError] = []
+        inputs = open_inputs([str(path)], max_characters=1000).skipping(bad.append)
+        assert [row.text for row in inputs] == (["second"] if b"second" in end else [])
+        told = "longer than 1048576 bytes" if beyond else "characters, the limit is 1000"
+        assert [told in str(error) for error in bad] == [True]
+
+
+@pytest.mark.parametrize("ending", ["gz", "xz", "zst"])
+def test_a_compressed_file_of_no_bytes_is_refused(tmp_path: Path, ending: str) -> None:
+    if ending == "zst":
+        pytest.importorskip("pyarrow")
+    (tmp_path / "a.txt").write_bytes(b"one\n")
+    (tmp_path / f"b.txt.{ending}").write_bytes(b"")
+    with pytest.raises(ReadError, match="file is empty"):
+        texts_of(tmp_path)
+
+
+def test_a_blank_line_of_a_table_is_not_to_be_removed_by_a_pattern(tmp_path: Path) -> None:
+    """Within quotes a blank line belongs to a text."""
+    (tmp_path / "a.csv").write_bytes(b'text\n"a\n\nb"\n\nc\n')
+    with pytest.raises(ReadError, match=r"line 5: blank, with records after it; remove it$"):
+        texts_of(tmp_path / "a.csv")
+
+
 def test_a_csv_record_over_many_lines_is_bounded_too(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b'text\nok\n"never closed\n' + (b"long line " * 100 + b"\n") * 80_000)
