@@ -320,8 +320,9 @@ class ShardFolder:
             self._records.append(record)
         elif record != before:
             raise ResumeError(
-                f"{self._folder / names[0]} was made again, and differs from its record: this "
-                f"machine computes other bits than the one before{self._again()}"
+                f"{self._folder / names[0]} was made again, and differs from its record: bits "
+                "depend on the batch or the machine; copy the former file back"
+                f"{self._again()}"
             )
         self._missing.discard(shard.number)
 
