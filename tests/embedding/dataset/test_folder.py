@@ -337,6 +337,7 @@ def test_no_kill_and_no_full_disk_changes_what_is_written(options: str) -> None:
     found = json.loads(ran.stdout)
     assert found["random_kills"] >= int(options.split()[1])
     assert found["kills_before_a_change"] > 30
+    assert found["kills_over_a_file"] > 20
     assert found["full_disks"] > 0
     # None: no file system may be mounted here.
     assert found["full_file_systems"] is None or found["full_file_systems"] > 0
