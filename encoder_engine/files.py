@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import stat
+import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
@@ -52,6 +53,9 @@ FORMER_LOCK_NAME = ".lock"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LOCK_CONTENT = re.compile(rb"(\d{1,20}\n?)?")
+# Whoever looks whether a folder is locked holds its lock for some microseconds.
+_LOCK_SECONDS = 0.1
+_LOCK_PAUSE = 0.005
 
 
 def read_text(path: Path, error: type[EncoderEngineError]) -> str:
@@ -306,7 +310,10 @@ def write_checksums(directory: Path, names: Iterable[str]) -> None:
 
 
 def refuse_locked(folder: Path) -> None:
-    """Raise :class:`LockedError` where another run holds the folder's lock; change nothing."""
+    """Raise :class:`LockedError` where another run holds the folder's lock; change nothing.
+
+    Any number of processes may look at once: the lock that they try is a shared one.
+    """
     import fcntl
 
     path = folder / LOCK_NAME
@@ -315,7 +322,7 @@ def refuse_locked(folder: Path) -> None:
     except OSError:
         return  # none is there; or one that cannot be taken, and then taking it says why
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         raise _held(folder, descriptor) from None
     except OSError:
@@ -326,11 +333,24 @@ def refuse_locked(folder: Path) -> None:
 
 def _held(folder: Path, descriptor: int) -> LockedError:
     holder = os.pread(descriptor, 64, 0).decode("ascii", "replace").strip()
-    named = f" (process {holder})" if holder else ""
+    named = f" (process {holder})" if _alive(holder) else ""
     return LockedError(
         f"{folder} is being written by another run{named}; wait for it, stop it, or name another "
         "output"
     )
+
+
+def _alive(process: str) -> bool:
+    """Say whether a process of this number runs here; a lock file may name a former holder."""
+    if not process.isdecimal() or int(process) == 0:
+        return False
+    try:
+        os.kill(int(process), 0)
+    except PermissionError:
+        return True  # another user's
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 class FolderLock:
@@ -387,9 +407,11 @@ class FolderLock:
         import fcntl
 
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise _held(self._folder, descriptor) from None
+            for _ in range(round(_LOCK_SECONDS / _LOCK_PAUSE)):
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+                time.sleep(_LOCK_PAUSE)
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
@@ -400,6 +422,8 @@ class FolderLock:
                 ),
                 stacklevel=4,
             )
+            return
+        raise _held(self._folder, descriptor)
 
     def _refuse_others(self, descriptor: int, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode):

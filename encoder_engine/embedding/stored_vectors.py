@@ -26,7 +26,7 @@ from encoder_engine.embedding.dataset.manifest import (
     shard_names,
 )
 from encoder_engine.embedding.store import ENDINGS, VECTOR_COLUMN, ids_path
-from encoder_engine.embedding.store_files import has_ids, map_array, read_blocks, read_ids
+from encoder_engine.embedding.store_files import damage, has_ids, map_array, read_blocks, read_ids
 from encoder_engine.errors import InputError, MissingDependencyError, ReadError
 from encoder_engine.files import check_apart, check_target, file_sha256
 
@@ -109,10 +109,14 @@ class StoredVectors:
 
         :meth:`blocks` and :meth:`take` need memory for a part of them alone.
         """
-        if len(self._parts) == 1 and self.path_of_one.suffix == ".npy":
+        path = self.path_of_one
+        if len(self._parts) == 1 and path.suffix == ".npy":
+            before = _signature(path)
             for _ in self.blocks():  # compares every block of it
                 pass
-            return map_array(self.path_of_one)
+            mapped = map_array(path)
+            _refuse_changed(path, before)
+            return mapped
         found = np.concatenate(list(self.blocks()))
         found.flags.writeable = False
         return found
@@ -155,8 +159,9 @@ class StoredVectors:
         """
         shape: tuple[int, np.dtype[Any]] | None = None
         for part in self._checked_parts():
-            before, num_rows = _signature(part.path), 0
+            before, num_rows = self._begin(part.path), 0
             for block in read_blocks(part.path):
+                _refuse_changed(part.path, before)
                 if shape is None:
                     shape = block.shape[1], block.dtype
                 if (block.shape[1], block.dtype) != shape:
@@ -167,12 +172,11 @@ class StoredVectors:
                 _refuse_non_finite(block, part.path, num_rows)
                 num_rows += len(block)
                 yield block
+            _refuse_changed(part.path, before)
             if part.rows not in (None, num_rows):
                 raise ReadError(f"{part.path} holds {num_rows} rows, {part.rows} were recorded")
             if num_rows == 0:
                 raise ReadError(f"{part.path} holds no vectors; embed again")
-            if _signature(part.path) != before:
-                raise ReadError(f"{part.path} was changed while it was read; run this again")
 
     def float_blocks(self) -> Iterator[npt.NDArray[np.float32]]:
         """Yield the vectors. Raises :class:`InputError` where they are no float32."""
@@ -222,11 +226,16 @@ class StoredVectors:
         return found
 
     def _ids_of(self, part: _Part) -> Iterator[Identifier]:
-        """Yield a file's ids. Raises :class:`ReadError` where there are more or fewer than rows."""
-        num_ids = 0
+        """Yield a file's ids; they may be used once all are read without an error.
+
+        Raises :class:`ReadError` where there are more or fewer than rows, or the file was changed.
+        """
+        path = ids_path(part.path) if part.path.suffix == ".npy" else part.path
+        before, num_ids = self._begin(path), 0
         for name in read_ids(part.path, self._id_column):
             num_ids += 1
             yield name
+        _refuse_changed(path, before)
         if part.rows not in (None, num_ids):
             raise ReadError(f"{part.path} has {part.rows} rows and {num_ids} ids; copy both again")
 
@@ -262,6 +271,10 @@ class StoredVectors:
                     "again, which makes it anew"
                 )
             self._verified[path] = signature
+
+    def _begin(self, path: Path) -> tuple[int, ...]:
+        """Return the signature of the file that may be read: where one was verified, that one's."""
+        return self._verified.get(path) or _signature(path)
 
     def digest(self) -> str:
         """Return a SHA-256 that only a store of the same vectors has.
@@ -351,9 +364,19 @@ def _shards(folder: Path, manifest: dict[str, Any]) -> list[_Part]:
 
 
 def _signature(path: Path) -> tuple[int, ...]:
-    """Tell a file from one that was put in its place or written to meanwhile."""
-    status = path.stat()
+    """Tell a file from one that was put in its place or written to meanwhile.
+
+    Raises :class:`ReadError` where there is none.
+    """
+    with damage(path):
+        status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _refuse_changed(path: Path, before: tuple[int, ...]) -> None:
+    """Raise :class:`ReadError` for another file than the one that was verified or begun."""
+    if _signature(path) != before:
+        raise ReadError(f"{path} was changed while it was read; run this again")
 
 
 def _refuse_non_finite(block: Array, path: Path, first_row: int) -> None:

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -68,30 +68,30 @@ class Runs:
         *,
         kill_after: float | None = None,
         prepare: Callable[[], None] = lambda: None,
+        **options: Any,
     ) -> int:
         """Run until the end or the kill; return the exit code, or minus the signal."""
         child = os.fork()
         if child == 0:
-            self._child(folder, prepare)
+            self._child(folder, prepare, options)
         if kill_after is not None:
             time.sleep(kill_after)
             os.kill(child, signal.SIGKILL)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-    def _child(self, folder: Path, prepare: Callable[[], None]) -> None:
+    def _child(self, folder: Path, prepare: Callable[[], None], changed: dict[str, Any]) -> None:
         code = 1
         try:
             if self._shard_rows is None:
                 folders.SHARD_SECONDS = 0.0
             prepare()
-            self._embedder.encode_dataset(
-                self._input,
-                folder,
-                id_column="id",
-                on_error="skip",
-                shard_rows=self._shard_rows,
-                shard_format=self.shard_format,  # type: ignore[arg-type]
-            )
+            options = {
+                "id_column": "id",
+                "on_error": "skip",
+                "shard_rows": self._shard_rows,
+                "shard_format": self.shard_format,
+            }
+            self._embedder.encode_dataset(self._input, folder, **(options | changed))
             code = 0
         except OutputError as error:
             print(error, file=sys.stderr)
@@ -148,6 +148,29 @@ def kill_at_every_change(runs: Runs) -> int:
         assert code == -signal.SIGKILL, code
         runs.check(folder)
     raise AssertionError("a run that never ends")
+
+
+def kill_over_a_file(runs: Runs) -> int:
+    """Kill runs that overwrite one file at every change of the disk; the same command goes on."""
+    kills = 0
+    truth = load_vectors(runs.home / "whole")
+    for old, new in (("id", "id"), ("id", None), (None, "id"), (None, None)):
+        for number in range(1, 10_000):
+            target = runs.home / f"file-{old}-{new}-{number}" / "a.npy"
+            target.parent.mkdir()
+            file: dict[str, Any] = {"shard_rows": None, "shard_format": None}
+            assert runs.run(target, id_column=old, **file) == 0
+            file |= {"id_column": new, "overwrite": True}
+            code = runs.run(target, prepare=lambda n=number: _kill_at(n), **file)  # type: ignore[misc]
+            kills += code == -signal.SIGKILL
+            assert code in (0, -signal.SIGKILL), code
+            assert runs.run(target, **file) == 0, f"{target} could not be made again"
+            found = load_vectors(target)
+            assert np.array_equal(found.vectors, truth.vectors)
+            assert found.ids == (truth.ids if new else None)
+            if code == 0:
+                break
+    return kills
 
 
 def _kill_at(number: int) -> None:
@@ -243,6 +266,7 @@ def main() -> None:
                     runs, arguments.kills, arguments.seed, arguments.seconds
                 ),
                 "kills_before_a_change": kill_at_every_change(runs),
+                "kills_over_a_file": kill_over_a_file(runs) if shard_format == "npy" else 0,
                 "full_disks": fill_the_disk(runs, arguments.full, arguments.seed),
                 "full_file_systems": fill_a_file_system(runs, arguments.full, arguments.seed),
             }

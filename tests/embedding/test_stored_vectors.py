@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import encoder_engine as ee
-from encoder_engine.embedding import store_files
+from encoder_engine.embedding import store_files, stored_vectors
 from encoder_engine.embedding.search import search_vectors
 from encoder_engine.embedding.store import VectorStore
 from encoder_engine.errors import MissingDependencyError, ReadError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from encoder_engine.embedding import Embedder
+    from encoder_engine.embedding.stored_vectors import StoredVectors
 
 TEXTS = [f"text {row}" for row in range(23)]
 
@@ -109,6 +111,87 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
         file.seek(-4, 2)
         file.write(bytes(4))
     with pytest.raises(ReadError, match="was changed while it was read"):
+        list(blocks)
+
+
+def wait_until_verified(stored: StoredVectors, path: Path) -> None:
+    """Wait for the file to be compared with its checksum, ahead of being read."""
+    end = time.monotonic() + 10
+    while path not in stored._verified:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("shard_format", ["npy", "parquet"])
+def test_a_file_that_is_replaced_after_it_was_verified_is_not_read(
+    tiny: Embedder, source: Path, tmp_path: Path, shard_format: Any
+) -> None:
+    need(shard_format)
+    options = {"shard_rows": 9, "shard_format": shard_format}
+    tiny.encode_dataset(source, tmp_path / "out", **options)
+    other = tmp_path / "in.txt"
+    other.write_text("".join(f"other {row}\n" for row in range(23)), encoding="utf-8")
+    tiny.encode_dataset(other, tmp_path / "other", **options)
+    name = f"part-00001.{shard_format}"
+    stored = ee.load_vectors(tmp_path / "out")
+    blocks = stored.blocks()
+    next(blocks)
+    wait_until_verified(stored, tmp_path / "out" / name)
+    (tmp_path / "other" / name).replace(tmp_path / "out" / name)
+    with pytest.raises(ReadError, match=rf"{name} was changed while it was read"):
+        next(blocks)
+
+
+@pytest.mark.parametrize("shard_format", ["npy", "parquet"])
+@pytest.mark.parametrize("some", [True, False], ids=["some ids", "all ids"])
+def test_ids_that_are_replaced_after_they_were_verified_are_not_used(
+    tiny: Embedder,
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    shard_format: Any,
+    some: bool,
+) -> None:
+    need(shard_format)
+    options = {"id_column": "id", "shard_rows": 9, "shard_format": shard_format}
+    tiny.encode_dataset(source, tmp_path / "out", **options)
+    source.write_text(source.read_text("utf-8").replace("row-", "other-"), "utf-8")
+    tiny.encode_dataset(source, tmp_path / "other", **options)
+    stored = ee.load_vectors(tmp_path / "out")
+    name = "part-00001.ids.txt" if shard_format == "npy" else f"part-00001.{shard_format}"
+
+    def replace_and_read(path: Path, id_column: str | None) -> Any:
+        if path.stem == "part-00001":
+            wait_until_verified(stored, tmp_path / "out" / name)
+            (tmp_path / "other" / name).replace(tmp_path / "out" / name)
+        return store_files.read_ids(path, id_column)
+
+    monkeypatch.setattr(stored_vectors, "read_ids", replace_and_read)
+    with pytest.raises(ReadError, match=rf"{name} was changed while it was read"):
+        stored.identifiers({10}) if some else stored.ids
+
+
+def test_one_file_that_is_replaced_before_it_is_mapped_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.npy", "b.npy"):
+        np.save(tmp_path / name, np.ones((4, 2), np.float32))
+
+    def replace_and_map(path: Path) -> Any:
+        (tmp_path / "b.npy").replace(path)
+        return store_files.map_array(path)
+
+    monkeypatch.setattr(stored_vectors, "map_array", replace_and_map)
+    with pytest.raises(ReadError, match="was changed while it was read"):
+        ee.load_vectors(tmp_path / "a.npy").vectors  # noqa: B018
+
+
+def test_a_file_that_goes_while_it_is_read_is_a_read_error(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones((40_000, 2), np.float32))
+    blocks = ee.load_vectors(tmp_path / "a.npy").blocks()
+    next(blocks)
+    (tmp_path / "a.npy").unlink()
+    with pytest.raises(ReadError, match=r"a\.npy is missing"):
         list(blocks)
 
 

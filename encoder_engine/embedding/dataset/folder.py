@@ -121,7 +121,7 @@ class ShardFolder:
             self._folder.mkdir(exist_ok=True)
             stack.enter_context(FolderLock(self._folder))
             self._state = self._read(verified=before.records)
-            if self._job.options.overwrite and self._state.plan is not None:
+            if self._starts_again(self._state):
                 self._clear()
             self._take_up()
             for name in self._state.partial:
@@ -137,7 +137,7 @@ class ShardFolder:
         ``verified``: the shards that were compared a moment ago.
         """
         state = read_folder(self._folder)
-        if self._job.options.overwrite or state.plan is None:
+        if state.plan is None or self._starts_again(state):
             return state
         if self._job.options.shard_rows is None:
             options = self._plan["options"]
@@ -156,6 +156,24 @@ class ShardFolder:
                 for _ in pool.map(self._verify, state.records):
                     pass
         return state
+
+    def _starts_again(self, state: FolderState) -> bool:
+        """Say whether overwriting removes what is there.
+
+        It goes on with what it began itself and did not finish: no row of that is lost by a stop.
+        """
+        if not self._job.options.overwrite or state.plan is None:
+            return False
+        return not state.journal.overwriting or bool(describe_changes(state.plan, self._plan))
+
+    def _again(self) -> str:
+        """Say how to start again, and note that overwriting shall do so from now on."""
+        try:
+            self._state.journal.forget_overwriting()
+        except OSError as error:
+            raise self._failed(error) from error
+        going_on = " and go on without --overwrite" if self._job.options.overwrite else ""
+        return f"{going_on}{_AGAIN}"
 
     def _verify(self, record: ShardRecord) -> None:
         for name, sha256 in record.files.items():
@@ -179,14 +197,15 @@ class ShardFolder:
             manifest.unlink(missing_ok=True)
         for name in state.own.difference([manifest.name, state.journal.found.name]):
             (self._folder / name).unlink(missing_ok=True)
-        state.journal.begin(self._plan)
+        state.journal.begin(self._plan, overwriting=True)
         sync_directory(self._folder)
+        self._missing.clear()
         self._state = read_folder(self._folder)
 
     def _take_up(self) -> None:
         state = self._state
         if state.plan is None:
-            state.journal.begin(self._plan)
+            state.journal.begin(self._plan, overwriting=self._job.options.overwrite)
         elif state.manifest is None:
             state.journal.go_on()
         self._records = list(state.records)
@@ -250,7 +269,7 @@ class ShardFolder:
         if self._finished and number >= self._num_recorded:
             raise ResumeError(
                 f"{self._folder} is finished, but the inputs hold more rows than its "
-                f"{self._num_rows}{_AGAIN}"
+                f"{self._num_rows}; restore them{self._again()}"
             )
         store = None
         if not self.done(number):
@@ -273,7 +292,7 @@ class ShardFolder:
             change = f"rows {first + 1} to {first + max(shard.rows, before.rows)}"
             raise ResumeError(
                 f"the inputs changed: {change} are not those that part-{shard.number:05d} of "
-                f"{self._folder} was made of; restore them{_AGAIN}",
+                f"{self._folder} was made of; restore them{self._again()}",
                 changes=[change],
             )
         store, shard.store = shard.store, None
@@ -301,8 +320,9 @@ class ShardFolder:
             self._records.append(record)
         elif record != before:
             raise ResumeError(
-                f"{self._folder / names[0]} was made again, and differs from its record: this "
-                f"machine computes other bits than the one before{_AGAIN}"
+                f"{self._folder / names[0]} was made again, and differs from its record: bits "
+                "depend on the batch or the machine; copy the former file back"
+                f"{self._again()}"
             )
         self._missing.discard(shard.number)
 
@@ -314,7 +334,7 @@ class ShardFolder:
         if self.num_kept_rows != self._num_rows:
             raise ResumeError(
                 f"the inputs changed: they end after {self._num_rows} rows, before those that "
-                f"{self._folder} holds already; restore them{_AGAIN}"
+                f"{self._folder} holds already; restore them{self._again()}"
             )
         manifest = {
             "plan": self._plan,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -12,7 +14,7 @@ from encoder_engine.embedding.dataset.outputs import is_list_of_skipped
 from encoder_engine.embedding.readers import Inputs, open_inputs
 from encoder_engine.embedding.sources import STANDARD_INPUT
 from encoder_engine.embedding.store import ENDINGS, check_columns, check_output, ids_path
-from encoder_engine.embedding.store_files import map_array
+from encoder_engine.embedding.store_files import damage, map_array
 from encoder_engine.errors import InputError, OutputError
 
 if TYPE_CHECKING:
@@ -147,19 +149,47 @@ def _refuse_others_beside(job: DatasetJob) -> None:
             f"{listed} is no list of skipped rows, and would be removed; move it away, or choose "
             "another name"
         )
-    if job.output.suffix != ".npy" or not (job.output.exists() and ids.exists()):
-        return
+    if job.output.suffix == ".npy" and (ids.exists() or ids.is_symlink()):
+        _refuse_ids_of_others(job.output, ids)
+
+
+def _refuse_ids_of_others(output: Path, ids: Path) -> None:
+    if not output.exists():
+        if _cut_off_at_its_end(output):
+            return
+        raise OutputError(
+            f"{ids} is there without {output}, so nobody knows whose ids they are, and would be "
+            "removed; move the file away, or choose another name"
+        )
     try:
-        num_rows = len(map_array(job.output))
-        with ids.open("rb") as file:
+        with damage(output):
+            num_rows = len(map_array(output))
+        with damage(ids), ids.open("rb") as file:
             num_ids = sum(1 for _ in file)
-    except (OSError, ValueError, InputError):
-        return  # no vectors of ours, which there is leave to replace
+    except InputError as error:
+        raise OutputError(
+            f"{ids} would be removed, but whether it has the ids of {output} cannot be told "
+            f"({error}); move the file away, or choose another name"
+        ) from error
     if num_ids != num_rows:
         raise OutputError(
-            f"{ids} has {num_ids} lines, {job.output} {num_rows} rows, so they are no ids of these "
+            f"{ids} has {num_ids} lines, {output} {num_rows} rows, so they are no ids of these "
             "vectors, and would be removed; move the file away, or choose another name"
         )
+
+
+def _cut_off_at_its_end(output: Path) -> bool:
+    """Say whether a run was killed when its vectors were whole, but had not got their name.
+
+    It had removed the vectors of a run before, and leaves ids, old ones or its own.
+    """
+    name = re.compile(rf"{re.escape(output.name)}\.[0-9a-f]{{8}}\.partial")
+    for path in output.absolute().parent.iterdir():
+        if name.fullmatch(path.name) and path.is_file():
+            # Vectors that are not whole have no header yet.
+            with contextlib.suppress(InputError), damage(path):
+                return len(map_array(path)) > 0
+    return False
 
 
 def _check_counts(options: DatasetOptions) -> None:

@@ -33,7 +33,8 @@ class Journal:
     line that was changed, lost or moved is found. A last line cut short by a kill or a full disk is
     dropped: its shard is made again. Reading changes nothing.
 
-    ``skipped``: the list of skipped rows is the run's, and may be there.
+    ``skipped``: the list of skipped rows is the run's, and may be there. ``overwriting``: the first
+    line notes that a run with leave to overwrite began this; such a run then goes on with it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,6 +43,7 @@ class Journal:
         self.plan: dict[str, Any] | None = None
         self.records: list[ShardRecord] = []
         self.skipped = False
+        self.overwriting = False
         self._last = ""
         self._torn = False
         self.found = record_path(folder, JOURNAL_NAME)
@@ -62,6 +64,9 @@ class Journal:
                 raise UnexpectedValueError("it has no first line")
             check_plan(values[0].get("plan"))
             self.plan = values[0]["plan"]
+            self.overwriting = values[0].get("overwriting", False)
+            if not isinstance(self.overwriting, bool):
+                raise UnexpectedValueError(f"overwriting is {self.overwriting!r:.80}")
             shards = [value for value in values[1:] if "skipped" not in value]
             self.skipped = len(shards) < len(values[1:])
             for value in shards:
@@ -84,11 +89,18 @@ class Journal:
         self._last = value[DIGEST_KEY]
 
     def begin(
-        self, plan: dict[str, Any], records: Iterable[ShardRecord] = (), *, skipped: bool = False
+        self,
+        plan: dict[str, Any],
+        records: Iterable[ShardRecord] = (),
+        *,
+        skipped: bool = False,
+        overwriting: bool = False,
     ) -> None:
         """Write the plan, and what is finished already, in place of any other journal."""
         self.plan, self.records, self.skipped, self._last = plan, list(records), skipped, ""
-        values: list[dict[str, Any]] = [{"plan": plan}, *map(asdict, self.records)]
+        self.overwriting = overwriting
+        first = {"plan": plan, "overwriting": True} if overwriting else {"plan": plan}
+        values: list[dict[str, Any]] = [first, *map(asdict, self.records)]
         values += [{"skipped": True}] if skipped else []
         write_atomically(self._path, b"".join(map(self._line, values)))
         self._torn = False
@@ -98,9 +110,17 @@ class Journal:
 
     def go_on(self) -> None:
         """Make ready to add: the file has today's name and layout, and no line cut short."""
-        assert self.plan is not None
         if self._torn or self.found != self._path or (self.records and not self._last):
-            self.begin(self.plan, self.records, skipped=self.skipped)
+            self._rewrite(overwriting=self.overwriting)
+
+    def forget_overwriting(self) -> None:
+        """Let the next run with leave to overwrite start again, rather than go on with this."""
+        if self.overwriting:
+            self._rewrite(overwriting=False)
+
+    def _rewrite(self, *, overwriting: bool) -> None:
+        assert self.plan is not None
+        self.begin(self.plan, self.records, skipped=self.skipped, overwriting=overwriting)
 
     def add(self, record: ShardRecord) -> None:
         """Write a finished shard, and wait until it is on the disk."""

@@ -163,9 +163,11 @@ def _write_all(
 ) -> None:
     skipped = SkippedRows(job.skipped_path)
     inputs = job.inputs.skipping(skipped) if job.options.on_error == "skip" else job.inputs
-    # How a table is cut into windows shows in its bytes, unless it is written by fixed groups.
     elastic = job.sharded and output.shard_rows is None
-    size = WindowSize(timed=elastic or _ending(job) == ".npy")
+    # On a GPU and in bfloat16, bits depend on the batch, and so on the windows: those of shards of
+    # a size do not follow the clock. Nor do those of one table, in whose bytes they show.
+    one_array = not job.sharded and job.output.suffix == ".npy"
+    size = WindowSize(timed=elastic or one_array)
     rows = shard_windows(
         iter(inputs),
         DEFAULT_SHARD_ROWS if elastic else output.shard_rows,
@@ -201,10 +203,6 @@ def _write_all(
         skipped.discard()
     summary.skipped_rows = skipped.num_rows
     summary.skipped = str(job.skipped_path) if skipped.num_rows else None
-
-
-def _ending(job: DatasetJob) -> str:
-    return f".{job.shard_format}" if job.sharded else job.output.suffix
 
 
 def _timed(windows: Iterator[TextWindow], seconds: dict[str, float]) -> Iterator[TextWindow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -168,6 +169,50 @@ def test_a_store_begun_by_a_former_version_goes_on(
         tiny.encode_dataset(source, out, id_column="id", shard_rows=50)
     tiny.encode_dataset(source, out, id_column="id", overwrite=True)
     assert sorted(contents(out)) == ["_manifest.json", "part-00000.ids.txt", "part-00000.npy"]
+
+
+def let_bits_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Compute as GPUs do, and in bfloat16; say that each window took so long."""
+
+    def encode(embedder: Embedder, half: TokenizedWindow, options: Any) -> EmbeddedWindow:
+        embedded = encode_window(embedder, half, options)
+        vectors = embedded.vectors + np.float32(len(embedded.vectors)) / 1e6
+        return dataclasses.replace(embedded, vectors=vectors, encode_seconds=seconds)
+
+    monkeypatch.setattr("encoder_engine.embedding.dataset.workers.encode_window", encode)
+
+
+@pytest.mark.parametrize("shard_format", FORMATS)
+def test_the_clock_does_not_show_in_shards_of_a_size(
+    tiny: Embedder, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard_format: Any
+) -> None:
+    if shard_format != "npy":
+        pytest.importorskip("pyarrow")
+    options = {"id_column": "id", "shard_format": shard_format, "shard_rows": 300}
+    for name, seconds in (("slow", 99.0), ("fast", 0.0)):
+        let_bits_depend_on_the_batch(monkeypatch, seconds)
+        tiny.encode_dataset(source, tmp_path / name, **options)
+        monkeypatch.undo()
+    before = contents(tmp_path / "fast")
+    assert contents(tmp_path / "slow") == before
+    (tmp_path / "fast" / f"part-00001.{shard_format}").unlink()
+    let_bits_depend_on_the_batch(monkeypatch, 0.0)
+    assert tiny.encode_dataset(source, tmp_path / "fast", **options).resumed_rows == 400
+    assert contents(tmp_path / "fast") == before
+
+
+def test_a_shard_that_comes_out_otherwise_is_refused_with_the_reason(
+    tiny: Embedder, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_bits_depend_on_the_batch(monkeypatch, 0.0)
+    tiny.encode_dataset(source, tmp_path / "out", id_column="id")
+    former = (tmp_path / "out" / "part-00000.npy").rename(tmp_path / "former.npy")
+    monkeypatch.undo()
+    words = "differs from its record: bits depend on the batch or the machine; copy the former"
+    with pytest.raises(ResumeError, match=words):
+        tiny.encode_dataset(source, tmp_path / "out", id_column="id")
+    former.replace(tmp_path / "out" / "part-00000.npy")
+    assert tiny.encode_dataset(source, tmp_path / "out", id_column="id").resumed_rows == NUM_ROWS
 
 
 def test_windows_grow_while_they_are_quick_and_shrink_where_they_are_slow() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from encoder_engine.errors import OutputError, ResumeError
@@ -190,3 +192,55 @@ def test_an_overwriting_run_that_is_killed_can_be_run_again(
         parts = sorted(path.name for path in folder.glob("part*"))
         assert parts == [f"part-{shard:05d}.npy" for shard in range(3)]
     raise AssertionError("a run that never ends")
+
+
+def npy(num_rows: int) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.ones((num_rows, 16), np.float32))
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("id_column", [None, "id"])
+@pytest.mark.parametrize("vectors", [None, b"", b"no vectors", npy(2)[:-1], npy(1)])
+def test_ids_that_are_not_the_outputs_are_refused_and_left_as_they_are(
+    tiny: Embedder, source: Path, tmp_path: Path, vectors: bytes | None, id_column: str | None
+) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "a.ids.txt").write_bytes(b"their\nlines\n")
+    if vectors is not None:
+        (folder / "a.npy").write_bytes(vectors)
+    # A run that was killed while it embedded leaves vectors without a header.
+    (folder / "a.npy.0123abcd.partial").write_bytes(bytes(4096))
+    before = state(folder)
+    with pytest.raises(OutputError, match=r"a\.ids\.txt .*would be removed.*move the file away"):
+        tiny.encode_dataset(source, folder / "a.npy", id_column=id_column, overwrite=True)
+    assert state(folder) == before
+    # What is refused is the file of ids alone: moved away, it stays what it is.
+    (folder / "a.ids.txt").rename(folder / "theirs.txt")
+    tiny.encode_dataset(source, folder / "a.npy", id_column=id_column, overwrite=True)
+    assert (folder / "theirs.txt").read_bytes() == b"their\nlines\n"
+
+
+def test_ids_that_are_a_link_to_nothing_are_refused(
+    tiny: Embedder, source: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a.ids.txt").symlink_to(tmp_path / "nowhere")
+    for there in (False, True):
+        if there:
+            (tmp_path / "a.npy").write_bytes(npy(2))
+        with pytest.raises(OutputError, match="move the file away"):
+            tiny.encode_dataset(source, tmp_path / "a.npy", overwrite=True)
+        assert (tmp_path / "a.ids.txt").is_symlink()
+
+
+@pytest.mark.parametrize("id_column", [None, "id"])
+def test_ids_that_a_kill_left_without_vectors_are_the_outputs(
+    tiny: Embedder, source: Path, tmp_path: Path, id_column: str | None
+) -> None:
+    """The vectors that the killed run had made whole are still beside them."""
+    (tmp_path / "a.ids.txt").write_bytes(b"old\nids\n")
+    (tmp_path / "a.npy.0123abcd.partial").write_bytes(npy(3))
+    tiny.encode_dataset(source, tmp_path / "a.npy", id_column=id_column, overwrite=True)
+    assert len(np.load(tmp_path / "a.npy")) == 12
+    assert (tmp_path / "a.ids.txt").exists() == (id_column is not None)
