@@ -75,7 +75,7 @@ def _warn_of_lengths(stored: StoredVectors, similarity: str | None) -> None:
     """Warn where scores depend on the vectors' lengths, and the model was not made for that."""
     import numpy as np
 
-    length = float(np.linalg.norm(next(stored.float_blocks())[0]))
+    length = float(np.linalg.norm(stored.first))
     # Half precision and leading features change a length of 1 by less.
     if similarity in ("dot", "dot_product") or abs(length - 1.0) < 0.01:
         return

@@ -73,7 +73,7 @@ def _rest(
     for row, (text, _) in enumerate(stream, start=first_row + 1):
         if row - 1 in rows:
             found[row - 1] = text
-    if row != (first_row if store.manifest is not None else store.count_rows()):
+    if row != (first_row if store.manifest is not None else store.rows):
         raise _others(store)
     return found
 

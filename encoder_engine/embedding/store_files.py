@@ -61,7 +61,7 @@ def read_ids(path: Path, id_column: str | None) -> Iterator[Identifier]:
         yield from _lines(ids_path(path))
         return
     with damage(path):
-        for batch in _batches(path, None):
+        for batch in _batches(path, None if id_column is None else [id_column]):
             others = [name for name in batch.schema.names if name != VECTOR_COLUMN]
             if id_column is None and len(others) > 1:
                 raise ReadError(

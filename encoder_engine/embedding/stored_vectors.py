@@ -101,7 +101,18 @@ class StoredVectors:
     @cached_property
     def dimension(self) -> int:
         """Numbers of a vector."""
-        return int(next(self.blocks()).shape[1])
+        return len(self.first)
+
+    @property
+    def first(self) -> Array:
+        """The first vector, [D]; no other file is read for it."""
+        part = self._parts[0]
+        self._check(part, [part.path])
+        for block in read_blocks(part.path):
+            if len(block):
+                vector: Array = block[0]
+                return vector
+        raise ReadError(f"{part.path} holds no vectors; embed again")
 
     @cached_property
     def vectors(self) -> Array:
@@ -131,7 +142,7 @@ class StoredVectors:
         """The id of each row, in their order, or None where the store has no ids."""
         if not self.has_ids:
             return None
-        found = list(chain.from_iterable(self._ids_of(part) for part in self._checked_parts()))
+        found = list(chain.from_iterable(map(self._ids_of, self._parts)))
         if len(found) != self.rows:
             raise ReadError(
                 f"{self.path} has {self.rows} vectors and {len(found)} ids; copy both again"
@@ -158,6 +169,7 @@ class StoredVectors:
         While one file is read, those behind it are compared with their checksums.
         """
         shape: tuple[int, np.dtype[Any]] | None = None
+        total = 0
         for part in self._checked_parts():
             before, num_rows = self._begin(part.path), 0
             for block in read_blocks(part.path):
@@ -177,6 +189,9 @@ class StoredVectors:
                 raise ReadError(f"{part.path} holds {num_rows} rows, {part.rows} were recorded")
             if num_rows == 0:
                 raise ReadError(f"{part.path} holds no vectors; embed again")
+            total += num_rows
+        # Nothing else says how many a file holds.
+        self.__dict__.setdefault("rows", total)
 
     def float_blocks(self) -> Iterator[npt.NDArray[np.float32]]:
         """Yield the vectors. Raises :class:`InputError` where they are no float32."""
@@ -199,10 +214,6 @@ class StoredVectors:
             first_row += len(block)
         return np.concatenate(taken)
 
-    def count_rows(self) -> int:
-        """Count the vectors."""
-        return self.rows
-
     def identifiers(self, rows: set[int]) -> dict[int, Identifier]:
         """Look up the ids of some rows; none where the store has no ids.
 
@@ -219,7 +230,6 @@ class StoredVectors:
             assert part.rows is not None
             here = {row for row in rows if first_row <= row < first_row + part.rows}
             if here:
-                self._check(part)
                 ids = enumerate(self._ids_of(part), start=first_row)
                 found.update((row, name) for row, name in ids if row in here)
             first_row += part.rows
@@ -231,6 +241,7 @@ class StoredVectors:
         Raises :class:`ReadError` where there are more or fewer than rows, or the file was changed.
         """
         path = ids_path(part.path) if part.path.suffix == ".npy" else part.path
+        self._check(part, [path])
         before, num_ids = self._begin(path), 0
         for name in read_ids(part.path, self._id_column):
             num_ids += 1
@@ -252,9 +263,11 @@ class StoredVectors:
                 waiting.extend((p, pool.submit(self._check, p)) for p in islice(rest, 1))
                 yield part
 
-    def _check(self, part: _Part) -> None:
-        """Compare a file, and that of its ids, with their checksums."""
+    def _check(self, part: _Part, paths: Iterable[Path] | None = None) -> None:
+        """Compare a file, and that of its ids, with their checksums; or only ``paths``."""
         for path, sha256 in part.checksums.items() if self._verify else ():
+            if paths is not None and path not in paths:
+                continue
             try:
                 signature = _signature(path)
                 if self._verified.get(path) == signature:

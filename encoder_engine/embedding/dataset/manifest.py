@@ -263,18 +263,3 @@ def _check_object(value: Any, expected: Mapping[str, Any], name: str) -> None:
         elif not check(value[key]):
             kind = _KINDS.get(check, "what belongs there")
             raise UnexpectedValueError(f"{inner} is {value[key]!r:.80}, not {kind}")
-
-
-def shard_paths(folder: Path, manifest: Mapping[str, Any]) -> list[Path]:
-    """List the files of vectors of a finished folder, in the order of their rows."""
-    shard_format = manifest["plan"]["options"]["shard_format"]
-    return [folder / shard_name(shard["shard"], shard_format) for shard in manifest["shards"]]
-
-
-def vectors_digest(manifest: Mapping[str, Any]) -> str:
-    """Return one SHA-256 for all files of vectors of a finished folder."""
-    shard_format = manifest["plan"]["options"]["shard_format"]
-    names = [
-        shard["files"][shard_name(shard["shard"], shard_format)] for shard in manifest["shards"]
-    ]
-    return hashlib.sha256("\n".join(names).encode("ascii")).hexdigest()
