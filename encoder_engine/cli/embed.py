@@ -107,7 +107,11 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     help="At a text beyond the model's limit: count it, or stop.",
 )
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
-@click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Replace a finished output, or one begun otherwise; an own unfinished run goes on.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary.")
 @debug_option
