@@ -7,24 +7,23 @@
 namespace encoder_engine {
 namespace {
 
-// The greatest sum within a word that may be in each memory, and before it. At 100,000 SentencePiece
-// begins anew; words in a memory weigh less than the difference, as do their characters one by one.
+// The greatest sum within a word that may be in each memory, and before it. Beyond 100,000 SentencePiece
+// begins anew. Within a word from a memory no sum is further from the one before it than kMostWeight.
 constexpr double kMostWeight = 4096.0;
 constexpr double kGreatest[kNumSumMemories] = {16384.0, 65536.0, 131072.0};
 constexpr double kBefore[kNumSumMemories] = {16384.0 - kMostWeight, 65536.0 - kMostWeight,
                                              100000.0 - kMostWeight};
+// The most by which an addition is wrong that gives less than 131,072.
+constexpr double kRounding = 1.0 / 256.0;
 
 }  // namespace
 
 piece_scores::piece_scores(std::vector<float> scores, float unknown, int32_t unknown_id,
                            const std::vector<int32_t>& bytes)
     : scores_(std::move(scores)), unknown_id_(unknown_id), unknown_(unknown),
-      most_(std::max(1.0, std::abs(static_cast<double>(unknown)))),
-      rise_(std::max(0.0, static_cast<double>(unknown))) {
-    for (const float score : scores_) {
-        most_ = std::max(most_, std::abs(static_cast<double>(score)));
-        rise_ = std::max(rise_, static_cast<double>(score));
-    }
+      most_(std::max(1.0, std::abs(static_cast<double>(unknown)))) {
+    for (const float score : scores_) most_ = std::max(most_, std::abs(static_cast<double>(score)));
+    most_ += kRounding;
     const auto mark = [this](int32_t id) {
         const auto place = static_cast<size_t>(id);
         if (place >= scores_.size()) scores_.resize(place + 1, 0.0f);
@@ -93,10 +92,8 @@ bool piece_sum::may_be_kept(int memory) const {
     const double greatest = kGreatest[memory];
     // The margin was found with sums that were rounded: so much again.
     const double rounding = 4.0 * pieces * greatest / 33554432.0;
-    // No sum within this path, or one that is nearly as good, is further from the one before.
-    const double reach =
-        std::abs(static_cast<double>(total_) - before_) + pieces * (1.0 + 2.0 * scores_.rise());
-    return margin_ > rounding && reach < kMostWeight;
+    // No path to a place within the word has more pieces than there are characters up to there.
+    return margin_ > rounding && pieces * scores_.most() < kMostWeight;
 }
 
 }  // namespace encoder_engine

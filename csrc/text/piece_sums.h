@@ -1,12 +1,16 @@
-// The sum of scores in float32 from the beginning of a text, for words whose pieces are remembered.
+// Sums of scores in float32 from the beginning of a text, for words whose pieces are remembered.
 //
-// SentencePiece adds scores up over the whole text, so that rounding may decide between paths that are
-// close to each other, and what a word's pieces are depends on the sum before it. With the sum at most
-// T, every sum on a path of n pieces is wrong by less than n * T * 2^-25 (half a unit in the last
-// place each). The best path stays the best wherever it is better than any other by more than twice
-// as much for either path. Only words of which this is known are remembered, for sums up to a T;
-// others are searched anew with the sum that they follow. That sum is reckoned only when it is needed,
-// from the tokens since it was known last.
+// SentencePiece adds scores up over the whole text. Rounding may decide between paths that are close to
+// each other, so a word's pieces may depend on the sum before the word. A word is remembered only where
+// they do not, for every sum before it at which its memory is used:
+// - Rounding. Let no sum be further from zero than T. Each addition is wrong by at most half a unit in
+//   the last place, at most T * 2^-25; the sum of a path of n pieces by n times that. The best path stays
+//   the best if it is better than any other by twice as much for either path.
+// - Beginning anew. SentencePiece does so where the sum at any place is beyond 100,000, even if the best
+//   path jumps over that place. No sum within a word of n characters is further from the one before it
+//   than n times the greatest score, which must stay below what a memory leaves for it.
+// Other words are searched each time, with the sum of all tokens before them. It is added up when it is
+// needed, from the tokens since it was known last.
 #pragma once
 
 #include <cmath>
@@ -27,9 +31,8 @@ public:
                  const std::vector<int32_t>& bytes);
 
     float unknown() const { return unknown_; }
-    // No score is further from zero, nor any above zero further than `rise`.
+    // No piece changes a sum by more, rounding included.
     double most() const { return most_; }
-    double rise() const { return rise_; }
     // The sum behind tokens: `counts` says of how many characters each unknown token is.
     float add(float sum, const int32_t* ids, int64_t count, const pod_vector<int32_t>& counts) const;
 
@@ -40,7 +43,7 @@ private:
     int32_t unknown_id_ = 0;
     std::vector<int32_t> first_bytes_;  // the ids of bytes with which characters begin, in rising order
     float unknown_ = 0.0f;
-    double most_ = 0.0, rise_ = 0.0;
+    double most_ = 0.0;
 };
 
 // There is one memory of words for sums of each size.
@@ -66,7 +69,7 @@ public:
     // The sum up to the end of the tokens.
     double now(const pod_vector<int32_t>& ids) {
         if (known_to_ < ids.size()) catch_up(ids);
-        return before_ = total_;
+        return total_;
     }
     // Says that a word of so many characters was searched, how much better its path was than any
     // other, and the sum behind it.
@@ -103,8 +106,8 @@ private:
     int64_t more_ = 0;              // characters of theirs besides one each
     int memory_ = 0;
     int64_t end_ = 0;
-    double before_ = 0.0, margin_ = 0.0;  // of the word that was searched last
-    int64_t size_ = 0;
+    double margin_ = 0.0;           // of the word that was searched last
+    int64_t size_ = 0;              // ... and its characters
 };
 
 }  // namespace encoder_engine

@@ -1,6 +1,7 @@
 // What every model offers to the batch encoder: one text in, its tokens appended.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
@@ -51,10 +52,11 @@ struct token_buffer {
     }
     // Appends tokens [first, last) of another buffer of the same kind.
     void append(const token_buffer& from, int64_t first, int64_t last) {
-        for (int64_t i = 0; i < from.blanks.size(); ++i) {
-            const blank_token& token = from.blanks[i];
-            if (token.place < first || token.place >= last) continue;
-            blanks.append({size() + token.place - first, token.blanks});
+        const auto before = [](const blank_token& token, int64_t place) { return token.place < place; };
+        const blank_token* const blanks_end = from.blanks.data() + from.blanks.size();
+        const blank_token* at = std::lower_bound(from.blanks.data(), blanks_end, first, before);
+        for (; at < blanks_end && at->place < last; ++at) {
+            blanks.append({size() + at->place - first, at->blanks});
         }
         ids.append(from.ids.data() + first, last - first);
         if (!with_spans) return;

@@ -100,6 +100,8 @@ class LibraryEncoder:
         try:
             ids = self._tokenizer.encode(text, add_special_tokens=False).ids
         except BaseException as error:
+            if not _is_panic(error):
+                raise
             raise _refused(error, "the text", None) from error
         if add_special_tokens:
             pieces = self._spec.single
@@ -109,7 +111,10 @@ class LibraryEncoder:
     def _tokens(
         self, texts: Sequence[Any], what: str, *, with_spans: bool, words: bool, alone: bool
     ) -> Iterator[Tokens]:
-        """Tokenize texts whole, a few at a time; ``alone``: by the present thread only."""
+        """Tokenize texts whole, a few at a time.
+
+        ``alone`` hands the library one text at a time, which it encodes in the calling thread.
+        """
         tokenizer = self._tokenizer
         method = tokenizer.encode_batch if with_spans else tokenizer.encode_batch_fast
         encode = partial(method, is_pretokenized=words, add_special_tokens=False)
@@ -120,6 +125,8 @@ class LibraryEncoder:
             try:
                 encodings = encode(group)
             except BaseException as error:
+                if not _is_panic(error):
+                    raise
                 row = start + _first_refused(encode, group)
                 raise _refused(error, f"{what} at row {row}", row) from error
             for found in encodings:
@@ -181,10 +188,8 @@ def _is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException"
 
 
-def _refused(error: BaseException, where: str, row: int | None) -> BaseException:
-    """Give the error of a text on which the library panics; any other stays as it is."""
-    if not _is_panic(error):
-        return error
+def _refused(error: BaseException, where: str, row: int | None) -> TextError:
+    """Make the error of a text on which the library panics."""
     return TextError(
         f"{where} makes the library tokenizers fail: {error}; change the text, or in "
         "tokenizer.json the added tokens that it holds",
@@ -197,7 +202,9 @@ def _first_refused(encode: Callable[[list[Any]], Any], texts: list[Any]) -> int:
     for index, text in enumerate(texts):
         try:
             encode([text])
-        except BaseException:
+        except BaseException as error:
+            if not _is_panic(error):
+                raise
             return index
     return 0
 

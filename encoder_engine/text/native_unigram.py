@@ -104,16 +104,21 @@ def build_unigram(
     return encoder
 
 
-def sentencepiece_model(native: ModuleType, model: SentencePieceSpec) -> _native.UnigramModel:
+def sentencepiece_model(
+    native: ModuleType,
+    model: SentencePieceSpec,
+    values: npt.NDArray[np.float32] | None = None,
+) -> _native.UnigramModel:
     """Build the trie of the pieces that SentencePiece matches, with the scores it gives them.
 
-    A compiled one is used where it lies.
+    A compiled one is used where it lies. ``values`` are the scores, if the caller has them.
     """
     compiled = _compiled_model(model)
     if compiled is not None and model.kinds is cast("MappedPieces", model.pieces).kinds:
         return compiled
     kinds = np.asarray(model.kinds)
-    values = sentencepiece_scores(model)
+    if values is None:
+        values = sentencepiece_scores(model)
     least = values[kinds == "normal"].min(initial=np.finfo(np.float32).max)
     matched = np.flatnonzero((kinds == "normal") | (kinds == "user_defined"))
     built: _native.UnigramModel = native.UnigramModel(
@@ -147,8 +152,9 @@ def build_sentencepiece(
     native: ModuleType, model: SentencePieceSpec, parts: EncoderParts
 ) -> _native.BatchEncoder:
     """Build the encoder of a bare SentencePiece model, which knows no added tokens."""
+    scores = sentencepiece_scores(model)
     encoder: _native.BatchEncoder = native.sentencepiece_encoder(
-        model=sentencepiece_model(native, model),
+        model=sentencepiece_model(native, model, scores),
         symbols=model.symbols,
         charsmap=model.charsmap,
         unknown_id=model.unk_id,
@@ -157,7 +163,7 @@ def build_sentencepiece(
         remove_extra_whitespaces=model.remove_extra_whitespaces,
         escape_whitespaces=model.escape_whitespaces,
         whitespace_as_suffix=model.whitespace_as_suffix,
-        scores=sentencepiece_scores(model),
+        scores=scores,
         single=parts.single,
         pair=parts.pair,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from encoder_engine.text import Tokenizer
 from tests.text.parity import shorten
 
@@ -92,6 +94,24 @@ def train(folder: Path, names: Sequence[str] = tuple(KINDS), **more: Any) -> dic
         out[name] = folder / f"{name}.model"
         out[name].write_bytes(writer.getvalue())
     return out
+
+
+def write_model(path: Path, scores: dict[str, float]) -> None:
+    """Write a Unigram model of these pieces behind ``<unk>``, whose texts are left as they are."""
+    proto: Any = pytest.importorskip(
+        "sentencepiece.sentencepiece_model_pb2",
+        reason="sentencepiece writes .model files with protobuf",
+        exc_type=ImportError,
+    )
+    model = proto.ModelProto()
+    model.pieces.add(piece="<unk>", score=0.0, type=proto.ModelProto.SentencePiece.UNKNOWN)
+    for piece, score in scores.items():
+        model.pieces.add(piece=piece, score=score)
+    model.trainer_spec.model_type = proto.TrainerSpec.UNIGRAM
+    model.trainer_spec.unk_id = 0
+    model.trainer_spec.bos_id = model.trainer_spec.eos_id = model.trainer_spec.pad_id = -1
+    model.normalizer_spec.name = "identity"
+    path.write_bytes(model.SerializeToString())
 
 
 class SentencePiecePeer:

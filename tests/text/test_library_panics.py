@@ -9,6 +9,7 @@ import pytest
 
 from encoder_engine.errors import InputError, TextError
 from encoder_engine.text import Tokenizer
+from encoder_engine.text.library import LibraryEncoder
 from tests.text.unigram_files import added
 
 if TYPE_CHECKING:
@@ -57,3 +58,58 @@ def test_a_text_that_breaks_the_library_is_named(tok: Tokenizer, num_threads: in
 def test_tokens_that_break_its_decoder_are_refused(tok: Tokenizer) -> None:
     with pytest.raises(InputError, match="fails to decode these tokens"):
         tok.decode([1], skip_special_tokens=False)
+
+
+def encoder_of(tok: Tokenizer) -> Any:
+    """Give the encoder that calls the library."""
+    encoder = tok._native
+    assert isinstance(encoder, LibraryEncoder)
+    return encoder
+
+
+class Stopping:
+    """Stands for a library tokenizer whose calls end by an error that is no panic of its own."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.sizes: list[int] = []
+
+    def encode(self, texts: str | list[str], **_: object) -> None:
+        self.sizes.append(len(texts))
+        raise self.error
+
+    encode_batch = encode_batch_fast = encode
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError("full")])
+def test_what_is_no_panic_is_raised_as_it_came(
+    tok: Tokenizer, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """An interrupt ends the call at once, without a search for the row."""
+    stopping = Stopping(error)
+    monkeypatch.setattr(encoder_of(tok), "_tokenizer", stopping)
+    for call in (lambda: tok.encode_batch(["y"] * 9), lambda: tok.encode("y")):
+        with pytest.raises(type(error)) as caught:
+            call()
+        assert caught.value is error
+        assert error.__cause__ is None
+    assert stopping.sizes == [9, 1]
+
+
+def test_an_interrupt_while_the_row_is_sought_ends_the_search(
+    tok: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = encoder_of(tok)
+    library = encoder._tokenizer
+
+    class Interrupted:
+        """Fails on batches as the library does, and on single texts by an interrupt."""
+
+        def encode_batch_fast(self, texts: list[str], **options: Any) -> Any:
+            if len(texts) == 1:
+                raise KeyboardInterrupt
+            return library.encode_batch_fast(texts, **options)
+
+    monkeypatch.setattr(encoder, "_tokenizer", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        tok.encode_batch(["y", "<s>  x"])

@@ -78,7 +78,7 @@ def test_offsets_of_a_mask_that_takes_in_spaces_are_trimmed(tmp_path: Path, pref
     )
     peer = Peer("trimmed", path)
     texts = ["a <mask> b", " <mask>", "  <mask>  a", "x\t\u00a0 <mask>", "yB", " yyB a B", "\u3000"]
-    texts += ["\tQ\t", "Q\u00a0\u00a0", "\u0120", "<mask> <mask>"]
+    texts += ["\tQ\t", "Q\u00a0\u00a0", "\u0120", "<mask> <mask>", "a <mask> b yyB " * 100]
     for settings in (Settings(), Settings(max_length=4, stride=1, overflow=True)):
         assert peer.compare(texts, None, settings) is None
         assert peer.compare(texts, texts[::-1], settings) is None

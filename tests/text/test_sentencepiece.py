@@ -16,7 +16,7 @@ from encoder_engine.text import Tokenizer
 from encoder_engine.text.reference import ReferenceTokenizer
 from tests.text.parity import Peer, Settings
 from tests.text.parity_long import corpus_files, read_lines
-from tests.text.sentencepiece_models import KINDS, SentencePiecePeer, train
+from tests.text.sentencepiece_models import KINDS, SentencePiecePeer, train, write_model
 from tests.text.strings import StringMaker
 from tests.text.test_unigram_oracle import texts as any_texts
 
@@ -98,6 +98,43 @@ def test_sums_begin_anew_at_a_hundred_thousand(
         plain = peer.ours.encode_batch(whole).tolist()
         assert plain == peer.ours.encode_batch(whole, return_offsets=True).tolist()
         assert plain == peer.ours.encode_batch(whole).tolist()
+
+
+@pytest.mark.parametrize(("least", "jump"), [(-2730.0, 2), (-990.0, 4), (-490.0, 8)])
+def test_sums_begin_anew_at_places_that_the_best_path_jumps_over(
+    tmp_path: Path, least: float, jump: int
+) -> None:
+    """A long piece's single characters are beyond 100,000, whatever its own score.
+
+    Which pieces "abc" has, depends on the size of the sum before it.
+    """
+    scores = {"▁": -30.0, "ab": -100.1, "c": -200.2, "a": -150.15, "bc": -150.15, "b": -250.0}
+    long = "xyzzy" * jump
+    path = tmp_path / "jumps.model"
+    write_model(path, scores | {f"▁{long}": -0.6, "▁q": least, "q": least})
+    peer = SentencePiecePeer("jumps", path)
+    rng = random.Random(SEED)
+    texts = [" ".join(rng.choices(["abc", long, "q"], (1, 1, 3), k=1500)) for _ in range(5)]
+    assert [peer.ours.encode(text).tolist() for text in texts] == peer.theirs.encode(texts)
+    assert peer.ours.encode_batch(texts, return_offsets=True).tolist() == peer.theirs.encode(texts)
+
+
+@pytest.mark.parametrize("scale", [1, 30, 97.3, 300])
+def test_scores_of_every_size_agree(tmp_path: Path, scale: float) -> None:
+    """The greater scores are, the sooner sums begin anew."""
+    rng = random.Random(f"{SEED} {scale}")
+    for _ in range(4):
+        drawn = ["".join(rng.choices("abcdef", k=rng.randrange(1, 7))) for _ in range(60)]
+        pieces = [rng.choice(("", "", "▁")) + piece for piece in [*drawn, *"abcd"]] + ["▁"]
+        scores = {piece: -scale * len(piece) * rng.choice((0.1, 0.7, 0.9, 1.3)) for piece in pieces}
+        jumps = ["".join(rng.choices("xyzw", k=rng.randrange(5, 14))) for _ in range(6)]
+        write_model(path := tmp_path / "drawn.model", scores | {f"▁{jump}": -0.6 for jump in jumps})
+        peer = SentencePiecePeer(f"scale {scale}", path)
+        words = ["".join(rng.choices("abcdef", k=rng.randrange(1, 10))) for _ in range(40)]
+        words += [*jumps, *jumps, "QQ", "Z", "é"]
+        texts = [" ".join(rng.choices(words, k=count)) for count in (50, 400, 2500)]
+        assert peer.compare(texts) is None
+        assert [peer.ours.encode(t).tolist() for t in texts] == peer.theirs.encode(texts)
 
 
 @pytest.mark.parametrize(
