@@ -97,11 +97,10 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
 
 
 def restore(model: Model) -> Model:
-    """Give a model its own forward back, in place; weights are untouched, bit for bit.
+    """Give a model its own forward back, in place; parameters are untouched, memory and all.
 
-    Parameters that lay side by side get memory of their own again. A model that is not accelerated
-    stays as it is. Raises :class:`UnsupportedFeatureError` for what is no transformers model, and
-    where something else has replaced the forward since.
+    A model that is not accelerated stays as it is. Raises :class:`UnsupportedFeatureError` for what
+    is no transformers model, and where something else has replaced the forward since.
     """
     replaced = take_forward(_base_of(model), ReplacedForward)
     if replaced is not None:
@@ -191,9 +190,7 @@ class ReplacedForward:
             )
 
     def release(self) -> None:
-        """Give parameters that were laid side by side memory of their own again."""
-        if self._shared is not None:
-            self._shared.release()
+        """Let go of the encoder and of all copies."""
         self._shared = self._packed = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

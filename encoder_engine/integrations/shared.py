@@ -116,7 +116,6 @@ class SharedEncoder:
             )
         self._placed = placed.pop()
         self.encoder = bare_encoder(spec, theirs)
-        self._joined: list[JoinedLinear] = []
         self._origins = origins_checked(self.encoder, theirs, base)
         for ours, origin in self._origins.items():
             path, _, part = ours.rpartition(".")
@@ -128,8 +127,7 @@ class SharedEncoder:
                     setattr(self.encoder.get_submodule(path), part, theirs[origin.names[0]])
             elif part == "weight":
                 layers = tuple(base.get_submodule(name[: -len(".weight")]) for name in origin.names)
-                self._joined.append(JoinedLinear(layers, origin))
-                self.encoder.set_submodule(path, self._joined[-1])
+                self.encoder.set_submodule(path, JoinedLinear(layers, origin))
         fit_constants(self.encoder, *self._placed)
         self._norms = norms_of(self.encoder, self._origins, base)
         read_epsilons(self._norms)
@@ -165,11 +163,6 @@ class SharedEncoder:
             # Resizing leaves module and parameter the ones they were.
             and len(self.encoder.embedding.tokens.weight) == self.encoder.spec.embedding.vocab_size
         )
-
-    def release(self) -> None:
-        """Give every parameter memory of its own again."""
-        for joined in self._joined:
-            joined.release()
 
 
 def read_spec(base: Any) -> EncoderSpec:
