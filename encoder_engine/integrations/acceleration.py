@@ -281,17 +281,21 @@ class ReplacedForward:
         return encoder
 
     def _make_current(self) -> SharedEncoder:
-        if self._shared is None or not self._shared.is_current():
+        # Of other threads' calls one may take either away at any time.
+        shared = self._shared
+        if shared is None or not shared.is_current():
             self._packed = None
-            self._shared = SharedEncoder(self.base)
-        return self._shared
+            self._shared = shared = SharedEncoder(self.base)
+        return shared
 
     def _current_pack(self) -> Encoder:
-        if self._packed is None or not self._packed.is_current():
+        packed = self._packed
+        if packed is None or not packed.is_current():
             # The old copy goes before the new one is made.
-            self._packed = None
-            self._packed = PackedCopy(self.base)
-        return self._packed.encoder
+            packed = self._packed = None
+            packed = PackedCopy(self.base)
+            self._packed = packed
+        return packed.encoder
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave behind what is made again when it is needed."""
