@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from encoder_engine.errors import UnknownConfigKeyWarning, UnsupportedFeatureError
 from encoder_engine.integrations.joined import JoinedLinear, PaddedTable
 from encoder_engine.integrations.module_check import EPSILONS, ModuleCheck
+from encoder_engine.integrations.source import check_attention
 from encoder_engine.models import Encoder
 from encoder_engine.models.config import spec_from_config
 from encoder_engine.models.constants import Constant
@@ -139,9 +140,12 @@ class SharedEncoder:
         """Train or evaluate, and recompute blocks, as the model now would.
 
         Says whether anything in the model's modules has changed. Raises
-        :class:`UnsupportedFeatureError` for what :class:`ModuleCheck` finds.
+        :class:`UnsupportedFeatureError` for what :class:`ModuleCheck` finds, and for an attention
+        that is somebody's own.
         """
         changed = self._check()
+        for config in self._check.configs:
+            check_attention(config)
         if changed:
             read_epsilons(self._norms)
         training = self._base.training
