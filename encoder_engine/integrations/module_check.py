@@ -123,6 +123,8 @@ class ModuleCheck:
             return (
                 all(map(operator.is_, map(type, self._modules), self._types))
                 and all(map(operator.eq, states, self._states))
+                # Configurations are equal that choose different attention.
+                and all(map(operator.is_, map(_config_of, states), self._held_configs))
                 and list(filter(None, chain.from_iterable(map(_hooks, states)))) == self._hooked
                 and all(map(operator.eq, self._code(), self._code_copies))
                 and all(map(torch.equal, self._buffers, self._buffer_copies))
@@ -146,7 +148,8 @@ class ModuleCheck:
         self._code_copies = list(map(dict, self._code()))
         self._buffers = [b for b in self._base.buffers() if b is not None]
         self._buffer_copies = [b.detach().clone() for b in self._buffers]
-        configs = {id(c): c for s in states if (c := s.get("config")) is not None}
+        self._held_configs = list(map(_config_of, states))
+        configs = {id(c): c for c in self._held_configs if c is not None}
         self.configs = list(configs.values())
         self._config_copies = [copy.deepcopy(vars(config)) for config in self.configs]
 
@@ -212,6 +215,10 @@ class ModuleCheck:
                     f"the buffer {name}.{key} does not hold what the model's configuration makes "
                     f"of it, which is what is computed here; load the model anew, or {MEND}"
                 )
+
+
+def _config_of(state: dict[str, Any]) -> Any:
+    return state.get("config")
 
 
 def _copied(state: dict[str, Any]) -> dict[str, Any]:
@@ -339,8 +346,8 @@ def _attribute_message(name: str, key: str, ours: dict[str, Any], made: Any) -> 
     place, found = name or "the model", ours.get(key)
     if hasattr(made, "to_dict") and hasattr(found, "to_dict"):
         return (
-            f"{place} has another {key} than the model: {_config_difference(found, made)}; give all "
-            "modules one config, or call restore(model)"
+            f"{place} has another {key} than the model: {_config_difference(found, made)}; give "
+            "all modules one config, or call restore(model)"
         )
     told = f"{place} has {key} = {found!r}" if key in ours else f"{place} lacks {key}"
     told += f", the model's config states {made!r}"

@@ -91,8 +91,8 @@ def check_attention(config: Any) -> None:
         return
     if chosen not in ATTENTION:
         raise UnsupportedFeatureError(
-            f"the model's attention is {chosen!r}, which is not called within an accelerated model; "
-            "call model.set_attn_implementation('sdpa'), or restore(model)"
+            f"the model's attention is {chosen!r}, which is not called within an accelerated "
+            "model; call model.set_attn_implementation('sdpa'), or restore(model)"
         )
     for registered in (ALL_ATTENTION_FUNCTIONS, ALL_MASK_ATTENTION_FUNCTIONS):
         held = registered.get(chosen)
