@@ -8,7 +8,6 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 pytest.importorskip("encoder_engine._native")
 
-from encoder_engine.ops.native import memory as native_memory
 from encoder_engine.ops.native.memory import hash_memory
 
 
@@ -43,6 +42,6 @@ def test_memory_is_held_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> Non
         assert not memory.expired()  # type: ignore[no-untyped-call]
         return 0
 
-    monkeypatch.setattr(native_memory._native, "hash_memory", read)
+    monkeypatch.setattr("encoder_engine._native.hash_memory", read)
     hash_memory([parameter])
     assert memory.expired()  # type: ignore[no-untyped-call]
