@@ -1,4 +1,4 @@
-"""How many terms a model sums up, one sum after another: what its rounding may cost goes by that."""
+"""How many terms a model sums up, one sum after another: by which rounding may cost."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Doubled(torch.Tensor):
 
 def subclass_weight(model: Any) -> None:
     query = query_of(model)
-    doubled = query.weight.detach().as_subclass(Doubled)  # type: ignore[no-untyped-call]
+    doubled = query.weight.detach().as_subclass(Doubled)
     query._parameters["weight"] = nn.Parameter(doubled)
 
 
@@ -286,12 +286,12 @@ def test_no_family_is_refused_as_it_comes(case: Case) -> None:
 def test_norms_compute_by_the_epsilon_they_have(case: Case, pack: bool) -> None:
     model = case.build()
     keep = batch_of(model)["attention_mask"].bool()
-    before = hidden(accelerate(model, pack=pack))[keep]
+    before = hidden(accelerate(model, pack=pack))
     norms = [m for m in model.modules() if hasattr(m, "eps") or hasattr(m, "variance_epsilon")]
     norm = norms[len(norms) // 2]
     setattr(norm, "eps" if hasattr(norm, "eps") else "variance_epsilon", 0.5)
     found = hidden(model)
-    assert (found[keep] - before).abs().max() > 1e-3
+    assert not torch.equal(found[keep], before[keep])
     assert_as_plain(model, found)
 
 
