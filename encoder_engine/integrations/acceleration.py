@@ -97,11 +97,10 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
 
 
 def restore(model: Model) -> Model:
-    """Give a model its own forward back, in place; weights are untouched, bit for bit.
+    """Give a model its own forward back, in place; parameters are untouched, memory and all.
 
-    Parameters that lay side by side get memory of their own again. A model that is not accelerated
-    stays as it is. Raises :class:`UnsupportedFeatureError` for what is no transformers model, and
-    where something else has replaced the forward since.
+    A model that is not accelerated stays as it is. Raises :class:`UnsupportedFeatureError` for what
+    is no transformers model, and where something else has replaced the forward since.
     """
     replaced = take_forward(_base_of(model), ReplacedForward)
     if replaced is not None:
@@ -191,9 +190,7 @@ class ReplacedForward:
             )
 
     def release(self) -> None:
-        """Give parameters that were laid side by side memory of their own again."""
-        if self._shared is not None:
-            self._shared.release()
+        """Let go of the encoder and of all copies."""
         self._shared = self._packed = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -284,17 +281,21 @@ class ReplacedForward:
         return encoder
 
     def _make_current(self) -> SharedEncoder:
-        if self._shared is None or not self._shared.is_current():
+        # Of other threads' calls one may take either away at any time.
+        shared = self._shared
+        if shared is None or not shared.is_current():
             self._packed = None
-            self._shared = SharedEncoder(self.base)
-        return self._shared
+            self._shared = shared = SharedEncoder(self.base)
+        return shared
 
     def _current_pack(self) -> Encoder:
-        if self._packed is None or not self._packed.is_current():
+        packed = self._packed
+        if packed is None or not packed.is_current():
             # The old copy goes before the new one is made.
-            self._packed = None
-            self._packed = PackedCopy(self.base)
-        return self._packed.encoder
+            packed = self._packed = None
+            packed = PackedCopy(self.base)
+            self._packed = packed
+        return packed.encoder
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave behind what is made again when it is needed."""

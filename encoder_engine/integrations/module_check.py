@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.integrations.hooks import check_global_hooks, check_hooks
-from encoder_engine.integrations.source import check_classes
+from encoder_engine.integrations.source import check_classes, check_functions, modules_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,22 +46,25 @@ FREE = frozenset(
         "_output_capturing_hooks_installed",
         "attn_implementation",
         "gradient_checkpointing",
+        # Read by caches alone; what follows from it, as a window, has an attribute of its own.
+        "layer_id",
+        "layer_idx",
+        "n_layers",
         "training",
     ]
 )
-# Keys of a configuration that say nothing of the computation.
+# Keys of a configuration that say nothing of the computation, or what each call says.
 OF_NO_RESULT = frozenset(
     [
         "_name_or_path",
         "architectures",
         "attn_implementation",
         "dtype",
-        "return_dict",
         "torch_dtype",
         "transformers_version",
-        "use_cache",
     ]
 )
+SAID_BY_CALL = ("_attn", "output_", "return_dict", "use_cache")
 # What norms call the number that they are kept from dividing by zero by.
 EPSILONS = ("eps", "variance_epsilon")
 MEND = "undo that, or call restore(model)"
@@ -73,7 +76,8 @@ class ModuleCheck:
     ``base`` is the model, ``make`` makes its twin, whose parameters need no memory. The model is
     called through its own ``__call__``: its hooks run, and its ``forward`` may be wrapped. Rates of
     dropout count in training mode only, and not at all with ``with_rates=False``. The epsilon of a
-    norm may be any: who computes reads it. Raises :class:`UnsupportedFeatureError`.
+    norm may be any: who computes reads it. ``configs`` are those that modules hold. Raises
+    :class:`UnsupportedFeatureError`.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class ModuleCheck:
         self._alike: dict[tuple[int, int], bool] = {}
         self._modules = list(base.modules())
         self._classes = list(dict.fromkeys(c for m in self._modules for c in type(m).__mro__))
+        self._sources = modules_of(self._classes)
         self._compare()
         self._remember()
 
@@ -109,7 +114,7 @@ class ModuleCheck:
             all(map(operator.is_, own, self._dicts))
             and list(map(len, self._dicts)) == self._sizes
             and all(map(operator.is_, found, self._held))
-            and all(map(operator.eq, map(vars, self._configs), self._config_copies))
+            and all(map(operator.eq, map(vars, self.configs), self._config_copies))
         )
 
     def _is_unchanged(self) -> bool:
@@ -118,8 +123,10 @@ class ModuleCheck:
             return (
                 all(map(operator.is_, map(type, self._modules), self._types))
                 and all(map(operator.eq, states, self._states))
+                # Configurations are equal that choose different attention.
+                and all(map(operator.is_, map(_config_of, states), self._held_configs))
                 and list(filter(None, chain.from_iterable(map(_hooks, states)))) == self._hooked
-                and all(map(operator.eq, map(vars, self._classes), self._class_copies))
+                and all(map(operator.eq, self._code(), self._code_copies))
                 and all(map(torch.equal, self._buffers, self._buffer_copies))
             )
         except (RuntimeError, TypeError, ValueError):
@@ -138,16 +145,22 @@ class ModuleCheck:
         hooked = filter(None, chain.from_iterable(map(_hooks, states)))
         self._hooked = [copy.copy(hooks) for hooks in hooked]
         self._types = list(map(type, self._modules))
-        self._class_copies = [dict(vars(one)) for one in self._classes]
+        self._code_copies = list(map(dict, self._code()))
         self._buffers = [b for b in self._base.buffers() if b is not None]
         self._buffer_copies = [b.detach().clone() for b in self._buffers]
-        configs = {id(c): c for s in states if (c := s.get("config")) is not None}
-        self._configs = list(configs.values())
-        self._config_copies = [copy.deepcopy(vars(config)) for config in self._configs]
+        self._held_configs = list(map(_config_of, states))
+        configs = {id(c): c for c in self._held_configs if c is not None}
+        self.configs = list(configs.values())
+        self._config_copies = [copy.deepcopy(vars(config)) for config in self.configs]
+
+    def _code(self) -> map[Any]:
+        """Return what classes, and the modules they are defined in, hold by name."""
+        return map(vars, chain(self._classes, self._sources))
 
     def _compare(self) -> None:
         check_global_hooks()
         check_classes(self._classes)
+        check_functions(self._sources)
         self._alike.clear()
         ours = dict(self._base.named_modules(remove_duplicate=False))
         made = dict(self._made.named_modules(remove_duplicate=False))
@@ -186,20 +199,26 @@ class ModuleCheck:
             if skipped or key in EPSILONS or (_is_rate(module, key) and not with_rates):
                 continue
             if key not in ours or not self._same(ours[key], made[key]):
-                found = repr(ours[key]) if key in ours else "missing"
-                raise UnsupportedFeatureError(_attribute_message(name, key, found, made[key]))
+                raise UnsupportedFeatureError(_attribute_message(name, key, ours, made[key]))
         for key in ours.keys() - made.keys():
             if _is_override(type(module), key, is_base=is_base):
                 raise UnsupportedFeatureError(
                     f"{name or 'the model'} has a {key} of its own in the place of its class's, "
                     f"which is not called here; {MEND}"
                 )
+        for key, parameter in module._parameters.items():
+            if parameter is not None and type(parameter) is not nn.Parameter:
+                raise UnsupportedFeatureError(_parameter_message(f"{name}.{key}", parameter))
         for key, buffer in module._buffers.items():
             if not _same(buffer, twin._buffers.get(key)):
                 raise UnsupportedFeatureError(
                     f"the buffer {name}.{key} does not hold what the model's configuration makes "
                     f"of it, which is what is computed here; load the model anew, or {MEND}"
                 )
+
+
+def _config_of(state: dict[str, Any]) -> Any:
+    return state.get("config")
 
 
 def _copied(state: dict[str, Any]) -> dict[str, Any]:
@@ -295,35 +314,60 @@ def _same_tensor(found: Any, made: Any) -> bool:
 def _computed(config: Any) -> dict[str, Any]:
     """Return what a configuration says of the computation."""
     said: dict[str, Any] = config.to_dict()
-    free = (
-        "attn_implementation",
-        "dtype",
-        "torch_dtype",
-        "_name_or_path",
-        "transformers_version",
-        "architectures",
-    )
     return {
         key: value
         for key, value in said.items()
-        if key not in free and not key.startswith(("_attn", "output_", "return_dict", "use_cache"))
+        if key not in OF_NO_RESULT and not key.startswith(SAID_BY_CALL)
     }
 
 
 def _described(module: nn.Module) -> str:
-    kind = type(module)
+    return _described_type(type(module))
+
+
+def _described_type(kind: type) -> str:
     standard = kind.__module__.startswith(("torch.nn.", "transformers."))
     return kind.__name__ if standard else f"{kind.__name__} of {kind.__module__}"
 
 
-def _attribute_message(name: str, key: str, found: str, made: object) -> str:
-    place = f"{name or 'the model'} has {key} = {found}, the model's config states {made!r}"
+def _parameter_message(name: str, parameter: Tensor) -> str:
+    if type(parameter) is Tensor:
+        return (
+            f"{name} is a Tensor in the place of a Parameter, as torch.func.functional_call puts "
+            "them; load the values (load_state_dict), or call restore(model)"
+        )
+    return (
+        f"{name} is a {_described_type(type(parameter))}, which may compute anything; supported is "
+        "nn.Parameter itself: put plain weights back, or call restore(model)"
+    )
+
+
+def _attribute_message(name: str, key: str, ours: dict[str, Any], made: Any) -> str:
+    place, found = name or "the model", ours.get(key)
+    if hasattr(made, "to_dict") and hasattr(found, "to_dict"):
+        return (
+            f"{place} has another {key} than the model: {_config_difference(found, made)}; give "
+            "all modules one config, or call restore(model)"
+        )
+    told = f"{place} has {key} = {found!r}" if key in ours else f"{place} lacks {key}"
+    told += f", the model's config states {made!r}"
     if "drop" in key or key == "p":
         return (
-            f"{place}; here the config decides: make the model of a config with the rates wanted, "
-            "or restore(model)"
+            f"{told}; here the config decides: make the model of a config with the rates wanted, "
+            "or call restore(model)"
         )
-    return f"{place}; here the config decides: set it there and make the model of that, {MEND}"
+    return (
+        f"{told}; here the config decides: make the model of a config with the {key} wanted, give "
+        f"the module the config's {key} again, or call restore(model)"
+    )
+
+
+def _config_difference(found: Any, made: Any) -> str:
+    """Name the keys whose values differ, a few of them."""
+    here, there = _computed(found), _computed(made)
+    keys = sorted(k for k in here.keys() | there.keys() if here.get(k) != there.get(k))
+    told = [f"{k} is {here.get(k, 'missing')!r}, not {there.get(k, 'missing')!r}" for k in keys]
+    return _few(told)
 
 
 def _layout_message(base: nn.Module, ours: dict[str, Any], made: dict[str, Any]) -> str:

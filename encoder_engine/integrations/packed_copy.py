@@ -50,7 +50,7 @@ class PackedCopy:
         ]
         by_name = dict(base.named_parameters(remove_duplicate=False))
         self._parameters = list(by_name.values())
-        self._addresses = list(map(Tensor.data_ptr, self._parameters))
+        self._places = _places(self._parameters)
         self._copied = [by_name[name] for name in copied]
         self._content = _Content(self._copied)
         encoder.load_state_dict(
@@ -62,11 +62,13 @@ class PackedCopy:
         self.encoder: Encoder = encoder.requires_grad_(False).eval().pack()
 
     def is_current(self) -> bool:
-        """Whether all parameters lie where they did, and those copied hold what they did."""
-        return (
-            list(map(Tensor.data_ptr, self._parameters)) == self._addresses
-            and self._content.is_same()
-        )
+        """Whether all parameters lie where and as they did, and those copied hold what they did."""
+        return _places(self._parameters) == self._places and self._content.is_same()
+
+
+def _places(tensors: list[Tensor]) -> list[tuple[int, torch.Size, tuple[int, ...]]]:
+    """Say where tensors lie: addresses, shapes and strides."""
+    return [(t.data_ptr(), t.shape, t.stride()) for t in tensors]
 
 
 class _Content:

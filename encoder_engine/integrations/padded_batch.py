@@ -5,6 +5,7 @@ Dimensions: B texts, L longest.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ __all__ = [
     "begins_with_padding",
     "global_rows",
     "kept",
+    "refuse_holes",
     "warn_of_left_padding",
     "without_padding",
 ]
@@ -63,23 +65,41 @@ def begins_with_padding(keep_BL: Tensor) -> bool:
     return keep_BL.shape[1] > 0 and not bool(keep_BL[:, 0].all())
 
 
+# Between a caller's line and this: modules called by modules, decorated here and there.
+PASSED_ON = ("encoder_engine", "sentence_transformers", "torch", "transformers")
+
+
 def warn_of_left_padding(mask: str) -> None:
-    """Warn that a batch is computed at the original's speed."""
+    """Warn that a batch is computed at the original's speed, at the line that called the model."""
     warnings.warn(
         EncoderEngineWarning(
             f"{mask} has texts that begin with padding: such batches are right, but computed by "
             "the original forward at its speed; pad on the right "
             "(tokenizer.padding_side = 'right')"
         ),
-        stacklevel=6,
+        stacklevel=_levels_to_caller(),
     )
+
+
+def _levels_to_caller() -> int:
+    """Count the frames from a function that warns up to the first of other libraries' callers."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and _passes_on(frame.f_globals.get("__name__", "")):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _passes_on(module: str) -> bool:
+    return module.partition(".")[0] in PASSED_ON
 
 
 def without_padding(spec: EncoderSpec, named: dict[str, Any], keep_BL: Tensor) -> PackedBatch:
     """Take the padding out of a batch."""
     ids_BL, positions = named["input_ids"], named.get("position_ids")
     if _has_holes(keep_BL):
-        _refuse_holes(spec, keep_BL)
+        by_distance = spec.relative_bias or spec.distance_vectors or spec.convolution
+        if by_distance or any(b.attention.window is not None for b in spec.blocks):
+            refuse_holes(keep_BL, f"a {spec.model_type} counts", "pad at one end")
         positions = _positions(spec, ids_BL) if positions is None else positions
     if not _has_positions(spec):
         # transformers takes them there, and does not read them.
@@ -97,13 +117,16 @@ def _has_holes(keep_BL: Tensor) -> bool:
     return bool((keep_BL[:, 1:] & ~keep_BL[:, :-1]).any())
 
 
-def _refuse_holes(spec: EncoderSpec, keep_BL: Tensor) -> None:
-    by_distance = spec.relative_bias or spec.distance_vectors or spec.convolution
-    if by_distance or any(b.attention.window is not None for b in spec.blocks):
-        begins_B = (keep_BL[:, 1:] & ~keep_BL[:, :-1]).any(1)
+def refuse_holes(keep_BL: Tensor, counted: str, mend: str) -> None:
+    """Raise :class:`UnsupportedFeatureError` where padding is between a text's tokens.
+
+    Of texts that begin with a token. ``counted`` says who counts it as distance.
+    """
+    if _has_holes(keep_BL):
+        row = int((keep_BL[:, 1:] & ~keep_BL[:, :-1]).any(1).nonzero()[0])
         raise UnsupportedFeatureError(
-            f"row {int(begins_B.nonzero()[0])} of attention_mask has padding between its "
-            f"tokens, which a {spec.model_type} counts as distance; pad at one end"
+            f"row {row} of attention_mask has padding between its tokens, which {counted} as "
+            f"distance; {mend}"
         )
 
 

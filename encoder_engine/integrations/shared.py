@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from encoder_engine.errors import UnknownConfigKeyWarning, UnsupportedFeatureError
 from encoder_engine.integrations.joined import JoinedLinear, PaddedTable
 from encoder_engine.integrations.module_check import EPSILONS, ModuleCheck
+from encoder_engine.integrations.source import check_attention
 from encoder_engine.models import Encoder
 from encoder_engine.models.config import spec_from_config
 from encoder_engine.models.constants import Constant
@@ -116,7 +117,6 @@ class SharedEncoder:
             )
         self._placed = placed.pop()
         self.encoder = bare_encoder(spec, theirs)
-        self._joined: list[JoinedLinear] = []
         self._origins = origins_checked(self.encoder, theirs, base)
         for ours, origin in self._origins.items():
             path, _, part = ours.rpartition(".")
@@ -128,8 +128,7 @@ class SharedEncoder:
                     setattr(self.encoder.get_submodule(path), part, theirs[origin.names[0]])
             elif part == "weight":
                 layers = tuple(base.get_submodule(name[: -len(".weight")]) for name in origin.names)
-                self._joined.append(JoinedLinear(layers, origin))
-                self.encoder.set_submodule(path, self._joined[-1])
+                self.encoder.set_submodule(path, JoinedLinear(layers, origin))
         fit_constants(self.encoder, *self._placed)
         self._norms = norms_of(self.encoder, self._origins, base)
         read_epsilons(self._norms)
@@ -141,9 +140,12 @@ class SharedEncoder:
         """Train or evaluate, and recompute blocks, as the model now would.
 
         Says whether anything in the model's modules has changed. Raises
-        :class:`UnsupportedFeatureError` for what :class:`ModuleCheck` finds.
+        :class:`UnsupportedFeatureError` for what :class:`ModuleCheck` finds, and for an attention
+        that is somebody's own.
         """
         changed = self._check()
+        for config in self._check.configs:
+            check_attention(config)
         if changed:
             read_epsilons(self._norms)
         training = self._base.training
@@ -165,11 +167,6 @@ class SharedEncoder:
             # Resizing leaves module and parameter the ones they were.
             and len(self.encoder.embedding.tokens.weight) == self.encoder.spec.embedding.vocab_size
         )
-
-    def release(self) -> None:
-        """Give every parameter memory of its own again."""
-        for joined in self._joined:
-            joined.release()
 
 
 def read_spec(base: Any) -> EncoderSpec:

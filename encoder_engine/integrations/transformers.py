@@ -16,7 +16,7 @@ import torch
 from encoder_engine import ops
 from encoder_engine.errors import MissingDependencyError, UnsupportedFeatureError
 from encoder_engine.integrations.acceleration import accelerate, restore
-from encoder_engine.integrations.padded_batch import begins_with_padding
+from encoder_engine.integrations.padded_batch import begins_with_padding, refuse_holes
 from encoder_engine.integrations.patching import (
     __getattr__,  # noqa: F401, apply_encoder_engine_to_bert and its siblings
     apply_encoder_engine,
@@ -105,7 +105,7 @@ def lay_out(
     if begins_with_padding(tokens_BL):
         seen = _sdpa_mask(tokens_BL, mask_function)
     elif window is not None:
-        _refuse_holes(tokens_BL)
+        refuse_holes(tokens_BL, "attention in a window counts", EAGER)
     lengths = tokens_BL.sum(1).tolist()
     sequences = Sequences.from_lengths(lengths, device=tokens_BL.device)
     padded = sequences.num_tokens < tokens_BL.numel()
@@ -144,16 +144,6 @@ def _window_of(mask_function: Callable[..., Tensor], length: int) -> int | None:
             f"asks for another pattern; {EAGER}"
         )
     return window
-
-
-def _refuse_holes(tokens_BL: Tensor) -> None:
-    begins = tokens_BL[:, :1].sum(1) + (tokens_BL[:, 1:] & ~tokens_BL[:, :-1]).sum(1)
-    if bool((begins > 1).any()):
-        row = int((begins > 1).nonzero()[0])
-        raise UnsupportedFeatureError(
-            f"row {row} of attention_mask has padding between its tokens, which beside a window "
-            f"would count as distance; {EAGER}"
-        )
 
 
 def attend(

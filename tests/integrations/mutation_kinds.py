@@ -175,6 +175,22 @@ def tied(model: Any, rng: Random) -> None:
         setattr(second, name, getattr(first, name))
 
 
+def tied_within(model: Any, rng: Random) -> None:
+    """Let two modules of a layer share a weight, or weights of two parameters lie in one place."""
+    groups: dict[Any, list[tuple[Any, str]]] = {}
+    for module in rng.choice(layers_of(model)).modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                groups.setdefault((name, parameter.shape), []).append((module, name))
+    same = [group for group in groups.values() if len(group) > 1]
+    if same:
+        (first, name), (second, _) = rng.sample(rng.choice(same), 2)
+        if rng.random() < 0.5:
+            setattr(second, name, getattr(first, name))
+        else:
+            getattr(second, name).data = getattr(first, name).data
+
+
 def resized(model: Any, rng: Random) -> None:
     """Give the vocabulary more tokens."""
     if hasattr(model, "resize_token_embeddings"):
@@ -393,7 +409,7 @@ COMPUTED: dict[str, Mutation] = {
     for one in (
         *(in_place, data_in_place, all_data, data_elsewhere, other_strides, one_element),
         *(swapped_rows, new_parameter, loaded, optimiser_step, frozen, moved, tied, resized),
-        hook_on_encoder,
+        *(tied_within, hook_on_encoder),
     )
 }
 CHANGING: dict[str, Mutation] = {

@@ -29,6 +29,7 @@ from encoder_engine.integrations import transformers as door
 from tests.budget import floor, largest, max_error
 from tests.integrations.mutation_kinds import CHANGING, COMPUTED, encoder_of, undo_all
 from tests.integrations.peer_suite import HEADS
+from tests.integrations.sums import terms_of, terms_of_gradients
 from tests.integrations.test_transformers import NO_DROPOUT
 from tests.models.cases import CASES, VOCAB_SIZE, Case
 from tests.models.exact import in_float64
@@ -235,13 +236,13 @@ class Drawn:
         if ours.shape != eager.shape:
             raise DifferenceError(f"{name} is {list(ours.shape)}, plain {list(eager.shape)}")
         rows = self._rows(name, ours, seen)
-        # Rounding of every sum on the way adds up: one for each layer with weights.
-        sums = sum(1 for m in self.plain.modules() if next(m.parameters(False), None) is not None)
+        num_tokens = seen.numel()
         if name.startswith("grad"):
-            terms, biggest = sums * 40_000, size
+            terms, biggest = terms_of_gradients(self.plain, num_tokens=num_tokens), size
         else:
             ours, eager, truth = ours[rows], eager[rows], truth[rows]
-            terms, biggest = sums * 3 * 100, largest(truth)
+            terms = terms_of(self.plain, num_tokens=seen.shape[1])
+            biggest = largest(truth)
         allowed = 2 * max_error(eager, truth) + floor(
             truth, stored, terms=terms, size=max(biggest, largest(truth))
         )

@@ -15,6 +15,7 @@ from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.integrations import acceleration
 from encoder_engine.integrations.transformers import accelerate, restore
 from tests.budget import assert_within_budget, largest
+from tests.integrations.sums import terms_of_gradients
 from tests.integrations.test_transformers import LENGTHS, dropless, hidden_and_gradients
 from tests.models.cases import CASES, Case, case_id, one_per_family
 from tests.models.exact import exact, in_float64
@@ -185,17 +186,18 @@ def test_rows_for_padding_get_the_gradient_they_get_from_transformers(case: Case
     model = case.build()
     ids = torch.tensor([[5, model.config.pad_token_id, 9, 0, 1, 2]])
 
-    def gradients() -> dict[str, torch.Tensor]:
+    def gradients(model: Any) -> dict[str, torch.Tensor]:
         model.zero_grad()
         model(input_ids=ids, attention_mask=torch.ones_like(ids))[0].square().sum().backward()
         named = dict(model.named_parameters())
         return {n: p.grad for n, p in named.items() if p.grad is not None and "embed" in n}
 
-    theirs = gradients()
-    accelerate(model)
-    for name, found in gradients().items():
-        size = theirs[name].abs().max()
-        assert (found - theirs[name]).abs().max() <= 1e-3 * size, name
+    theirs = gradients(model)
+    with in_float64():
+        truth = gradients(exact(model))
+    terms, size = terms_of_gradients(model, num_tokens=ids.numel()), largest(*truth.values())
+    for name, found in gradients(accelerate(model)).items():
+        assert_within_budget(found, theirs[name], truth[name], name, terms=terms, size=size)
 
 
 def test_dropout_is_drawn_in_training_only() -> None:

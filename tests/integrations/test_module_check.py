@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,11 @@ from torch import nn
 from encoder_engine.errors import EncoderEngineError, UnsupportedFeatureError
 from encoder_engine.integrations.torch import accelerate as accelerate_torch
 from encoder_engine.integrations.transformers import accelerate, restore
+from tests.budget import assert_within_budget
+from tests.integrations.sums import terms_of
 from tests.integrations.test_acceleration import batch_of, bert, hidden
 from tests.models.cases import CASES, case_id, one_per_family
+from tests.models.exact import in_float64
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +61,31 @@ def orthogonal(model: Any) -> None:
     nn.utils.parametrizations.orthogonal(query_of(model))
 
 
+class Doubled(torch.Tensor):
+    """A tensor that computes as twice what it holds."""
+
+
+def subclass_weight(model: Any) -> None:
+    query = query_of(model)
+    doubled = query.weight.detach().as_subclass(Doubled)
+    query._parameters["weight"] = nn.Parameter(doubled)
+
+
+def other_config(model: Any) -> None:
+    module = model.encoder.layer[1].intermediate
+    module.config = copy.deepcopy(model.config)
+    attention = model.encoder.layer[1].attention.self
+    attention.config = copy.deepcopy(model.config)
+    attention.config.num_attention_heads = 5
+    attention.config.use_cache = True
+
+
 CHANGES: dict[str, tuple[Callable[[Any], object], str]] = {
+    "a weight of another class": (subclass_weight, r"query\.weight is a Doubled of tests"),
+    "another config": (
+        other_config,
+        r"self has another config than the model: num_attention_heads is 5, not 3; give",
+    ),
     "forward hook": (
         lambda m: m.encoder.layer[0].register_forward_hook(lambda *_: None),
         r"encoder\.layer\.0 has a forward hook",
@@ -125,6 +153,15 @@ def test_what_was_changed_is_refused_at_once_and_in_the_next_call(name: str) -> 
     assert hidden(restore(model)).isfinite().all()
 
 
+def test_parameters_put_in_place_for_one_call_are_refused_by_name() -> None:
+    model = accelerate(bert())
+    before = hidden(model)
+    doubled = {name: 2 * p.detach() for name, p in model.named_parameters()}
+    with pytest.raises(UnsupportedFeatureError, match=r"weight is a Tensor .*functional_call"):
+        torch.func.functional_call(model, doubled, (), batch_of(model))
+    assert torch.equal(hidden(model), before)
+
+
 def test_neftune_is_refused_by_its_name() -> None:
     from transformers.integrations.neftune import neftune_post_forward_hook
 
@@ -179,13 +216,46 @@ def test_a_patched_class_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hidden(model).isfinite().all()
 
 
-def test_layers_may_be_cut_off_with_the_configuration_told() -> None:
-    model = bert()
-    model.encoder.layer = model.encoder.layer[:2]
-    model.config.num_hidden_layers = 2
+CUTS: dict[str, slice] = {
+    "the last": slice(2),
+    "the first": slice(1, None),
+    "every other": slice(None, None, 2),
+}
+
+
+def assert_as_plain(model: Any, ours: torch.Tensor) -> None:
+    """Hold rows of an accelerated model, which is restored, to the budget of the plain one."""
     keep = batch_of(model)["attention_mask"].bool()
-    plain = hidden(model)[keep]
-    assert (hidden(accelerate(model))[keep] - plain).abs().max() < 1e-4
+    eager = hidden(restore(model))
+    raised = copy.deepcopy(model)
+    with in_float64():
+        truth = hidden(raised.double())
+    assert_within_budget(ours[keep], eager[keep], truth[keep], terms=terms_of(model))
+
+
+@pytest.mark.parametrize("name", CUTS)
+@pytest.mark.parametrize("kind", ["bert", "electra", "distilbert", "mpnet", "gte", "nomic_bert"])
+def test_layers_may_be_cut_off_with_the_configuration_told(kind: str, name: str) -> None:
+    case = next(c for c in one_per_family() if c.model_type == kind)
+    model = case.build()
+    holder = next(m for m in model.modules() if isinstance(_layers(m), nn.ModuleList))
+    kept = _layers(holder)[CUTS[name]]
+    setattr(holder, "layer" if "layer" in holder._modules else "layers", kept)
+    model.config.num_hidden_layers = len(kept)
+    assert_as_plain(model, hidden(accelerate(model)))
+
+
+def _layers(module: nn.Module) -> Any:
+    return module._modules.get("layer", module._modules.get("layers"))
+
+
+def test_layers_of_one_place_attending_otherwise_are_refused_elsewhere() -> None:
+    model = next(c for c in CASES if c.model_type == "modernbert").build()
+    model.layers = model.layers[1:]
+    model.config.layer_types = model.config.layer_types[:-1]
+    model.config.num_hidden_layers = len(model.layers)
+    with pytest.raises(UnsupportedFeatureError, match=r"layers\.\d"):
+        accelerate(model)
 
 
 def test_hooks_that_change_nothing_are_let_be() -> None:
@@ -216,13 +286,13 @@ def test_no_family_is_refused_as_it_comes(case: Case) -> None:
 def test_norms_compute_by_the_epsilon_they_have(case: Case, pack: bool) -> None:
     model = case.build()
     keep = batch_of(model)["attention_mask"].bool()
-    before = hidden(accelerate(model, pack=pack))[keep]
+    before = hidden(accelerate(model, pack=pack))
     norms = [m for m in model.modules() if hasattr(m, "eps") or hasattr(m, "variance_epsilon")]
     norm = norms[len(norms) // 2]
     setattr(norm, "eps" if hasattr(norm, "eps") else "variance_epsilon", 0.5)
-    found = hidden(model)[keep]
-    assert (found - before).abs().max() > 1e-3
-    assert (found - hidden(restore(model))[keep]).abs().max() < 1e-4
+    found = hidden(model)
+    assert not torch.equal(found[keep], before[keep])
+    assert_as_plain(model, found)
 
 
 def test_untied_copies_are_refused() -> None:

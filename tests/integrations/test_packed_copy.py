@@ -40,6 +40,11 @@ def swap_rows(model: Any) -> None:
     weight[[1, 2]] = weight[[2, 1]].clone()
 
 
+def transpose(model: Any) -> None:
+    weight = model.encoder.layer[0].attention.output.dense.weight
+    weight.data = weight.data.T
+
+
 def through_numpy(model: Any) -> None:
     model.encoder.layer[1].intermediate.dense.bias.detach().numpy()[:] += 1
 
@@ -52,6 +57,7 @@ CHANGES: dict[str, Callable[[Any], None]] = {
     "an average of weights": average,
     "one bit": flip_one_bit,
     "two rows swapped": swap_rows,
+    "other strides": transpose,
     "NumPy": through_numpy,
 }
 
@@ -92,3 +98,17 @@ def test_restoring_lets_go_of_all_copies() -> None:
     restore(model)
     assert replaced._packed is None
     assert replaced._shared is None
+
+
+def test_a_copy_that_another_thread_lets_go_of_is_computed_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = accelerate(bert(), pack=True)
+    before = hidden(model)
+
+    def is_current(_: object) -> bool:
+        model.forward._packed = None
+        return True
+
+    monkeypatch.setattr(packed_copy.PackedCopy, "is_current", is_current)
+    assert torch.equal(hidden(model), before)

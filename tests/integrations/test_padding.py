@@ -73,6 +73,28 @@ def test_left_padding_is_told_of_once() -> None:
     assert "padding_side" in str(ours[0].message)
 
 
+def heads_of_both() -> list[Any]:
+    names = ("BertModel", "BertForSequenceClassification", "BertForMaskedLM")
+    return [Case("bert", "BertConfig", name, CASES[0].sizes).build() for name in names]
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_the_warning_of_left_padding_points_at_the_callers_line(place: int) -> None:
+    model = accelerate(heads_of_both()[place])
+    with pytest.warns(EncoderEngineWarning, match="begin with padding") as told:
+        model(**batch_of(model, left=True))
+    assert [w.filename for w in told] == [__file__]
+
+
+def test_the_warning_of_pytorchs_encoder_points_at_the_callers_line() -> None:
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    padding = torch.tensor([[True, False]])
+    with pytest.warns(EncoderEngineWarning, match="begin with padding") as told:
+        accelerate_torch(encoder)(torch.randn(1, 2, 32), src_key_padding_mask=padding)
+    assert [w.filename for w in told] == [__file__]
+
+
 @torch.no_grad()
 def test_texts_without_any_token_are_as_before() -> None:
     model = bert()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 pytest.importorskip("encoder_engine._native")
 
@@ -29,3 +30,18 @@ def test_every_byte_counts_and_so_does_where_pieces_end() -> None:
     assert hash_memory(pieces) == whole
     assert hash_memory(pieces[::-1]) != whole
     assert hash_memory([memory]) != whole
+
+
+def test_memory_is_held_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    parameter = torch.nn.Parameter(torch.ones(100))
+    memory = StorageWeakRef(parameter.untyped_storage())  # type: ignore[no-untyped-call]
+
+    def read(_places: object, _num_threads: int) -> int:
+        # As another thread may do meanwhile.
+        parameter.data = parameter.data.clone()
+        assert not memory.expired()  # type: ignore[no-untyped-call]
+        return 0
+
+    monkeypatch.setattr("encoder_engine._native.hash_memory", read)
+    hash_memory([parameter])
+    assert memory.expired()  # type: ignore[no-untyped-call]
