@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from encoder_engine.records import Difference, differences
+
 # How a key of the plan is set: by the option of the command line (in Python without the dashes).
 _OPTIONS = {
     "model.dtype": "--dtype",
@@ -28,22 +30,19 @@ _FINGERPRINTS = {"model.fingerprint": "model", "tokenizer.fingerprint": "tokeniz
 _SHOWN_DIGITS = 12
 
 
-def describe_changes(before: Any, now: Any, name: str = "") -> list[str]:
+def describe_changes(before: Any, now: Any) -> list[str]:
     """List what differs between two plans: each option by its name, with both values."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        changes = []
-        for key in sorted({*before, *now}):
-            inner = f"{name}.{key}" if name else key
-            changes += describe_changes(before.get(key), now.get(key), inner)
-        return changes
-    if before == now:
-        return []
-    if name in _FINGERPRINTS:
-        digits = [str(value)[:_SHOWN_DIGITS] for value in (before, now)]
-        return [
-            f"another {_FINGERPRINTS[name]} (--model; its SHA-256 was {digits[0]}..., is "
+    return [_described(found) for found in differences(before, now)]
+
+
+def _described(found: Difference) -> str:
+    if found.name in _FINGERPRINTS:
+        digits = [str(value)[:_SHOWN_DIGITS] for value in (found.before, found.now)]
+        return (
+            f"another {_FINGERPRINTS[found.name]} (--model; its SHA-256 was {digits[0]}..., is "
             f"{digits[1]}...)"
-        ]
-    key = name.rpartition(".")[2]
-    shown = f"{key} ({_OPTIONS[name]})" if name in _OPTIONS else name
-    return [f"{shown} was {before!r:.80}, is {now!r:.80}"]
+        )
+    if found.name in _OPTIONS:
+        key = found.name.rpartition(".")[2]
+        return str(found._replace(name=f"{key} ({_OPTIONS[found.name]})"))
+    return str(found)
