@@ -120,7 +120,7 @@ class StoredVectors:
 
         :meth:`blocks` and :meth:`take` need memory for a part of them alone.
         """
-        path = self.path_of_one
+        path = self._path_of_one
         if len(self._parts) == 1 and path.suffix == ".npy":
             before = _signature(path)
             for _ in self.blocks():  # compares every block of it
@@ -133,7 +133,7 @@ class StoredVectors:
         return found
 
     @property
-    def path_of_one(self) -> Path:
+    def _path_of_one(self) -> Path:
         """The first file of vectors, the only one where there is one."""
         return self._parts[0].path
 
@@ -154,7 +154,7 @@ class StoredVectors:
         """Say whether rows have ids."""
         if self.manifest is not None:
             return self._id_column is not None
-        return has_ids(self.path_of_one)
+        return has_ids(self._path_of_one)
 
     @property
     def _id_column(self) -> str | None:
