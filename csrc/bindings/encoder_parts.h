@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "text/added_tokens.h"
-#include "text/encode_batch.h"
+#include "text/batch/encode_batch.h"
 
 namespace encoder_engine {
 

@@ -17,9 +17,9 @@
 #include "bindings/encoder_parts.h"
 #include "bindings/errors.h"
 #include "bindings/mapped_model.h"
-#include "text/encode_batch.h"
-#include "text/normalize_text.h"
-#include "text/wordpiece_encoder.h"
+#include "text/batch/encode_batch.h"
+#include "text/wordpiece/normalize_text.h"
+#include "text/wordpiece/encoder.h"
 
 namespace py = pybind11;
 

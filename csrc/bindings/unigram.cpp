@@ -15,8 +15,8 @@
 #include "bindings/errors.h"
 #include "bindings/mapped_model.h"
 #include "text/json_number.h"
-#include "text/sentencepiece_encoder.h"
-#include "text/unigram_encoder.h"
+#include "text/sentencepiece/encoder.h"
+#include "text/unigram/encoder.h"
 
 namespace py = pybind11;
 

@@ -8,7 +8,7 @@
 
 #include "fuzz/fuzz_input.h"
 #include "fuzz/slow_token.h"
-#include "text/encode_batch.h"
+#include "text/batch/encode_batch.h"
 
 namespace encoder_engine {
 

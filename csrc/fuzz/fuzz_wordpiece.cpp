@@ -6,9 +6,9 @@
 #include "common/cpu_features.h"
 #include "fuzz/fuzz_checks.h"
 #include "fuzz/slow_wordpiece.h"
-#include "text/scanner.h"
-#include "text/word_sinks.h"
-#include "text/wordpiece_encoder.h"
+#include "text/wordpiece/scanner.h"
+#include "text/wordpiece/word_sinks.h"
+#include "text/wordpiece/encoder.h"
 
 namespace encoder_engine {
 namespace {

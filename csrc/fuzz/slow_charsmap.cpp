@@ -2,7 +2,7 @@
 #include "fuzz/slow_charsmap.h"
 
 #include "fuzz/slow_token.h"
-#include "text/grapheme.h"
+#include "text/unicode/grapheme.h"
 
 namespace encoder_engine {
 namespace {

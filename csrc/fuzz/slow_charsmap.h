@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "text/unigram_normalizer.h"
+#include "text/unigram/normalizer.h"
 
 namespace encoder_engine {
 

@@ -8,7 +8,7 @@
 
 #include "fuzz/slow_charsmap.h"
 #include "fuzz/slow_token.h"
-#include "text/sentencepiece_encoder.h"
+#include "text/sentencepiece/encoder.h"
 
 namespace encoder_engine {
 

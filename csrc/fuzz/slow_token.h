@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "text/unigram_model.h"
+#include "text/unigram/model.h"
 
 namespace encoder_engine {
 

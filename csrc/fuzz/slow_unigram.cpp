@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "fuzz/drawn_rules.h"
-#include "text/unicode_tables.h"
+#include "text/unicode/tables.h"
 
 namespace encoder_engine {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fuzz/slow_token.h"
-#include "text/unigram_encoder.h"
+#include "text/unigram/encoder.h"
 
 namespace encoder_engine {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "text/text_view.h"
-#include "text/unicode_tables.h"
+#include "text/unicode/tables.h"
 
 namespace encoder_engine {
 namespace {

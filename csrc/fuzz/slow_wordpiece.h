@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "text/char_table.h"
-#include "text/wordpiece.h"
+#include "text/unicode/char_table.h"
+#include "text/wordpiece/wordpiece.h"
 
 namespace encoder_engine {
 

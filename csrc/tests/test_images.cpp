@@ -7,9 +7,9 @@
 
 #include "common/zeroed_memory.h"
 #include "tests/checks.h"
-#include "text/sentencepiece_encoder.h"
-#include "text/unigram_encoder.h"
-#include "text/wordpiece_encoder.h"
+#include "text/sentencepiece/encoder.h"
+#include "text/unigram/encoder.h"
+#include "text/wordpiece/encoder.h"
 
 namespace encoder_engine {
 namespace {

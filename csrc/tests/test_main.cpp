@@ -8,11 +8,11 @@
 
 #include "common/cpu_features.h"
 #include "tests/checks.h"
-#include "text/encode_batch.h"
-#include "text/normalize_text.h"
+#include "text/batch/encode_batch.h"
+#include "text/wordpiece/normalize_text.h"
 #include "text/trie.h"
-#include "text/unicode_tables.h"
-#include "text/wordpiece_encoder.h"
+#include "text/unicode/tables.h"
+#include "text/wordpiece/encoder.h"
 
 namespace encoder_engine {
 namespace {

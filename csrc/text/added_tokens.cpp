@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "text/unicode_tables.h"
+#include "text/unicode/tables.h"
 
 namespace encoder_engine {
 

@@ -9,7 +9,7 @@ import unicodedata
 
 __all__ = ["CLASSES", "grapheme_classes"]
 
-# The order of csrc/text/grapheme.h.
+# The order of csrc/text/unicode/grapheme.h.
 CLASSES = (
     *("other", "control", "carriage_return", "line_feed", "extend", "joiner", "spacing", "prepend"),
     *("hangul_l", "hangul_v", "hangul_t", "regional", "pictograph", "consonant", "linker"),

@@ -1,6 +1,6 @@
 """Lays rows out of texts that were tokenized whole: cutting, overflow rows, template.
 
-The rules are those of csrc/text/truncation.cpp and csrc/text/row_encoder.cpp.
+The rules are those of csrc/text/truncation.cpp and csrc/text/batch/row_encoder.cpp.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ BatchArrays: TypeAlias = (
     "tuple[IntArray, IntArray, IntArray | None, IntArray | None, IntArray | None, IntArray | None, "
     "BoolArray]"
 )
-# The order of csrc/text/encode_batch.h.
+# The order of csrc/text/batch/encode_batch.h.
 PIECE_KINDS = {"special": 0, "first": 1, "second": 2}
 TRIM_NONE, TRIM_ALL, TRIM_PREFIXED = range(3)
 

@@ -35,7 +35,7 @@ __all__ = [
     "unigram_model",
 ]
 
-# The order of csrc/text/unigram_words.h.
+# The order of csrc/text/unigram/words.h.
 SCHEMES = {"always": 0, "first": 1, "never": 2}
 UNKNOWN_PENALTY = 10.0
 MARK = "\u2581"

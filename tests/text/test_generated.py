@@ -13,10 +13,10 @@ from encoder_engine import _native
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = (
-    "csrc/text/unicode_properties.cpp",
-    "csrc/text/unicode_decompositions.cpp",
-    "csrc/text/unicode_forms.cpp",
-    "csrc/text/unicode_graphemes.cpp",
+    "csrc/text/unicode/properties.cpp",
+    "csrc/text/unicode/decompositions.cpp",
+    "csrc/text/unicode/forms.cpp",
+    "csrc/text/unicode/graphemes.cpp",
     "encoder_engine/text/unicode_ranges.py",
 )
 

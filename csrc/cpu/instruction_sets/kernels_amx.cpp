@@ -1,0 +1,11 @@
+// The kernels for AVX-512 and AMX; CMakeLists.txt compiles this file for it.
+#if defined(__x86_64__)
+#define EE_ISA isa_amx
+#include "cpu/instruction_sets/kernel_table.h"
+
+namespace encoder_engine {
+
+const kernel_table amx_kernels = EE_ISA::kKernels;
+
+}  // namespace encoder_engine
+#endif

@@ -1,0 +1,11 @@
+// The kernels for AVX2; CMakeLists.txt compiles this file for it.
+#if defined(__x86_64__)
+#define EE_ISA isa_avx2
+#include "cpu/instruction_sets/kernel_table.h"
+
+namespace encoder_engine {
+
+const kernel_table avx2_kernels = EE_ISA::kKernels;
+
+}  // namespace encoder_engine
+#endif

@@ -1,0 +1,313 @@
+// Attention of bfloat16 by tiles: scores and mixed values lie with the lanes along queries, so that
+// the weights are, pair by pair of keys, what the second product reads.
+#pragma once
+
+#include "cpu/simd/amx_tiles.h"
+#include "cpu/simd/attention_kernel.h"
+
+namespace encoder_engine {
+namespace EE_ISA {
+
+constexpr int64_t kTileRows = 16;
+constexpr int64_t kTileWords = 16;      // of a row
+constexpr int64_t kTileElements = 32;   // of a row
+constexpr int64_t kTileKeyBlock = 256;  // a multiple of kTileElements
+
+// Where a piece's arrays begin in the scratch memory, in words; as in attention_layout.
+struct tile_layout {
+    int64_t key_width, value_keys;  // words of a key; of a feature of the values
+    int64_t width;                  // features of the values, whole tiles
+    int64_t keys_SD, values_DS, queries_DQ, weights_KQ, mixed_DQ;
+    int64_t largest_Q, anchor_Q, sum_Q, shrink_Q, end;
+
+    tile_layout(const attention_call& call, int64_t length) {
+        key_width = whole(call.head_dim, kTileElements) / 2;
+        // Where windows begin anywhere, the last tile of their keys may end beyond the sequence.
+        value_keys = (whole(length, kTileElements) + (call.window < 0 ? 0 : kTileElements)) / 2;
+        width = whole(call.head_dim, kTileRows);
+        keys_SD = 0;
+        values_DS = keys_SD + (length + kTileRows) * key_width;
+        queries_DQ = values_DS + width * value_keys;
+        weights_KQ = queries_DQ + kQueryBlock * key_width;
+        mixed_DQ = weights_KQ + kTileKeyBlock * kQueryBlock;
+        largest_Q = mixed_DQ + kQueryBlock * width;
+        anchor_Q = largest_Q + kQueryBlock;
+        sum_Q = anchor_Q + kQueryBlock;
+        shrink_Q = sum_Q + kQueryBlock;
+        end = shrink_Q + kQueryBlock;
+    }
+};
+
+inline size_t tile_scratch_bytes(const attention_call& call, int64_t length) {
+    return static_cast<size_t>(tile_layout(call, length).end) * sizeof(float);
+}
+
+// Lays values out as rows of the head's features, pairs of keys in a word; zeros where there is no key.
+EE_TILE inline void lay_out_features(const bfloat16* rows, int64_t stride, int64_t count,
+                                     int64_t head_dim, float* to_DS, int64_t to_stride) {
+    for (int64_t word = 0; word < to_stride; word += kTileWords) {
+        for (int64_t first = 0; first < head_dim; first += kLanes) {
+            vfloat square[kLanes];
+            for (int64_t i = 0; i < kLanes; ++i) {
+                const int64_t key = 2 * (word + i);
+                square[i] = key >= count ? vfloat{}
+                                         : pair_operands::load_across(rows + key * stride, stride,
+                                                                      count - key, first, head_dim);
+            }
+            transpose(square);
+#pragma GCC unroll 16
+            for (int i = 0; i < kLanes; ++i) store(to_DS + (first + i) * to_stride + word, square[i]);
+        }
+    }
+}
+
+// A matrix whose tiles are read in turn: by rows, and by steps along what is summed over.
+struct tile_source {
+    const float* data;
+    int64_t row, step;  // in words
+};
+
+// sums += left . right, or = where not `add`, for Rows tiles down and Columns across, 1 or 2 each.
+template <int Rows, int Columns>
+EE_INLINE void multiply_tiles(tile_source left, tile_source right, int64_t steps, float* sums,
+                              int64_t sums_row, bool add) {
+    constexpr int64_t kWord = sizeof(float);
+    float* const below = sums + kTileRows * sums_row;
+    if (add) {
+        load_tile<0>(sums, sums_row * kWord);
+        if (Columns == 2) load_tile<1>(sums + kTileWords, sums_row * kWord);
+        if (Rows == 2) load_tile<2>(below, sums_row * kWord);
+        if (Rows == 2 && Columns == 2) load_tile<3>(below + kTileWords, sums_row * kWord);
+    } else {
+        _tile_zero(0);
+        if (Columns == 2) _tile_zero(1);
+        if (Rows == 2) _tile_zero(2);
+        if (Rows == 2 && Columns == 2) _tile_zero(3);
+    }
+    for (; steps > 0; --steps, left.data += left.step, right.data += right.step) {
+        load_tile<4>(left.data, left.row * kWord);
+        load_tile<6>(right.data, right.row * kWord);
+        _tile_dpbf16ps(0, 4, 6);
+        if (Rows == 2) {
+            load_tile<5>(left.data + kTileRows * left.row, left.row * kWord);
+            _tile_dpbf16ps(2, 5, 6);
+        }
+        if (Columns == 2) {
+            load_tile<7>(right.data + kTileWords, right.row * kWord);
+            _tile_dpbf16ps(1, 4, 7);
+            if (Rows == 2) _tile_dpbf16ps(3, 5, 7);
+        }
+    }
+    store_tile<0>(sums, sums_row * kWord);
+    if (Columns == 2) store_tile<1>(sums + kTileWords, sums_row * kWord);
+    if (Rows == 2) store_tile<2>(below, sums_row * kWord);
+    if (Rows == 2 && Columns == 2) store_tile<3>(below + kTileWords, sums_row * kWord);
+}
+
+// The same for `rows` of them, a multiple of kTileRows, beside Columns vectors of `right`.
+template <int Columns>
+EE_TILE void multiply_rows(tile_source left, tile_source right, int64_t steps, int64_t rows,
+                           float* sums, bool add) {
+    constexpr int64_t kRow = Columns * kLanes;
+    for (int64_t row = 0; row < rows; row += 2 * kTileRows) {
+        const tile_source here = {left.data + row * left.row, left.row, left.step};
+        with_number<2>(row + kTileRows < rows ? 2 : 1, [&](auto down) {
+            constexpr int kDown = decltype(down)::value;
+            float* const to = sums + row * kRow;
+#pragma GCC unroll 2
+            for (int c = 0; c + 2 <= Columns; c += 2) {
+                multiply_tiles<kDown, 2>(here, {right.data + c * kLanes, right.row, right.step}, steps,
+                                         to + c * kLanes, kRow, add);
+            }
+            if constexpr (Columns % 2 == 1) {
+                constexpr int kLast = (Columns - 1) * kLanes;
+                multiply_tiles<kDown, 1>(here, {right.data + kLast, right.row, right.step}, steps,
+                                         to + kLast, kRow, add);
+            }
+        });
+    }
+}
+
+template <int Columns>
+EE_TILE void scale_scores(float* scores_KQ, int64_t num_keys, float scale) {
+    for (int64_t i = 0; i < num_keys * Columns * kLanes; i += kLanes) {
+        store(scores_KQ + i, load(scores_KQ + i) * scale);
+    }
+}
+
+// Raises the largest scores to those found, which are still to be multiplied by scale >= 0.
+template <int Columns>
+EE_TILE void raise_largest(const float* scores_KQ, int64_t num_keys, float scale, float* largest_Q) {
+    vfloat largest[Columns];
+#pragma GCC unroll 4
+    for (int c = 0; c < Columns; ++c) largest[c] = broadcast(-__builtin_inff());
+    for (int64_t key = 0; key < num_keys; ++key) {
+#pragma GCC unroll 4
+        for (int c = 0; c < Columns; ++c, scores_KQ += kLanes) {
+            largest[c] = larger(largest[c], load(scores_KQ));
+        }
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < Columns; ++c) {
+        store(largest_Q + c * kLanes, larger(load(largest_Q + c * kLanes), largest[c] * scale));
+    }
+}
+
+// 2^x for x <= 0 as what is to be rounded to bfloat16: relative error 1e-4, 2^-120 below that.
+EE_INLINE vfloat exp2_for_bfloat16(vfloat x) {
+    x = larger(broadcast(-120.0f), x);
+    const vfloat magic = broadcast(12582912.0f);
+    const vfloat shifted = x + magic;
+    const vfloat rest = x - (shifted - magic);
+    // Minimax of 2^f on [-1/2, 1/2]: relative error 7.5e-5.
+    vfloat y = rest * 5.5171669e-2f + 2.4261113e-1f;
+    y = y * rest + 6.9326099e-1f;
+    y = y * rest + 9.9992807e-1f;
+    return as_float(as_word(y) + (as_word(shifted) << 23));
+}
+
+// As `weigh` does, of scores that are still to be multiplied by `scale`.
+template <int Columns>
+EE_TILE void weigh_scaled(float* scores_KQ, int64_t num_keys, float scale, const float* anchor_Q,
+                          float* sum_Q) {
+    vfloat anchor[Columns], sum[Columns];
+#pragma GCC unroll 4
+    for (int c = 0; c < Columns; ++c) {
+        anchor[c] = load(anchor_Q + c * kLanes);
+        sum[c] = load(sum_Q + c * kLanes);
+    }
+    constexpr int64_t kRow = Columns * kLanes;
+    for (int64_t key = 0; key < num_keys; key += 2) {
+        const float* const from = scores_KQ + key * kRow;
+        float* const to = scores_KQ + key / 2 * kRow;
+#pragma GCC unroll 4
+        for (int c = 0; c < Columns; ++c) {
+            vfloat weights[2] = {exp2_for_bfloat16(load(from + c * kLanes) * scale - anchor[c]), {}};
+            if (key + 1 < num_keys) {
+                weights[1] = exp2_for_bfloat16(load(from + kRow + c * kLanes) * scale - anchor[c]);
+            }
+            sum[c] = sum[c] + (weights[0] + weights[1]);
+            store(to + c * kLanes, pair_operands::join(weights));
+        }
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < Columns; ++c) store(sum_Q + c * kLanes, sum[c]);
+}
+
+template <int Columns>
+EE_TILE void shrink_mixed(const float* shrink_Q, int64_t width, float* mixed_DQ) {
+    for (int64_t feature = 0; feature < width; ++feature) {
+#pragma GCC unroll 4
+        for (int c = 0; c < Columns; ++c, mixed_DQ += kLanes) {
+            store(mixed_DQ, load(mixed_DQ) * load(shrink_Q + c * kLanes));
+        }
+    }
+}
+
+// One block of queries; leaves what is to be divided by the sums in `mixed`.
+template <int Columns>
+void attend_by_tiles(const tile_layout& at, float* scratch, const query_block& block) {
+    constexpr int64_t kRow = Columns * kLanes;
+    float* const weights_KQ = scratch + at.weights_KQ;
+    float* const mixed_DQ = scratch + at.mixed_DQ;
+    float* const largest_Q = scratch + at.largest_Q;
+    float* const anchor_Q = scratch + at.anchor_Q;
+    float* const sum_Q = scratch + at.sum_Q;
+    float* const shrink_Q = scratch + at.shrink_Q;
+    for (int64_t i = 0; i < kRow; i += kLanes) {
+        store(largest_Q + i, broadcast(-__builtin_inff()));
+        store(anchor_Q + i, vfloat{});
+        store(sum_Q + i, vfloat{});
+    }
+    const bool scaled = block.has_terms || block.scale < 0.0f;
+    const float scale = scaled ? 1.0f : block.scale;
+    for (int64_t key = 0; key < block.num_keys; key += kTileKeyBlock) {
+        const int64_t num_keys = least(kTileKeyBlock, block.num_keys - key);
+        multiply_rows<Columns>({block.keys_SD + key * at.key_width, at.key_width, kTileWords},
+                               {scratch + at.queries_DQ, kRow, kTileWords * kRow},
+                               at.key_width / kTileWords, whole(num_keys, kTileRows), weights_KQ, false);
+        if (scaled) scale_scores<Columns>(weights_KQ, num_keys, block.scale);
+        if (block.has_terms) {
+            apply_terms<Columns>(block.terms, block.distance + static_cast<float>(key), weights_KQ,
+                                 num_keys, largest_Q);
+        } else {
+            raise_largest<Columns>(weights_KQ, num_keys, scale, largest_Q);
+        }
+        anchor<Columns>(largest_Q, anchor_Q, sum_Q, shrink_Q);
+        if (block.has_terms) {
+            weigh<pair_operands, Columns>(weights_KQ, num_keys, anchor_Q, sum_Q);
+        } else {
+            weigh_scaled<Columns>(weights_KQ, num_keys, scale, anchor_Q, sum_Q);
+        }
+        const int64_t num_words = whole(num_keys, kTileElements) / 2;
+        for (int64_t i = (num_keys + 1) / 2 * kRow; i < num_words * kRow; i += kLanes) {
+            store(weights_KQ + i, vfloat{});
+        }
+        if (key > 0) shrink_mixed<Columns>(shrink_Q, at.width, mixed_DQ);
+        multiply_rows<Columns>({block.values_SD + key / 2, at.value_keys, kTileWords},
+                               {weights_KQ, kRow, kTileWords * kRow}, num_words / kTileWords, at.width,
+                               mixed_DQ, key > 0);
+    }
+}
+
+// Divides each query's mixed values by its weights' sum.
+template <int Columns>
+EE_TILE void write_out_features(const float* mixed_DQ, const float* sum_Q, int64_t num_queries,
+                                int64_t head_dim, bfloat16* output, int64_t output_stride) {
+    for (int64_t query = 0; query < num_queries; query += kLanes) {
+        const vfloat share = 1.0f / load(sum_Q + query);
+        const int64_t count = least<int64_t>(kLanes, num_queries - query);
+        for (int64_t first = 0; first < head_dim; first += kLanes) {
+            vfloat square[kLanes];
+#pragma GCC unroll 16
+            for (int i = 0; i < kLanes; ++i) {
+                square[i] = load(mixed_DQ + (first + i) * Columns * kLanes + query) * share;
+            }
+            transpose(square);
+            for (int64_t i = 0; i < count; ++i) {
+                store_part(output + (query + i) * output_stride, first, head_dim, square[i]);
+            }
+        }
+    }
+}
+
+inline void attend_piece_by_tiles(const attention_call& call, const attention_piece& piece,
+                                  void* memory) {
+    float* const scratch = static_cast<float*>(memory);
+    const tile_layout at(call, piece.length);
+    const key_range seen(call, piece.length, piece.first_query, piece.last_query);
+    const int64_t key_head = piece.head * call.num_key_heads / call.num_heads;
+    const int64_t key_row = piece.first_row + seen.first, num_seen = seen.last - seen.first;
+    lay_out_keys<pair_operands>(head_of<bfloat16>(call.key, key_row, key_head), call.key.token_stride,
+                                num_seen, call.head_dim, scratch + at.keys_SD);
+    lay_out_features(head_of<bfloat16>(call.value, key_row, key_head), call.value.token_stride, num_seen,
+                     call.head_dim, scratch + at.values_DS, at.value_keys);
+    const int64_t output_stride = call.num_heads * call.head_dim;
+    configure_tiles();
+    for (int64_t query = piece.first_query; query < piece.last_query; query += kQueryBlock) {
+        const int64_t count = least(kQueryBlock, piece.last_query - query);
+        const int64_t row = piece.first_row + query;
+        const key_range keys(call, piece.length, query, query + count);
+        const int64_t skipped = keys.first - seen.first;
+        const query_block block = query_block_of(call, piece.head, query, count, keys,
+                                                 scratch + at.keys_SD + skipped * at.key_width,
+                                                 scratch + at.values_DS + skipped / 2);
+        with_number<kMostColumns>(static_cast<int>((count + kLanes - 1) / kLanes), [&](auto columns) {
+            constexpr int kColumns = decltype(columns)::value;
+            lay_out_queries<pair_operands>(head_of<bfloat16>(call.query, row, piece.head),
+                                           call.query.token_stride, count, call.head_dim, kColumns,
+                                           scratch + at.queries_DQ);
+            attend_by_tiles<kColumns>(at, scratch, block);
+            write_out_features<kColumns>(
+                scratch + at.mixed_DQ, scratch + at.sum_Q, count, call.head_dim,
+                static_cast<bfloat16*>(call.output) + row * output_stride + piece.head * call.head_dim,
+                output_stride);
+        });
+    }
+    _tile_release();
+}
+
+constexpr attention_kernel kTileAttention = {kQueryBlock, tile_scratch_bytes, attend_piece_by_tiles};
+
+}  // namespace EE_ISA
+}  // namespace encoder_engine

@@ -1,0 +1,74 @@
+// What attention multiplies: float32, or where the processor multiplies them so, pairs of bfloat16 in
+// the words of float32 vectors, side by side along what is summed over.
+#pragma once
+
+#include "cpu/simd/element_vector.h"
+
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
+
+namespace encoder_engine {
+namespace EE_ISA {
+
+template <typename Element_>
+struct float_operands {
+    using Element = Element_;
+    static constexpr int kDepth = 1;  // elements in a word
+
+    EE_INLINE static vfloat broadcast_word(const float* from) { return broadcast(*from); }
+    EE_INLINE static vfloat multiply_add(vfloat a, vfloat b, vfloat sum) { return a * b + sum; }
+
+    // The words [first, first + kLanes) of a row of `width` elements, zeros beyond it.
+    EE_INLINE static vfloat load_words(const Element* row, int64_t first, int64_t width) {
+        return load_part(row, first, width);
+    }
+    // A word for each lane out of `count` <= kDepth rows, zeros where there is no row.
+    EE_INLINE static vfloat load_across(const Element* rows, int64_t, int64_t, int64_t first,
+                                        int64_t width) {
+        return load_part(rows, first, width);
+    }
+    EE_INLINE static vfloat join(const vfloat (&weights)[kDepth]) { return weights[0]; }
+};
+
+#if defined(__AVX512BF16__)
+
+struct pair_operands {
+    using Element = bfloat16;
+    static constexpr int kDepth = 2;
+
+    EE_INLINE static vfloat broadcast_word(const float* from) {
+        uint32_t word;
+        std::memcpy(&word, from, sizeof(word));
+        return as_float(broadcast(word));
+    }
+    EE_INLINE static vfloat multiply_add(vfloat a, vfloat b, vfloat sum) {
+        return reinterpret_cast<vfloat>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sum),
+                                                         reinterpret_cast<__m512bh>(a),
+                                                         reinterpret_cast<__m512bh>(b)));
+    }
+
+    EE_INLINE static vfloat load_words(const bfloat16* row, int64_t first, int64_t width) {
+        const int64_t left = width - kDepth * first;
+        if (left >= kDepth * kLanes) return load(row + kDepth * first);
+        bfloat16 whole[kDepth * kLanes] = {};
+        std::memcpy(whole, row + kDepth * first, static_cast<size_t>(left) * sizeof(bfloat16));
+        return load(whole);
+    }
+    EE_INLINE static vfloat load_across(const bfloat16* rows, int64_t stride, int64_t count,
+                                        int64_t first, int64_t width) {
+        const vword low = as_word(load_part(rows, first, width));
+        const vword high = count > 1 ? as_word(load_part(rows + stride, first, width)) : vword{};
+        return as_float(low >> 16 | high);
+    }
+    EE_INLINE static vfloat join(const vfloat (&weights)[kDepth]) {
+        // The weights are positive and at most 1: half a unit added rounds to the nearest.
+        const vword low = as_word(weights[0]) + 0x8000u, high = as_word(weights[1]) + 0x8000u;
+        return as_float(low >> 16 | (high & 0xffff0000u));
+    }
+};
+
+#endif
+
+}  // namespace EE_ISA
+}  // namespace encoder_engine

@@ -1,0 +1,140 @@
+// Sums of products of bytes for a block of rows and a panel of features out, exact on each instruction
+// set.
+#pragma once
+
+#if defined(__AMX_INT8__)
+#include "cpu/simd/tile_products.h"
+#else
+#include "cpu/simd/vector_products.h"
+#endif
+
+namespace encoder_engine {
+namespace EE_ISA {
+
+#if defined(__AMX_INT8__)
+
+using byte_products = tile_products<byte_dot>;
+
+#else
+
+#if defined(__AVX512VNNI__)
+
+struct byte_operands {
+    using Rows = copied_rows;
+    EE_INLINE static vfloat broadcast_word(const float* from) {
+        uint32_t word;
+        std::memcpy(&word, from, sizeof(word));
+        return as_float(broadcast(word));
+    }
+    EE_INLINE static vfloat multiply_add(vfloat a, vfloat b, vfloat sum) {
+        // Of the built-in GCC 12 copies each sum to and fro, and has too few registers for that.
+        __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+        return sum;
+    }
+};
+
+using byte_products = vector_products<byte_operands, int32_t>;
+
+#elif defined(__AVX2__)
+
+// Without VNNI products of bytes are summed in pairs of 16 bits, which saturate: these are of 16 bits,
+// summed in 32.
+struct byte_products : plain_rows<uint16_t> {
+    using Sum = int32_t;
+    static constexpr int64_t kBlockRows = 1;
+
+    static const Byte* lay_out(const void* input, int64_t count, int64_t row_bytes, Byte* to) {
+        const uint8_t* from = static_cast<const uint8_t*>(input);
+        const int64_t filled = whole(row_bytes, kDepthUnit);
+        const Byte* const rows = to;
+        for (int64_t row = 0; row < count; ++row, from += row_bytes, to += filled) {
+            for (int64_t at = 0; at < row_bytes; ++at) to[at] = from[at];
+            for (int64_t at = row_bytes; at < filled; ++at) to[at] = 0;
+        }
+        return rows;
+    }
+
+    template <typename Finish>
+    EE_INLINE static void multiply(const Byte* rows, int64_t num_rows, const uint8_t* panel,
+                                   int64_t filled, const Sum* starts, Sum* sums, Finish& finish) {
+        for (int64_t at = 0; at < kPanelWidth; at += kColumns) {
+            for (int64_t first = 0; first < num_rows; first += kRows) {
+                with_number<kRows>(static_cast<int>(least<int64_t>(kRows, num_rows - first)), [&](auto tile) {
+                    multiply_tile<decltype(tile)::value>(
+                        rows + first * filled, panel + at * kWordBytes, filled, starts + at,
+                        sums + first * kPanelWidth + at);
+                });
+            }
+        }
+        finish(0, num_rows);
+        finish.rest();
+    }
+
+private:
+    static constexpr int kRows = 3, kColumns = 16;
+
+    template <int Rows>
+    EE_TILE static void multiply_tile(const Byte* rows, const uint8_t* panel, int64_t filled,
+                                      const Sum* starts, Sum* sums) {
+        __m256i totals[Rows][4] = {};
+        for (int64_t at = 0; at < filled; at += kWordBytes, panel += kPanelWidth * kWordBytes) {
+            __m256i weights[4];
+#pragma GCC unroll 4
+            for (int c = 0; c < 4; ++c) {
+                weights[c] = _mm256_cvtepi8_epi16(load<__m128i>(panel + 16 * c));
+            }
+#pragma GCC unroll 3
+            for (int r = 0; r < Rows; ++r) {
+                long long four;
+                std::memcpy(&four, rows + r * filled + at, sizeof(four));
+                const __m256i factors = _mm256_set1_epi64x(four);
+#pragma GCC unroll 4
+                for (int c = 0; c < 4; ++c) {
+                    totals[r][c] = _mm256_add_epi32(totals[r][c], _mm256_madd_epi16(factors, weights[c]));
+                }
+            }
+        }
+#pragma GCC unroll 3
+        for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 2
+            for (int half = 0; half < 2; ++half) {
+                // Neighbours belong to one feature; they come out as features 0 1 4 5 2 3 6 7.
+                const __m256i joined = _mm256_hadd_epi32(totals[r][2 * half], totals[r][2 * half + 1]);
+                const __m256i ordered = _mm256_permute4x64_epi64(joined, 0b11011000);
+                store(sums + r * kPanelWidth + 8 * half,
+                      _mm256_add_epi32(ordered, load<__m256i>(starts + 8 * half)));
+            }
+        }
+    }
+};
+
+#else
+
+struct byte_products : copied_rows {
+    using Sum = int32_t;
+    static constexpr int64_t kBlockRows = 1;
+
+    template <typename Finish>
+    EE_INLINE static void multiply(const Byte* rows, int64_t num_rows, const uint8_t* panel,
+                                   int64_t filled, const Sum* starts, Sum* sums, Finish& finish) {
+        for (int64_t row = 0; row < num_rows; ++row, rows += filled, sums += kPanelWidth) {
+            std::memcpy(sums, starts, kPanelWidth * sizeof(Sum));
+            for (int64_t at = 0; at < filled; at += kWordBytes) {
+                const int8_t* const weights = reinterpret_cast<const int8_t*>(panel) + at * kPanelWidth;
+                for (int64_t feature = 0; feature < kPanelWidth; ++feature) {
+                    for (int64_t i = 0; i < kWordBytes; ++i) {
+                        sums[feature] += rows[at + i] * weights[feature * kWordBytes + i];
+                    }
+                }
+            }
+        }
+        finish(0, num_rows);
+        finish.rest();
+    }
+};
+
+#endif
+#endif
+
+}  // namespace EE_ISA
+}  // namespace encoder_engine

@@ -1,0 +1,62 @@
+// Vectors of elements read and written as float32.
+#pragma once
+
+#include "cpu/element.h"
+#include "cpu/simd/vector.h"
+
+namespace encoder_engine {
+namespace EE_ISA {
+
+using vhalf = uint16_t __attribute__((vector_size(2 * kLanes)));
+
+EE_INLINE vfloat load_elements(const float* from) { return load(from); }
+EE_INLINE vfloat load_elements(const bfloat16* from) {
+    return as_float(__builtin_convertvector(load<vhalf>(from), vword) << 16);
+}
+
+// Rounds to the nearest, ties to even.
+EE_INLINE vhalf round_to_bfloat16(vfloat x) {
+#if defined(__AVX512BF16__)
+    return reinterpret_cast<vhalf>(_mm512_cvtneps_pbh(reinterpret_cast<__m512>(x)));
+#else
+    const vword bits = as_word(x);
+    const vword rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    const vword quiet = bits >> 16 | 0x40;  // adding could carry a NaN's bits into an infinity
+    return __builtin_convertvector(x == x ? rounded : quiet, vhalf);
+#endif
+}
+
+EE_INLINE void store_elements(float* to, vfloat x) { store(to, x); }
+EE_INLINE void store_elements(bfloat16* to, vfloat x) { store(to, round_to_bfloat16(x)); }
+
+// The first `count` elements of a vector, 0 <= count < kLanes; reads zeros after them.
+template <typename Element>
+EE_INLINE vfloat load_some(const Element* from, int64_t count) {
+    Element whole[kLanes] = {};
+    std::memcpy(whole, from, static_cast<size_t>(count) * sizeof(Element));
+    return load_elements(whole);
+}
+template <typename Element>
+EE_INLINE void store_some(Element* to, int64_t count, vfloat x) {
+    Element whole[kLanes];
+    store_elements(whole, x);
+    std::memcpy(to, whole, static_cast<size_t>(count) * sizeof(Element));
+}
+
+// The elements [first, first + kLanes) of a row of `width`; there are none beyond it.
+template <typename Element>
+EE_INLINE vfloat load_part(const Element* row, int64_t first, int64_t width) {
+    return first + kLanes <= width ? load_elements(row + first)
+                                   : load_some(row + first, width - first);
+}
+template <typename Element>
+EE_INLINE void store_part(Element* row, int64_t first, int64_t width, vfloat x) {
+    if (first + kLanes <= width) {
+        store_elements(row + first, x);
+    } else {
+        store_some(row + first, width - first, x);
+    }
+}
+
+}  // namespace EE_ISA
+}  // namespace encoder_engine

@@ -1,0 +1,76 @@
+// Sums of products of float32 and bfloat16 for a block of rows and a panel of features out, in float32.
+#pragma once
+
+#include "cpu/simd/attention_operands.h"
+#include "cpu/simd/element_vector.h"
+#include "cpu/simd/vector_products.h"
+#if defined(__AMX_BF16__)
+#include "cpu/simd/tile_products.h"
+#endif
+
+namespace encoder_engine {
+namespace EE_ISA {
+
+struct float_words : float_operands<float> {
+    using Rows = copied_rows;
+};
+using float_products = vector_products<float_words, float>;
+
+#if defined(__AMX_BF16__)
+
+using bfloat16_products = tile_products<bfloat16_dot>;
+
+#elif defined(__AVX512BF16__)
+
+struct bfloat16_words : pair_operands {
+    using Rows = copied_rows;
+};
+using bfloat16_products = vector_products<bfloat16_words, float>;
+
+#else
+
+// Rows as float32; of the weights two are taken from a word.
+struct widened_rows : plain_rows<uint16_t> {
+    static const Byte* lay_out(const void* input, int64_t count, int64_t row_bytes, Byte* to) {
+        const bfloat16* from = static_cast<const bfloat16*>(input);
+        const int64_t width = row_bytes / int64_t{sizeof(bfloat16)};
+        const int64_t filled = whole(row_bytes, kDepthUnit);
+        const Byte* const rows = to;
+        for (int64_t row = 0; row < count; ++row, from += width, to += filled) {
+            for (int64_t at = 0; at < filled / 2; at += kLanes) {
+                store(to + 2 * at, at < width ? load_part(from, at, width) : vfloat{});
+            }
+        }
+        return rows;
+    }
+};
+
+struct bfloat16_words {
+    using Rows = widened_rows;
+
+    struct factors {
+        vfloat even, odd;
+    };
+    EE_INLINE static factors broadcast_word(const float* from) {
+        return {broadcast(from[0]), broadcast(from[1])};
+    }
+    EE_INLINE static vfloat multiply_add(factors a, vfloat b, vfloat sum) {
+        const vfloat even = as_float(as_word(b) << 16), odd = as_float(as_word(b) & 0xffff0000u);
+        return a.odd * odd + (a.even * even + sum);
+    }
+};
+using bfloat16_products = vector_products<bfloat16_words, float>;
+
+#endif
+
+template <typename Element>
+struct products_of {
+    using type = float_products;
+};
+template <>
+struct products_of<bfloat16> {
+    using type = bfloat16_products;
+};
+
+}  // namespace EE_ISA
+}  // namespace encoder_engine

@@ -1,0 +1,115 @@
+// Rows by panels: sums that begin with the bias, then the activation while they are in the cache.
+#pragma once
+
+#include <type_traits>
+
+#include "cpu/simd/activation_kernel.h"
+#include "cpu/simd/float_products.h"
+#include "cpu/kernels.h"
+#include "cpu/simd/row_finisher.h"
+
+namespace encoder_engine {
+namespace EE_ISA {
+
+// Where a piece's arrays begin in the scratch memory, in bytes.
+template <typename Products>
+struct packed_linear_layout {
+    int64_t sums[2], rows, end;
+
+    packed_linear_layout(const packed_linear_call& call, int64_t num_rows) {
+        const int64_t filled_rows = whole(num_rows, Products::kBlockRows);
+        sums[0] = 0;
+        sums[1] = filled_rows * kPanelWidth * int64_t{sizeof(float)};
+        rows = 2 * sums[1];
+        end = rows + filled_rows * whole(call.row_bytes(), kDepthUnit) *
+                         int64_t{sizeof(typename Products::Byte)};
+    }
+};
+
+template <typename Element>
+size_t packed_linear_scratch(const packed_linear_call& call, int64_t num_rows) {
+    using Products = typename products_of<Element>::type;
+    return static_cast<size_t>(packed_linear_layout<Products>(call, num_rows).end);
+}
+
+// A function of its own: a row has the same bits wherever it is finished.
+template <typename Element, typename Function>
+EE_TILE void activate_sums(const float* sums, int64_t width, Element* output, const Function& function) {
+    if (width >= kPanelWidth) {
+#pragma GCC unroll 4
+        for (int64_t at = 0; at < kPanelWidth; at += kLanes) {
+            store_elements(output + at, function(load(sums + at)));
+        }
+    } else {
+        for (int64_t at = 0; at < width; at += kLanes) {
+            store_part(output, at, width, function(load(sums + at)));
+        }
+    }
+}
+
+template <typename Element, typename Function>
+EE_INLINE void multiply_and_activate(const packed_linear_call& call, const linear_piece& piece,
+                                     char* scratch, const Function& function, bool is_near) {
+    using Products = typename products_of<Element>::type;
+    using Byte = typename Products::Byte;
+    const int64_t num_rows = piece.last_row - piece.first_row;
+    const int64_t row_bytes = call.row_bytes(), filled = whole(row_bytes, kDepthUnit), width = call.width;
+    const packed_linear_layout<Products> at(call, num_rows);
+    const uint8_t* const weight = static_cast<const uint8_t*>(call.weight);
+    const float* const starts =
+        reinterpret_cast<const float*>(weight + num_panels(width) * panel_bytes(row_bytes));
+    const Element* const input = static_cast<const Element*>(call.input) + piece.first_row * call.depth;
+    Element* const output = static_cast<Element*>(call.output) + piece.first_row * width;
+    const auto sums_of = [=](int64_t panel) { return reinterpret_cast<float*>(scratch + at.sums[panel % 2]); };
+    Products::begin();
+    const Byte* const rows =
+        Products::lay_out(input, num_rows, row_bytes, reinterpret_cast<Byte*>(scratch + at.rows));
+    const auto finish_row = [&](int64_t panel, int64_t row) {
+        const int64_t feature = panel * kPanelWidth;
+        activate_sums(sums_of(panel) + row * kPanelWidth, width - feature, output + row * width + feature,
+                      function);
+    };
+    row_finisher<decltype(finish_row)> finisher(finish_row);
+    for (int64_t panel = piece.first_panel; panel < piece.last_panel; ++panel) {
+        const int64_t feature = panel * kPanelWidth;
+        if constexpr (std::is_same_v<Function, identity> && std::is_same_v<Element, float>) {
+            // The sums are the output.
+            if (feature + kPanelWidth <= width) {
+                Products::multiply_to(rows, num_rows, weight + panel * panel_bytes(row_bytes), filled,
+                                      starts + feature, sums_of(panel), output + feature, width);
+                continue;
+            }
+        }
+        finisher.begin(panel);
+        Products::multiply(rows, num_rows, weight + panel * panel_bytes(row_bytes), filled,
+                           starts + feature, sums_of(panel), finisher, is_near);
+    }
+    finisher.rest();
+    Products::end();
+}
+
+template <typename Element>
+void run_packed_linear(const packed_linear_call& call, const linear_piece& piece, void* scratch) {
+    using Products = typename products_of<Element>::type;
+    // Tiles read rows as fast as the weight: where that stays in a core's cache, a block of rows at a
+    // time stays in the nearest.
+    constexpr int64_t kMostWeight = 5 << 18;
+    const bool by_blocks =
+        Products::kBlockRows > 1 && panels_bytes(call.width, call.row_bytes()) <= kMostWeight;
+    with_activation<Element>(call.function, [&](const auto& function) {
+        linear_piece part = piece;
+        for (; part.first_row < piece.last_row; part.first_row = part.last_row) {
+            if (by_blocks) part.last_row = least(part.first_row + Products::kBlockRows, piece.last_row);
+            const bool is_near = part.first_row > piece.first_row;
+            multiply_and_activate<Element>(call, part, static_cast<char*>(scratch), function, is_near);
+        }
+    });
+}
+
+template <typename Element>
+constexpr packed_linear_kernel kPackedLinear = {products_of<Element>::type::kRowUnit,
+                                                packed_linear_scratch<Element>,
+                                                run_packed_linear<Element>};
+
+}  // namespace EE_ISA
+}  // namespace encoder_engine

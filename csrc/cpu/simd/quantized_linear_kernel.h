@@ -1,0 +1,130 @@
+// Rows by panels: exact sums, then scale, bias, activation, and bytes again where they are wanted.
+#pragma once
+
+#include "cpu/simd/activation_kernel.h"
+#include "cpu/simd/byte_products.h"
+#include "cpu/kernels.h"
+#include "cpu/simd/norm_kernel.h"
+
+namespace encoder_engine {
+namespace EE_ISA {
+
+// Where a piece's arrays begin in the scratch memory, in bytes.
+struct quantized_linear_layout {
+    int64_t sums, rows, results, end;
+
+    quantized_linear_layout(const quantized_linear_call& call, int64_t num_rows) {
+        const int64_t filled_rows = whole(num_rows, byte_products::kBlockRows);
+        sums = 0;
+        rows = sums + filled_rows * kPanelWidth * int64_t{sizeof(int32_t)};
+        results = rows + filled_rows * whole(call.depth, kDepthUnit) * int64_t{sizeof(byte_products::Byte)};
+        end = results;
+        if (call.quantized != nullptr) {
+            end += num_rows * whole(call.width, kPanelWidth) * int64_t{sizeof(float)};
+        }
+    }
+};
+
+inline size_t quantized_linear_scratch(const quantized_linear_call& call, int64_t num_rows) {
+    return static_cast<size_t>(quantized_linear_layout(call, num_rows).end);
+}
+
+// Turns a block's sums into results, [count, width] side by side in `output`.
+template <typename Element, typename Function>
+EE_TILE void finish_block(const int32_t* sums, int64_t count, const float* row_scales,
+                          const float* weight_scales, const float* bias, int64_t width,
+                          Element* output, int64_t output_row, const Function& function) {
+    for (int64_t at = 0; at < least(kPanelWidth, width); at += kLanes) {
+        const vfloat scale = load_part(weight_scales, at, width);
+        const vfloat added = bias == nullptr ? vfloat{} : load_part(bias, at, width);
+        for (int64_t row = 0; row < count; ++row) {
+            const vfloat sum =
+                __builtin_convertvector(load<vint>(sums + row * kPanelWidth + at), vfloat);
+            store_part(output + row * output_row, at, width,
+                       function(sum * (scale * row_scales[row]) + added));
+        }
+    }
+}
+
+// Calls finish(first row, rows) when a block's sums are there, and nothing in between.
+template <typename Finish>
+struct block_finisher {
+    const Finish& finish;
+    EE_INLINE void operator()(int64_t first_row, int64_t num_rows) { finish(first_row, num_rows); }
+    EE_INLINE void some(int64_t) {}
+    EE_INLINE void rest() {}
+};
+
+template <typename Element, typename Function>
+EE_INLINE void multiply_and_finish(const quantized_linear_call& call, const linear_piece& piece,
+                                   char* scratch, const Function& function) {
+    using Byte = byte_products::Byte;
+    const int64_t num_rows = piece.last_row - piece.first_row;
+    const int64_t filled = whole(call.depth, kDepthUnit), filled_width = whole(call.width, kPanelWidth);
+    const quantized_linear_layout at(call, num_rows);
+    float* const results = reinterpret_cast<float*>(scratch + at.results);
+    const uint8_t* const weight = reinterpret_cast<const uint8_t*>(call.weight);
+    const int32_t* const starts =
+        reinterpret_cast<const int32_t*>(weight + num_panels(call.width) * panel_bytes(call.depth));
+    int32_t* const sums = reinterpret_cast<int32_t*>(scratch + at.sums);
+    byte_products::begin();
+    const Byte* const rows =
+        byte_products::lay_out(call.input + piece.first_row * call.depth, num_rows, call.depth,
+                               reinterpret_cast<Byte*>(scratch + at.rows));
+    for (int64_t panel = piece.first_panel; panel < piece.last_panel; ++panel) {
+        const int64_t feature = panel * kPanelWidth, width = call.width - feature;
+        const float* const bias = call.bias == nullptr ? nullptr : call.bias + feature;
+        const auto finish = [&](int64_t row, int64_t count) {
+            const int32_t* const from = sums + row * kPanelWidth;
+            const float* const scales = call.input_scales + piece.first_row + row;
+            if (call.quantized != nullptr) {
+                finish_block(from, count, scales, call.weight_scales + feature, bias, width,
+                             results + row * filled_width + feature, filled_width, function);
+            } else {
+                Element* const output = static_cast<Element*>(call.output) +
+                                        (piece.first_row + row) * call.width + feature;
+                finish_block(from, count, scales, call.weight_scales + feature, bias, width, output,
+                             call.width, function);
+            }
+        };
+        block_finisher<decltype(finish)> finisher{finish};
+        byte_products::multiply(rows, num_rows, weight + panel * panel_bytes(call.depth), filled,
+                                starts + feature, sums, finisher);
+    }
+    byte_products::end();
+    if (call.quantized == nullptr) return;
+    for (int64_t row = 0; row < num_rows; ++row) {
+        float* const result = results + row * filled_width;
+        for (int64_t i = call.width; i < filled_width; ++i) result[i] = 0.0f;
+        row_extent extent;
+        for_each_vector(call.width, [&](int64_t i, int) { extent.add(load(result + i)); });
+        const int64_t place = piece.first_row + row;
+        call.scales[place] =
+            quantize_row(result, call.width, extent, call.quantized + place * call.width);
+    }
+}
+
+template <typename Element>
+void run_quantized_linear(const quantized_linear_call& call, const linear_piece& piece,
+                          void* memory) {
+    char* const scratch = static_cast<char*>(memory);
+    switch (call.function) {
+        case activation::none:
+            return multiply_and_finish<Element>(call, piece, scratch, [](vfloat x) { return x; });
+        case activation::gelu:
+            return multiply_and_finish<Element>(call, piece, scratch,
+                                                [](vfloat x) { return gelu_to_round(x); });
+        case activation::gelu_tanh:
+            return multiply_and_finish<Element>(call, piece, scratch,
+                                                [](vfloat x) { return gelu_tanh(x); });
+        case activation::silu:
+            return multiply_and_finish<Element>(call, piece, scratch, [](vfloat x) { return silu(x); });
+    }
+}
+
+template <typename Element>
+constexpr quantized_linear_kernel kQuantizedLinear = {quantized_linear_scratch,
+                                                      run_quantized_linear<Element>};
+
+}  // namespace EE_ISA
+}  // namespace encoder_engine

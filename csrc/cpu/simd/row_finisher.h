@@ -1,0 +1,43 @@
+// What follows a dense layer's sums, row by row, beside the products of the next rows.
+#pragma once
+
+#include "cpu/simd/vector.h"
+
+namespace encoder_engine {
+namespace EE_ISA {
+
+// Calls finish_row(panel, row) for each row of a block: some() of them in between,
+// the rest when the next block is there.
+template <typename FinishRow>
+class row_finisher {
+public:
+    explicit row_finisher(const FinishRow& finish_row) : finish_row_(finish_row) {}
+
+    EE_INLINE void begin(int64_t panel) { next_panel_ = panel; }
+    // The sums of a block's rows are there, of the panel that was begun.
+    EE_INLINE void operator()(int64_t first_row, int64_t num_rows) {
+        rest();
+        panel_ = next_panel_;
+        row_ = first_row;
+        last_row_ = first_row + num_rows;
+        num_rows_ = num_rows;
+        owed_ = 0;
+    }
+    // Evenly, so that none is left after `pauses` calls.
+    EE_INLINE void some(int64_t pauses) {
+        for (owed_ += num_rows_; owed_ >= pauses && row_ < last_row_; owed_ -= pauses) {
+            finish_row_(panel_, row_++);
+        }
+    }
+    EE_INLINE void rest() {
+        while (row_ < last_row_) finish_row_(panel_, row_++);
+    }
+
+private:
+    const FinishRow& finish_row_;
+    int64_t next_panel_ = 0, panel_ = 0;
+    int64_t row_ = 0, last_row_ = 0, num_rows_ = 0, owed_ = 0;
+};
+
+}  // namespace EE_ISA
+}  // namespace encoder_engine

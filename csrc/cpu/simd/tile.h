@@ -1,0 +1,83 @@
+// Products of small matrices in registers: the lanes run along one of the right matrix's rows.
+#pragma once
+
+#include "cpu/simd/vector.h"
+
+namespace encoder_engine {
+namespace EE_ISA {
+
+// Widest tile, in vectors, and the rows of a tile so wide that sums and operands fit the registers.
+constexpr int kMostColumns = kRegisters == 32 ? 4 : 2;
+constexpr int rows_beside(int columns) {
+    return least(8, (kRegisters - columns - 2) / columns);
+}
+
+// Comes between steps and does nothing.
+struct nothing {
+    EE_INLINE void operator()(int64_t) const {}
+};
+
+// sums[r][c] += left[r][step] * right[step][c] over `steps`, in that order, with between(step) among
+// them; right is fetched `Ahead` steps before. Operands says what the words of left and right hold, and
+// multiplies them.
+template <typename Operands, int Ahead = 0, int Rows, int Columns, typename Between = nothing>
+EE_INLINE void multiply(const float* left, int64_t left_row, int64_t left_step, const float* right,
+                        int64_t right_step, int64_t steps, vfloat (&sums)[Rows][Columns],
+                        const Between& between = {}) {
+    for (int64_t step = 0; step < steps; ++step) {
+        vfloat beside[Columns];
+#pragma GCC unroll 8
+        for (int c = 0; c < Columns; ++c) beside[c] = load(right + c * kLanes);
+        if constexpr (Ahead > 0) {
+#pragma GCC unroll 8
+            for (int c = 0; c < Columns; c += 16 / kLanes) {
+                __builtin_prefetch(right + Ahead * right_step + c * kLanes);
+            }
+        }
+        between(step);
+#pragma GCC unroll 8
+        for (int r = 0; r < Rows; ++r) {
+            const auto factor = Operands::broadcast_word(left + r * left_row);
+#pragma GCC unroll 8
+            for (int c = 0; c < Columns; ++c) {
+                sums[r][c] = Operands::multiply_add(factor, beside[c], sums[r][c]);
+            }
+        }
+        left += left_step;
+        right += right_step;
+    }
+}
+
+// Calls body(first, number<rows>) for tiles that cover `count` rows beside `Columns` vectors.
+template <int Columns, typename Body>
+EE_INLINE void for_each_tile(int64_t count, const Body& body) {
+    constexpr int kRows = rows_beside(Columns);
+    int64_t first = 0;
+    for (; first + kRows <= count; first += kRows) body(first, number<kRows>{});
+    if constexpr (kRows > 1) {
+        if (first < count) {
+            with_number<kRows - 1>(static_cast<int>(count - first),
+                                   [&](auto rows) { body(first, rows); });
+        }
+    }
+}
+
+// One step of the transposition: swaps bit `Step` of the row with that of the lane.
+template <int Step, int... Lane>
+EE_INLINE void exchange(vfloat& low, vfloat& high, lanes<Lane...>) {
+    const vfloat a = low, b = high;
+    low = __builtin_shufflevector(a, b, (Lane & Step ? kLanes + Lane - Step : Lane)...);
+    high = __builtin_shufflevector(a, b, (Lane & Step ? kLanes + Lane : Lane + Step)...);
+}
+
+template <int Step = 1>
+EE_INLINE void transpose(vfloat (&rows)[kLanes]) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kLanes; ++r) {
+        if ((r & Step) == 0) exchange<Step>(rows[r], rows[r + Step], all_lanes{});
+    }
+    if constexpr (2 * Step < kLanes) transpose<2 * Step>(rows);
+}
+
+}  // namespace EE_ISA
+}  // namespace encoder_engine

@@ -1,0 +1,152 @@
+// Sums of products for a block of rows and a panel of a weight, by vectors of words.
+#pragma once
+
+#include <type_traits>
+
+#include "cpu/simd/tile.h"
+#include "cpu/weight_panels.h"
+
+namespace encoder_engine {
+namespace EE_ISA {
+
+// Rows side by side, each filled up with zeros; Byte_ is what a byte of the input takes there.
+template <typename Byte_>
+struct plain_rows {
+    using Byte = Byte_;
+    static void begin() {}
+    static void end() {}
+};
+
+struct copied_rows : plain_rows<uint8_t> {
+    // Where the rows lie then: full ones stay in their place.
+    static const Byte* lay_out(const void* input, int64_t count, int64_t row_bytes, Byte* to) {
+        const Byte* from = static_cast<const Byte*>(input);
+        const int64_t filled = whole(row_bytes, kDepthUnit);
+        if (filled == row_bytes) return from;
+        const Byte* const rows = to;
+        for (int64_t row = 0; row < count; ++row, from += row_bytes, to += filled) {
+            std::memcpy(to, from, static_cast<size_t>(row_bytes));
+            std::memset(to + row_bytes, 0, static_cast<size_t>(filled - row_bytes));
+        }
+        return rows;
+    }
+};
+
+// Operands says what the words of rows and weights hold, and multiplies them.
+template <typename Operands, typename Sum_>
+struct vector_products : Operands::Rows {
+    using Byte = typename Operands::Rows::Byte;
+    using Sum = Sum_;
+
+    static constexpr int64_t kBlockRows = 1;
+    static constexpr int64_t kRowUnit = rows_beside(kMostColumns);
+
+    template <typename Finish>
+    EE_INLINE static void multiply(const Byte* rows, int64_t num_rows, const uint8_t* panel,
+                                   int64_t filled, const Sum* starts, Sum* sums, Finish& finish,
+                                   bool = false) {
+        multiply_to(rows, num_rows, panel, filled, starts, sums, sums, kPanelWidth);
+        finish(0, num_rows);
+        finish.rest();
+    }
+
+    // The last sums go to `output`, whose rows are `output_row` apart; those before them to `sums`.
+    EE_INLINE static void multiply_to(const Byte* rows, int64_t num_rows, const uint8_t* panel,
+                                      int64_t filled, const Sum* starts, Sum* sums, Sum* output,
+                                      int64_t output_row) {
+        if (filled == 0) {
+            for (int64_t row = 0; row < num_rows; ++row) {
+                std::memcpy(output + row * output_row, starts, kPanelWidth * sizeof(Sum));
+            }
+        }
+        for (int64_t at = 0; at < filled; at += kDepthBlock) {
+            const int64_t depth = least(kDepthBlock, filled - at);
+            for (int64_t column = 0; column < kPanelWidth; column += kColumns * kLanes) {
+                const uint8_t* const weights = panel + at * kPanelWidth + column * kWordBytes;
+                const bool last = at + depth == filled;
+                const int64_t to_row = last ? output_row : kPanelWidth;
+                for_each_tile<kColumns>(num_rows, [&](int64_t first, auto tile) {
+                    Sum* const kept = sums + first * kPanelWidth + column;
+                    const auto run = [&](const auto& between) {
+                        multiply_tile<decltype(tile)::value>(
+                            rows + first * filled + at, filled, weights, depth / kWordBytes,
+                            at == 0 ? starts + column : kept, at == 0 ? 0 : kPanelWidth,
+                            last ? output + first * output_row + column : kept, to_row, between);
+                    };
+                    // When the second tile of rows begins, what the first has read is in the cache, and memory
+                    // has time for the next panel.
+                    const int64_t tile_number = first / rows_beside(kColumns);
+                    if (column > 0 || tile_number > 2) {
+                        run(nothing{});
+                    } else if (tile_number > 0) {
+                        run(fetcher<kWordRow / 2>{weights + depth * kPanelWidth + (tile_number - 1) * kWordRow / 2});
+                    } else if (num_rows <= 2 * rows_beside(kColumns)) {
+                        run(fetcher<kWordRow>{weights + kFar * kWordRow});
+                    } else {
+                        run(nothing{});
+                    }
+                });
+            }
+        }
+    }
+
+private:
+    static constexpr int kColumns = kMostColumns;
+    // Steps that weights are fetched ahead, from the second cache to the first.
+    static constexpr int kAhead = 8;
+    // And from memory to the second.
+    static constexpr int64_t kFar = 32;
+    // A word of each of a panel's features.
+    static constexpr int64_t kWordRow = kPanelWidth * kWordBytes;
+    // Of a panel as much as stays in a core's cache while all rows meet it, in bytes of a row.
+    static constexpr int64_t kDepthBlock = 4096;
+    // Sums of so many words are added up: one long sum of float32 would round more.
+    static constexpr int64_t kWordsOfSum = 256;
+
+    // Fetches so many bytes a step, from memory to the second cache.
+    template <int64_t Bytes>
+    struct fetcher {
+        const uint8_t* from;
+        EE_INLINE void operator()(int64_t step) const {
+            for (int64_t at = 0; at < Bytes; at += 64) {
+                __builtin_prefetch(from + step * kWordRow + at, 0, 2);
+            }
+        }
+    };
+
+    template <int Rows, typename Between>
+    EE_TILE static void multiply_tile(const Byte* rows, int64_t filled, const uint8_t* panel,
+                                      int64_t words, const Sum* before, int64_t before_row, Sum* to,
+                                      int64_t to_row, Between between) {
+        const float* left = reinterpret_cast<const float*>(rows);
+        const float* right = reinterpret_cast<const float*>(panel);
+        for (int64_t done = 0; done < words; done += kWordsOfSum) {
+            const int64_t some = least(words - done, kWordsOfSum);
+            // With a way past the loop GCC 12 keeps the sums in memory too.
+            if (some <= 0) __builtin_unreachable();
+            vfloat totals[Rows][kColumns] = {};
+            encoder_engine::EE_ISA::multiply<Operands, kAhead>(
+                left, filled * int64_t{sizeof(Byte)} / kWordBytes, int64_t{sizeof(Byte)}, right, kPanelWidth,
+                some, totals, [=](int64_t step) { between(done + step); });
+#pragma GCC unroll 8
+            for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
+                for (int c = 0; c < kColumns; ++c) {
+                    const vfloat sum = load(before + r * before_row + c * kLanes);
+                    store(to + r * to_row + c * kLanes, add(sum, totals[r][c]));
+                }
+            }
+            left += some * int64_t{sizeof(Byte)};
+            right += some * kPanelWidth;
+            before = to;
+            before_row = to_row;
+        }
+    }
+
+    EE_INLINE static vfloat add(vfloat a, vfloat b) {
+        return std::is_same_v<Sum, float> ? a + b : as_float(as_word(a) + as_word(b));
+    }
+};
+
+}  // namespace EE_ISA
+}  // namespace encoder_engine

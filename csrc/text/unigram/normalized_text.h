@@ -1,0 +1,156 @@
+// What happens to normalized text before it is cut into words: spaces are folded, and added tokens
+// that are matched in normalized text are found.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "text/added_tokens.h"
+#include "text/unigram/normalizer.h"
+#include "text/unigram/words.h"
+
+namespace encoder_engine {
+
+// The last normalizer, where it makes one of runs of spaces: done on the way.
+struct space_folding {
+    bool active = false;
+    int64_t least = 2;              // spaces of a run
+    std::vector<uint32_t> content;  // what it becomes
+};
+
+// Finds added tokens in normalized text, and passes on what lies between them.
+template <bool with_spans>
+class normalized_text {
+public:
+    normalized_text(const space_folding& folding, const added_token_set& added, sourced_text& buffer,
+                    pod_vector<uint32_t>& codes, unigram_words<with_spans>& words)
+        : folding_(folding), added_(added), buffer_(buffer), codes_(codes), words_(words),
+          finder_(added, nullptr, 0) {
+        clear();
+    }
+
+    bool full() const { return words_.full(); }
+    void letter(uint32_t code, int64_t source) {
+        if (folding_.active) {
+            if (code == ' ') {
+                ++num_spaces_;
+                space_source_ = source;
+                return;
+            }
+            if (num_spaces_ > 0) unfold();
+        }
+        put(code, source);
+    }
+    // Whether a word begins here that has the mark in front: after a space, whose source `space`
+    // then is, or where the text begins. The word before is closed then.
+    bool begins_word(int64_t& space) {
+        space = num_spaces_ > 0 ? space_source_ : -1;
+        if (num_spaces_ == 0 && !words_.between_texts()) return false;
+        words_.close_word();
+        return true;
+    }
+    // Words were taken, up to a place within the text.
+    void words_taken() {
+        num_spaces_ = 0;
+        words_.words_taken();
+    }
+    void end_segment() {
+        if (num_spaces_ > 0) unfold();
+        if (!added_.empty()) {
+            search(std::numeric_limits<int64_t>::max());
+            clear();
+        }
+        words_.end_text();
+    }
+    // A token matched in the text as it stands, between two segments.
+    void added(const added_match& match) {
+        words_.added(match.token->id, match.start, match.stop, match.blanks);
+    }
+
+private:
+    static constexpr int64_t kPieceSize = 4096;
+
+    void unfold() {
+        if (num_spaces_ < folding_.least) {
+            // Of fewer than two spaces there is one, whose source is known.
+            put(' ', space_source_);
+        } else {
+            for (const uint32_t code : folding_.content) put(code, space_source_);
+        }
+        num_spaces_ = 0;
+    }
+    void put(uint32_t code, int64_t source) {
+        if (added_.empty()) return words_.letter(code, source);
+        buffer_.append({code, static_cast<int32_t>(source)});
+        codes_.append(code);
+        if (codes_.size() >= search_at_) search_piece();
+    }
+    // Searches as much as no later character can change, and forgets it.
+    void search_piece() {
+        int64_t certain = codes_.size();
+        while (certain > done_ && is_strip_space(codes_[certain - 1])) --certain;
+        search(certain);
+        // What lstrip and single_word look back at stays.
+        int64_t dropped = done_;
+        while (dropped > finder_.segment_start() && is_strip_space(codes_[dropped - 1])) --dropped;
+        dropped = std::max<int64_t>(dropped - 1, 0);
+        buffer_.drop_front(dropped);
+        codes_.drop_front(dropped);
+        finder_.move(codes_.data(), codes_.size(), dropped);
+        done_ -= dropped;
+        passed_ -= dropped;
+        search_at_ = 2 * codes_.size() + kPieceSize;
+    }
+    // Goes on from done_, as far as what is found needs no character from `certain` on.
+    void search(int64_t certain) {
+        const int64_t length = codes_.size();
+        const bool whole = certain > length;
+        finder_.move(codes_.data(), length, 0);
+        // single_word looks at the character behind a match.
+        const int64_t end = whole ? length : certain - added_.max_size();
+        added_match match;
+        while (done_ < end && !full()) {
+            if (!finder_.find(done_, match)) {
+                ++done_;
+                continue;
+            }
+            if (!whole && match.stop >= certain) break;  // rstrip may reach further
+            finder_.accept(match);
+            done_ = match.end;
+            pass(match.start);
+            words_.added(match.token->id, buffer_[match.start].source,
+                         buffer_[match.stop - 1].source + 1, match.blanks);
+            passed_ = match.stop;
+        }
+        // A later match may take in white space before it.
+        int64_t safe = std::min(done_, length);
+        while (!whole && safe > passed_ && is_strip_space(codes_[safe - 1])) --safe;
+        pass(whole ? length : safe);
+    }
+    void pass(int64_t stop) {
+        for (; passed_ < stop; ++passed_) words_.letter(codes_[passed_], buffer_[passed_].source);
+    }
+    void clear() {
+        buffer_.clear();
+        codes_.clear();
+        finder_.move(nullptr, 0, std::numeric_limits<int64_t>::max());
+        done_ = passed_ = 0;
+        search_at_ = kPieceSize;
+    }
+
+    const space_folding& folding_;
+    const added_token_set& added_;
+    sourced_text& buffer_;         // of the segment under way
+    pod_vector<uint32_t>& codes_;  // its characters alone
+    unigram_words<with_spans>& words_;
+    added_token_finder<uint32_t> finder_;
+    int64_t num_spaces_ = 0;  // that wait for what follows
+    int64_t space_source_ = 0;
+    int64_t done_ = 0;    // characters already searched
+    int64_t passed_ = 0;  // ... and passed on, or taken by a token
+    int64_t search_at_ = kPieceSize;
+};
+
+}  // namespace encoder_engine

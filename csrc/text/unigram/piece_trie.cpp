@@ -1,0 +1,242 @@
+// Numbers the characters, and finds places for the nodes: those with most children first.
+#include "text/unigram/piece_trie.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace encoder_engine {
+namespace {
+
+// Which places are taken, 64 to a word: long stretches are full.
+class place_set {
+public:
+    size_t size() const { return size_; }
+    // Places [place, place + 64), a bit each.
+    uint64_t window(size_t place) const {
+        const size_t word = place >> 6, shift = place & 63;
+        const uint64_t low = word < words_.size() ? words_[word] >> shift : 0;
+        if (shift == 0 || word + 1 >= words_.size()) return low;
+        return low | words_[word + 1] << (64 - shift);
+    }
+    void add(size_t place) {
+        size_ = std::max(size_, place + 1);
+        words_.resize(std::max(words_.size(), (place >> 6) + 1));
+        words_[place >> 6] |= uint64_t{1} << (place & 63);
+    }
+    // The first free place from `place` on; size() or more if all are taken.
+    size_t next_free(size_t place) const {
+        for (size_t word = place >> 6; word < words_.size(); ++word, place = word << 6) {
+            const uint64_t free = ~words_[word] >> (place & 63);
+            if (free != 0) return place + static_cast<size_t>(__builtin_ctzll(free));
+        }
+        return std::max(place, size_);
+    }
+
+private:
+    std::vector<uint64_t> words_;
+    size_t size_ = 0;
+};
+
+}  // namespace
+
+struct piece_trie::builder {
+    // A node without its place: children follow each other, in the order of their numbers.
+    struct loose_node {
+        uint32_t number;
+        int32_t piece;  // index in `pieces`, or -1
+        int32_t first_child = 0, num_children = 0;
+        int32_t place = 0;
+    };
+
+    builder(const std::vector<piece>& all_pieces, const piece_trie& numbered)
+        : pieces(all_pieces), trie(numbered) {}
+
+    const std::vector<piece>& pieces;
+    const piece_trie& trie;  // whose characters are numbered
+    std::vector<node> nodes;
+    std::vector<int32_t> ids;
+    std::vector<loose_node> loose;
+    place_set used;
+    size_t first_free = 1, search_from = 1, num_searched = 0;
+
+    // Pieces [begin, end) share their first `depth` characters, which lead to node `parent`.
+    struct range {
+        size_t begin, end, depth;
+        size_t parent;
+    };
+
+    // Makes all nodes, each range's children behind each other.
+    void grow() {
+        loose.push_back({0, -1, 0, 0, 0});
+        std::vector<range> todo{{0, pieces.size(), 0, 0}};
+        for (size_t i = 0; i < todo.size(); ++i) {
+            const range r = todo[i];
+            size_t at = r.begin;
+            if (r.depth > 0 && pieces[at].size == r.depth) ++at;
+            const size_t first = loose.size();
+            while (at < r.end) {
+                const uint32_t code = pieces[at].codes[r.depth];
+                const size_t begin = at;
+                while (at < r.end && pieces[at].codes[r.depth] == code) ++at;
+                const bool whole = pieces[begin].size == r.depth + 1;
+                todo.push_back({begin, at, r.depth + 1, loose.size()});
+                loose.push_back({trie.number_of(code), whole ? static_cast<int32_t>(begin) : -1, 0, 0, 0});
+            }
+            loose[r.parent].first_child = static_cast<int32_t>(first);
+            loose[r.parent].num_children = static_cast<int32_t>(loose.size() - first);
+        }
+    }
+
+    // A base from which children of all these numbers, in ascending order, find their places free;
+    // 64 of them are tried at a time. Before `search_from` are hardly any for as many children.
+    size_t find_base(const std::vector<uint32_t>& numbers) {
+        if (numbers.size() != num_searched) search_from = first_free = used.next_free(first_free);
+        num_searched = numbers.size();
+        size_t base = std::max<size_t>(search_from, numbers[0]) - numbers[0];
+        for (; base + numbers[0] < used.size(); base += 64) {
+            uint64_t taken = 0;
+            for (size_t i = 0; i < numbers.size() && ~taken != 0; ++i) {
+                taken |= used.window(base + numbers[i]);
+            }
+            if (~taken == 0) continue;
+            base += static_cast<size_t>(__builtin_ctzll(~taken));
+            break;
+        }
+        search_from = used.next_free(std::max(search_from, (base + numbers[0]) & ~size_t{63}));
+        return base;
+    }
+
+    void put(loose_node& n, size_t place, int32_t parent) {
+        if (place >= used.size()) {
+            nodes.resize(place + 1);
+            ids.resize(place + 1, kNone);
+        }
+        used.add(place);
+        n.place = static_cast<int32_t>(place);
+        nodes[place].parent = parent;
+        if (n.piece < 0) return;
+        nodes[place].score = pieces[static_cast<size_t>(n.piece)].score;
+        ids[place] = pieces[static_cast<size_t>(n.piece)].id;
+    }
+
+    // Places the children of a node; their parent, written down for now, is the node's index.
+    void place_children(size_t index, std::vector<uint32_t>& numbers) {
+        const loose_node n = loose[index];
+        numbers.clear();
+        for (int32_t i = 0; i < n.num_children; ++i) {
+            numbers.push_back(loose[static_cast<size_t>(n.first_child + i)].number);
+        }
+        std::sort(numbers.begin(), numbers.end());
+        const size_t base = find_base(numbers);
+        bases[index] = static_cast<int32_t>(base);
+        for (int32_t i = 0; i < n.num_children; ++i) {
+            loose_node& child = loose[static_cast<size_t>(n.first_child + i)];
+            put(child, base + child.number, static_cast<int32_t>(index));
+        }
+    }
+    std::vector<int32_t> bases;  // by loose node
+
+    void place_all(size_t num_characters) {
+        for (size_t place = 0; place <= num_characters; ++place) used.add(place);
+        nodes.resize(num_characters + 1);
+        ids.resize(num_characters + 1, kNone);
+        const loose_node root = loose[0];
+        for (int32_t i = 0; i < root.num_children; ++i) {
+            loose_node& child = loose[static_cast<size_t>(root.first_child + i)];
+            put(child, child.number, 0);
+        }
+        bases.assign(loose.size(), 0);
+        std::vector<size_t> order(loose.size() - 1);
+        std::iota(order.begin(), order.end(), 1);
+        std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+            return loose[a].num_children > loose[b].num_children;
+        });
+        std::vector<uint32_t> numbers;
+        for (const size_t index : order) {
+            if (loose[index].num_children == 0) break;
+            place_children(index, numbers);
+        }
+        for (size_t i = 1; i < loose.size(); ++i) {
+            const auto place = static_cast<size_t>(loose[i].place);
+            node& n = nodes[place];
+            n.base = bases[i];
+            // The number 0 leads to node 0, from which nothing may lead on.
+            n.parent = n.parent == 0 ? kRoot : loose[static_cast<size_t>(n.parent)].place;
+        }
+        // A walk may look behind the last node.
+        nodes.resize(nodes.size() + num_characters + 1);
+        ids.resize(nodes.size(), kNone);
+    }
+};
+
+piece_trie::piece_trie(const std::vector<piece>& pieces) {
+    const size_t num_characters = number_characters(pieces);
+    builder build(pieces, *this);
+    build.grow();
+    build.place_all(num_characters);
+    nodes_ = flat_array<node>(std::move(build.nodes));
+    ids_ = flat_array<int32_t>(std::move(build.ids));
+}
+
+size_t piece_trie::number_characters(const std::vector<piece>& pieces) {
+    std::vector<bool> known(0x110000);
+    for (const piece& p : pieces) {
+        for (size_t i = 0; i < p.size; ++i) known[p.codes[i]] = true;
+    }
+    // In the order of their codes: a node's children are mostly of one script, and lie close together.
+    std::vector<uint32_t> codes;
+    for (uint32_t code = 0; code < known.size(); ++code) {
+        if (known[code]) codes.push_back(code);
+    }
+    std::vector<uint32_t> table(kTableEnd);
+    std::vector<numbered> astral;
+    for (size_t i = 0; i < codes.size(); ++i) {
+        const auto number = static_cast<uint32_t>(i + 1);
+        if (codes[i] < kTableEnd) {
+            table[codes[i]] = number;
+        } else {
+            astral.push_back({codes[i], number});
+        }
+    }
+    table_ = flat_array<uint32_t>(std::move(table));
+    astral_ = flat_array<numbered>(std::move(astral));
+    return codes.size();
+}
+
+uint32_t piece_trie::largest_number() const {
+    uint32_t largest = 0;
+    for (size_t i = 0; i < table_.size(); ++i) largest = std::max(largest, table_[i]);
+    for (size_t i = 0; i < astral_.size(); ++i) largest = std::max(largest, astral_[i].number);
+    return largest;
+}
+
+bool piece_trie::read(image_reader& in, size_t num_ids) {
+    table_ = in.read<uint32_t>();
+    astral_ = in.read<numbered>();
+    nodes_ = in.read<node>();
+    ids_ = in.read<int32_t>();
+    const size_t largest = largest_number();
+    if (table_.size() != kTableEnd || nodes_.size() != ids_.size() || largest >= nodes_.size()) {
+        return false;
+    }
+    // Every child that a walk may look at is a node, and every piece has a score and an id.
+    const size_t bases_end = std::min<size_t>(nodes_.size() - largest, INT32_MAX);
+    bool valid = true;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+        valid &= static_cast<uint32_t>(nodes_[i].base) < bases_end;
+        valid &= nodes_[i].score < std::numeric_limits<double>::infinity();
+        valid &= (ids_[i] == kNone) == (nodes_[i].score == kNoPiece);
+        valid &= ids_[i] == kNone || static_cast<uint32_t>(ids_[i]) < num_ids;
+    }
+    return valid;
+}
+
+uint32_t piece_trie::astral_number(uint32_t code) const {
+    const numbered* end = astral_.data() + astral_.size();
+    const numbered* found =
+        std::lower_bound(astral_.data(), end, code,
+                         [](const numbered& entry, uint32_t wanted) { return entry.code < wanted; });
+    return found != end && found->code == code ? found->number : 0;
+}
+
+}  // namespace encoder_engine

@@ -1,0 +1,162 @@
+// Greedy longest-match-first, as "Google's Neural Machine Translation System" (2016) introduced it.
+#include "text/wordpiece/wordpiece.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "text/text_view.h"
+
+namespace encoder_engine {
+namespace {
+
+word_key padded_key(const uint8_t* word, int64_t size) {
+    uint8_t bytes[word_key::kMaxSize] = {};
+    std::memcpy(bytes, word, static_cast<size_t>(size));
+    return word_key::read(bytes, size);
+}
+
+}  // namespace
+
+wordpiece_model::wordpiece_model(const wordpiece_vocabulary& vocabulary) {
+    numbers_ = {vocabulary.max_word_characters,
+                static_cast<int32_t>(vocabulary.continuation_prefix.size()),
+                count_units(vocabulary.continuation_prefix), double_array_trie::kNone,
+                vocabulary.unknown_id};
+    measure(vocabulary);
+    keep_words(vocabulary);
+    // An empty token can match nothing.
+    std::vector<std::pair<std::string, int32_t>> tokens;
+    tokens.reserve(vocabulary.tokens.size());
+    for (const auto& token : vocabulary.tokens) {
+        if (!token.first.empty()) tokens.push_back(token);
+    }
+    std::sort(tokens.begin(), tokens.end());
+    trie_.build(tokens);
+    numbers_.continuation = trie_.walk(double_array_trie::kRoot, vocabulary.continuation_prefix);
+}
+
+wordpiece_model::wordpiece_model(image_reader image) {
+    piece_sizes_ = image.read<int32_t>();
+    piece_units_ = image.read<int32_t>();
+    const size_t num_ids = piece_sizes_.size();
+    valid_ = trie_.read(image, num_ids);
+    words_ = image.read<word_line>();
+    characters_ = image.read<character>();
+    const auto numbers_read = image.read<numbers>();
+    valid_ = valid_ && image.complete() && words_.size() == size_t{1} << kLineBits &&
+             piece_units_.size() == num_ids && numbers_read.size() == 1;
+    if (!valid_) return;
+    numbers_ = numbers_read[0];
+    valid_ = static_cast<uint32_t>(numbers_.unknown_id) < num_ids &&
+             numbers_.continuation >= double_array_trie::kNone &&
+             numbers_.continuation < trie_.num_nodes();
+    for (size_t i = 0; i < words_.size(); ++i) valid_ &= words_[i].ids_below(num_ids);
+    for (size_t i = 0; i < characters_.size(); ++i) {
+        valid_ &= static_cast<uint32_t>(characters_[i].id) < num_ids;
+    }
+}
+
+std::string wordpiece_model::image() const {
+    image_writer out;
+    out.add(piece_sizes_);
+    out.add(piece_units_);
+    trie_.write(out);
+    out.add(words_);
+    out.add(characters_);
+    out.add(flat_array<numbers>({numbers_}));
+    return out.take();
+}
+
+void wordpiece_model::measure(const wordpiece_vocabulary& vocabulary) {
+    std::vector<int32_t> sizes, units;
+    std::vector<character> characters;
+    for (const auto& [token, id] : vocabulary.tokens) {
+        const size_t place = static_cast<size_t>(id);
+        if (place >= sizes.size()) {
+            sizes.resize(place + 1);
+            units.resize(place + 1);
+        }
+        sizes[place] = static_cast<int32_t>(token.size());
+        units[place] = count_units(token);
+        if (token.empty() || token.size() > 4) continue;
+        const auto* at = reinterpret_cast<const uint8_t*>(token.data());
+        const uint8_t* end = at + token.size();
+        const uint32_t code = read_utf8(at);
+        if (at == end) characters.push_back({code, id});
+    }
+    std::sort(characters.begin(), characters.end(),
+              [](const character& one, const character& other) { return one.code < other.code; });
+    piece_sizes_ = flat_array<int32_t>(std::move(sizes));
+    piece_units_ = flat_array<int32_t>(std::move(units));
+    characters_ = flat_array<character>(std::move(characters));
+}
+
+void wordpiece_model::keep_words(const wordpiece_vocabulary& vocabulary) {
+    std::vector<word_line> lines(size_t{1} << kLineBits, word_line{});
+    // Of three that meet in a line the last, as a rule the more frequent, stay.
+    for (auto token = vocabulary.tokens.rbegin(); token != vocabulary.tokens.rend(); ++token) {
+        const auto size = static_cast<int64_t>(token->first.size());
+        if (size == 0 || size > word_key::kMaxSize) continue;
+        if (token->first.find('\0') != std::string::npos) continue;
+        const word_key key =
+            padded_key(reinterpret_cast<const uint8_t*>(token->first.data()), size);
+        lines[key.hash >> (64 - kLineBits)].insert(key, &token->second, 1);
+    }
+    words_ = flat_array<word_line>(std::move(lines));
+}
+
+void wordpiece_model::match(const uint8_t* word, int64_t size, pod_vector<int32_t>& ids) const {
+    // Few words of other scripts are in a vocabulary as a whole. A key does not tell a zero at the
+    // end, which an uncleaned text may have, from none.
+    if (size > 0 && size <= word_key::kMaxSize && word[0] < 0x80 && word[size - 1] != 0) {
+        ids.reserve_more(word_line::kMaxPieces);
+        const word_key key = padded_key(word, size);
+        if (line_of(key).find(key, ids.end()) > 0) return ids.extend(1);
+    }
+    match_pieces(word, size, ids);
+}
+
+void wordpiece_model::match_pieces(const uint8_t* word, int64_t size,
+                                   pod_vector<int32_t>& ids) const {
+    const int64_t first = ids.size();
+    // Every piece takes at least one byte.
+    ids.reserve_more(size + 1);
+    int32_t start_node = double_array_trie::kRoot;
+    for (int64_t at = 0; at < size;) {
+        int32_t found = double_array_trie::kNone;
+        int64_t end = at;
+        int32_t node = start_node;
+        for (int64_t i = at; node >= 0 && i < size; ++i) {
+            node = trie_.child(node, word[i]);
+            if (node >= 0 && trie_.has_value(node)) {
+                found = node;
+                end = i + 1;
+            }
+        }
+        if (found < 0) {
+            ids.truncate(first);
+            ids.push(numbers_.unknown_id);
+            return;
+        }
+        ids.push(trie_.value(found));
+        at = end;
+        start_node = numbers_.continuation;
+    }
+}
+
+int32_t wordpiece_model::match_character(uint32_t code) const {
+    if (numbers_.max_word_characters < 1) return numbers_.unknown_id;
+    const character* end = characters_.data() + characters_.size();
+    const character* place = std::lower_bound(
+        characters_.data(), end, code,
+        [](const character& entry, uint32_t wanted) { return entry.code < wanted; });
+    return place != end && place->code == code ? place->id : numbers_.unknown_id;
+}
+
+std::vector<uint32_t> wordpiece_model::characters() const {
+    std::vector<uint32_t> codes(characters_.size());
+    for (size_t i = 0; i < codes.size(); ++i) codes[i] = characters_[i].code;
+    return codes;
+}
+
+}  // namespace encoder_engine

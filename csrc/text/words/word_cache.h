@@ -1,0 +1,186 @@
+// Bounded memories of words and their pieces, one of each per thread.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+#include "common/zeroed_memory.h"
+#include "text/words/word_key.h"
+
+namespace encoder_engine {
+
+// Two words of up to 16 bytes and 4 pieces each, in a cache line. Words have no zero bytes at their
+// end, so the key alone tells their size.
+class word_line {
+public:
+    static constexpr int kMaxPieces = 4;
+
+    // Writes four values to `out`, of which the first so many are the pieces; 0 if unknown.
+    int find(const word_key& key, int32_t* out) const {
+        // Reckoned, not tested: which of the two it is would often be mispredicted.
+        const uint64_t not_first = different(ways_[0], key);
+        const uint64_t not_second = different(ways_[1], key);
+        if ((not_first & not_second) != 0) return 0;
+        const entry& found = ways_[not_first];
+        const uint64_t pieces[2] = {found.pieces[0] & kIdMasks, found.pieces[1] & kIdMasks};
+        std::memcpy(out, pieces, sizeof pieces);
+        return static_cast<int>(found.pieces[1] >> (32 + kIdBits));
+    }
+    // Remembers 1 to kMaxPieces pieces, and forgets the older of the two words.
+    void insert(const word_key& key, const int32_t* pieces, int count) {
+        ways_[1] = ways_[0];
+        ways_[0] = {{key.parts[0], key.parts[1]}, {}};
+        int32_t ids[kMaxPieces] = {};
+        std::memcpy(ids, pieces, static_cast<size_t>(count) * sizeof *ids);
+        std::memcpy(ways_[0].pieces, ids, sizeof ids);
+        ways_[0].pieces[1] |= static_cast<uint64_t>(count) << (32 + kIdBits);
+    }
+
+    // Whether every piece, or what stands for none, is below a number of ids.
+    bool ids_below(size_t num_ids) const {
+        for (const entry& way : ways_) {
+            for (const uint64_t pair : way.pieces) {
+                const uint64_t ids = pair & kIdMasks;
+                if ((ids & 0xFFFFFFFF) >= num_ids || ids >> 32 >= num_ids) return false;
+            }
+        }
+        return true;
+    }
+
+private:
+    // Ids take 27 bits (see char_action); the rest of the last one holds the count.
+    static constexpr int kIdBits = 27;
+    static constexpr uint64_t kIdMasks = ((1ull << kIdBits) - 1) * 0x100000001ull;
+
+    struct entry {
+        uint64_t parts[word_key::kNumParts];
+        uint64_t pieces[kMaxPieces / 2];  // ids in pairs, the count in the top bits
+    };
+    static uint64_t different(const entry& e, const word_key& key) {
+        const uint64_t bits = (e.parts[0] ^ key.parts[0]) | (e.parts[1] ^ key.parts[1]);
+        return (bits | (0 - bits)) >> 63;
+    }
+    entry ways_[2];
+};
+
+// Words that one thread met; a new one displaces the older of two.
+template <int kLineBits>
+class paired_word_cache {
+public:
+    static constexpr int kMaxPieces = word_line::kMaxPieces;
+
+    paired_word_cache()
+        : lines_(static_cast<word_line*>(allocate_zeros(sizeof(word_line) << kLineBits))) {}
+
+    int find(const word_key& key, int32_t* out) const { return line_of(key).find(key, out); }
+    void insert(const word_key& key, const int32_t* pieces, int count) {
+        line_of(key).insert(key, pieces, count);
+    }
+    // Where the line of a key is, for the processor to fetch ahead.
+    const void* place(const word_key& key) const { return &line_of(key); }
+
+private:
+    word_line& line_of(const word_key& key) const { return lines_[key.hash >> (64 - kLineBits)]; }
+
+    std::unique_ptr<word_line[], free_memory> lines_;
+};
+
+// Words of longer keys or more pieces; a new one displaces the older of two.
+template <typename Key, int kPieces, int kPairBits>
+class long_word_cache {
+public:
+    static constexpr int kMaxPieces = kPieces;
+
+    long_word_cache()
+        : pairs_(static_cast<pair*>(allocate_zeros(sizeof(pair) << kPairBits))) {}
+
+    // Writes kMaxPieces values to `out`, of which the first so many are the pieces; 0 if unknown.
+    int find(const Key& key, int32_t* out) const {
+        for (const entry& e : pair_of(key).ways) {
+            uint64_t different = 0;
+            for (int i = 0; i < Key::kNumParts; ++i) different |= e.parts[i] ^ key.parts[i];
+            if (different != 0) continue;
+            std::memcpy(out, e.ids, sizeof e.ids);
+            return e.count;
+        }
+        return 0;
+    }
+    // Remembers 1 to kMaxPieces pieces.
+    void insert(const Key& key, const int32_t* pieces, int count) {
+        entry* ways = pair_of(key).ways;
+        ways[1] = ways[0];
+        std::memcpy(ways->parts, key.parts, sizeof key.parts);
+        std::memcpy(ways->ids, pieces, static_cast<size_t>(count) * sizeof *pieces);
+        ways->count = count;
+    }
+    // Where the line of a key is, for the processor to fetch ahead.
+    const void* place(const Key& key) const { return &pair_of(key); }
+
+private:
+    struct entry {
+        uint64_t parts[Key::kNumParts];
+        int32_t ids[kMaxPieces];
+        int32_t count;
+    };
+    static_assert(sizeof(entry) % 64 == 0, "whole cache lines");
+    struct pair {
+        entry ways[2];
+    };
+    pair& pair_of(const Key& key) const { return pairs_[key.hash >> (64 - kPairBits)]; }
+
+    std::unique_ptr<pair[], free_memory> pairs_;
+};
+
+// All the words that one thread met whose units are of one size, as bytes: short ones of few pieces by
+// the cache of their own, which is asked first, and all others up to 64 bytes. The numbers are the
+// caches' line bits.
+template <int kShort, int kSplit, int kLong, int kLongSplit, int kHuge>
+class word_memory {
+public:
+    // At most so many pieces are found.
+    static constexpr int kMaxPieces = 31;
+
+    paired_word_cache<kShort> short_words;
+
+    // Writes up to kMaxPieces values to `out`, of which the first so many are the pieces of a word that
+    // short_words does not have; 0 if unknown. `key` is that of its first 16 bytes; 64 must be readable.
+    int find(const word_key& key, const uint8_t* bytes, int num_bytes, int32_t* out) const {
+        if (num_bytes <= word_key::kMaxSize) return split_words_.find(key, out);
+        if (num_bytes > huge_word_key::kMaxSize) return 0;
+        if (num_bytes > long_word_key::kMaxSize) {
+            return huge_words_.find(huge_word_key::read(bytes, num_bytes), out);
+        }
+        const long_word_key long_key = long_word_key::read(bytes, num_bytes);
+        const int known = long_words_.find(long_key, out);
+        return known > 0 ? known : long_split_words_.find(long_key, out);
+    }
+    // Remembers the pieces of any word, if they are not too many.
+    void keep(const word_key& key, const uint8_t* bytes, int num_bytes, const int32_t* pieces,
+              int64_t count) {
+        if (num_bytes <= word_key::kMaxSize) {
+            insert(short_words, key, pieces, count) || insert(split_words_, key, pieces, count);
+        } else if (num_bytes <= long_word_key::kMaxSize) {
+            const long_word_key long_key = long_word_key::read(bytes, num_bytes);
+            insert(long_words_, long_key, pieces, count) ||
+                insert(long_split_words_, long_key, pieces, count);
+        } else if (num_bytes <= huge_word_key::kMaxSize) {
+            insert(huge_words_, huge_word_key::read(bytes, num_bytes), pieces, count);
+        }
+    }
+
+private:
+    template <typename Cache, typename Key>
+    static bool insert(Cache& cache, const Key& key, const int32_t* pieces, int64_t count) {
+        if (count > Cache::kMaxPieces) return false;
+        cache.insert(key, pieces, static_cast<int>(count));
+        return true;
+    }
+
+    long_word_cache<word_key, 11, kSplit> split_words_;
+    long_word_cache<long_word_key, 7, kLong> long_words_;
+    long_word_cache<long_word_key, 23, kLongSplit> long_split_words_;
+    long_word_cache<huge_word_key, kMaxPieces, kHuge> huge_words_;
+};
+
+}  // namespace encoder_engine
