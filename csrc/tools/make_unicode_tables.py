@@ -377,7 +377,7 @@ def write_python(
             [f"{code:x}:{value}" for code, value in value_runs(grapheme_classes())],
         ),
     }
-    (ROOT / "encoder_engine/text/unicode_ranges.py").write_text(python(tables))
+    (ROOT / "tests/text/oracle/unicode_ranges.py").write_text(python(tables))
 
 
 def main() -> int:

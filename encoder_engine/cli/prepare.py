@@ -150,7 +150,7 @@ def _tokenizer(
         return _grown(load_tokenizer(options["tokenizer"]), options)
 
     def train() -> Tokenizer:
-        from encoder_engine.text.train import TrainingOptions, train_tokenizer
+        from encoder_engine.text.training.train import TrainingOptions, train_tokenizer
 
         texts = {label: _Texts(rows) for label, rows in corpora.items()}
         with tempfile.TemporaryDirectory() as scratch:
@@ -163,7 +163,7 @@ def _tokenizer(
 
 def _grown(tokenizer: Tokenizer, options: dict[str, Any]) -> Tokenizer:
     """Put the words of --add-tokens behind a tokenizer's last token."""
-    from encoder_engine.text.growing import with_tokens
+    from encoder_engine.text.training.extend_vocabulary import with_tokens
 
     if options["add_tokens"] is None:
         return tokenizer

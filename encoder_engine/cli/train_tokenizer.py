@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from encoder_engine.embedding.readers import Inputs
-    from encoder_engine.text.train import TrainingSummary
+    from encoder_engine.text.training.train import TrainingSummary
 
 _FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 _STAGES = {"count": "Counting", "read": "Reading", "train": "Training"}
@@ -108,8 +108,8 @@ def train_tokenizer(inputs: tuple[str, ...], output: str, **options: Any) -> Non
     Inputs are .txt, .jsonl, .csv, .tsv, .parquet and .arrow, the first four also as .gz, .xz or
     .zst, or - for standard input. They are read twice, so standard input goes to a file first.
     """
-    from encoder_engine.text.train import TrainingOptions
-    from encoder_engine.text.train import train_tokenizer as train
+    from encoder_engine.text.training.train import TrainingOptions
+    from encoder_engine.text.training.train import train_tokenizer as train
 
     names = _labels(inputs, options["labelled"])
     chosen = TrainingOptions(

@@ -3,7 +3,7 @@
 from encoder_engine.text.encoding import Encoding
 from encoder_engine.text.sampling import UnigramSampling
 from encoder_engine.text.tokenizer import Tokenizer
-from encoder_engine.text.train import train_tokenizer
-from encoder_engine.text.train_options import TrainingOptions
+from encoder_engine.text.training.options import TrainingOptions
+from encoder_engine.text.training.train import train_tokenizer
 
 __all__ = ["Encoding", "Tokenizer", "TrainingOptions", "UnigramSampling", "train_tokenizer"]

@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 from encoder_engine.errors import BatchError, InputError
 from encoder_engine.text.arguments import check_integer
-from encoder_engine.text.native import extension
+from encoder_engine.text.encoders.native_wordpiece import extension
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from encoder_engine._native import IntTable
     from encoder_engine.packing import PackedBatch
-    from encoder_engine.text.spec import Side, TemplatePiece
+    from encoder_engine.text.spec.tokenizer import Side, TemplatePiece
 
 __all__ = ["Encoding"]
 

@@ -7,20 +7,20 @@ from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any, cast
 
 from encoder_engine.errors import InputError, TextError
-from encoder_engine.text import files
+from encoder_engine.text import directory
 from encoder_engine.text.arguments import check_integer
-from encoder_engine.text.decoding import Decoder
+from encoder_engine.text.decoding.decoder import Decoder
+from encoder_engine.text.encoders.native_wordpiece import build_encoder, extension
 from encoder_engine.text.encoding import Encoding, IntArray
-from encoder_engine.text.native import build_encoder, extension
 from encoder_engine.text.sampling import UnigramSampling, check_count
-from encoder_engine.text.unigram_spec import SentencePieceSpec, UnigramSpec
+from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
     from encoder_engine import _native
-    from encoder_engine.text.spec import Side, TokenizerSpec
+    from encoder_engine.text.spec.tokenizer import Side, TokenizerSpec
 
 __all__ = ["Tokenizer"]
 
@@ -62,7 +62,7 @@ class Tokenizer:
             ChecksumError: a file differs from the SHA-256 recorded beside it.
 
         """
-        return cls(files.load(path, lowercase=lowercase))
+        return cls(directory.load(path, lowercase=lowercase))
 
     def encode_batch(
         self,
@@ -262,7 +262,7 @@ class Tokenizer:
 
     def save(self, directory: str | PathLike[str]) -> None:
         """Write tokenizer.json and its companions, which ``transformers`` loads as well."""
-        from encoder_engine.text.saving import save
+        from encoder_engine.text.formats.saving import save
 
         save(self._spec, directory)
 
@@ -276,7 +276,7 @@ class Tokenizer:
             OutputError: the file cannot be written, or the model is not WordPiece or Unigram.
 
         """
-        from encoder_engine.text.compiled import write_compiled
+        from encoder_engine.text.compiled.file import write_compiled
 
         write_compiled(self._spec, path)
 

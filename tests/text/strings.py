@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from encoder_engine.text import reference_text
+from tests.text.oracle import text as reference_text
 
 if TYPE_CHECKING:
     import random

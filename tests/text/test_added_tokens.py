@@ -13,8 +13,8 @@ import pytest
 
 from encoder_engine.errors import TokenizerFileError
 from encoder_engine.text import Tokenizer
-from encoder_engine.text.reference import ReferenceTokenizer
 from tests.conftest import ROOT
+from tests.text.oracle.reference import ReferenceTokenizer
 from tests.text.parity import Peer, Settings
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import pytest
 
 from encoder_engine.errors import OutputError, TokenIdError, TokenizerFileError
 from encoder_engine.text import Tokenizer, UnigramSampling
-from encoder_engine.text.compiled import ENTRY, HEADER
-from encoder_engine.text.native import extension
-from encoder_engine.text.unigram_spec import SentencePieceSpec, UnigramSpec
+from encoder_engine.text.compiled.file import ENTRY, HEADER
+from encoder_engine.text.encoders.native_wordpiece import extension
+from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
 from tests.text.sentencepiece_models import train
 from tests.text.strings import StringMaker
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from encoder_engine.text.spec import TokenizerSpec
+    from encoder_engine.text.spec.tokenizer import TokenizerSpec
     from tests.text.parity import Peer
 
 

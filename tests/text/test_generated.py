@@ -17,7 +17,7 @@ TABLES = (
     "csrc/text/unicode/decompositions.cpp",
     "csrc/text/unicode/forms.cpp",
     "csrc/text/unicode/graphemes.cpp",
-    "encoder_engine/text/unicode_ranges.py",
+    "tests/text/oracle/unicode_ranges.py",
 )
 
 

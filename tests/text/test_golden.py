@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from encoder_engine.text import Tokenizer
-from encoder_engine.text.reference import ReferenceTokenizer
+from tests.text.oracle.reference import ReferenceTokenizer
 
 if TYPE_CHECKING:
     from encoder_engine.text import Encoding

@@ -9,7 +9,7 @@ import pytest
 
 from encoder_engine.errors import InputError, TextError
 from encoder_engine.text import Tokenizer
-from encoder_engine.text.library import LibraryEncoder
+from encoder_engine.text.encoders.library import LibraryEncoder
 from tests.text.unigram_files import added
 
 if TYPE_CHECKING:

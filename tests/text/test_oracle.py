@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from encoder_engine.errors import InputError
-from encoder_engine.text.reference import ReferenceTokenizer
+from tests.text.oracle.reference import ReferenceTokenizer
 from tests.text.parity import Settings
 from tests.text.strings import CASES, CONTROLS, MARKS, SPACES, SPECIALS, SURVIVORS
 

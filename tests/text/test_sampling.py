@@ -14,7 +14,7 @@ import torch
 
 from encoder_engine.errors import InputError, TextError
 from encoder_engine.text import Tokenizer, UnigramSampling
-from encoder_engine.text.unigram_spec import SentencePieceSpec, UnigramSpec
+from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
 from tests.text.sentencepiece_models import train
 from tests.text.strings import StringMaker
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 from encoder_engine.errors import TokenizerFileError
 from encoder_engine.text import Tokenizer
-from encoder_engine.text.reference import ReferenceTokenizer
+from tests.text.oracle.reference import ReferenceTokenizer
 from tests.text.parity import Peer, Settings
 from tests.text.parity_long import corpus_files, read_lines
 from tests.text.sentencepiece_models import KINDS, SentencePiecePeer, train, write_model

@@ -13,7 +13,7 @@ import pytest
 
 from encoder_engine.errors import InputError, OutputError
 from encoder_engine.text import Tokenizer, TrainingOptions, train_tokenizer
-from encoder_engine.text.train_unigram import train_with_sentencepiece, train_with_tokenizers
+from encoder_engine.text.training.unigram import train_with_sentencepiece, train_with_tokenizers
 
 pytest.importorskip("tokenizers", reason="the extra train is not installed")
 sentencepiece: Any = pytest.importorskip("sentencepiece", reason="the extra train is missing")

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encoder_engine.errors import InputError, TextError
-from encoder_engine.text.train_corpora import Lines, allot, count_texts, open_corpora, sample
+from encoder_engine.text.training.corpora import Lines, allot, count_texts, open_corpora, sample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from encoder_engine.text.train_corpora import Stage
+    from encoder_engine.text.training.corpora import Stage
 
 
 def ignore(_stage: Stage, _done: int) -> None:

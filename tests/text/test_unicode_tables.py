@@ -9,8 +9,8 @@ import pytest
 from tokenizers import normalizers
 
 from encoder_engine import _native
-from encoder_engine.text.reference import ReferenceTokenizer
-from encoder_engine.text.reference_text import Char
+from tests.text.oracle.reference import ReferenceTokenizer
+from tests.text.oracle.text import Char
 from tests.text.parity import Settings
 from tests.text.strings import SCALARS
 

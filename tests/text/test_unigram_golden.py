@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from encoder_engine.text import Encoding, Tokenizer
-from encoder_engine.text.reference import ReferenceTokenizer
+from tests.text.oracle.reference import ReferenceTokenizer
 
 GOLDEN: dict[str, Any] = json.loads(
     (Path(__file__).resolve().parents[1] / "golden/unigram_golden.json").read_text()

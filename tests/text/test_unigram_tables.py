@@ -6,9 +6,7 @@ import pytest
 from tokenizers import Regex, normalizers
 
 from encoder_engine import _native
-from encoder_engine.text.reference_text import Char
-from encoder_engine.text.reference_unigram import apply_step
-from encoder_engine.text.unigram_spec import (
+from encoder_engine.text.spec.unigram import (
     CharsmapStep,
     LowercaseStep,
     StripAccentsStep,
@@ -16,6 +14,8 @@ from encoder_engine.text.unigram_spec import (
     UnicodeFormStep,
 )
 from tests.text.charsmaps import build_charsmap
+from tests.text.oracle.text import Char
+from tests.text.oracle.unigram import apply_step
 from tests.text.test_unicode_tables import SAMPLE, first_difference
 
 # Every character has a rule: what is left of a text tells where its clusters end.
@@ -57,7 +57,7 @@ def test_strip_accents_and_lowercase_and_strip() -> None:
     "pattern", [" {2,}", " +", r"\s{2,}", r"\s+", r"\s{2,}|[\n\r\t]"], ids=repr
 )
 def test_the_regular_expressions_that_files_have(pattern: str) -> None:
-    from encoder_engine.text.unigram_json import REGEXES
+    from encoder_engine.text.formats.unigram_json import REGEXES
 
     ours = _native.UnigramNormalizer([("ReplaceRuns", *REGEXES[pattern], "_")])
     theirs = normalizers.Replace(Regex(pattern), "_")

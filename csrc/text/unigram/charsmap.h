@@ -19,7 +19,7 @@ public:
         int64_t text_size = 0;
     };
 
-    // From bytes that encoder_engine/text/charsmap.py has checked; none are no rules. A walk never
+    // From bytes that encoder_engine/text/formats/charsmap.py has checked; none are no rules. A walk never
     // leaves the array whatever the bytes are.
     explicit charsmap(const std::string& bytes);
 

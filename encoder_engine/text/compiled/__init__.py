@@ -1,0 +1,1 @@
+"""Compiled tokenizers: one file that is mapped and used where it lies."""

@@ -1,0 +1,149 @@
+"""Ids back to text, as the decoders of Hugging Face tokenizers do it."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Protocol
+
+from encoder_engine.errors import TokenIdError
+from encoder_engine.text.decoding.unigram import SentencePieceJoiner, StepJoiner
+from encoder_engine.text.encoders.library import LibraryJoiner
+from encoder_engine.text.encoders.native_wordpiece import normalize_added
+from encoder_engine.text.mapped.vocabulary import MappedVocabulary
+from encoder_engine.text.spec.library import LibraryDecoderSpec
+from encoder_engine.text.spec.unigram import DecoderSteps, SentencePieceDecoderSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from encoder_engine.text.spec.tokenizer import DecoderSpec, TokenizerSpec, WordPieceDecoderSpec
+
+__all__ = ["Decoder"]
+
+# Applied in this order to every token by itself, after the space in front of it.
+CLEANUPS = (
+    (" .", "."),
+    (" ?", "?"),
+    (" !", "!"),
+    (" ,", ","),
+    (" ' ", "'"),
+    (" n't", "n't"),
+    (" 'm", "'m"),
+    (" do not", " don't"),
+    (" 's", "'s"),
+    (" 've", "'ve"),
+    (" 're", "'re"),
+)
+
+
+class TokenJoiner(Protocol):
+    """Joins tokens into text."""
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """Join the tokens of one text."""
+
+
+class Decoder:
+    """Maps ids to tokens and joins tokens into text."""
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        self._spec = spec
+        self._tokens: dict[int, str] | None = None
+        self._special = frozenset(t.content for t in spec.added_tokens if t.special)
+        self._joiner = build_joiner(spec.decoder)
+
+    def token(self, token_id: int) -> str | None:
+        """Give the token of an id, or ``None``."""
+        if self._tokens is None:
+            self._tokens = self._known_tokens()
+        token = self._tokens.get(token_id)
+        vocab = self._spec.model.vocab
+        if token is None and isinstance(vocab, MappedVocabulary):
+            token = vocab.token_of(token_id)
+            if token is not None:
+                self._tokens[token_id] = token
+        return token
+
+    def _known_tokens(self) -> dict[int, str]:
+        """Give all tokens; of a vocabulary in a file, those that it does not hold itself."""
+        vocab = self._spec.model.vocab
+        mapped = isinstance(vocab, MappedVocabulary)
+        tokens = {} if mapped else {number: token for token, number in vocab.items()}
+        # An added token that is matched in normalized text decodes to its normal form.
+        forms = normalize_added(self._spec)
+        tokens.update((added.id, forms[added.content]) for added in self._spec.added_tokens)
+        return tokens
+
+    def decode(self, ids: Iterable[int], *, skip_special_tokens: bool) -> str:
+        """Join the tokens of ``ids``."""
+        tokens: list[str] = []
+        for position, item in enumerate(ids):
+            try:
+                number = operator.index(item)
+            except TypeError:
+                raise TokenIdError(
+                    f"{type(item).__name__} {item!r} at position {position} is not an id; give the "
+                    "integers of one row",
+                    row=position,
+                ) from None
+            token = self.token(number)
+            if token is None:
+                raise TokenIdError(
+                    f"id {number} at position {position} is not in the vocabulary of "
+                    f"{self._spec.vocab_size} tokens",
+                    row=position,
+                )
+            if not (skip_special_tokens and token in self._special):
+                tokens.append(token)
+        return self._joiner.join(tokens)
+
+
+def build_joiner(spec: DecoderSpec | None) -> TokenJoiner:
+    """Build what joins tokens; without a decoder, spaces stand between them."""
+    if isinstance(spec, LibraryDecoderSpec):
+        return LibraryJoiner(spec)
+    if isinstance(spec, DecoderSteps):
+        return StepJoiner(spec)
+    if isinstance(spec, SentencePieceDecoderSpec):
+        return SentencePieceJoiner(spec)
+    return SpaceJoiner() if spec is None else WordPieceJoiner(spec)
+
+
+class SpaceJoiner:
+    """Sets a space between tokens."""
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """Join the tokens of one text."""
+        return " ".join(tokens)
+
+
+class WordPieceJoiner:
+    """Sets a space before each token that does not continue a word."""
+
+    def __init__(self, spec: WordPieceDecoderSpec) -> None:
+        self._spec = spec
+        self._inner: dict[str, str] = {}  # text of a token behind another
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """Join the tokens of one text."""
+        if not tokens:
+            return ""
+        first = clean_up(tokens[0]) if self._spec.cleanup else tokens[0]
+        inner = self._inner
+        return first + "".join([inner.get(token) or self._piece(token) for token in tokens[1:]])
+
+    def _piece(self, token: str) -> str:
+        """Give the text of a token that follows another."""
+        prefix = self._spec.prefix
+        piece = token.removeprefix(prefix) if token.startswith(prefix) else " " + token
+        if self._spec.cleanup:
+            piece = clean_up(piece)
+        self._inner[token] = piece
+        return piece
+
+
+def clean_up(text: str) -> str:
+    """Remove the spaces that tokenization put before punctuation and contractions."""
+    for artifact, replacement in CLEANUPS:
+        text = text.replace(artifact, replacement)
+    return text

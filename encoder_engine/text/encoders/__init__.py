@@ -1,0 +1,1 @@
+"""Encoders behind a tokenizer: the C++ extension's own, and Hugging Face tokenizers."""

@@ -1,0 +1,248 @@
+"""Encodes with Hugging Face tokenizers where the engine has no model of its own, such as BPE.
+
+The library's tokenizer is built once and never changed: it has neither template nor truncation nor
+padding, whose switches are state that threads would share. What it gives are the whole tokens of a
+text; rows are laid out here.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.errors import (
+    InputError,
+    MissingDependencyError,
+    TextError,
+    TokenizerFileError,
+)
+from encoder_engine.text.encoders.library_rows import RowLayout, Tokens
+from encoder_engine.text.encoders.library_texts import check_batch, check_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from encoder_engine.text.encoders.native_wordpiece import BatchArrays
+    from encoder_engine.text.encoding import IntArray
+    from encoder_engine.text.spec.library import LibraryDecoderSpec, LibrarySpec
+    from encoder_engine.text.spec.tokenizer import TokenizerSpec
+
+__all__ = ["LibraryEncoder", "LibraryJoiner", "LibraryNormalizer"]
+
+# Texts that the library encodes at once: its results are objects of some hundred bytes a token.
+CHUNK = 256
+# Tokens whose white space is remembered.
+MOST_KNOWN = 1 << 18
+# Characters with the property White_Space, and the space of byte-level vocabularies.
+SPACES = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000\u0120").union(
+    map(chr, range(0x2000, 0x200B))
+)
+
+
+class LibraryEncoder:
+    """Has the methods of ``_native.BatchEncoder``; any number of threads may use it."""
+
+    def __init__(self, spec: TokenizerSpec, model: LibrarySpec) -> None:
+        self._spec = spec
+        flags = ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special")
+        added = [{flag: getattr(token, flag) for flag in flags} for token in spec.added_tokens]
+        self._tokenizer = _build(model, added)
+        self._trim = spec.trim
+        self._blanks: dict[str, tuple[int, int]] = {}
+
+    def encode_batch(
+        self,
+        texts: object,
+        pairs: object | None,
+        add_special_tokens: bool,
+        strategy: int,
+        max_length: int,
+        stride: int,
+        overflow: bool,
+        left: bool,
+        with_spans: bool,
+        words: bool,
+        num_threads: int,
+        /,
+    ) -> BatchArrays:
+        """Encode a batch, as the native encoder does."""
+        paired = pairs is not None
+        firsts = check_batch(texts, "first text" if paired else "text", words=words)
+        seconds = check_batch(pairs, "second text", words=words) if paired else None
+        layout = RowLayout(
+            template=self._spec.pair if paired else self._spec.single,
+            paired=paired,
+            add_special_tokens=add_special_tokens,
+            strategy=strategy,
+            max_length=max_length,
+            stride=stride,
+            overflow=overflow,
+            left=left,
+            with_spans=with_spans,
+            trim=self._trim,
+        )
+        tokenize = partial(self._tokens, with_spans=with_spans, words=words, alone=num_threads == 1)
+        rows = tokenize(firsts, "first text" if paired else "text")
+        if seconds is None:
+            for first in rows:
+                layout.add(first, None)
+        else:
+            for first, second in zip(rows, tokenize(seconds, "second text"), strict=True):
+                layout.add(first, second)
+        return layout.arrays()
+
+    def encode(self, text: str, add_special_tokens: bool, /) -> IntArray:
+        """Encode one text."""
+        check_text(text, "the text", None)
+        try:
+            ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        except BaseException as error:
+            if not _is_panic(error):
+                raise
+            raise _refused(error, "the text", None) from error
+        if add_special_tokens:
+            pieces = self._spec.single
+            ids = [n for p in pieces for n in (p.ids if p.kind == "special" else ids)]
+        return np.asarray(ids, dtype=np.int32)
+
+    def _tokens(
+        self, texts: Sequence[Any], what: str, *, with_spans: bool, words: bool, alone: bool
+    ) -> Iterator[Tokens]:
+        """Tokenize texts whole, a few at a time.
+
+        ``alone`` hands the library one text at a time, which it encodes in the calling thread.
+        """
+        tokenizer = self._tokenizer
+        method = tokenizer.encode_batch if with_spans else tokenizer.encode_batch_fast
+        encode = partial(method, is_pretokenized=words, add_special_tokens=False)
+        # The library spreads batches over its own threads, but never a single text.
+        size = 1 if alone else CHUNK
+        for start in range(0, len(texts), size):
+            group = list(texts[start : start + size])
+            try:
+                encodings = encode(group)
+            except BaseException as error:
+                if not _is_panic(error):
+                    raise
+                row = start + _first_refused(encode, group)
+                raise _refused(error, f"{what} at row {row}", row) from error
+            for found in encodings:
+                yield self._tokens_of(found, with_spans=with_spans)
+
+    def _tokens_of(self, found: Any, *, with_spans: bool) -> Tokens:
+        ids = np.asarray(found.ids, dtype=np.int32)
+        if not with_spans:
+            return Tokens(ids)
+        words = [-1 if word is None else word for word in found.word_ids]
+        blanks = None
+        if self._trim is not None:
+            # The tokens as they were found: those of an added one depend on the text.
+            known = self._blanks
+            counted = [known.get(token) or _count_blanks(known, token) for token in found.tokens]
+            blanks = np.asarray(counted, dtype=np.int32).reshape(-1, 2)
+        spans = np.asarray(found.offsets, dtype=np.int32).reshape(-1, 2)
+        return Tokens(ids, spans, np.asarray(words, dtype=np.int32), blanks)
+
+
+class LibraryNormalizer:
+    """Normalizes as the model does."""
+
+    def __init__(self, model: LibrarySpec) -> None:
+        self._normalizer = _build(model, []).normalizer
+
+    def normalize(self, text: str) -> str:
+        """Normalize a text by itself."""
+        if self._normalizer is None:
+            return text
+        normalized: str = self._normalizer.normalize_str(text)
+        return normalized
+
+
+class LibraryJoiner:
+    """Joins tokens by the library's decoder."""
+
+    def __init__(self, spec: LibraryDecoderSpec) -> None:
+        self._decoder = _from_json(
+            {"model": {"type": "BPE", "vocab": {}, "merges": []}, "decoder": spec.decoder}
+        ).decoder
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """Join the tokens of one text."""
+        try:
+            text: str = self._decoder.decode(list(tokens))
+        except BaseException as error:
+            if not _is_panic(error):
+                raise
+            raise InputError(
+                f"the library tokenizers fails to decode these tokens: {error}; leave its decoder "
+                "out of tokenizer.json, or decode other ids"
+            ) from error
+        return text
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether the library met what it did not expect, which is no Exception."""
+    return type(error).__name__ == "PanicException"
+
+
+def _refused(error: BaseException, where: str, row: int | None) -> TextError:
+    """Make the error of a text on which the library panics."""
+    return TextError(
+        f"{where} makes the library tokenizers fail: {error}; change the text, or in "
+        "tokenizer.json the added tokens that it holds",
+        row=row,
+    )
+
+
+def _first_refused(encode: Callable[[list[Any]], Any], texts: list[Any]) -> int:
+    """Find the first text on which the library fails by itself."""
+    for index, text in enumerate(texts):
+        try:
+            encode([text])
+        except BaseException as error:
+            if not _is_panic(error):
+                raise
+            return index
+    return 0
+
+
+def _count_blanks(known: dict[str, tuple[int, int]], token: str) -> tuple[int, int]:
+    """Count white space at both ends; a byte-level vocabulary writes a space as U+0120."""
+    leading = next((i for i, c in enumerate(token) if c not in SPACES), len(token))
+    trailing = next((i for i, c in enumerate(reversed(token)) if c not in SPACES), len(token))
+    if len(known) < MOST_KNOWN:
+        known[token] = leading, trailing
+    return leading, trailing
+
+
+def _build(model: LibrarySpec, added: list[dict[str, Any]]) -> Any:
+    return _from_json(
+        {
+            "added_tokens": added,
+            "normalizer": model.normalizer,
+            "pre_tokenizer": model.pre_tokenizer,
+            "model": model.model,
+        }
+    )
+
+
+def _from_json(members: dict[str, Any]) -> Any:
+    """Build the library's tokenizer of members that are values, or JSON of them."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise MissingDependencyError(
+            "a tokenizer with a BPE or WordLevel model", library="tokenizers", extra="bpe"
+        ) from error
+    nothing = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "decoder"))
+    parts = {k: json.loads(v) if isinstance(v, str) else v for k, v in members.items()}
+    top = {"version": "1.0", "added_tokens": [], "post_processor": None, **nothing, **parts}
+    try:
+        return Tokenizer.from_str(json.dumps(top))
+    except BaseException as error:
+        if not isinstance(error, Exception) and not _is_panic(error):
+            raise
+        raise TokenizerFileError(f"the library tokenizers refuses the file: {error}") from error

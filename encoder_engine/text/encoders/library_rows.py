@@ -1,0 +1,225 @@
+"""Lays rows out of texts that were tokenized whole: cutting, overflow rows, template.
+
+The rules are those of csrc/text/truncation.cpp and csrc/text/batch/row_encoder.cpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from encoder_engine.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from encoder_engine.text.encoders.native_wordpiece import BatchArrays
+    from encoder_engine.text.encoding import IntArray
+    from encoder_engine.text.spec.library import OffsetTrim
+    from encoder_engine.text.spec.tokenizer import TemplatePiece
+
+__all__ = ["RowLayout", "Tokens"]
+
+# The numbers of tokenizer.STRATEGIES.
+NONE, LONGEST_FIRST, ONLY_FIRST, ONLY_SECOND = range(4)
+MOST_TOKENS = 2**31 - 1
+Range = tuple[int, int]
+
+
+class Tokens(NamedTuple):
+    """The tokens of one text: ids, and where they were asked for offsets and word ids.
+
+    ``blanks``: how many characters of white space stand at both ends of each token, [T, 2], where
+    they are left out of the offsets.
+    """
+
+    ids: IntArray
+    spans: IntArray | None = None
+    words: IntArray | None = None
+    blanks: IntArray | None = None
+
+    def cut(self, kept: Range, trim: OffsetTrim | None) -> Tokens:
+        """Give a slice, as the part of a row."""
+        start, stop = kept
+        ids = self.ids[start:stop]
+        if self.spans is None or self.words is None:
+            return Tokens(ids)
+        spans = self.spans[start:stop]
+        if trim is not None and self.blanks is not None and len(ids):
+            spans = trim_spans(spans, self.blanks[start:stop], prefixed=trim.add_prefix_space)
+        return Tokens(ids, spans, self.words[start:stop])
+
+
+def trim_spans(spans: IntArray, blanks: IntArray, *, prefixed: bool) -> IntArray:
+    """Leave white space at the ends of a row's tokens out of their offsets.
+
+    ``prefixed``: a single space at the first token, which the model put there, is none of the
+    text's. The library takes it for that wherever a row begins, also amid the text.
+    """
+    starts, stops = spans.T
+    leading, trailing = blanks.T
+    if prefixed:
+        first = starts == 0
+        first[0] = True
+        leading = np.where(first & (leading == 1), 0, leading)
+    trimmed = np.minimum(starts + leading, stops)
+    shorter = np.maximum(stops - trailing, trimmed)
+    return np.column_stack([trimmed, np.where(stops >= trailing, shorter, stops)]).astype(np.int32)
+
+
+@dataclass(kw_only=True)
+class RowLayout:
+    """Collects rows; ``arrays`` gives them as the native encoder does."""
+
+    template: Sequence[TemplatePiece]
+    paired: bool
+    add_special_tokens: bool
+    strategy: int
+    max_length: int
+    stride: int
+    overflow: bool
+    left: bool
+    with_spans: bool
+    trim: OffsetTrim | None
+    _parts: list[Tokens] = field(default_factory=list)
+    _lengths: list[int] = field(default_factory=list)
+    _first_lengths: list[int] = field(default_factory=list)
+    _samples: list[int] = field(default_factory=list)
+    _truncated: list[bool] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._special = [
+            self._template_tokens(piece) if piece.kind == "special" else None
+            for piece in self.template
+        ]
+        taken = sum(len(piece.ids) for piece in self.template if piece.kind == "special")
+        self._room = self.max_length - (taken if self.add_special_tokens else 0)
+
+    def _template_tokens(self, piece: TemplatePiece) -> Tokens:
+        ids = np.asarray(piece.ids, dtype=np.int32)
+        if not self.with_spans:
+            return Tokens(ids)
+        return Tokens(ids, np.zeros((len(ids), 2), np.int32), np.full(len(ids), -1, np.int32))
+
+    def add(self, first: Tokens, second: Tokens | None) -> None:
+        """Add the row of a text or pair, and its overflow rows where asked."""
+        row = len(self._truncated)
+        sizes = len(first.ids), 0 if second is None else len(second.ids)
+        kept = self._share(*sizes, row)
+        if self.overflow and self.strategy != NONE:
+            self._truncated.append(False)
+            firsts = self._slices(sizes[0], kept[0], row, second=False)
+            seconds = self._slices(sizes[1], kept[1], row, second=True)
+            self._add_overflow(first, second, firsts, seconds)
+            return
+        self._truncated.append(kept != sizes)
+        ranges = [(n - k, n) if self.left else (0, k) for n, k in zip(sizes, kept, strict=True)]
+        self._add_row(first, second, ranges[0], ranges[1])
+
+    def _share(self, first: int, second: int, row: int) -> tuple[int, int]:
+        """Share the room between both texts."""
+        room = self._room
+        if self.strategy == NONE or first + second <= room:
+            return first, second
+        if room == 0:
+            return 0, 0
+        if self.strategy == LONGEST_FIRST:
+            return self._share_longest_first(first, second)
+        rest = second if self.strategy == ONLY_FIRST else first
+        if rest >= room:
+            raise InputError(
+                f"{self._place(row, second=self.strategy == ONLY_SECOND)} would have to go "
+                f"altogether: the other text of its pair has at least {rest} tokens; raise "
+                "max_length or use longest_first",
+                row=row,
+            )
+        return (room - second, second) if self.strategy == ONLY_FIRST else (first, room - first)
+
+    def _share_longest_first(self, first: int, second: int) -> tuple[int, int]:
+        room = self._room
+        if not self.paired:
+            return room, 0
+        shorter, longer = min(first, second), max(first, second)
+        longer = shorter if shorter > room else max(shorter, room - shorter)
+        if shorter + longer > room:
+            shorter = room // 2
+            longer = shorter + room % 2
+        return (longer, shorter) if first > second else (shorter, longer)
+
+    def _slices(self, length: int, keep: int, row: int, *, second: bool) -> list[Range]:
+        """Cover the tokens by slices that share ``stride`` tokens, the row proper first."""
+        if length <= keep:
+            return [(0, length)]
+        if self.stride >= keep:
+            raise InputError(
+                f"{self._place(row, second=second)} keeps {keep} tokens a row, so overflow rows "
+                "cannot share as many as the stride; lower stride or raise max_length",
+                row=row,
+            )
+        out: list[Range] = []
+        for done in range(0, length, keep - self.stride):
+            reach = min(done + keep, length)
+            out.append((length - reach, length - done) if self.left else (done, reach))
+            if reach == length:
+                break
+        return out
+
+    def _place(self, row: int, *, second: bool) -> str:
+        which = ("second text" if second else "first text") if self.paired else "text"
+        return f"{which} at row {row}"
+
+    def _add_overflow(
+        self, first: Tokens, second: Tokens | None, firsts: list[Range], seconds: list[Range]
+    ) -> None:
+        """Add the row proper, then each further slice of the leading text with all of the other."""
+        leads = next(piece.kind for piece in self.template if piece.kind != "special")
+        leading, following = (firsts, seconds) if leads == "first" else (seconds, firsts)
+        pairs = [(leading[0], following[0])]
+        pairs += [(a, b) for a in leading[1:] for b in following]
+        pairs += [(leading[0], b) for b in following[1:]]
+        for a, b in pairs:
+            self._add_row(first, second, *((a, b) if leads == "first" else (b, a)))
+
+    def _add_row(self, first: Tokens, second: Tokens | None, a: Range, b: Range) -> None:
+        length = 0
+        for piece, special in zip(self.template, self._special, strict=True):
+            if special is not None:
+                if not self.add_special_tokens:
+                    continue
+                part = special
+            elif piece.kind == "first":
+                part = first.cut(a, self.trim)
+            else:
+                assert second is not None
+                part = second.cut(b, self.trim)
+            self._parts.append(part)
+            length += len(part.ids)
+        self._lengths.append(length)
+        self._first_lengths.append(a[1] - a[0])
+        self._samples.append(len(self._truncated) - 1)
+
+    def arrays(self) -> BatchArrays:
+        """Give all rows, packed."""
+        total = sum(self._lengths)
+        if total > MOST_TOKENS:
+            raise InputError(
+                f"the batch has {total} tokens; cu_seqlens is 32-bit, so encode it in smaller "
+                "batches"
+            )
+        none = Tokens(np.zeros(0, np.int32), np.zeros((0, 2), np.int32), np.zeros(0, np.int32))
+        parts = [none, *self._parts]
+        spans = [part.spans for part in parts if part.spans is not None]
+        words = [part.words for part in parts if part.words is not None]
+        starts = np.zeros(len(self._lengths) + 1, np.int32)
+        starts[1:] = np.cumsum(self._lengths, dtype=np.int64)
+        return (
+            np.concatenate([part.ids for part in parts]),
+            starts,
+            np.asarray(self._first_lengths, np.int32) if self.paired else None,
+            np.concatenate(spans) if self.with_spans else None,
+            np.concatenate(words) if self.with_spans else None,
+            np.asarray(self._samples, np.int32) if self.overflow else None,
+            np.asarray(self._truncated, np.bool_),
+        )

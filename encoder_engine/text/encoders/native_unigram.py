@@ -1,0 +1,201 @@
+"""Hands Unigram specifications to the C++ encoder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from encoder_engine.text.formats.unigram_json import REGEXES
+from encoder_engine.text.mapped.pieces import MappedKinds, MappedPieces, MappedScores
+from encoder_engine.text.spec.unigram import (
+    CharsmapStep,
+    LowercaseStep,
+    PrependStep,
+    ReplaceStep,
+    StripAccentsStep,
+    StripStep,
+    UnicodeFormStep,
+)
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import numpy.typing as npt
+
+    from encoder_engine import _native
+    from encoder_engine.text.spec.unigram import NormalizerStep, SentencePieceSpec, UnigramSpec
+
+__all__ = [
+    "EncoderParts",
+    "build_sentencepiece",
+    "build_unigram",
+    "build_unigram_normalizer",
+    "sentencepiece_model",
+    "unigram_model",
+]
+
+# The order of csrc/text/unigram/words.h.
+SCHEMES = {"always": 0, "first": 1, "never": 2}
+UNKNOWN_PENALTY = 10.0
+MARK = "\u2581"
+
+
+class EncoderParts(NamedTuple):
+    """What every native encoder takes besides its model."""
+
+    added: list[tuple[str, int, bool, bool, bool, bool]]
+    single: list[tuple[int, list[int]]]
+    pair: list[tuple[int, list[int]]]
+    trim: int
+
+
+def build_unigram_normalizer(native: ModuleType, model: UnigramSpec) -> _native.UnigramNormalizer:
+    """Build the normalizers of a tokenizer.json."""
+    normalizer: _native.UnigramNormalizer = native.UnigramNormalizer(_steps(model))
+    return normalizer
+
+
+def unigram_model(native: ModuleType, model: UnigramSpec) -> _native.UnigramModel:
+    """Build the trie of a tokenizer.json's pieces, or use a compiled one where it lies."""
+    compiled = _compiled_model(model)
+    if compiled is not None:
+        return compiled
+    built: _native.UnigramModel = native.UnigramModel(
+        pieces=model.pieces,
+        ids=np.arange(len(model.pieces), dtype=np.int32),
+        scores=np.asarray(model.scores, dtype=np.float64),
+        unknown_score=min(model.scores) - UNKNOWN_PENALTY,
+        narrow=False,
+        mark=MARK,
+    )
+    return built
+
+
+def _compiled_model(model: UnigramSpec | SentencePieceSpec) -> _native.UnigramModel | None:
+    """Give the model that was compiled from just these pieces and scores, if there is one."""
+    pieces = model.pieces
+    if isinstance(pieces, MappedPieces) and model.scores is pieces.scores:
+        return cast("_native.UnigramModel | None", pieces.vocab.model)
+    return None
+
+
+def build_unigram(
+    native: ModuleType, model: UnigramSpec, parts: EncoderParts
+) -> _native.BatchEncoder:
+    """Build the encoder of a tokenizer.json's Unigram model."""
+    metaspace = model.metaspace
+    encoder: _native.BatchEncoder = native.unigram_encoder(
+        model=unigram_model(native, model),
+        unknown_id=model.unk_id,
+        byte_ids=_byte_ids(model),
+        steps=_steps(model),
+        splitting=(
+            model.whitespace_split,
+            "" if metaspace is None else metaspace.replacement,
+            0 if metaspace is None else SCHEMES[metaspace.prepend_scheme],
+            metaspace is not None and metaspace.split,
+        ),
+        added=parts.added,
+        single=parts.single,
+        pair=parts.pair,
+        trim=parts.trim,
+    )
+    return encoder
+
+
+def sentencepiece_model(
+    native: ModuleType,
+    model: SentencePieceSpec,
+    values: npt.NDArray[np.float32] | None = None,
+) -> _native.UnigramModel:
+    """Build the trie of the pieces that SentencePiece matches, with the scores it gives them.
+
+    A compiled one is used where it lies. ``values`` are the scores, if the caller has them.
+    """
+    compiled = _compiled_model(model)
+    if compiled is not None and model.kinds is cast("MappedPieces", model.pieces).kinds:
+        return compiled
+    kinds = np.asarray(model.kinds)
+    if values is None:
+        values = sentencepiece_scores(model)
+    least = values[kinds == "normal"].min(initial=np.finfo(np.float32).max)
+    matched = np.flatnonzero((kinds == "normal") | (kinds == "user_defined"))
+    built: _native.UnigramModel = native.UnigramModel(
+        pieces=[model.pieces[index] for index in matched.tolist()],
+        ids=matched.astype(np.int32),
+        scores=values[matched].astype(np.float64),
+        unknown_score=float(least - np.float32(UNKNOWN_PENALTY)),
+        narrow=True,
+        mark=MARK if model.escape_whitespaces else " ",
+    )
+    return built
+
+
+def sentencepiece_scores(model: SentencePieceSpec) -> npt.NDArray[np.float32]:
+    """Give the score of each piece; that of a user-defined one makes SentencePiece choose it."""
+    if isinstance(model.scores, MappedScores):
+        scores = model.scores.narrowed()
+    else:
+        scores = np.asarray(model.scores, dtype=np.float32)
+    kinds = model.kinds
+    if isinstance(kinds, MappedKinds):
+        symbols = kinds.places("user_defined")
+    else:
+        symbols = [index for index, kind in enumerate(kinds) if kind == "user_defined"]
+    for index in symbols:
+        scores[index] = 0.1 * (len(model.pieces[index].encode()) - 1)
+    return scores
+
+
+def build_sentencepiece(
+    native: ModuleType, model: SentencePieceSpec, parts: EncoderParts
+) -> _native.BatchEncoder:
+    """Build the encoder of a bare SentencePiece model, which knows no added tokens."""
+    scores = sentencepiece_scores(model)
+    encoder: _native.BatchEncoder = native.sentencepiece_encoder(
+        model=sentencepiece_model(native, model, scores),
+        symbols=model.symbols,
+        charsmap=model.charsmap,
+        unknown_id=model.unk_id,
+        byte_ids=_byte_ids(model),
+        add_dummy_prefix=model.add_dummy_prefix,
+        remove_extra_whitespaces=model.remove_extra_whitespaces,
+        escape_whitespaces=model.escape_whitespaces,
+        whitespace_as_suffix=model.whitespace_as_suffix,
+        scores=scores,
+        single=parts.single,
+        pair=parts.pair,
+    )
+    return encoder
+
+
+def _byte_ids(model: UnigramSpec | SentencePieceSpec) -> list[int]:
+    """Give the id of each byte's piece, -1 for those that there are not."""
+    if not model.byte_fallback:
+        return []
+    return [model.vocab.get(f"<0x{byte:02X}>", -1) for byte in range(256)]
+
+
+def _steps(model: UnigramSpec) -> list[tuple[Any, ...]]:
+    return [_step(step) for step in model.normalizer]
+
+
+def _step(step: NormalizerStep) -> tuple[Any, ...]:
+    """Name a step and what it takes, as csrc/bindings/unigram.cpp reads it."""
+    if isinstance(step, CharsmapStep):
+        return "Precompiled", step.charsmap
+    if isinstance(step, ReplaceStep) and step.regex:
+        return "ReplaceRuns", *REGEXES[step.pattern], step.content
+    if isinstance(step, ReplaceStep):
+        return "Replace", step.pattern, step.content
+    if isinstance(step, UnicodeFormStep):
+        return (step.form,)
+    if isinstance(step, StripAccentsStep):
+        return ("StripAccents",)
+    if isinstance(step, LowercaseStep):
+        return ("Lowercase",)
+    if isinstance(step, StripStep):
+        return "Strip", step.left, step.right
+    assert isinstance(step, PrependStep)
+    return "Prepend", step.prefix

@@ -1,0 +1,1 @@
+"""Readers and writers of tokenizer files: one file a format."""

@@ -1,0 +1,116 @@
+"""Reads vocab.json and merges.txt, a byte-level BPE as RoBERTa has it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import TokenizerFileError
+from encoder_engine.text.formats.json_reading import Node, read_json, read_text
+from encoder_engine.text.formats.library_json import read_library, read_library_decoder
+from encoder_engine.text.formats.template_json import roberta_layouts
+from encoder_engine.text.spec.library import OffsetTrim
+from encoder_engine.text.spec.tokenizer import AddedTokenSpec, SpecialTokenNames, TokenizerSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from encoder_engine.text.formats.config_json import TokenizerConfig
+    from encoder_engine.text.spec.library import LibrarySpec
+
+__all__ = ["MERGES", "VOCAB", "check_prefix_space", "spec_from_byte_bpe"]
+
+VOCAB, MERGES = "vocab.json", "merges.txt"
+# Classes whose two files mean what RoBERTa's do, less the suffix "Fast".
+ROBERTA_LIKE = frozenset({"RobertaTokenizer", "LongformerTokenizer"})
+NAMES = {"unk": "<unk>", "cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>"}
+
+
+def spec_from_byte_bpe(folder: Path, config: TokenizerConfig) -> TokenizerSpec:
+    """Make RoBERTa's tokenizer of both files, as transformers does."""
+    kind = (config.tokenizer_class or "").removesuffix("Fast")
+    if kind not in ROBERTA_LIKE:
+        said = f"of {config.tokenizer_class}" if kind else "without a tokenizer_class"
+        raise TokenizerFileError(
+            f"{folder}: a {VOCAB} and {MERGES} {said} in tokenizer_config.json are not supported; "
+            f"{', '.join(sorted(ROBERTA_LIKE))} are, and any tokenizer saved as tokenizer.json"
+        )
+    vocab = read_json(folder / VOCAB).object()
+    prefixed = bool(config.add_prefix_space)
+    level: dict[str, Any] = {
+        "type": "ByteLevel",
+        "add_prefix_space": prefixed,
+        "trim_offsets": True,
+        "use_regex": True,
+    }
+    model = {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": "",
+        "end_of_word_suffix": "",
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "vocab": vocab,
+        "merges": read_merges(folder / MERGES),
+    }
+    top = Node({"pre_tokenizer": level, "model": model}, VOCAB)
+    wanted = {part: getattr(config.names, part) or name for part, name in NAMES.items()}
+    names = {part: name for part, name in wanted.items() if name in vocab}
+    for part in ("unk", "cls", "sep"):
+        if part not in names:
+            raise TokenizerFileError(f"{folder / VOCAB} lacks {wanted[part]!r}, the {part} token")
+    single, pair = roberta_layouts(
+        (names["cls"], vocab[names["cls"]]), (names["sep"], vocab[names["sep"]])
+    )
+    listed = {token.content: token for token in config.added_tokens or ()}
+    added = [
+        listed.get(name, AddedTokenSpec(content=name, id=vocab[name]))
+        for name in dict.fromkeys(names.values())
+    ]
+    added += [token for name, token in listed.items() if name not in names.values()]
+    return TokenizerSpec(
+        model=read_library(top),
+        trim=None if config.trim_offsets is False else OffsetTrim(add_prefix_space=prefixed),
+        single=single,
+        pair=pair,
+        added_tokens=tuple(sorted(added, key=lambda token: token.id)),
+        decoder=read_library_decoder(Node(level, "decoder")),
+        special=SpecialTokenNames(**names),
+    )
+
+
+def check_prefix_space(model: LibrarySpec, config: TokenizerConfig) -> None:
+    """Refuse a companion that contradicts tokenizer.json, whose word transformers overrules."""
+    said = config.add_prefix_space
+    for step in _steps(json.loads(model.pre_tokenizer)):
+        found = step.get("add_prefix_space")
+        if said is not None and found is not None and found != said:
+            raise TokenizerFileError(
+                f"{config.where} has add_prefix_space={said}, but the pre-tokenizer of "
+                "tokenizer.json does the opposite; correct the one that is wrong"
+            )
+
+
+def _steps(pre_tokenizer: Any) -> list[dict[str, Any]]:
+    if not isinstance(pre_tokenizer, dict):
+        return []
+    inner = pre_tokenizer.get("pretokenizers")
+    if not isinstance(inner, list):
+        return [pre_tokenizer]
+    return [step for item in inner for step in _steps(item)]
+
+
+def read_merges(path: Path) -> list[list[str]]:
+    """Read the pairs, best first; a first line that begins with ``#version`` is a comment."""
+    pairs: list[list[str]] = []
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if not line.strip() or (number == 1 and line.startswith("#version")):
+            continue
+        pair = line.removesuffix("\r").split(" ")
+        if len(pair) != 2 or not all(pair):
+            raise TokenizerFileError(
+                f"{path}: line {number} is not two pieces with a space between"
+            )
+        pairs.append(pair)
+    return pairs

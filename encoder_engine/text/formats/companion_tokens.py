@@ -1,0 +1,142 @@
+"""Which added tokens the companions of a tokenizer ask for, in the order of transformers 5."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.text.spec.tokenizer import AddedTokenSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from encoder_engine.text.formats.json_reading import Node
+
+__all__ = ["CompanionTokens", "NamedToken", "append_tokens", "read_companion_tokens"]
+
+# The order in which transformers adds the parts; any other *_token follows, then the lists.
+PARTS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+LISTS = ("extra_special_tokens", "additional_special_tokens")
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedToken:
+    """A token that a companion names without its id; ``where`` is the place in the file."""
+
+    where: str
+    content: str
+    flags: Mapping[str, bool]
+
+    def numbered(self, number: int) -> AddedTokenSpec:
+        """Give the added token of that id."""
+        return AddedTokenSpec(content=self.content, id=number, **self.flags)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompanionTokens:
+    """``wanted`` become added tokens; ``passed_over`` stand where transformers does not look."""
+
+    wanted: tuple[NamedToken, ...] = ()
+    passed_over: tuple[NamedToken, ...] = ()
+
+
+def read_companion_tokens(config: Node, special: Node, *, numbered: bool) -> CompanionTokens:
+    """Collect the tokens of tokenizer_config.json and special_tokens_map.json.
+
+    ``numbered`` says that the former has an added_tokens_decoder: then the latter is not looked at.
+    """
+    ours, theirs = _Named(config, typed=True), _Named(special, typed=False)
+    named = [*ours.all(), *theirs.all()]
+    lists = dict(ours.lists)
+    if not lists.get(LISTS[0]) and LISTS[1] in lists and not ours.tables:
+        lists[LISTS[0]] = lists.pop(LISTS[1])
+    parts, loose, fixed = dict(ours.parts), dict(ours.objects), dict(ours.strings)
+    for table in ours.tables.values():
+        fixed |= table
+    if not numbered:
+        parts |= theirs.parts
+        loose |= theirs.objects | theirs.strings
+        fixed |= theirs.tables.get(LISTS[0], {})
+        if LISTS[1] in theirs.lists:
+            lists[LISTS[1]] = theirs.lists[LISTS[1]]
+        if LISTS[0] in theirs.tables:
+            lists.pop(LISTS[0], None)
+        elif theirs.lists.get(LISTS[0]) is not None:
+            lists[LISTS[0]] = [*(lists.get(LISTS[0]) or []), *(theirs.lists[LISTS[0]] or [])]
+    extra = lists[LISTS[0]] if LISTS[0] in lists else lists.get(LISTS[1])
+    ordered = [parts[part] for part in PARTS if part in parts]
+    wanted: dict[str, NamedToken] = {}
+    for token in [*ordered, *(loose | fixed).values(), *(extra or [])]:
+        wanted.setdefault(token.content, token)
+    passed_over = tuple(token for token in named if token.content not in wanted)
+    return CompanionTokens(wanted=tuple(wanted.values()), passed_over=passed_over)
+
+
+def append_tokens(
+    added: tuple[AddedTokenSpec, ...],
+    vocab: Mapping[str, int],
+    wanted: Iterable[NamedToken],
+) -> tuple[AddedTokenSpec, ...]:
+    """Add what is wanting; a token keeps its id of the vocabulary, or follows the last one."""
+    out = {token.content: token for token in added}
+    for token in wanted:
+        if token.content in out:
+            continue
+        following = max([len(vocab), *(known.id + 1 for known in out.values())])
+        out[token.content] = token.numbered(vocab.get(token.content, following))
+    return tuple(out.values())
+
+
+class _Named:
+    """What one file names, sorted by the ways to name it."""
+
+    def __init__(self, node: Node, *, typed: bool) -> None:
+        # Where a file writes the type of its tokens, they say themselves whether they are special.
+        self.typed = typed
+        self.parts: dict[str, NamedToken] = {}
+        self.strings: dict[str, NamedToken] = {}
+        self.objects: dict[str, NamedToken] = {}
+        self.tables: dict[str, dict[str, NamedToken]] = {}
+        self.lists: dict[str, list[NamedToken] | None] = {}
+        for key in {} if node.is_null else node.object():
+            self._read(key, node.get(key))
+
+    def _read(self, key: str, item: Node) -> None:
+        part = key.removesuffix("_token")
+        if key in LISTS and isinstance(item.value, dict):
+            self.tables[key] = {name: self._token(item.get(name), True) for name in item.object()}
+        elif key in LISTS:
+            self.lists[key] = (
+                None if item.is_null else [self._token(one, False) for one in item.items()]
+            )
+        elif part == key or not isinstance(item.value, str | dict):
+            return  # of another type it is no token: add_bos_token, say
+        elif part in PARTS:
+            self.parts[part] = self._token(item, True)
+        elif isinstance(item.value, str):
+            self.strings[key] = self._token(item, True)
+        elif "content" in item.value:
+            self.objects[key] = self._token(item, True)
+
+    def _token(self, item: Node, part: bool) -> NamedToken:
+        """Read a token, a string or an object; one that plays a part is special in any case."""
+        flags = dict.fromkeys(FLAGS, False) | {"special": True}
+        content = item
+        if isinstance(item.value, dict):
+            item.only_keys(("__type", "content", "id", *FLAGS))
+            content = item.get("content")
+            said = item.get("special").flag(default=not self.typed)
+            special = said or not self.typed
+            flags = {flag: item.get(flag).flag(default=False) for flag in FLAGS}
+            flags["normalized"] = item.get("normalized").flag(default=not special)
+            flags["special"] = special or part
+        if not content.text():
+            raise item.fail("a special token is empty")
+        return NamedToken(where=item.where, content=content.text(), flags=flags)
+
+    def all(self) -> list[NamedToken]:
+        """Give every token that the file names."""
+        groups: list[Any] = [self.parts, self.strings, self.objects, *self.tables.values()]
+        listed = [token for tokens in self.lists.values() for token in tokens or []]
+        return [token for group in groups for token in group.values()] + listed

@@ -1,0 +1,165 @@
+"""Reads the companions of a tokenizer: tokenizer_config.json and special_tokens_map.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.text.formats.companion_tokens import CompanionTokens, read_companion_tokens
+from encoder_engine.text.formats.json_reading import Node, read_json
+from encoder_engine.text.spec.tokenizer import AddedTokenSpec, Side, SpecialTokenNames
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["TokenizerConfig", "read_config"]
+
+PARTS = ("unk", "cls", "sep", "pad", "mask")
+# transformers writes int(1e30) where there is no limit.
+NO_LIMIT = 10**18
+# Classes whose vocab.txt means what BERT's does, less the suffix "Fast".
+BERT_LIKE = frozenset(
+    {
+        "BertTokenizer",
+        "ConvBertTokenizer",
+        "DPRContextEncoderTokenizer",
+        "DPRQuestionEncoderTokenizer",
+        "DPRReaderTokenizer",
+        "DistilBertTokenizer",
+        "ElectraTokenizer",
+        "LayoutLMTokenizer",
+        "LxmertTokenizer",
+        "MobileBertTokenizer",
+        "PreTrainedTokenizer",
+        "RetriBertTokenizer",
+        "SqueezeBertTokenizer",
+        "TokenizersBackend",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """What the companions say; ``None`` where they are silent."""
+
+    where: str
+    found: bool = False
+    do_lower_case: bool | None = None
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool | None = None
+    add_prefix_space: bool | None = None
+    trim_offsets: bool | None = None
+    tokenizer_class: str | None = None
+    model_max_length: int | None = None
+    truncation_side: Side | None = None
+    padding_side: Side | None = None
+    names: SpecialTokenNames = field(default_factory=SpecialTokenNames)
+    added_tokens: tuple[AddedTokenSpec, ...] | None = None  # with their ids
+    companions: CompanionTokens = field(default_factory=CompanionTokens)
+    old_added: Node = field(default_factory=lambda: Node(None, "added_tokens.json"))
+
+
+def read_config(folder: Path) -> TokenizerConfig:
+    """Read what there is of the companions in a directory."""
+    path = folder / "tokenizer_config.json"
+    config = TokenizerConfig(where=path.name)
+    node, special = Node(None, path.name), Node(None, "special_tokens_map.json")
+    if path.is_file():
+        node = read_json(path)
+        config = _read_tokenizer_config(node)
+    if (folder / special.where).is_file():
+        special = read_json(folder / special.where)
+        config = _merge_names(config, _read_names(special), special.where)
+    old = folder / "added_tokens.json"
+    return replace(
+        config,
+        companions=read_companion_tokens(node, special, numbered=config.added_tokens is not None),
+        old_added=read_json(old) if old.is_file() else config.old_added,
+    )
+
+
+def _read_tokenizer_config(node: Node) -> TokenizerConfig:
+    if not node.get("do_basic_tokenize").flag(default=True):
+        raise node.fail("do_basic_tokenize=false is not supported")
+    never = node.get("never_split")
+    if never.value:
+        raise never.fail("never_split is not supported; make them added tokens in tokenizer.json")
+    kind = node.get("tokenizer_class")
+    return TokenizerConfig(
+        where=node.where,
+        found=True,
+        do_lower_case=_optional_flag(node.get("do_lower_case")),
+        strip_accents=_optional_flag(node.get("strip_accents")),
+        tokenize_chinese_chars=_optional_flag(node.get("tokenize_chinese_chars")),
+        add_prefix_space=_optional_flag(node.get("add_prefix_space")),
+        trim_offsets=_optional_flag(node.get("trim_offsets")),
+        tokenizer_class=None if kind.is_null else kind.text(),
+        model_max_length=_read_limit(node.get("model_max_length")),
+        truncation_side=_optional_side(node.get("truncation_side")),
+        padding_side=_optional_side(node.get("padding_side")),
+        names=_read_names(node),
+        added_tokens=_read_added_tokens(node.get("added_tokens_decoder")),
+    )
+
+
+def _read_limit(node: Node) -> int | None:
+    """Read a number of tokens, written as a float by some versions; ``None`` for no limit."""
+    limit = node.value
+    if node.is_null:
+        return None
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit >= 0:
+        raise node.expected("a number of at least 0")
+    return int(limit) if limit < NO_LIMIT else None
+
+
+def _optional_flag(node: Node) -> bool | None:
+    return None if node.is_null else node.flag()
+
+
+def _optional_side(node: Node) -> Side | None:
+    side: Side | None = None
+    if not node.is_null:
+        side = node.one_of({"left": "left", "right": "right"})
+    return side
+
+
+def _read_names(node: Node) -> SpecialTokenNames:
+    """Read the special tokens' names, each a string or an object with its content."""
+    names: dict[str, str | None] = {}
+    for part in PARTS:
+        item = node.get(f"{part}_token")
+        if isinstance(item.value, dict):
+            item = item.get("content")
+        names[part] = None if item.is_null else item.text()
+    return SpecialTokenNames(**names)
+
+
+def _merge_names(config: TokenizerConfig, names: SpecialTokenNames, where: str) -> TokenizerConfig:
+    """Join the names of both files, which must not contradict each other."""
+    merged: dict[str, Any] = {}
+    for part in PARTS:
+        ours, theirs = getattr(config.names, part), getattr(names, part)
+        if ours is not None and theirs is not None and ours != theirs:
+            raise Node(None, where).fail(
+                f"{part}_token is {theirs!r} here but {ours!r} in {config.where}"
+            )
+        merged[part] = theirs if ours is None else ours
+    return replace(config, names=SpecialTokenNames(**merged))
+
+
+def _read_added_tokens(node: Node) -> tuple[AddedTokenSpec, ...] | None:
+    if node.is_null:
+        return None
+    out: list[AddedTokenSpec] = []
+    for key in node.object():
+        item = node.get(key)
+        flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+        item.only_keys(("content", *flags))
+        if not key.isdecimal():
+            raise item.fail("expected a token id as the key")
+        content = item.get("content").text()
+        if not content:
+            raise item.fail("an added token is empty")
+        values = {flag: item.get(flag).flag(default=flag == "special") for flag in flags}
+        out.append(AddedTokenSpec(content=content, id=int(key), **values))
+    return tuple(out)

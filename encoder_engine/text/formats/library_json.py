@@ -1,0 +1,76 @@
+"""Reads and writes the members of a tokenizer.json that belong to a model the library runs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.text.formats.json_reading import MAX_ID, Node
+from encoder_engine.text.spec.library import LibraryDecoderSpec, LibrarySpec, OffsetTrim
+
+if TYPE_CHECKING:
+    from encoder_engine.text.spec.tokenizer import DecoderSpec
+
+__all__ = [
+    "LIBRARY_MODELS",
+    "library_members",
+    "read_library",
+    "read_library_decoder",
+    "trimming_member",
+]
+
+LIBRARY_MODELS = ("BPE", "WordLevel")
+
+
+def read_library(top: Node) -> LibrarySpec:
+    """Read what the engine itself must know; all else the library checks when it is built."""
+    node = top.get("model")
+    vocab = node.get("vocab").object()
+    for token, number in vocab.items():
+        Node(token, f"{node.where}.vocab").text()
+        if type(number) is not int or not 0 <= number <= MAX_ID:
+            place = Node(number, f"{node.where}.vocab[{token!r}]")
+            raise place.expected(f"an integer from 0 to {MAX_ID}")
+    if len(set(vocab.values())) != len(vocab):
+        raise node.get("vocab").fail("two tokens share an id")
+    dropout = node.get("dropout")
+    if dropout.value:
+        raise dropout.fail("dropout makes every encoding another; set it to null")
+    unknown = node.get("unk_token")
+    return LibrarySpec(
+        kind=node.kind(),
+        normalizer=_dump(top.get("normalizer").value),
+        pre_tokenizer=_dump(top.get("pre_tokenizer").value),
+        model=_dump(node.value),
+        vocab=vocab,
+        unk_token=None if unknown.is_null else unknown.text() or None,
+    )
+
+
+def read_library_decoder(node: Node) -> LibraryDecoderSpec | None:
+    """Read the decoder."""
+    return None if node.is_null else LibraryDecoderSpec(decoder=_dump(node.value))
+
+
+def library_members(model: LibrarySpec, decoder: DecoderSpec | None) -> dict[str, Any]:
+    """Give the members that :func:`read_library` and the decoder's reader take."""
+    return {
+        "normalizer": json.loads(model.normalizer),
+        "pre_tokenizer": json.loads(model.pre_tokenizer),
+        "decoder": json.loads(decoder.decoder) if isinstance(decoder, LibraryDecoderSpec) else None,
+        "model": json.loads(model.model),
+    }
+
+
+def trimming_member(trim: OffsetTrim) -> dict[str, Any]:
+    """Give the post-processor that trims offsets and does nothing else."""
+    return {
+        "type": "ByteLevel",
+        "add_prefix_space": trim.add_prefix_space,
+        "trim_offsets": True,
+        "use_regex": True,
+    }
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,334 @@
+"""Makes the tokenizer of a directory that holds a SentencePiece model: which family says how.
+
+The result is put together as the tokenizer.json that transformers 5 would write, and read as one.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import TokenizerFileError
+from encoder_engine.text.formats.companion_tokens import FLAGS, LISTS
+from encoder_engine.text.formats.json_reading import Node, read_json
+from encoder_engine.text.formats.sentencepiece_model import read_sentencepiece_model
+from encoder_engine.text.formats.tokenizer_json import spec_from_json
+from encoder_engine.text.spec.tokenizer import PaddingSpec
+from encoder_engine.text.spec.unigram import UnigramSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from encoder_engine.text.formats.config_json import TokenizerConfig
+    from encoder_engine.text.formats.sentencepiece_model import SentencePieceModel
+    from encoder_engine.text.spec.tokenizer import TokenizerSpec
+
+__all__ = ["MODEL_FILES", "check_same_pieces", "choose_class", "find_model", "spec_from_family"]
+
+MODEL_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
+# model_type of a config.json, where tokenizer_config.json names no class.
+CLASSES = {
+    "xlm-roberta": "XLMRobertaTokenizer",
+    "xlm-roberta-xl": "XLMRobertaTokenizer",
+    "albert": "AlbertTokenizer",
+    "t5": "T5Tokenizer",
+    "mt5": "T5Tokenizer",
+    "longt5": "T5Tokenizer",
+    "xlnet": "XLNetTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer",
+}
+SPACE = "\u2581"
+QUOTES = [
+    {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
+    {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
+]
+# What old versions of transformers took off the scores of pieces that end in a digit and a comma.
+NUMBER_COMMA_PENALTY = 100.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """What a class of transformers adds to a model: names of tokens, and where they stand."""
+
+    names: dict[str, str]  # by part: bos, eos, unk, sep, pad, cls, mask
+    single: tuple[tuple[str, int], ...]  # parts, "A" and "B", each with its segment
+    pair: tuple[tuple[str, int], ...]
+    unk_id: int | None  # where the class insists on it
+    splits: bool = True  # at white space, ahead of Metaspace
+
+
+ROBERTA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>"}
+BERT = {"bos": "[CLS]", "eos": "[SEP]", "sep": "[SEP]", "cls": "[CLS]", "mask": "[MASK]"}
+BERT_SINGLE = (("cls", 0), ("A", 0), ("sep", 0))
+FAMILIES = {
+    "XLMRobertaTokenizer": Family(
+        names=ROBERTA | {"mask": "<mask>"},
+        single=(("bos", 0), ("A", 0), ("eos", 0)),
+        pair=(("bos", 0), ("A", 0), ("eos", 0), ("eos", 0), ("B", 0), ("eos", 0)),
+        unk_id=3,
+    ),
+    "AlbertTokenizer": Family(
+        names=BERT | {"unk": "<unk>", "pad": "<pad>"},
+        single=BERT_SINGLE,
+        pair=(*BERT_SINGLE, ("B", 1), ("sep", 1)),
+        unk_id=1,
+    ),
+    "T5Tokenizer": Family(
+        names={"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
+        single=(("A", 0), ("eos", 0)),
+        pair=(("A", 0), ("eos", 0), ("B", 0), ("eos", 0)),
+        unk_id=2,
+    ),
+    "XLNetTokenizer": Family(
+        names=ROBERTA | {"sep": "<sep>", "cls": "<cls>", "mask": "<mask>"},
+        single=(("A", 0), ("sep", 0), ("cls", 2)),
+        pair=(("A", 0), ("sep", 0), ("B", 1), ("sep", 1), ("cls", 2)),
+        unk_id=None,
+    ),
+    "DebertaV2Tokenizer": Family(
+        names=BERT | {"unk": "[UNK]", "pad": "[PAD]"},
+        single=BERT_SINGLE,
+        pair=(*BERT_SINGLE, ("B", 1), ("sep", 1)),
+        unk_id=None,
+        splits=False,
+    ),
+}
+
+
+def find_model(folder: Path) -> Path | None:
+    """Find the SentencePiece model of a directory."""
+    found = [folder / name for name in MODEL_FILES if (folder / name).is_file()]
+    if len(found) > 1:
+        names = " and ".join(path.name for path in found)
+        raise TokenizerFileError(f"{folder} holds {names}; remove the one that is stale")
+    return found[0] if found else None
+
+
+def choose_class(folder: Path, config: TokenizerConfig) -> str | None:
+    """Find out the tokenizer class, from tokenizer_config.json or config.json."""
+    if config.tokenizer_class is not None:
+        return config.tokenizer_class.removesuffix("Fast").replace("MT5", "T5")
+    path = folder / "config.json"
+    if not path.is_file():
+        return None
+    kind = read_json(path).get("model_type")
+    return None if kind.is_null else CLASSES.get(kind.text(), f"a {kind.text()} model")
+
+
+def spec_from_family(path: Path, name: str, config: TokenizerConfig) -> TokenizerSpec:
+    """Make the tokenizer of a class of transformers from a model file."""
+    family = FAMILIES.get(name)
+    if family is None:
+        raise TokenizerFileError(
+            f"{path}: the SentencePiece model of {name} is not supported; those of "
+            f"{', '.join(FAMILIES)} are. Save the tokenizer as tokenizer.json, or load the file "
+            "by itself to encode as SentencePiece does"
+        )
+    settings = _Settings.read(path.parent / "tokenizer_config.json")
+    model = read_sentencepiece_model(path)
+    named = {part: getattr(config.names, part, None) for part in family.names}
+    names = {part: named[part] or default for part, default in family.names.items()}
+    for part in ("bos", "eos"):
+        if part in names:
+            names[part] = settings.name(part, names[part])
+    vocab = _vocabulary(model, name, names, settings)
+    unk_id = _unknown_id(model, family, names, vocab, path)
+    top = {
+        "version": "1.0",
+        "added_tokens": _added_tokens(model, names, vocab, config, settings, name),
+        "normalizer": _normalizer(name, model.spec.charsmap, settings),
+        "pre_tokenizer": _pre_tokenizer(name, family, settings),
+        "post_processor": _template(family, names, vocab, path),
+        "decoder": _metaspace(name, settings),
+        "model": {"type": "Unigram", "unk_id": unk_id, "vocab": vocab, "byte_fallback": False},
+    }
+    spec = spec_from_json(Node(top, path.name))
+    if name == "XLNetTokenizer":
+        spec = replace(spec, padding=_left_padding(spec, names["pad"]))
+    return spec
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """The options of tokenizer_config.json that only these classes have."""
+
+    node: Node
+
+    @classmethod
+    def read(cls, path: Path) -> _Settings:
+        node = read_json(path) if path.is_file() else Node({}, path.name)
+        for key in ("sp_model_kwargs", "split_by_punct"):
+            if node.get(key).value:
+                raise node.get(key).fail(f"{key} is not supported")
+        return cls(node)
+
+    def flag(self, key: str, default: bool) -> bool:
+        return self.node.get(key).flag(default=default)
+
+    def name(self, part: str, default: str) -> str:
+        item = self.node.get(f"{part}_token")
+        if isinstance(item.value, dict):
+            item = item.get("content")
+        return default if item.is_null else item.text()
+
+    def lists_tokens(self) -> bool:
+        return any(bool(self.node.get(key).value) for key in LISTS)
+
+    def num_extra(self, name: str) -> int:
+        return self.node.get("extra_ids").count(default=100) if name == "T5Tokenizer" else 0
+
+
+def _vocabulary(
+    model: SentencePieceModel, name: str, names: dict[str, str], settings: _Settings
+) -> list[list[Any]]:
+    pieces = [list(item) for item in zip(model.spec.pieces, model.spec.scores, strict=True)]
+    if name == "XLMRobertaTokenizer":
+        # Fairseq's numbers: its own four in front, the model's first three not at all.
+        front = [[names[part], 0.0] for part in ("bos", "pad", "eos", "unk")]
+        return [*front, *pieces[3:], [names["mask"], 0.0]]
+    count = settings.num_extra(name)
+    return pieces + [[f"<extra_id_{index}>", 0.0] for index in range(count - 1, -1, -1)]
+
+
+def _unknown_id(
+    model: SentencePieceModel,
+    family: Family,
+    names: dict[str, str],
+    vocab: list[list[Any]],
+    path: Path,
+) -> int:
+    wanted = model.spec.unk_id if family.unk_id is None else family.unk_id
+    if wanted >= len(vocab) or vocab[wanted][0] != names["unk"]:
+        found = vocab[wanted][0] if wanted < len(vocab) else None
+        raise TokenizerFileError(
+            f"{path}: the piece {wanted} is {found!r}, where the family's unknown token "
+            f"{names['unk']!r} has to be; the file is of another family than its companions say"
+        )
+    return wanted
+
+
+def _added_tokens(
+    model: SentencePieceModel,
+    names: dict[str, str],
+    vocab: list[list[Any]],
+    config: TokenizerConfig,
+    settings: _Settings,
+    name: str,
+) -> list[dict[str, Any]]:
+    """Give the tokens that are matched ahead of the model: named ones, symbols, sentinels.
+
+    Where the companions list more tokens, the model's own and the sentinels are not added to them.
+    """
+    ids = {piece: index for index, (piece, _) in enumerate(vocab)}
+    plain: dict[str, Any] = dict.fromkeys(FLAGS, False)
+    out: dict[str, dict[str, Any]] = {}
+    for token in config.added_tokens or ():
+        out[token.content] = {flag: getattr(token, flag) for flag in FLAGS}
+    for named in config.companions.wanted:
+        out.setdefault(named.content, dict(named.flags))
+    for content in names.values():
+        out.setdefault(content, plain | {"special": True})
+    if not settings.lists_tokens():
+        for piece, kind in zip(model.spec.pieces, model.spec.kinds, strict=True):
+            if kind in ("control", "user_defined") and piece in ids:
+                out.setdefault(piece, plain | {"special": kind == "control"})
+        for index in range(settings.num_extra(name)):
+            out.setdefault(f"<extra_id_{index}>", plain | {"special": True})
+    # Those that the vocabulary lacks are numbered by the companions' reader.
+    known = sorted((ids[content], content) for content in out if content in ids)
+    return [{"id": number, "content": content} | out[content] for number, content in known]
+
+
+def _normalizer(name: str, charsmap: bytes, settings: _Settings) -> dict[str, Any] | None:
+    steps: list[dict[str, Any]] = []
+    lowers = settings.flag("do_lower_case", name == "AlbertTokenizer")
+    if name in ("AlbertTokenizer", "XLNetTokenizer"):
+        steps += QUOTES
+        if name == "XLNetTokenizer" or not settings.flag("keep_accents", False):
+            steps += [{"type": "NFKD"}, {"type": "StripAccents"}]
+    if lowers and name in ("AlbertTokenizer", "XLNetTokenizer", "DebertaV2Tokenizer"):
+        steps.append({"type": "Lowercase"})
+    if name == "DebertaV2Tokenizer":
+        pattern = {"Regex": r"\s{2,}|[\n\r\t]"}
+        steps.append({"type": "Replace", "pattern": pattern, "content": " "})
+        steps.append({"type": "NFC"})
+        steps.append({"type": "Strip", "strip_left": False, "strip_right": True})
+    elif charsmap:
+        rules = base64.b64encode(charsmap).decode("ascii")
+        steps.append({"type": "Precompiled", "precompiled_charsmap": rules})
+    return {"type": "Sequence", "normalizers": steps} if steps else None
+
+
+def _metaspace(name: str, settings: _Settings) -> dict[str, Any]:
+    prefixed = settings.flag("add_prefix_space", True)
+    other = "first" if name == "DebertaV2Tokenizer" else "never"
+    fixed = name in ("T5Tokenizer", "XLNetTokenizer")
+    scheme = "always" if prefixed or fixed else other
+    return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": True}
+
+
+def _pre_tokenizer(name: str, family: Family, settings: _Settings) -> dict[str, Any]:
+    parts = [{"type": "WhitespaceSplit"}] if family.splits else []
+    return {"type": "Sequence", "pretokenizers": [*parts, _metaspace(name, settings)]}
+
+
+def _template(
+    family: Family, names: dict[str, str], vocab: list[list[Any]], path: Path
+) -> dict[str, Any]:
+    ids = {piece: index for index, (piece, _) in enumerate(vocab)}
+    special: dict[str, Any] = {}
+
+    def element(part: str, type_id: int) -> dict[str, Any]:
+        if part in ("A", "B"):
+            return {"Sequence": {"id": part, "type_id": type_id}}
+        token = names[part]
+        if token not in ids:
+            raise TokenizerFileError(f"{path} lacks {token!r}, the {part} token of its family")
+        special[token] = {"id": token, "ids": [ids[token]], "tokens": [token]}
+        return {"SpecialToken": {"id": token, "type_id": type_id}}
+
+    return {
+        "type": "TemplateProcessing",
+        "single": [element(*item) for item in family.single],
+        "pair": [element(*item) for item in family.pair],
+        "special_tokens": special,
+    }
+
+
+def _left_padding(spec: TokenizerSpec, pad: str) -> PaddingSpec | None:
+    number = spec.token_to_id(pad)
+    if number is None:
+        return None
+    return PaddingSpec(
+        length=None,
+        direction="left",
+        multiple_of=None,
+        pad_id=number,
+        pad_type_id=3,
+        pad_token=pad,
+    )
+
+
+def check_same_pieces(spec: TokenizerSpec, path: Path) -> None:
+    """Refuse a model file that contradicts the tokenizer.json beside it."""
+    model = spec.model
+    if not isinstance(model, UnigramSpec):
+        return
+    theirs = read_sentencepiece_model(path).spec
+    shift: int | None = None
+    for index, (piece, score) in enumerate(zip(theirs.pieces, theirs.scores, strict=True)):
+        if theirs.kinds[index] != "normal":
+            continue
+        number = model.vocab.get(piece)
+        shift = number - index if shift is None and number is not None else shift
+        found = None if number is None else model.scores[number]
+        same = found is not None and min(
+            abs(found - score), abs(found - score + NUMBER_COMMA_PENALTY)
+        ) <= 1e-6 * max(1.0, abs(score))
+        if not same or number != index + (shift or 0):
+            raise TokenizerFileError(
+                f"{path} and tokenizer.json contradict each other: {piece!r} is {index} with the "
+                f"score {score:.6g} in the one, {number} with {found} in the other; remove the "
+                "stale file"
+            )

@@ -1,0 +1,179 @@
+"""Reads the post_processor of a tokenizer.json as two row layouts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from encoder_engine.text.spec.library import OffsetTrim
+from encoder_engine.text.spec.tokenizer import PieceKind, TemplatePiece
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from encoder_engine.text.formats.json_reading import Node
+
+__all__ = [
+    "Layout",
+    "bert_layouts",
+    "check_trimmed_pieces",
+    "read_template",
+    "read_trim",
+    "roberta_layouts",
+]
+
+Layout = tuple[TemplatePiece, ...]
+BYTE_LEVEL_SPACE = "\u0120"
+
+
+def _text(kind: PieceKind, type_id: int) -> TemplatePiece:
+    return TemplatePiece(kind=kind, type_id=type_id)
+
+
+def bert_layouts(cls: tuple[str, int], sep: tuple[str, int]) -> tuple[Layout, Layout]:
+    """Lay out ``[CLS] A [SEP]`` and ``[CLS] A [SEP] B [SEP]``, the second text in segment 1."""
+    single = (_fixed(cls, 0), _text("first", 0), _fixed(sep, 0))
+    return single, (*single, _text("second", 1), _fixed(sep, 1))
+
+
+def roberta_layouts(cls: tuple[str, int], sep: tuple[str, int]) -> tuple[Layout, Layout]:
+    """Lay out ``<s> A </s>`` and ``<s> A </s> </s> B </s>``, all of it segment 0."""
+    single = (_fixed(cls, 0), _text("first", 0), _fixed(sep, 0))
+    return single, (*single, _fixed(sep, 0), _text("second", 0), _fixed(sep, 0))
+
+
+def _fixed(token: tuple[str, int], type_id: int) -> TemplatePiece:
+    return TemplatePiece(kind="special", type_id=type_id, tokens=(token[0],), ids=(token[1],))
+
+
+def _processors(node: Node) -> list[Node]:
+    """Give the members of a Sequence, or what stands alone."""
+    if node.is_null:
+        return []
+    if node.kind() != "Sequence":
+        return [node]
+    node.only_keys(("type", "processors"))
+    return [inner for item in node.get("processors").items() for inner in _processors(item)]
+
+
+def read_trim(node: Node) -> OffsetTrim | None:
+    """Read whether white space at a token's ends is left out of its offsets."""
+    trims: list[OffsetTrim] = []
+    for item in _processors(node):
+        if item.kind() not in ("ByteLevel", "RobertaProcessing"):
+            continue
+        if item.kind() == "ByteLevel":
+            item.only_keys(("type", "add_prefix_space", "trim_offsets", "use_regex"))
+        prefixed = item.get("add_prefix_space").flag(default=True)
+        if item.get("trim_offsets").flag(default=True):
+            trims.append(OffsetTrim(add_prefix_space=prefixed))
+    if len(trims) > 1:
+        raise node.fail("two post-processors that trim offsets are not supported")
+    kinds = [item.kind() for item in _processors(node)]
+    if trims and trims[0].add_prefix_space and "ByteLevel" in kinds[1:]:
+        raise node.fail("ByteLevel behind a template, with add_prefix_space, is not supported")
+    return trims[0] if trims else None
+
+
+def check_trimmed_pieces(node: Node, vocab: Iterable[str]) -> None:
+    """Refuse to trim the offsets of pieces of the vocabulary: only the library's models do it.
+
+    The library counts white space and U+0120, which stands for a space in byte-level vocabularies,
+    at the ends of a piece. Added tokens and unknown text are trimmed whatever the model.
+    """
+    if read_trim(node) is None:
+        return
+    for piece in vocab:
+        if piece != piece.strip().strip(BYTE_LEVEL_SPACE):
+            raise node.fail(
+                f"trim_offsets would cut the offsets of the piece {piece!r}, which is supported "
+                "with BPE and WordLevel only; set it to false"
+            )
+
+
+def read_template(node: Node, ids: Mapping[str, int]) -> tuple[Layout, Layout]:
+    """Read the layouts of a single text and of a pair."""
+    layouts = [item for item in _processors(node) if item.kind() != "ByteLevel"]
+    if len(layouts) > 1:
+        raise node.fail("two post-processors that lay rows out are not supported")
+    if not layouts:
+        return (_text("first", 0),), (_text("first", 0), _text("second", 1))
+    [node] = layouts
+    kind = node.kind()
+    if kind == "BertProcessing":
+        node.only_keys(("type", "sep", "cls"))
+        return bert_layouts(_token(node.get("cls"), ids), _token(node.get("sep"), ids))
+    if kind == "RobertaProcessing":
+        node.only_keys(("type", "sep", "cls", "trim_offsets", "add_prefix_space"))
+        return roberta_layouts(_token(node.get("cls"), ids), _token(node.get("sep"), ids))
+    if kind != "TemplateProcessing":
+        raise node.get("type").fail(
+            f"the post-processor {kind} is not supported; TemplateProcessing, BertProcessing, "
+            "RobertaProcessing, ByteLevel and a Sequence of them are"
+        )
+    node.only_keys(("type", "single", "pair", "special_tokens"))
+    special = {
+        name: _special(node.get("special_tokens").get(name), ids)
+        for name in node.get("special_tokens").object()
+    }
+    single = _layout(node.get("single"), special)
+    pair = _layout(node.get("pair"), special)
+    _check_texts(node.get("single"), single, ["first"])
+    _check_texts(node.get("pair"), pair, ["first", "second"])
+    return single, pair
+
+
+def _token(node: Node, ids: Mapping[str, int]) -> tuple[str, int]:
+    items = node.items()
+    if len(items) != 2:
+        raise node.expected("a token and its id")
+    token, number = items[0].text(), items[1].count()
+    _check_id(node, token, number, ids)
+    return token, number
+
+
+def _check_id(node: Node, token: str, number: int, ids: Mapping[str, int]) -> None:
+    if ids.get(token) != number:
+        raise node.fail(
+            f"{token!r} has the id {number} here but {ids.get(token)} in the vocabulary"
+        )
+
+
+def _special(node: Node, ids: Mapping[str, int]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    node.only_keys(("id", "ids", "tokens"))
+    tokens = tuple(item.text() for item in node.get("tokens").items())
+    numbers = tuple(item.count() for item in node.get("ids").items())
+    if len(tokens) != len(numbers):
+        raise node.fail(f"{len(tokens)} tokens but {len(numbers)} ids")
+    for token, number in zip(tokens, numbers, strict=True):
+        _check_id(node, token, number, ids)
+    return tokens, numbers
+
+
+def _layout(node: Node, special: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]]) -> Layout:
+    out: list[TemplatePiece] = []
+    for item in node.items():
+        item.only_keys(("SpecialToken", "Sequence"))
+        if len(item.object()) != 1:
+            raise item.expected("either a SpecialToken or a Sequence")
+        if "Sequence" in item.object():
+            inner = item.get("Sequence")
+            inner.only_keys(("id", "type_id"))
+            kind: PieceKind = inner.get("id").one_of({"A": "first", "B": "second"})
+            out.append(_text(kind, inner.get("type_id").count()))
+            continue
+        inner = item.get("SpecialToken")
+        inner.only_keys(("id", "type_id"))
+        name = inner.get("id").text()
+        if name not in special:
+            raise inner.fail(f"{name!r} is not among special_tokens")
+        tokens, ids = special[name]
+        type_id = inner.get("type_id").count()
+        out.append(TemplatePiece(kind="special", type_id=type_id, tokens=tokens, ids=ids))
+    return tuple(out)
+
+
+def _check_texts(node: Node, layout: Layout, expected: list[str]) -> None:
+    found = sorted(piece.kind for piece in layout if piece.kind != "special")
+    if found != expected:
+        names = " and ".join({"first": "A", "second": "B"}[kind] for kind in expected)
+        raise node.fail(f"a template must use {names} exactly once")

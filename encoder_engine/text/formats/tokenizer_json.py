@@ -1,0 +1,185 @@
+"""Reads tokenizer.json, the format of Hugging Face tokenizers.
+
+What the engine does not do is an error that names it: nothing in the file is passed over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from encoder_engine.text.encoders.native_wordpiece import extension
+from encoder_engine.text.formats.json_reading import Node, read_json
+from encoder_engine.text.formats.library_json import (
+    LIBRARY_MODELS,
+    read_library,
+    read_library_decoder,
+)
+from encoder_engine.text.formats.template_json import check_trimmed_pieces, read_template, read_trim
+from encoder_engine.text.formats.unigram_json import read_unigram, read_unigram_decoder
+from encoder_engine.text.formats.wordpiece_json import read_wordpiece, read_wordpiece_decoder
+from encoder_engine.text.spec.library import LibrarySpec
+from encoder_engine.text.spec.tokenizer import (
+    AddedTokenSpec,
+    DecoderSpec,
+    ModelSpec,
+    PaddingSpec,
+    SpecialTokenNames,
+    TokenizerSpec,
+    TruncationSpec,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["read_tokenizer_json", "spec_from_json"]
+
+# What the library's own sizes hold; nobody here reckons with them.
+MAX_SIZE = 2**64 - 1
+TOP_KEYS = (
+    "version",
+    "truncation",
+    "padding",
+    "added_tokens",
+    "normalizer",
+    "pre_tokenizer",
+    "post_processor",
+    "decoder",
+    "model",
+)
+SIDES = {"Right": "right", "Left": "left", "right": "right", "left": "left"}
+STRATEGIES = {
+    "LongestFirst": "longest_first",
+    "OnlyFirst": "only_first",
+    "OnlySecond": "only_second",
+}
+
+
+def read_tokenizer_json(path: Path) -> TokenizerSpec:
+    """Read the file as a specification."""
+    # Scores as the library has them, to the last bit: it decides between paths of equal sums.
+    return spec_from_json(read_json(path, parse_float=extension().read_json_number))
+
+
+def spec_from_json(top: Node) -> TokenizerSpec:
+    """Read a whole file's content as a specification."""
+    top.only_keys(TOP_KEYS)
+    if top.get("version").text() != "1.0":
+        raise top.get("version").expected("'1.0'")
+    model, decoder = _read_model(top)
+    added = _read_added_tokens(top.get("added_tokens"), model)
+    ids = dict(model.vocab) | {token.content: token.id for token in added}
+    single, pair = read_template(top.get("post_processor"), ids)
+    if not isinstance(model, LibrarySpec):
+        check_trimmed_pieces(top.get("post_processor"), model.vocab)
+    spec = TokenizerSpec(
+        model=model,
+        single=single,
+        pair=pair,
+        added_tokens=added,
+        trim=read_trim(top.get("post_processor")),
+        decoder=decoder,
+        special=SpecialTokenNames(),
+        truncation=_read_truncation(top.get("truncation")),
+        padding=_read_padding(top.get("padding")),
+    )
+    return replace(spec, special=_infer_special(spec))
+
+
+def _read_model(top: Node) -> tuple[ModelSpec, DecoderSpec | None]:
+    """Read the model, and with it the members that only its kind understands."""
+    node = top.get("model")
+    if node.is_null:
+        raise node.fail("the file has no model")
+    # Very old files leave the type out; the other members tell.
+    members = node.object()
+    untyped = "WordPiece" if "unk_token" in members else "Unigram" if "unk_id" in members else None
+    kind = untyped if "type" not in members and untyped else node.kind()
+    if kind == "WordPiece":
+        return read_wordpiece(top), read_wordpiece_decoder(top.get("decoder"))
+    if kind == "Unigram":
+        return read_unigram(top), read_unigram_decoder(top.get("decoder"))
+    if kind in LIBRARY_MODELS:
+        return read_library(top), read_library_decoder(top.get("decoder"))
+    raise node.get("type").fail(
+        f"a {kind} model is not supported; WordPiece, Unigram, {' and '.join(LIBRARY_MODELS)} are"
+    )
+
+
+def _read_added_tokens(node: Node, model: ModelSpec) -> tuple[AddedTokenSpec, ...]:
+    """Read the added tokens; the library numbers them itself, so another number is an error."""
+    out: list[AddedTokenSpec] = []
+    if node.is_null:
+        return ()
+    flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    next_id = model.num_ids
+    seen: set[str] = set()
+    for item in node.items():
+        item.only_keys(("id", "content", *flags))
+        content = item.get("content").text()
+        if not content or content in seen:
+            raise item.fail(f"the added token {content!r} is empty or occurs twice")
+        seen.add(content)
+        expected = model.vocab.get(content, next_id)
+        next_id += content not in model.vocab
+        number = item.get("id").count()
+        if number != expected:
+            raise item.fail(f"{content!r} has the id {number}, but its place makes it {expected}")
+        values = {flag: item.get(flag).flag() for flag in flags}
+        out.append(AddedTokenSpec(content=content, id=number, **values))
+    return tuple(out)
+
+
+def _read_truncation(node: Node) -> TruncationSpec | None:
+    if node.is_null:
+        return None
+    node.only_keys(("direction", "max_length", "strategy", "stride"))
+    return TruncationSpec(
+        max_length=node.get("max_length").count(most=MAX_SIZE),
+        strategy=node.get("strategy").one_of(STRATEGIES),
+        stride=node.get("stride").count(most=MAX_SIZE),
+        direction=node.get("direction").one_of(SIDES, default="Right"),
+    )
+
+
+def _read_padding(node: Node) -> PaddingSpec | None:
+    if node.is_null:
+        return None
+    node.only_keys(
+        ("strategy", "direction", "pad_to_multiple_of", "pad_id", "pad_type_id", "pad_token")
+    )
+    strategy = node.get("strategy")
+    length: int | None = None
+    if strategy.value != "BatchLongest":
+        strategy.only_keys(("Fixed",))
+        length = strategy.get("Fixed").count(most=MAX_SIZE)
+    multiple = node.get("pad_to_multiple_of")
+    return PaddingSpec(
+        length=length,
+        direction=node.get("direction").one_of(SIDES),
+        multiple_of=None if multiple.is_null else multiple.count(most=MAX_SIZE),
+        pad_id=node.get("pad_id").count(),
+        pad_type_id=node.get("pad_type_id").count(),
+        pad_token=node.get("pad_token").text(),
+    )
+
+
+def _infer_special(spec: TokenizerSpec) -> SpecialTokenNames:
+    """Tell the special tokens' parts from where they stand, as the file does not name them."""
+    text = next(i for i, piece in enumerate(spec.single) if piece.kind == "first")
+    before = [token for piece in spec.single[:text] for token in piece.tokens]
+    after = [token for piece in spec.single[text:] for token in piece.tokens]
+    pad = None if spec.padding is None else spec.padding.pad_token
+
+    def first_known(*names: str) -> str | None:
+        return next((name for name in names if spec.token_to_id(name) is not None), None)
+
+    # XLNet has both behind the text: the separator, then the class token.
+    trailing = not before and len(after) == 2
+    return SpecialTokenNames(
+        unk=spec.model.unk_token,
+        cls=before[0] if before else after[1] if trailing else None,
+        sep=after[0] if trailing else after[-1] if after else None,
+        pad=first_known(*([] if pad is None else [pad]), "[PAD]", "<pad>"),
+        mask=first_known("[MASK]", "<mask>"),
+    )

@@ -1,0 +1,98 @@
+"""Reads vocab.txt, BERT's own format: one piece a line, its line number its id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from encoder_engine.errors import TokenizerFileError
+from encoder_engine.text.formats.json_reading import read_text
+from encoder_engine.text.formats.template_json import bert_layouts
+from encoder_engine.text.spec.tokenizer import (
+    AddedTokenSpec,
+    BertNormalizerSpec,
+    SpecialTokenNames,
+    TokenizerSpec,
+    WordPieceDecoderSpec,
+    WordPieceSpec,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["is_line", "read_vocab_txt", "spec_from_vocab"]
+
+
+def is_line(token: str) -> bool:
+    """Whether :func:`read_vocab_txt` reads the token again from a line of its own."""
+    return bool(token) and token == token.strip() and "\n" not in token
+
+
+def read_vocab_txt(path: Path) -> dict[str, int]:
+    """Read the pieces and their ids."""
+    lines = read_text(path).split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    if not lines:
+        raise TokenizerFileError(f"{path} is empty")
+    vocab: dict[str, int] = {}
+    for number, line in enumerate(lines):
+        token = line.removesuffix("\r")
+        if not token.strip():
+            raise TokenizerFileError(f"{path}: line {number + 1} is blank; every id needs a piece")
+        if token != token.strip():
+            raise TokenizerFileError(
+                f"{path}: line {number + 1} has white space around {token.strip()!r}"
+            )
+        if token in vocab:
+            raise TokenizerFileError(
+                f"{path}: lines {vocab[token] + 1} and {number + 1} are both {token!r}"
+            )
+        vocab[token] = number
+    return vocab
+
+
+def spec_from_vocab(
+    vocab: dict[str, int],
+    *,
+    path: Path,
+    normalizer: BertNormalizerSpec,
+    names: SpecialTokenNames,
+    more_added: tuple[AddedTokenSpec, ...] = (),
+) -> TokenizerSpec:
+    """Make BERT's tokenizer of a vocabulary."""
+    for part in ("unk", "cls", "sep"):
+        name = getattr(names, part)
+        if name not in vocab:
+            raise TokenizerFileError(
+                f"{path} lacks {name!r}, the {part} token; add its line, or name another in "
+                "special_tokens_map.json"
+            )
+    unk, cls, sep = (str(name) for name in (names.unk, names.cls, names.sep))
+    known = [name for name in (names.pad, unk, cls, sep, names.mask) if name in vocab]
+    special = [
+        AddedTokenSpec(content=name, id=vocab[name])
+        for name in dict.fromkeys(known)
+        if name is not None and name not in {token.content for token in more_added}
+    ]
+    single, pair = bert_layouts((cls, vocab[cls]), (sep, vocab[sep]))
+    added = sorted([*special, *more_added], key=lambda token: token.id)
+    return TokenizerSpec(
+        model=WordPieceSpec(
+            vocab=vocab,
+            unk_token=unk,
+            continuing_subword_prefix="##",
+            max_input_chars_per_word=100,
+            normalizer=normalizer,
+        ),
+        single=single,
+        pair=pair,
+        added_tokens=tuple(added),
+        decoder=WordPieceDecoderSpec(prefix="##", cleanup=True),
+        special=SpecialTokenNames(
+            unk=unk,
+            cls=cls,
+            sep=sep,
+            pad=names.pad if names.pad in vocab else None,
+            mask=names.mask if names.mask in vocab else None,
+        ),
+    )

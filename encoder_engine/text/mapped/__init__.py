@@ -1,0 +1,1 @@
+"""Vocabularies that stay in the compiled file they were read from."""

@@ -1,0 +1,1 @@
+"""Specifications of tokenizers, as values."""

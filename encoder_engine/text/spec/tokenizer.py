@@ -1,0 +1,194 @@
+"""What a tokenizer is, as values: nothing here reads files or encodes text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from encoder_engine.text.mapped.vocabulary import MappedVocabulary
+from encoder_engine.text.spec.library import LibraryDecoderSpec, LibrarySpec, OffsetTrim
+from encoder_engine.text.spec.unigram import (
+    DecoderSteps,
+    SentencePieceDecoderSpec,
+    SentencePieceSpec,
+    UnigramSpec,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "AddedTokenSpec",
+    "BertNormalizerSpec",
+    "DecoderSpec",
+    "ModelSpec",
+    "PaddingSpec",
+    "SpecialTokenNames",
+    "TemplatePiece",
+    "TokenizerSpec",
+    "TruncationSpec",
+    "WordPieceDecoderSpec",
+    "WordPieceSpec",
+]
+
+Side = Literal["left", "right"]
+PieceKind = Literal["special", "first", "second"]
+Strategy = Literal["longest_first", "only_first", "only_second"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BertNormalizerSpec:
+    """The four switches of BERT's normalizer, in the order in which they act."""
+
+    clean_text: bool
+    handle_chinese_chars: bool
+    strip_accents: bool | None  # None: as lowercase
+    lowercase: bool
+
+    @property
+    def strips_accents(self) -> bool:
+        """Whether text is decomposed and its non-spacing marks dropped."""
+        return self.lowercase if self.strip_accents is None else self.strip_accents
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordPieceSpec:
+    """A WordPiece vocabulary and how words are cut with it.
+
+    ``vocab`` maps each piece to its id; ids are distinct and may leave gaps.
+    """
+
+    vocab: Mapping[str, int] = field(repr=False)
+    unk_token: str
+    continuing_subword_prefix: str
+    max_input_chars_per_word: int
+    normalizer: BertNormalizerSpec
+
+    @property
+    def num_ids(self) -> int:
+        """The id that the first added token gets which the vocabulary lacks."""
+        return len(self.vocab)
+
+    @property
+    def description(self) -> str:
+        """What this is, in a few words."""
+        return f"WordPiece, {'lower-cased' if self.normalizer.lowercase else 'cased'}"
+
+    def lowercased(self) -> WordPieceSpec:
+        """Give the same model of lower-cased texts, which treats accents as before."""
+        accents = self.normalizer.strips_accents
+        lowered = replace(self.normalizer, lowercase=True, strip_accents=accents)
+        return self if self.normalizer.lowercase else replace(self, normalizer=lowered)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddedTokenSpec:
+    """A token matched in the text as it stands, ahead of the model."""
+
+    content: str
+    id: int
+    single_word: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool = False
+    special: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemplatePiece:
+    """One element of a row: fixed tokens (``special``), the first or the second text."""
+
+    kind: PieceKind
+    type_id: int
+    tokens: tuple[str, ...] = ()
+    ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordPieceDecoderSpec:
+    """How tokens become text again."""
+
+    prefix: str
+    cleanup: bool
+
+
+# Each kind of model has one reader, one encoder and one writer, chosen by the type of these in
+# tokenizer_json.py, native.py, decoding.py and saving.py.
+ModelSpec: TypeAlias = WordPieceSpec | UnigramSpec | SentencePieceSpec | LibrarySpec
+DecoderSpec: TypeAlias = (
+    WordPieceDecoderSpec | DecoderSteps | SentencePieceDecoderSpec | LibraryDecoderSpec
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruncationSpec:
+    """The truncation a tokenizer.json asks for; recorded, applied only by who reads it."""
+
+    max_length: int
+    strategy: Strategy
+    stride: int
+    direction: Side
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaddingSpec:
+    """The padding a tokenizer.json asks for; recorded, applied only by who reads it."""
+
+    length: int | None  # None: as long as the longest row
+    direction: Side
+    multiple_of: int | None
+    pad_id: int
+    pad_type_id: int
+    pad_token: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecialTokenNames:
+    """Which tokens play which part; ``None`` where the tokenizer has none."""
+
+    unk: str | None = None
+    cls: str | None = None
+    sep: str | None = None
+    pad: str | None = None
+    mask: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerSpec:
+    """Everything that decides how text becomes tokens.
+
+    ``single`` and ``pair`` lay out a row; each names its texts once. ``trim`` says whether white
+    space at a token's ends is left out of its offsets. ``truncation``, ``padding``
+    and ``model_max_length`` are what the files recommend: :meth:`Tokenizer.encode_batch` cuts only
+    when ``max_length`` is given.
+    """
+
+    model: ModelSpec
+    single: tuple[TemplatePiece, ...]
+    pair: tuple[TemplatePiece, ...]
+    added_tokens: tuple[AddedTokenSpec, ...] = ()
+    decoder: DecoderSpec | None
+    special: SpecialTokenNames
+    trim: OffsetTrim | None = None
+    truncation: TruncationSpec | None = None
+    padding: PaddingSpec | None = None
+    truncation_side: Side = "right"
+    padding_side: Side = "right"
+    model_max_length: int | None = None
+
+    def token_to_id(self, token: str) -> int | None:
+        """Look a token up among the added ones and in the vocabulary."""
+        for added in self.added_tokens:
+            if added.content == token:
+                return added.id
+        return self.model.vocab.get(token)
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows an embedding table needs: the largest id plus one."""
+        vocab = self.model.vocab
+        if isinstance(vocab, MappedVocabulary):
+            largest = vocab.largest_id
+        else:
+            largest = max(vocab.values(), default=-1)
+        return 1 + max((largest, *(added.id for added in self.added_tokens)))

@@ -1,0 +1,251 @@
+"""What a Unigram tokenizer is, as values: that of a tokenizer.json, and SentencePiece's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from encoder_engine.errors import TokenizerFileError
+from encoder_engine.text.mapped.pieces import MappedBytes, MappedKinds, MappedPieces
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "ByteFallbackStep",
+    "CharsmapStep",
+    "DecoderStep",
+    "DecoderSteps",
+    "FuseStep",
+    "LowercaseStep",
+    "MetaspaceSpec",
+    "NormalizerStep",
+    "PieceKind",
+    "PrependStep",
+    "ReplaceStep",
+    "SentencePieceDecoderSpec",
+    "SentencePieceSpec",
+    "StripAccentsStep",
+    "StripStep",
+    "StripTokensStep",
+    "UnicodeFormStep",
+    "UnigramSpec",
+]
+
+PieceKind = Literal["normal", "unknown", "control", "user_defined", "unused", "byte"]
+PrependScheme = Literal["always", "first", "never"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CharsmapStep:
+    """SentencePiece's compiled rules, applied by graphemes and then by characters."""
+
+    charsmap: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplaceStep:
+    """Every match becomes ``content``; a ``regex`` is one of those that unigram_json.py lists."""
+
+    pattern: str
+    regex: bool
+    content: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnicodeFormStep:
+    """A Unicode normalization form."""
+
+    form: Literal["NFC", "NFD", "NFKC", "NFKD"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StripAccentsStep:
+    """Drops combining marks, spacing ones as well."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowercaseStep:
+    """Lower-cases each character by itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StripStep:
+    """Drops white space at the ends of the text."""
+
+    left: bool
+    right: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrependStep:
+    """Sets ``prefix`` before a text that is not empty."""
+
+    prefix: str
+
+
+NormalizerStep: TypeAlias = (
+    CharsmapStep
+    | ReplaceStep
+    | UnicodeFormStep
+    | StripAccentsStep
+    | LowercaseStep
+    | StripStep
+    | PrependStep
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetaspaceSpec:
+    """Spaces become ``replacement``; ``split`` starts a word at each one."""
+
+    replacement: str
+    prepend_scheme: PrependScheme
+    split: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnigramSpec:
+    """The Unigram model of a tokenizer.json; a piece's index is its id.
+
+    Of a piece that occurs twice the last id counts.
+    """
+
+    pieces: Sequence[str] = field(repr=False)
+    scores: Sequence[float] = field(repr=False)
+    unk_id: int | None
+    byte_fallback: bool
+    normalizer: tuple[NormalizerStep, ...]
+    whitespace_split: bool
+    metaspace: MetaspaceSpec | None
+
+    @cached_property
+    def vocab(self) -> Mapping[str, int]:
+        """Each piece and its id."""
+        return _vocabulary(self.pieces)
+
+    @property
+    def num_ids(self) -> int:
+        """The id that the first added token gets which the vocabulary lacks."""
+        return len(self.pieces)
+
+    @property
+    def unk_token(self) -> str | None:
+        """The piece for what the vocabulary cannot spell."""
+        return None if self.unk_id is None else self.pieces[self.unk_id]
+
+    @property
+    def description(self) -> str:
+        """What this is, in a few words."""
+        return "Unigram"
+
+    def lowercased(self) -> UnigramSpec:
+        """Give the same model of lower-cased texts."""
+        if LowercaseStep() in self.normalizer:
+            return self
+        return replace(self, normalizer=(LowercaseStep(), *self.normalizer))
+
+
+def _vocabulary(pieces: Sequence[str]) -> Mapping[str, int]:
+    if isinstance(pieces, MappedPieces):
+        return pieces.vocab
+    return {piece: number for number, piece in enumerate(pieces)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentencePieceSpec:
+    """A Unigram model as SentencePiece itself applies it; a piece's index is its id.
+
+    ``file`` is the whole .model, to be saved again.
+    """
+
+    file: bytes | MappedBytes = field(repr=False)
+    pieces: Sequence[str] = field(repr=False)
+    scores: Sequence[float] = field(repr=False)  # float32
+    kinds: Sequence[PieceKind] = field(repr=False)
+    charsmap: bytes = field(repr=False)
+    byte_fallback: bool
+    add_dummy_prefix: bool
+    remove_extra_whitespaces: bool
+    escape_whitespaces: bool
+    whitespace_as_suffix: bool
+    unk_surface: str
+
+    @cached_property
+    def vocab(self) -> Mapping[str, int]:
+        """Each piece and its id."""
+        return _vocabulary(self.pieces)
+
+    @property
+    def num_ids(self) -> int:
+        """The id that the first added token gets which the vocabulary lacks."""
+        return len(self.pieces)
+
+    @property
+    def unk_id(self) -> int:
+        """The id for what the vocabulary cannot spell."""
+        return self.kinds.index("unknown")
+
+    @property
+    def unk_token(self) -> str:
+        """The piece for what the vocabulary cannot spell."""
+        return self.pieces[self.unk_id]
+
+    @property
+    def symbols(self) -> list[str]:
+        """The user-defined pieces: no rule changes them, and they are matched where they can be."""
+        kinds = self.kinds
+        if isinstance(kinds, MappedKinds):
+            places = kinds.places("user_defined")
+        else:
+            places = [index for index, kind in enumerate(kinds) if kind == "user_defined"]
+        return [self.pieces[index] for index in places]
+
+    @property
+    def description(self) -> str:
+        """What this is, in a few words."""
+        return "SentencePiece Unigram"
+
+    def lowercased(self) -> SentencePieceSpec:
+        """Refuse: the model's own rules say what becomes of upper case."""
+        raise TokenizerFileError(
+            "the texts of a bare SentencePiece model cannot be lower-cased; save the tokenizer as "
+            "tokenizer.json, with a Lowercase normalizer"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByteFallbackStep:
+    """Runs of byte tokens become characters, or one U+FFFD for each byte of what is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FuseStep:
+    """Joins all tokens into one, on which the steps behind it work."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StripTokensStep:
+    """Takes ``content`` off each token, at most ``start`` times in front and ``stop`` behind."""
+
+    content: str
+    start: int
+    stop: int
+
+
+DecoderStep: TypeAlias = MetaspaceSpec | ReplaceStep | ByteFallbackStep | FuseStep | StripTokensStep
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderSteps:
+    """The decoders of a tokenizer.json, one after the other."""
+
+    steps: tuple[DecoderStep, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentencePieceDecoderSpec:
+    """The way of SentencePiece itself: it is all in the model."""
+
+    model: SentencePieceSpec

@@ -1,0 +1,41 @@
+"""A WordPiece vocabulary with more words behind its last, as a domain asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from encoder_engine.errors import ConfigError
+from encoder_engine.text.spec.tokenizer import WordPieceSpec
+from encoder_engine.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["with_tokens"]
+
+
+def with_tokens(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
+    """Return a tokenizer that knows these words as one token each; ids there are stay.
+
+    Words it knows already are passed over. Raises :class:`ConfigError` for a tokenizer that is not
+    WordPiece, and for a word it would still cut: one that it normalises or splits at punctuation.
+    """
+    spec = tokenizer.spec
+    if not isinstance(spec.model, WordPieceSpec):
+        raise ConfigError(
+            "only a WordPiece vocabulary can be given words; this tokenizer is another"
+        )
+    vocab = dict(spec.model.vocab)
+    for number, word in enumerate(w for w in dict.fromkeys(words) if w not in spec.model.vocab):
+        vocab[word] = tokenizer.vocab_size + number
+    grown = Tokenizer(replace(spec, model=replace(spec.model, vocab=vocab)))
+    for word in words:
+        found = grown.encode(word, add_special_tokens=False).tolist()
+        if found != [vocab[word]]:
+            tokens = [grown.id_to_token(number) for number in found]
+            raise ConfigError(
+                f"{word!r} would be cut to {tokens}; write it as the tokenizer normalises it, and "
+                "without punctuation"
+            )
+    return grown

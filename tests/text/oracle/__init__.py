@@ -1,0 +1,1 @@
+"""A readable tokenizer in plain Python, the oracle of the tests."""
