@@ -21,7 +21,7 @@ from benchmarks.ceilings import encoder_operations, product_ceiling
 from benchmarks.gates import CosineGate
 from benchmarks.peers.transformers import PEER
 from encoder_engine import Encoder, ops
-from encoder_engine.models.config import spec_from_config
+from encoder_engine.families.config import spec_from_config
 from encoder_engine.packing import PackedBatch, pack, pad
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from benchmarks.growth import case_name
 from benchmarks.measure import MIN_ROUNDS
 from benchmarks.peers.transformers import PEER
 from encoder_engine import Encoder
-from encoder_engine.models.config import spec_from_config
+from encoder_engine.families.config import spec_from_config
 from encoder_engine.packing import pack
 
 if TYPE_CHECKING:

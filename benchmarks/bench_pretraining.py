@@ -21,7 +21,7 @@ from benchmarks.bench_encoder import BASE, TINY
 from benchmarks.case import Candidate, Case, CaseSpec, Options, Verdict, Work
 from benchmarks.peers.transformers import PEER
 from encoder_engine import Encoder, ops
-from encoder_engine.models.config import spec_from_config
+from encoder_engine.families.config import spec_from_config
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.objectives.masking import Masking
 from encoder_engine.objectives.mlm import MLM

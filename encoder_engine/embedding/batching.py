@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-    from encoder_engine.models.spec import EncoderSpec
+    from encoder_engine.families.facts.spec import EncoderSpec
 
 Row = TypeVar("Row")
 IdArray = np.ndarray[Any, np.dtype[np.int32]]

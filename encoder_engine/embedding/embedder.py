@@ -34,7 +34,7 @@ from encoder_engine.errors import (
     MissingPoolerWarning,
 )
 from encoder_engine.models import Encoder
-from encoder_engine.models.checkpoint import resolve_directory
+from encoder_engine.models.checkpoints.loading import resolve_directory
 
 if TYPE_CHECKING:
     import os

@@ -26,8 +26,8 @@ from encoder_engine.embedding.recipe import (
 from encoder_engine.embedding.token_vectors import TokenVectors, embed_tokens
 from encoder_engine.errors import CheckpointFileError, ConfigError, UnsupportedFeatureError
 from encoder_engine.models import Encoder
-from encoder_engine.models.checkpoint import resolve_directory
-from encoder_engine.models.files import open_tensors
+from encoder_engine.models.checkpoints.loading import resolve_directory
+from encoder_engine.models.checkpoints.tensors import open_tensors
 
 if TYPE_CHECKING:
     import os

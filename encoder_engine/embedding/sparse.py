@@ -40,7 +40,7 @@ from encoder_engine.errors import (
     ShapeError,
 )
 from encoder_engine.models import MaskedLM
-from encoder_engine.models.checkpoint import resolve_directory
+from encoder_engine.models.checkpoints.loading import resolve_directory
 
 if TYPE_CHECKING:
     import os

@@ -20,7 +20,7 @@ from encoder_engine.errors import (
 )
 from encoder_engine.files import read_json
 from encoder_engine.models import Encoder
-from encoder_engine.models.checkpoint import resolve_directory
+from encoder_engine.models.checkpoints.loading import resolve_directory
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.objectives.objective import PretrainingModel
 from encoder_engine.text import Tokenizer

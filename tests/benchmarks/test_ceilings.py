@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks import ceilings
 from benchmarks.bench_encoder import TINY
 from encoder_engine import Encoder, ops
-from encoder_engine.models.config import spec_from_config
+from encoder_engine.families.config import spec_from_config
 from encoder_engine.packing import pack
 
 if TYPE_CHECKING:

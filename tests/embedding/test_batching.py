@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encoder_engine.embedding import batching
-from encoder_engine.models.spec import FeedForwardSpec
+from encoder_engine.families.facts.spec import FeedForwardSpec
 
 if TYPE_CHECKING:
     import pytest

@@ -22,7 +22,7 @@ from tests.models.test_families import padded_inputs, token_rows
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from encoder_engine.models.head_layout import HeadLayout
+    from encoder_engine.families.facts.head_layout import HeadLayout
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers.*")
 LENGTHS = [9, 5, 40, 7]

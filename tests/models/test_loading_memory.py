@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 import encoder_engine as ee
-from encoder_engine.models.config import spec_from_config
+from encoder_engine.families.config import spec_from_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

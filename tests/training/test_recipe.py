@@ -9,7 +9,7 @@ import torch
 
 from encoder_engine import Encoder
 from encoder_engine.errors import ConfigError
-from encoder_engine.models.config import spec_from_config
+from encoder_engine.families.config import spec_from_config
 from encoder_engine.training.reading import (
     find_recipe,
     read_recipe,
