@@ -36,7 +36,7 @@ from benchmarks.resident import Resident, write_resident
 from benchmarks.sentences import write_sentences
 from benchmarks.timing import Sample
 from benchmarks.worker import WorkerRunner
-from encoder_engine.embedding.stored_vectors import StoredVectors
+from encoder_engine.vectors.stored_vectors import StoredVectors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

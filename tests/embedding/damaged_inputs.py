@@ -28,8 +28,8 @@ import pyarrow.feather
 import pyarrow.ipc
 import pyarrow.parquet
 
-from encoder_engine.embedding.readers import open_inputs
 from encoder_engine.errors import EncoderEngineError
+from encoder_engine.inputs.readers import open_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,13 +27,13 @@ import numpy as np
 import torch
 
 from encoder_engine.embedding import Embedder
-from encoder_engine.embedding.dataset.manifest import JOURNAL_NAME, MANIFEST_NAME
-from encoder_engine.embedding.nearest_index import IndexSettings, search_index, write_index
-from encoder_engine.embedding.projection import project
-from encoder_engine.embedding.search import search_vectors
-from encoder_engine.embedding.stored_vectors import load_vectors
 from encoder_engine.errors import EncoderEngineError
 from encoder_engine.files import LOCK_NAME
+from encoder_engine.vectors.faiss_index import IndexSettings, search_index, write_index
+from encoder_engine.vectors.manifest import JOURNAL_NAME, MANIFEST_NAME
+from encoder_engine.vectors.projection import project
+from encoder_engine.vectors.search import search_vectors
+from encoder_engine.vectors.stored_vectors import load_vectors
 from tests.embedding.tiny_model import write_sentence_directory
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _vectors(folder: Path) -> Any:
 def _begin_again(folder: Path) -> None:
     """Bring a finished folder back to where a kill after two shards would have left it."""
     from encoder_engine.embedding.dataset.journal import Journal
-    from encoder_engine.embedding.dataset.manifest import ShardRecord
+    from encoder_engine.vectors.manifest import ShardRecord
 
     manifest = json.loads((folder / MANIFEST_NAME).read_text("utf-8"))
     (folder / MANIFEST_NAME).unlink()
@@ -258,7 +258,7 @@ def mutate(folder: Path, chance: random.Random) -> list[Path]:
 
 def resign(folder: Path, chance: random.Random) -> list[Path]:
     """Change the manifest, and give it the digest of what it now says, as a hand would."""
-    from encoder_engine.embedding.dataset.manifest import manifest_content
+    from encoder_engine.vectors.manifest import manifest_content
 
     path = folder / MANIFEST_NAME
     if not path.exists():

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encoder_engine.embedding import batching
+from encoder_engine.embedding.steps import batching
 from encoder_engine.families.facts.spec import FeedForwardSpec
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from encoder_engine.embedding.readers import open_inputs
 from encoder_engine.errors import ReadError, RowError
+from encoder_engine.inputs.readers import open_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -175,7 +175,7 @@ def test_a_long_line_takes_no_more_memory_than_the_limit(tmp_path: Path) -> None
     path.write_bytes(gzip.compress(bytes(200_000_000).replace(b"\0", b"x"), 1))
     script = (
         "import resource, sys\n"
-        "from encoder_engine.embedding.readers import open_inputs\n"
+        "from encoder_engine.inputs.readers import open_inputs\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "rows = open_inputs([sys.argv[1]], max_characters=1000).skipping(lambda error: None)\n"
         "assert list(rows) == []\n"

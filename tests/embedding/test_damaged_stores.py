@@ -19,7 +19,7 @@ def test_a_damaged_store_gives_its_own_results_or_an_error() -> None:
 
 def test_damage_that_nobody_looked_for_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "encoder_engine.embedding.stored_vectors.StoredVectors._check", lambda *_: None
+        "encoder_engine.vectors.stored_vectors.StoredVectors._check", lambda *_: None
     )
     _, wrong = damaged_stores.run(80, 3)
     assert {outcome for _, outcome in wrong} == {"DIFFERENT"}

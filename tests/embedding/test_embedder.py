@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from encoder_engine.embedding import Embedder
-from encoder_engine.embedding.batching import WINDOW_TEXTS
-from encoder_engine.embedding.pooling import pool
+from encoder_engine.embedding.steps.batching import WINDOW_TEXTS
+from encoder_engine.embedding.steps.pooling import pool
 from encoder_engine.errors import (
     DefaultPoolingWarning,
     InputError,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from encoder_engine.embedding import store_files
-from encoder_engine.embedding.projection import project
-from encoder_engine.embedding.stored_vectors import StoredVectors
 from encoder_engine.errors import InputError, MissingDependencyError
+from encoder_engine.vectors import store_files
+from encoder_engine.vectors.projection import project
+from encoder_engine.vectors.stored_vectors import StoredVectors
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from encoder_engine.embedding.readers import open_inputs
 from encoder_engine.errors import InputError, MissingDependencyError, ReadError
+from encoder_engine.inputs.readers import open_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path

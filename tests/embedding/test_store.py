@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from encoder_engine.embedding.store import VectorStore, check_output, ids_path
 from encoder_engine.errors import MissingDependencyError, OutputError, ReadError
 from encoder_engine.files import PendingFile
+from encoder_engine.vectors.store import VectorStore, check_output, ids_path
 from tests.conftest import ROOT
 
 VECTORS = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
@@ -115,7 +115,7 @@ def test_a_kill_between_the_renames_leaves_no_vectors_with_ids_of_others(tmp_pat
         import os, signal, sys
         from pathlib import Path
         import numpy as np
-        from encoder_engine.embedding.store import VectorStore
+        from encoder_engine.vectors.store import VectorStore
         from encoder_engine.files import PendingFile
         publish = PendingFile.publish
         def publish_and_die(file):
@@ -336,7 +336,7 @@ def test_a_full_disk_is_an_output_error_that_leaves_nothing(tmp_path: Path, endi
         import resource, signal, sys
         from pathlib import Path
         import numpy as np
-        from encoder_engine.embedding.store import VectorStore
+        from encoder_engine.vectors.store import VectorStore
         from encoder_engine.errors import OutputError
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, 1_500_000))
@@ -376,7 +376,7 @@ def test_old_names_are_gone_from_the_disk_in_order_before_new_ones_come(
         synced.append([name for name in files(folder) if not name.endswith(".partial")])
 
     write()
-    for module in ("embedding.store", "files"):
+    for module in ("vectors.store", "files"):
         monkeypatch.setattr(f"encoder_engine.{module}.sync_directory", sync)
     write()
     assert synced == [["a.ids.txt"], [], ["a.ids.txt"], ["a.ids.txt", "a.npy"]]

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 import encoder_engine as ee
-from encoder_engine.embedding import store_files, stored_vectors
-from encoder_engine.embedding.search import search_vectors
-from encoder_engine.embedding.store import VectorStore
 from encoder_engine.errors import MissingDependencyError, ReadError
+from encoder_engine.vectors import store_files, stored_vectors
+from encoder_engine.vectors.search import search_vectors
+from encoder_engine.vectors.store import VectorStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from encoder_engine.embedding import Embedder
-    from encoder_engine.embedding.stored_vectors import StoredVectors
+    from encoder_engine.vectors.stored_vectors import StoredVectors
 
 TEXTS = [f"text {row}" for row in range(23)]
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine import files
 from encoder_engine.errors import TokenizerFileError
+from encoder_engine.strings import find_surrogate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-__all__ = ["MAX_COUNT", "MAX_ID", "Node", "has_surrogates", "read_json", "read_text"]
+__all__ = ["MAX_COUNT", "MAX_ID", "Node", "read_json", "read_text"]
 
 # The C++ encoder keeps an id in 27 bits, and a table by id: gaps should not be absurd.
 MAX_ID = 2**24 - 1
@@ -31,15 +32,6 @@ def read_json(path: Path, *, parse_float: Callable[[str], float] | None = None) 
     node = Node(value, path.name)
     node.object()
     return node
-
-
-def has_surrogates(text: str) -> bool:
-    """Whether a text holds a lone surrogate: UTF-8 has none."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 @dataclass(frozen=True)
@@ -94,7 +86,7 @@ class Node:
         """Read a string, without lone surrogates: no text could be compared with them."""
         if not isinstance(self.value, str):
             raise self.expected("a string")
-        if has_surrogates(self.value):
+        if find_surrogate(self.value) is not None:
             raise self.expected("a string without lone surrogates")
         return self.value
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from encoder_engine.embedding.embedder import Embedder
-    from encoder_engine.embedding.precision import Precision
+    from encoder_engine.vectors.precision import Precision
 
 __all__ = ["EmbedBatch"]
 

@@ -6,15 +6,13 @@ import difflib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from encoder_engine.embedding.texts import find_surrogate
 from encoder_engine.errors import ReadError, RowError
+from encoder_engine.strings import describe_surrogate, find_surrogate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from encoder_engine.embedding.identifiers import UniqueIdentifiers
-
-Identifier = str | int
+    from encoder_engine.inputs.identifiers import Identifier, UniqueIdentifiers
 
 
 class Row(NamedTuple):
@@ -116,10 +114,7 @@ class Place:
                 "max_characters"
             )
         if not value.isascii() and (start := find_surrogate(value)) is not None:
-            self.refuse(
-                f"{column} holds a lone surrogate, U+{ord(value[start]):04X} at character {start}; "
-                "it is no character: remove it"
-            )
+            self.refuse(f"{column} has {describe_surrogate(value, start)}")
         return value
 
     def identifier(self, value: object, column: str) -> Identifier:

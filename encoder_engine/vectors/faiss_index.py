@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from encoder_engine.embedding.search import Hit, make_hits
 from encoder_engine.errors import (
     EncoderEngineWarning,
     InputError,
@@ -20,6 +19,7 @@ from encoder_engine.errors import (
     ShapeError,
 )
 from encoder_engine.files import PendingFile, writing
+from encoder_engine.vectors.search import Hit, make_hits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from encoder_engine.embedding.stored_vectors import StoredVectors
+    from encoder_engine.vectors.stored_vectors import StoredVectors
 
 Kind = Literal["hnsw", "flat"]
 KINDS: tuple[Kind, ...] = ("hnsw", "flat")

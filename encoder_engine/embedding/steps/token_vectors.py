@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from encoder_engine.embedding.batching import windows
-from encoder_engine.embedding.layers import mix_layers
-from encoder_engine.embedding.texts import open_texts
-from encoder_engine.embedding.token_rows import TokenRows
-from encoder_engine.embedding.truncation import tell_truncation
-from encoder_engine.embedding.window import tokenize_rows
+from encoder_engine.embedding.steps.batching import windows
+from encoder_engine.embedding.steps.layers import mix_layers
+from encoder_engine.embedding.steps.texts import open_texts
+from encoder_engine.embedding.steps.token_rows import TokenRows
+from encoder_engine.embedding.steps.truncation import tell_truncation
+from encoder_engine.embedding.steps.window import tokenize_rows
 from encoder_engine.errors import NonFiniteVectorError, ShapeError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from encoder_engine.embedding.projection import Projection
+    from encoder_engine.vectors.projection import Projection
 
 # A longer text would hide the points around it.
 _MOST_CHARACTERS = 400

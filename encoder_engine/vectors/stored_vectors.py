@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.embedding.columnar import import_pyarrow
-from encoder_engine.embedding.dataset.manifest import (
+from encoder_engine.errors import InputError, MissingDependencyError, ReadError
+from encoder_engine.files import check_apart, check_target, file_sha256
+from encoder_engine.inputs.columnar import import_pyarrow
+from encoder_engine.vectors.manifest import (
     JOURNAL_NAME,
     MANIFEST_NAME,
     SKIPPED_NAME,
@@ -25,10 +27,8 @@ from encoder_engine.embedding.dataset.manifest import (
     shard_name,
     shard_names,
 )
-from encoder_engine.embedding.store import ENDINGS, VECTOR_COLUMN, ids_path
-from encoder_engine.embedding.store_files import damage, has_ids, map_array, read_blocks, read_ids
-from encoder_engine.errors import InputError, MissingDependencyError, ReadError
-from encoder_engine.files import check_apart, check_target, file_sha256
+from encoder_engine.vectors.store import ENDINGS, VECTOR_COLUMN, ids_path
+from encoder_engine.vectors.store_files import damage, has_ids, map_array, read_blocks, read_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from encoder_engine.embedding.rows import Identifier
+    from encoder_engine.inputs.identifiers import Identifier
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from encoder_engine.embedding.checksums import verify_modules, verify_settings
-from encoder_engine.embedding.json_files import (
+from encoder_engine.embedding.directory.checksums import verify_modules, verify_settings
+from encoder_engine.embedding.directory.json_files import (
     JsonObject,
     optional_count,
     read_object,
     refuse_unknown_keys,
 )
-from encoder_engine.embedding.modules import (
+from encoder_engine.embedding.directory.modules import (
     MODULES,
     check_normalize_config,
     check_pooling_modes,
@@ -21,8 +21,8 @@ from encoder_engine.embedding.modules import (
     read_pooling_config,
     read_transformer_config,
 )
-from encoder_engine.embedding.texts import find_surrogate
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.strings import find_surrogate
 from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from encoder_engine.data.shards import MANIFEST
 from encoder_engine.errors import ResumeError
 from encoder_engine.files import file_sha256, read_json, read_text, write_atomically
 from encoder_engine.records import differences
-from encoder_engine.training.reading import recipe_to_values
+from encoder_engine.training.recipe_reader import recipe_to_values
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from encoder_engine.embedding.json_files import (
+from encoder_engine.embedding.directory.json_files import (
     JsonObject,
     flag,
     optional_count,

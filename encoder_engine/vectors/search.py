@@ -12,8 +12,8 @@ from encoder_engine.errors import InputError, ReadError, ShapeError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from encoder_engine.embedding.rows import Identifier
-    from encoder_engine.embedding.stored_vectors import StoredVectors
+    from encoder_engine.inputs.identifiers import Identifier
+    from encoder_engine.vectors.stored_vectors import StoredVectors
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from encoder_engine.embedding.batching import plan_batches, take
+from encoder_engine.embedding.steps.batching import plan_batches, take
 from encoder_engine.packing import PackedBatch
 
 if TYPE_CHECKING:

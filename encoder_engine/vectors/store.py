@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from encoder_engine.embedding.columnar import import_lance, import_pyarrow
-from encoder_engine.embedding.identifiers import IdentifierType
 from encoder_engine.errors import OutputError
 from encoder_engine.files import PendingFile, check_apart, check_target, sync_directory
+from encoder_engine.inputs.columnar import import_lance, import_pyarrow
+from encoder_engine.inputs.identifiers import IdentifierType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
 
-    from encoder_engine.embedding.rows import Identifier
+    from encoder_engine.inputs.identifiers import Identifier
 
 VECTOR_COLUMN = "embedding"
 ENDINGS = (".npy", ".parquet", ".arrow", ".lance")

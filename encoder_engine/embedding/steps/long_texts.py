@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from encoder_engine.embedding.batching import windows
-from encoder_engine.embedding.precision import quantize_vectors
-from encoder_engine.embedding.texts import open_texts
-from encoder_engine.embedding.token_rows import TokenRows
-from encoder_engine.embedding.window import embed_rows, tokenize_rows
+from encoder_engine.embedding.steps.batching import windows
+from encoder_engine.embedding.steps.texts import open_texts
+from encoder_engine.embedding.steps.token_rows import TokenRows
+from encoder_engine.embedding.steps.window import embed_rows, tokenize_rows
 from encoder_engine.errors import InputError
+from encoder_engine.vectors.precision import quantize_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

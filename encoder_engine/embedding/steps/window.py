@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from encoder_engine.embedding.batching import first_rows, plan_batches, take, windows
-from encoder_engine.embedding.layers import mix_layers
-from encoder_engine.embedding.pooling import normalize, pool
-from encoder_engine.embedding.precision import quantize_vectors
-from encoder_engine.embedding.texts import find_surrogate
+from encoder_engine.embedding.steps.batching import first_rows, plan_batches, take, windows
+from encoder_engine.embedding.steps.layers import mix_layers
+from encoder_engine.embedding.steps.pooling import normalize, pool
 from encoder_engine.errors import (
     DeviceMemoryError,
     InputError,
@@ -22,13 +20,15 @@ from encoder_engine.errors import (
     TextError,
 )
 from encoder_engine.packing import PackedBatch
+from encoder_engine.strings import describe_surrogate, find_surrogate
+from encoder_engine.vectors.precision import quantize_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.options import EncodeOptions
-    from encoder_engine.embedding.token_rows import TokenRows
+    from encoder_engine.embedding.steps.token_rows import TokenRows
     from encoder_engine.text import Encoding, Tokenizer
 
 Rows = np.ndarray[Any, np.dtype[np.intp]]
@@ -180,11 +180,8 @@ def _located(error: TextError, window: list[str], first_row: int) -> TextError:
     if error.row is None or place is None:
         return error
     row = first_row + error.row
-    return TextError(
-        f"text {row} holds a lone surrogate (U+{ord(window[error.row][place]):04X} at character "
-        f"{place}), which no UTF-8 encodes; drop it with text.encode('utf-8', 'ignore').decode()",
-        row=row,
-    )
+    described = describe_surrogate(window[error.row], place)
+    return TextError(f"text {row} has {described}", row=row)
 
 
 def embed_rows(

@@ -10,7 +10,9 @@ from encoder_engine.errors import ReadError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from encoder_engine.embedding.rows import Identifier
+__all__ = ["Identifier", "IdentifierType", "UniqueIdentifiers"]
+
+Identifier = str | int
 
 
 class UniqueIdentifiers:

@@ -7,7 +7,7 @@ import io
 import lzma
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from encoder_engine.embedding.columnar import import_pyarrow
+from encoder_engine.inputs.columnar import import_pyarrow
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from encoder_engine.embedding.columnar import import_pyarrow, read_arrow, read_parquet
-from encoder_engine.embedding.identifiers import UniqueIdentifiers
-from encoder_engine.embedding.lines import read_csv, read_jsonl, read_txt
-from encoder_engine.embedding.rows import Columns, Meter, Reading, Row, fail
-from encoder_engine.embedding.sources import (
+from encoder_engine.errors import EncoderEngineError, InputError, ReadError, RowError
+from encoder_engine.inputs.columnar import import_pyarrow, read_arrow, read_parquet
+from encoder_engine.inputs.identifiers import UniqueIdentifiers
+from encoder_engine.inputs.lines import read_csv, read_jsonl, read_txt
+from encoder_engine.inputs.rows import Columns, Meter, Reading, Row, fail
+from encoder_engine.inputs.sources import (
     COLUMNAR,
     STANDARD_INPUT,
     Format,
@@ -23,8 +24,7 @@ from encoder_engine.embedding.sources import (
     find_sources,
     shown_name,
 )
-from encoder_engine.embedding.unpacking import unpack
-from encoder_engine.errors import EncoderEngineError, InputError, ReadError, RowError
+from encoder_engine.inputs.unpacking import unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,9 +10,9 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from encoder_engine.embedding.rows import Place, Reading, Row
-from encoder_engine.embedding.texts import find_surrogate
 from encoder_engine.errors import RowError
+from encoder_engine.inputs.rows import Place, Reading, Row
+from encoder_engine.strings import find_surrogate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

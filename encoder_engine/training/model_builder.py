@@ -22,7 +22,7 @@ from encoder_engine.objectives.nsp import NSP
 from encoder_engine.objectives.objective import Objective, PretrainingModel
 from encoder_engine.objectives.rtd import DetectionModel
 from encoder_engine.objectives.sbo import SBO
-from encoder_engine.training.continuing import (
+from encoder_engine.training.continued_pretraining import (
     continue_checkpoint,
     copy_modules,
     load_masked_lm,

@@ -12,7 +12,7 @@ from encoder_engine.errors import InputError, MissingDependencyError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from encoder_engine.embedding.stored_vectors import StoredVectors
+    from encoder_engine.vectors.stored_vectors import StoredVectors
 
 Method = Literal["pca", "umap"]
 METHODS: tuple[Method, ...] = ("pca", "umap")

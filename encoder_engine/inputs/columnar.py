@@ -5,12 +5,14 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.embedding.rows import Columns, Identifier, Place, Reading, Row
 from encoder_engine.errors import EncoderEngineError, MissingDependencyError, ReadError, RowError
+from encoder_engine.inputs.rows import Columns, Place, Reading, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from encoder_engine.inputs.identifiers import Identifier
 
 _BATCH_ROWS = 4096
 _NOT_UTF_8 = object()

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.embedding.columnar import import_lance, import_pyarrow
-from encoder_engine.embedding.store import VECTOR_COLUMN, ids_path
 from encoder_engine.errors import EncoderEngineError, ReadError, ShapeError
+from encoder_engine.inputs.columnar import import_lance, import_pyarrow
+from encoder_engine.vectors.store import VECTOR_COLUMN, ids_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from encoder_engine.embedding.rows import Identifier
+    from encoder_engine.inputs.identifiers import Identifier
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -75,12 +75,3 @@ def _what_is_wrong(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return f"got a {type(value).__name__} within; embed its texts one by one"
     return f"got {type(value).__name__}"
-
-
-def find_surrogate(text: str) -> int | None:
-    """Return the index of the first lone surrogate, which no UTF-8 encodes, or None."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        return error.start
-    return None
