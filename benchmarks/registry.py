@@ -1,4 +1,4 @@
-"""Finds the cases: every ``bench_*.py`` beside this file has a ``case_specs()``."""
+"""Finds the cases: every file of ``cases/`` has a ``case_specs()``."""
 
 from __future__ import annotations
 
@@ -7,25 +7,21 @@ import pkgutil
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-import benchmarks
+from benchmarks import cases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.case import CaseSpec
+    from benchmarks.measuring.case import CaseSpec
 
 
 def all_cases() -> dict[str, CaseSpec]:
     """Load every case, by name."""
-    modules = sorted(
-        module.name
-        for module in pkgutil.iter_modules(benchmarks.__path__)
-        if module.name.startswith("bench_")
-    )
+    modules = sorted(module.name for module in pkgutil.iter_modules(cases.__path__))
     specs = [
         spec
         for name in modules
-        for spec in importlib.import_module(f"benchmarks.{name}").case_specs()
+        for spec in importlib.import_module(f"{cases.__name__}.{name}").case_specs()
     ]
     found = {spec.name: spec for spec in specs}
     assert len(found) == len(specs), "two cases have one name"

@@ -17,7 +17,7 @@ import pytest
 from encoder_engine.cli.embed import DTYPES
 from encoder_engine.cli.embed_report import _duration
 from encoder_engine.embedding import Embedder
-from tests.conftest import ROOT
+from tests import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

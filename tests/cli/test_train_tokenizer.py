@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from encoder_engine.text import Tokenizer
-from tests.conftest import ROOT
+from tests import ROOT
 from tests.text.test_train import TEXTS
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from encoder_engine.errors import (
     UnsupportedFeatureError,
 )
 from encoder_engine.models import ScalarMix
-from tests.budget import assert_within_budget
+from encoder_engine.ops.testing import assert_within_budget
 from tests.embedding.tiny_model import VOCABULARY, WIDTH, write_transformers_directory
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from encoder_engine.errors import (
     TextError,
     UnsupportedFeatureError,
 )
-from tests.budget import assert_within_budget
+from encoder_engine.ops.testing import assert_within_budget
 from tests.embedding.test_breadth import TERMS, save_with_head, tensor
 from tests.embedding.test_checksums import damage, record
 from tests.embedding.tiny_model import (

@@ -12,8 +12,8 @@ from encoder_engine.embedding import Embedder, quantize_vectors
 from encoder_engine.embedding.steps.pooling import normalize, pool
 from encoder_engine.errors import InputError, ShapeError
 from encoder_engine.ops.pooling import POOLING_MODES, PoolingMode
+from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import Sequences
-from tests.budget import assert_within_budget
 from tests.embedding.tiny_model import WIDTH, write_sentence_directory
 
 if TYPE_CHECKING:

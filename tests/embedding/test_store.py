@@ -16,7 +16,7 @@ import pytest
 from encoder_engine.errors import MissingDependencyError, OutputError, ReadError
 from encoder_engine.files import PendingFile
 from encoder_engine.vectors.store import VectorStore, check_output, ids_path
-from tests.conftest import ROOT
+from tests import ROOT
 
 VECTORS = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
 

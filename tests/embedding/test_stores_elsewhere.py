@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import encoder_engine as ee
-from tests.conftest import ROOT
+from tests import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.budget import assert_within_budget
+from encoder_engine.ops.testing import assert_within_budget
 
 Vectors = np.ndarray[Any, np.dtype[Any]]
 

@@ -25,8 +25,8 @@ from encoder_engine.families.facts.spec import (
 )
 from encoder_engine.models.encoder import EncoderOutput
 from encoder_engine.ops.packed_linear import PackedFacts
+from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import PackedBatch, Sequences, pack
-from tests.budget import assert_within_budget
 from tests.models.cases import CASES
 from tests.ops.cases import skip_if_refused
 

@@ -12,8 +12,8 @@ import encoder_engine as ee
 from encoder_engine.families.facts.names import origins
 from encoder_engine.models import all_families
 from encoder_engine.models.checkpoints.stacking import stack_tensors
+from encoder_engine.ops.testing import assert_within_budget, largest
 from encoder_engine.packing import pack
-from tests.budget import assert_within_budget, largest
 from tests.models.cases import CASES, Case, case_id
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import padded_inputs, token_rows

@@ -11,8 +11,8 @@ import torch
 from encoder_engine import ops
 from encoder_engine.errors import ImplementationError, ShapeError
 from encoder_engine.ops.attention import AttentionFacts
+from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import SelectedRows, Sequences
-from tests.budget import assert_within_budget
 from tests.ops.attention_cases import PLAIN, TERMS, AttentionCase
 from tests.ops.cases import (
     DEVICES,

@@ -11,8 +11,8 @@ from torch import Tensor
 from encoder_engine import ops
 from encoder_engine.errors import ImplementationError, ShapeError
 from encoder_engine.ops.attention import AttentionFacts
+from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import SelectedRows
-from tests.budget import assert_within_budget
 from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, rows, sequences
 from tests.ops.compare import compare
 

@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 from encoder_engine import ops
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops.registry import Facts
-from tests.budget import assert_within_budget, largest
+from encoder_engine.ops.testing import assert_within_budget, largest
 from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, rows, skip_if_refused
 from tests.ops.compare import compare
 

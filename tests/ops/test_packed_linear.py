@@ -13,7 +13,7 @@ from encoder_engine import ops
 from encoder_engine.errors import ImplementationError, ShapeError
 from encoder_engine.ops.packed_linear import PackedFacts, packed_linear
 from encoder_engine.ops.registry import Facts
-from tests.budget import assert_within_budget, largest
+from encoder_engine.ops.testing import assert_within_budget, largest
 from tests.ops.cases import dtype_id, rows, skip_if_refused
 
 IMPLEMENTATIONS = ["native", "aten", "reference"]

@@ -18,7 +18,7 @@ from encoder_engine.embedding.dataset.plan_changes import describe_changes
 from encoder_engine.embedding.steps.window import encode_window
 from encoder_engine.errors import InputError, LockedError, OutputError, ResumeError, RowError
 from encoder_engine.vectors.manifest import ShardRecord
-from tests.conftest import ROOT
+from tests import ROOT
 from tests.embedding.kill_long import contents, fill_a_file_system
 
 if TYPE_CHECKING:
