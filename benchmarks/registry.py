@@ -1,4 +1,4 @@
-"""Finds the cases: every file of ``cases/`` has a ``case_specs()``."""
+"""Finds the cases: every file below ``cases/`` has a ``case_specs()``."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 def all_cases() -> dict[str, CaseSpec]:
     """Load every case, by name."""
-    modules = sorted(module.name for module in pkgutil.iter_modules(cases.__path__))
-    specs = [
-        spec
-        for name in modules
-        for spec in importlib.import_module(f"{cases.__name__}.{name}").case_specs()
-    ]
+    found_modules = pkgutil.walk_packages(cases.__path__, f"{cases.__name__}.")
+    modules = sorted(
+        (module.name for module in found_modules if not module.ispkg),
+        key=lambda name: name.rpartition(".")[2],
+    )
+    specs = [spec for name in modules for spec in importlib.import_module(name).case_specs()]
     found = {spec.name: spec for spec in specs}
     assert len(found) == len(specs), "two cases have one name"
     return found

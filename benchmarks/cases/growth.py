@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from benchmarks.cases import masked_projection as bench_masked_projection
 from benchmarks.cases.encoder import (
     BASE,
     NUM_JUDGED,
@@ -28,6 +27,7 @@ from benchmarks.cases.encoder import (
     mixed_lengths,
     packed_rows,
 )
+from benchmarks.cases.ops import masked_projection as bench_masked_projection
 from benchmarks.jobs import op_case
 from benchmarks.jobs.gates import CosineGate
 from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Verdict, Work

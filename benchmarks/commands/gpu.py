@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from benchmarks.records.results import Result
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = (*sorted((ROOT / "tests" / "ops").glob("test_*.py")), ROOT / "tests" / "test_packing.py")
+TESTS = (*sorted((ROOT / "tests" / "ops").rglob("test_*.py")), ROOT / "tests" / "test_packing.py")
 # Cases of all operations, each by the kernels, drawn from a seed.
 GENERATED = [sys.executable, "-m", "tests.ops.generated", "--by", "triton"]
 NUM_GENERATED, NUM_SANITIZED = 400, 12

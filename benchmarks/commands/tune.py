@@ -20,8 +20,8 @@ from encoder_engine.kernels.attention.config import Launch as AttentionLaunch
 from encoder_engine.kernels.common.pinned import pin
 from encoder_engine.kernels.masked_projection.config import Launch as ProjectionLaunch
 
-from benchmarks.cases import attention as bench_attention
-from benchmarks.cases import masked_projection as bench_masked_projection
+from benchmarks.cases.ops import attention as bench_attention
+from benchmarks.cases.ops import masked_projection as bench_masked_projection
 from benchmarks.measuring.case import Candidate, Case, Options
 from benchmarks.measuring.measure import MIN_ROUNDS, measure
 

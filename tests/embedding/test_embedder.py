@@ -28,7 +28,7 @@ from tests.embedding.tiny_model import (
     write_sentence_directory,
     write_transformers_directory,
 )
-from tests.embedding.vectors import Vectors, assert_vectors_agree
+from tests.vectors.drawn import Vectors, assert_vectors_agree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.cases.layer_norm import make_work
+from benchmarks.cases.ops.layer_norm import make_work
 from benchmarks.jobs.gates import CosineGate
 from benchmarks.jobs.op_case import BudgetGate, make_shape
 from benchmarks.measuring.case import Options, Verdict

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.cases.attention import HALF_PADDING
+from benchmarks.cases.ops.attention import HALF_PADDING
 from benchmarks.measuring.case import Options
 from benchmarks.measuring.machine import ROOT
 from benchmarks.registry import all_cases
