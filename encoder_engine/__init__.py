@@ -6,7 +6,7 @@
     embedder = ee.Embedder.from_pretrained("path/to/all-MiniLM-L6-v2")
     vectors = embedder.encode(["a text", "another"])  # float32 [2, 384]
 
-Each name is imported at its first use (PEP 562): who asks for the tokenizer does not wait for torch.
+Each name is imported at its first use (PEP 562): a user of the tokenizer does not wait for torch.
 """
 
 import importlib
