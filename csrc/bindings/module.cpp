@@ -10,6 +10,7 @@
 #include "bindings/rows.h"
 #include "bindings/text.h"
 #include "bindings/unigram.h"
+#include "bindings/vocabulary.h"
 #include "common/checksum.h"
 #include "common/cpu_features.h"
 #include "common/memory_hash.h"
@@ -51,6 +52,7 @@ PYBIND11_MODULE(_native, module) {
     ee::bind_cpu(module);
     ee::bind_plan(module);
     ee::bind_rows(module);
+    ee::bind_vocabulary(module);
     ee::bind_text(module);
     ee::bind_unigram(module);
 }

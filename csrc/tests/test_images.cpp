@@ -7,6 +7,7 @@
 
 #include "common/zeroed_memory.h"
 #include "tests/checks.h"
+#include "tests/model_pieces.h"
 #include "text/sentencepiece/encoder.h"
 #include "text/unigram/encoder.h"
 #include "text/wordpiece/encoder.h"
@@ -96,13 +97,13 @@ void test_damaged_images_are_refused_or_harmless() {
         return std::make_unique<unigram_encoder>(std::move(model), std::move(options),
                                                  std::vector<added_token>{});
     };
-    damage<unigram_model>(unigram_model(make_pieces()).image(), make_unigram, random);
+    damage<unigram_model>(make_model(make_pieces())->image(), make_unigram, random);
     const auto make_sentencepiece = [](std::shared_ptr<const unigram_model> model) {
         return std::make_unique<sentencepiece_encoder>(std::move(model), sentencepiece_options{});
     };
     unigram_pieces narrow = make_pieces();
     narrow.rounding = score_rounding::narrow;
-    damage<unigram_model>(unigram_model(narrow).image(), make_sentencepiece, random);
+    damage<unigram_model>(make_model(narrow)->image(), make_sentencepiece, random);
     wordpiece_vocabulary vocabulary;
     vocabulary.tokens = {{"[UNK]", 0}, {"a", 1}, {"##b", 2}, {"low", 3}, {"##er", 4},
                          {"\xE4\xB8\xAD", 5}, {"##a", 6}};
@@ -110,7 +111,7 @@ void test_damaged_images_are_refused_or_harmless() {
         return std::make_unique<wordpiece_encoder>(std::move(model), normalizer_options{},
                                                    std::vector<added_token>{});
     };
-    damage<wordpiece_model>(wordpiece_model(vocabulary).image(), make_wordpiece, random);
+    damage<wordpiece_model>(make_model(vocabulary)->image(), make_wordpiece, random);
 }
 
 }  // namespace encoder_engine

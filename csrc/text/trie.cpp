@@ -13,7 +13,7 @@ constexpr size_t kOpenBlocks = 16;
 }  // namespace
 
 struct double_array_trie::builder {
-    using keys = std::vector<std::pair<std::string, int32_t>>;
+    using keys = std::vector<std::pair<std::string_view, int32_t>>;
 
     struct block {
         std::array<uint64_t, 4> free{~0ull, ~0ull, ~0ull, ~0ull};
@@ -108,7 +108,7 @@ struct double_array_trie::builder {
     }
 };
 
-void double_array_trie::build(const std::vector<std::pair<std::string, int32_t>>& sorted_keys) {
+void double_array_trie::build(const std::vector<std::pair<std::string_view, int32_t>>& sorted_keys) {
     std::vector<unit> units;
     std::vector<int32_t> values;
     builder build{sorted_keys, units, values, {}};

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,7 +18,7 @@ public:
     static constexpr int32_t kNone = -1;
 
     // Builds from distinct non-empty keys in ascending byte order, each with its value.
-    void build(const std::vector<std::pair<std::string, int32_t>>& sorted_keys);
+    void build(const std::vector<std::pair<std::string_view, int32_t>>& sorted_keys);
 
     void write(image_writer& out) const {
         out.add(units_);

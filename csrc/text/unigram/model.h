@@ -9,19 +9,14 @@
 #include "common/image.h"
 #include "common/pod_vector.h"
 #include "text/unigram/piece_trie.h"
+#include "text/vocabulary.h"
 
 namespace encoder_engine {
 
 // How sums are rounded: the library adds in double, SentencePiece in float.
 enum class score_rounding : uint8_t { wide, narrow };
 
-struct unigram_pieces {
-    struct piece {
-        std::string text;  // UTF-8; of two alike the last counts, empty ones match nothing
-        int32_t id;
-        double score;
-    };
-    std::vector<piece> pieces;
+struct unigram_scoring {
     double unknown_score = 0.0;
     score_rounding rounding = score_rounding::wide;
     uint32_t mark = 0x2581;  // what stands for a space in pieces
@@ -36,7 +31,8 @@ struct path_piece {
 
 class unigram_model {
 public:
-    explicit unigram_model(const unigram_pieces& pieces);
+    // `scores` are by place. Of two pieces alike the last counts, empty ones match nothing.
+    unigram_model(const vocabulary& pieces, const double* scores, const unigram_scoring& scoring);
     // Uses what image() made, in place: the memory must outlive the model.
     explicit unigram_model(image_reader image);
     std::string image() const;
@@ -70,7 +66,7 @@ private:
         uint8_t narrow, cuts_before, cuts_behind, unused[5];
     };
 
-    void measure(const unigram_pieces& pieces);
+    void measure(const token_list& pieces, uint32_t mark);
 
     piece_trie trie_;
     flat_array<uint8_t> piece_units_;  // by id

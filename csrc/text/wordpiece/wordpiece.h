@@ -3,19 +3,18 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/flat_array.h"
 #include "common/image.h"
 #include "common/pod_vector.h"
 #include "text/trie.h"
+#include "text/vocabulary.h"
 #include "text/words/word_cache.h"
 
 namespace encoder_engine {
 
-struct wordpiece_vocabulary {
-    std::vector<std::pair<std::string, int32_t>> tokens;  // distinct UTF-8 strings and their ids
+struct wordpiece_rules {
     int32_t unknown_id = 0;
     std::string continuation_prefix = "##";
     int64_t max_word_characters = 100;
@@ -23,7 +22,7 @@ struct wordpiece_vocabulary {
 
 class wordpiece_model {
 public:
-    explicit wordpiece_model(const wordpiece_vocabulary& vocabulary);
+    wordpiece_model(const vocabulary& tokens, const wordpiece_rules& rules);
     // Uses what image() made, in place: the memory must outlive the model.
     explicit wordpiece_model(image_reader image);
     std::string image() const;
@@ -68,8 +67,8 @@ private:
         int32_t id;
     };
 
-    void measure(const wordpiece_vocabulary& vocabulary);
-    void keep_words(const wordpiece_vocabulary& vocabulary);
+    void measure(const token_list& tokens);
+    void keep_words(const token_list& tokens);
     void match_pieces(const uint8_t* word, int64_t size, pod_vector<int32_t>& ids) const;
     const word_line& line_of(const word_key& key) const {
         return words_[key.hash >> (64 - kLineBits)];

@@ -12,6 +12,7 @@ from encoder_engine.text.encoders.native_wordpiece import normalize_added
 from encoder_engine.text.mapped.vocabulary import MappedVocabulary
 from encoder_engine.text.spec.library import LibraryDecoderSpec
 from encoder_engine.text.spec.unigram import DecoderSteps, SentencePieceDecoderSpec
+from encoder_engine.text.vocabulary import NativeVocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,7 +59,7 @@ class Decoder:
             self._tokens = self._known_tokens()
         token = self._tokens.get(token_id)
         vocab = self._spec.model.vocab
-        if token is None and isinstance(vocab, MappedVocabulary):
+        if token is None and isinstance(vocab, MappedVocabulary | NativeVocabulary):
             token = vocab.token_of(token_id)
             if token is not None:
                 self._tokens[token_id] = token
@@ -67,7 +68,7 @@ class Decoder:
     def _known_tokens(self) -> dict[int, str]:
         """Give all tokens; of a vocabulary in a file, those that it does not hold itself."""
         vocab = self._spec.model.vocab
-        mapped = isinstance(vocab, MappedVocabulary)
+        mapped = isinstance(vocab, MappedVocabulary | NativeVocabulary)
         tokens = {} if mapped else {number: token for token, number in vocab.items()}
         # An added token that is matched in normalized text decodes to its normal form.
         forms = normalize_added(self._spec)

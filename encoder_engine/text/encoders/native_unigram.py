@@ -17,6 +17,7 @@ from encoder_engine.text.spec.unigram import (
     StripStep,
     UnicodeFormStep,
 )
+from encoder_engine.text.vocabulary import NativePieces, NativeScores
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -61,11 +62,19 @@ def unigram_model(native: ModuleType, model: UnigramSpec) -> _native.UnigramMode
     compiled = _compiled_model(model)
     if compiled is not None:
         return compiled
+    if isinstance(model.pieces, NativePieces):
+        pieces = model.pieces.vocab.native
+    else:
+        numbers = np.arange(len(model.pieces), dtype=np.int32)
+        pieces = native.Vocabulary(texts=model.pieces, ids=numbers)
+    if isinstance(model.scores, NativeScores):
+        scores = model.scores.array
+    else:
+        scores = np.asarray(model.scores, dtype=np.float64)
     built: _native.UnigramModel = native.UnigramModel(
-        pieces=model.pieces,
-        ids=np.arange(len(model.pieces), dtype=np.int32),
-        scores=np.asarray(model.scores, dtype=np.float64),
-        unknown_score=min(model.scores) - UNKNOWN_PENALTY,
+        pieces=pieces,
+        scores=scores,
+        unknown_score=float(scores.min()) - UNKNOWN_PENALTY,
         narrow=False,
         mark=MARK,
     )
@@ -122,8 +131,10 @@ def sentencepiece_model(
     least = values[kinds == "normal"].min(initial=np.finfo(np.float32).max)
     matched = np.flatnonzero((kinds == "normal") | (kinds == "user_defined"))
     built: _native.UnigramModel = native.UnigramModel(
-        pieces=[model.pieces[index] for index in matched.tolist()],
-        ids=matched.astype(np.int32),
+        pieces=native.Vocabulary(
+            texts=[model.pieces[index] for index in matched.tolist()],
+            ids=matched.astype(np.int32),
+        ),
         scores=values[matched].astype(np.float64),
         unknown_score=float(least - np.float32(UNKNOWN_PENALTY)),
         narrow=True,

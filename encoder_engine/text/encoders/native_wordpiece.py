@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
+import numpy as np
+
 from encoder_engine.errors import MissingExtensionError
 from encoder_engine.text.encoders.library import LibraryEncoder, LibraryNormalizer
 from encoder_engine.text.encoders.native_unigram import (
@@ -17,6 +19,7 @@ from encoder_engine.text.encoders.native_unigram import (
 from encoder_engine.text.mapped.vocabulary import MappedVocabulary
 from encoder_engine.text.spec.library import LibrarySpec
 from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
+from encoder_engine.text.vocabulary import NativeVocabulary
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -150,8 +153,13 @@ def wordpiece_model(model: WordPieceSpec) -> _native.WordPieceModel:
     """Build the model of a vocabulary, or use a compiled one where it lies."""
     if isinstance(model.vocab, MappedVocabulary):
         return cast("_native.WordPieceModel", model.vocab.model)
+    if isinstance(model.vocab, NativeVocabulary):
+        tokens = model.vocab.native
+    else:
+        numbers = np.fromiter(model.vocab.values(), np.int32, len(model.vocab))
+        tokens = extension().Vocabulary(texts=model.vocab, ids=numbers)
     built: _native.WordPieceModel = extension().WordPieceModel(
-        tokens=dict(model.vocab),
+        tokens=tokens,
         unknown_id=model.vocab[model.unk_token],
         prefix=model.continuing_subword_prefix,
         max_word_characters=model.max_input_chars_per_word,

@@ -13,6 +13,7 @@ from encoder_engine.text.spec.unigram import (
     SentencePieceSpec,
     UnigramSpec,
 )
+from encoder_engine.text.vocabulary import NativeVocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -187,7 +188,7 @@ class TokenizerSpec:
     def vocab_size(self) -> int:
         """Rows an embedding table needs: the largest id plus one."""
         vocab = self.model.vocab
-        if isinstance(vocab, MappedVocabulary):
+        if isinstance(vocab, MappedVocabulary | NativeVocabulary):
             largest = vocab.largest_id
         else:
             largest = max(vocab.values(), default=-1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from encoder_engine.errors import TokenizerFileError
 from encoder_engine.text.mapped.pieces import MappedBytes, MappedKinds, MappedPieces
+from encoder_engine.text.vocabulary import NativePieces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -148,7 +149,7 @@ class UnigramSpec:
 
 
 def _vocabulary(pieces: Sequence[str]) -> Mapping[str, int]:
-    if isinstance(pieces, MappedPieces):
+    if isinstance(pieces, MappedPieces | NativePieces):
         return pieces.vocab
     return {piece: number for number, piece in enumerate(pieces)}
 
