@@ -16,11 +16,12 @@ struct sort_key {
 
 constexpr size_t kHeadSize = 8;
 
-uint64_t head_of(std::string_view text) {
+// Eight bytes of a text from `at` on, zeros behind its end.
+uint64_t head_of(std::string_view text, size_t at) {
     uint64_t head = 0;
-    const size_t size = std::min(text.size(), kHeadSize);
+    const size_t size = text.size() < at ? 0 : std::min(text.size() - at, kHeadSize);
     for (size_t i = 0; i < size; ++i) {
-        head |= static_cast<uint64_t>(static_cast<uint8_t>(text[i])) << (56 - 8 * i);
+        head |= static_cast<uint64_t>(static_cast<uint8_t>(text[at + i])) << (56 - 8 * i);
     }
     return head;
 }
@@ -47,24 +48,29 @@ void sort_heads(std::vector<sort_key>& keys) {
     }
 }
 
+// Sorts keys whose texts begin with the same eight bytes: by the next eight, and then by all of them.
+void sort_equal_heads(const token_list& tokens, sort_key* first, sort_key* last) {
+    const uint64_t head = first->head;
+    for (sort_key* key = first; key < last; ++key) key->head = head_of(tokens.text(key->place), kHeadSize);
+    std::sort(first, last, [&tokens](const sort_key& a, const sort_key& b) {
+        if (a.head != b.head) return a.head < b.head;
+        const int order = tokens.text(a.place).compare(tokens.text(b.place));
+        return order != 0 ? order < 0 : a.place < b.place;
+    });
+    for (sort_key* key = first; key < last; ++key) key->head = head;
+}
+
 // Places in ascending order of the texts, equal ones in the order in which they stand.
 std::vector<sort_key> sort_tokens(const token_list& tokens) {
     std::vector<sort_key> keys(tokens.size());
     for (size_t i = 0; i < keys.size(); ++i) {
-        keys[i] = {head_of(tokens.text(i)), static_cast<uint32_t>(i)};
+        keys[i] = {head_of(tokens.text(i), 0), static_cast<uint32_t>(i)};
     }
     sort_heads(keys);
     for (size_t first = 0; first < keys.size();) {
         size_t last = first + 1;
         while (last < keys.size() && keys[last].head == keys[first].head) ++last;
-        if (last - first > 1) {
-            std::sort(keys.begin() + static_cast<std::ptrdiff_t>(first),
-                      keys.begin() + static_cast<std::ptrdiff_t>(last),
-                      [&tokens](const sort_key& a, const sort_key& b) {
-                          const int order = tokens.text(a.place).compare(tokens.text(b.place));
-                          return order != 0 ? order < 0 : a.place < b.place;
-                      });
-        }
+        if (last - first > 1) sort_equal_heads(tokens, keys.data() + first, keys.data() + last);
         first = last;
     }
     return keys;

@@ -77,9 +77,12 @@ void unigram_model::measure(const token_list& pieces, uint32_t mark_code) {
         const std::string_view text = pieces.text(i);
         const auto place = static_cast<size_t>(pieces.id(i));
         if (place >= units.size()) units.resize(place + 1);
-        units[place] = static_cast<uint8_t>(std::min<int64_t>(count_units(text), kMaxUnits));
-        const int64_t size = std::count_if(text.begin(), text.end(),
-                                           [](char c) { return (c & 0xC0) != 0x80; });
+        int64_t size = 0, astral = 0;
+        for (const char c : text) {
+            size += (c & 0xC0) != 0x80;
+            astral += static_cast<uint8_t>(c) >= 0xF0;
+        }
+        units[place] = static_cast<uint8_t>(std::min<int64_t>(size + astral, kMaxUnits));
         numbers_.max_size = std::max(numbers_.max_size, size);
         const size_t last = text.rfind(mark);
         if (last == std::string_view::npos) continue;

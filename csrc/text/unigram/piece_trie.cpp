@@ -2,7 +2,6 @@
 #include "text/unigram/piece_trie.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace encoder_engine {
 namespace {
@@ -40,10 +39,12 @@ private:
 }  // namespace
 
 struct piece_trie::builder {
-    // A node without its place: children follow each other, in the order of their numbers.
+    // A node without its place: children follow each other, in the order of their numbers. The pieces
+    // [begin, end) lead through it, and the first of them ends here if it is `whole`.
     struct loose_node {
         uint32_t number;
-        int32_t piece;  // index in `pieces`, or -1
+        uint32_t begin, end;
+        bool whole;
         int32_t first_child = 0, num_children = 0;
         int32_t place = 0;
     };
@@ -59,32 +60,47 @@ struct piece_trie::builder {
     place_set used;
     size_t first_free = 1, search_from = 1, num_searched = 0;
 
-    // Pieces [begin, end) share their first `depth` characters, which lead to node `parent`.
-    struct range {
-        size_t begin, end, depth;
-        size_t parent;
-    };
-
-    // Makes all nodes, each range's children behind each other.
+    // Makes all nodes level by level, a node's children behind each other.
     void grow() {
-        loose.push_back({0, -1, 0, 0, 0});
-        std::vector<range> todo{{0, pieces.size(), 0, 0}};
-        for (size_t i = 0; i < todo.size(); ++i) {
-            const range r = todo[i];
-            size_t at = r.begin;
-            if (r.depth > 0 && pieces[at].size == r.depth) ++at;
-            const size_t first = loose.size();
-            while (at < r.end) {
-                const uint32_t code = pieces[at].codes[r.depth];
-                const size_t begin = at;
-                while (at < r.end && pieces[at].codes[r.depth] == code) ++at;
-                const bool whole = pieces[begin].size == r.depth + 1;
-                todo.push_back({begin, at, r.depth + 1, loose.size()});
-                loose.push_back({trie.number_of(code), whole ? static_cast<int32_t>(begin) : -1, 0, 0, 0});
+        loose.push_back({0, 0, static_cast<uint32_t>(pieces.size()), false});
+        size_t depth = 0, level_end = 1;
+        for (size_t i = 0; i < loose.size(); ++i) {
+            if (i == level_end) {
+                ++depth;
+                level_end = loose.size();
             }
-            loose[r.parent].first_child = static_cast<int32_t>(first);
-            loose[r.parent].num_children = static_cast<int32_t>(loose.size() - first);
+            uint32_t at = loose[i].begin + loose[i].whole;
+            const uint32_t end = loose[i].end;
+            const size_t first = loose.size();
+            while (at < end) {
+                const uint32_t code = pieces[at].codes[depth];
+                const uint32_t begin = at;
+                do {
+                    ++at;
+                } while (at < end && pieces[at].codes[depth] == code);
+                loose.push_back({trie.number_of(code), begin, at, pieces[begin].size == depth + 1});
+            }
+            loose[i].first_child = static_cast<int32_t>(first);
+            loose[i].num_children = static_cast<int32_t>(loose.size() - first);
         }
+    }
+
+    // The nodes that have children, those with most first, in their order otherwise.
+    std::vector<uint32_t> order_parents() const {
+        int32_t most = 0;
+        for (size_t i = 1; i < loose.size(); ++i) most = std::max(most, loose[i].num_children);
+        std::vector<uint32_t> starts(static_cast<size_t>(most) + 1);
+        for (size_t i = 1; i < loose.size(); ++i) {
+            // Counted by those with more children, which come before.
+            if (loose[i].num_children > 0) ++starts[static_cast<size_t>(most - loose[i].num_children) + 1];
+        }
+        for (size_t i = 1; i < starts.size(); ++i) starts[i] += starts[i - 1];
+        std::vector<uint32_t> order(starts.back());
+        for (size_t i = 1; i < loose.size(); ++i) {
+            if (loose[i].num_children == 0) continue;
+            order[starts[static_cast<size_t>(most - loose[i].num_children)]++] = static_cast<uint32_t>(i);
+        }
+        return order;
     }
 
     // A base from which children of all these numbers, in ascending order, find their places free;
@@ -114,9 +130,9 @@ struct piece_trie::builder {
         used.add(place);
         n.place = static_cast<int32_t>(place);
         nodes[place].parent = parent;
-        if (n.piece < 0) return;
-        nodes[place].score = pieces[static_cast<size_t>(n.piece)].score;
-        ids[place] = pieces[static_cast<size_t>(n.piece)].id;
+        if (!n.whole) return;
+        nodes[place].score = pieces[n.begin].score;
+        ids[place] = pieces[n.begin].id;
     }
 
     // Places the children of a node; their parent, written down for now, is the node's index.
@@ -138,6 +154,10 @@ struct piece_trie::builder {
 
     void place_all(size_t num_characters) {
         for (size_t place = 0; place <= num_characters; ++place) used.add(place);
+        // Hardly any place stays free; what is never touched takes no memory.
+        const size_t room = loose.size() + loose.size() / 8 + 2 * num_characters;
+        nodes.reserve(room);
+        ids.reserve(room);
         nodes.resize(num_characters + 1);
         ids.resize(num_characters + 1, kNone);
         const loose_node root = loose[0];
@@ -146,16 +166,8 @@ struct piece_trie::builder {
             put(child, child.number, 0);
         }
         bases.assign(loose.size(), 0);
-        std::vector<size_t> order(loose.size() - 1);
-        std::iota(order.begin(), order.end(), 1);
-        std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-            return loose[a].num_children > loose[b].num_children;
-        });
         std::vector<uint32_t> numbers;
-        for (const size_t index : order) {
-            if (loose[index].num_children == 0) break;
-            place_children(index, numbers);
-        }
+        for (const uint32_t index : order_parents()) place_children(index, numbers);
         for (size_t i = 1; i < loose.size(); ++i) {
             const auto place = static_cast<size_t>(loose[i].place);
             node& n = nodes[place];
