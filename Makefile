@@ -19,14 +19,14 @@ coverage: $(VENV)/.installed-dev ## the whole test suite, and which lines it ran
 lint: $(VENV)/.installed-dev     ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy encoder_engine kernels tests benchmarks examples docs setup.py
+	$(BIN)/mypy encoder_engine kernels tests benchmarks examples docs setup.py conftest.py
 
 bench: $(VENV)/.installed-dev    ## measure beside the peers, in minutes: benchmark-report/report.html
 	$(BIN)/python -m benchmarks peers --setup
 	$(BIN)/python -m benchmarks quick
 
 gpu:                             ## GPU tests, then the benchmark table; uses $(PYTHON) as it is
-	$(PYTHON) -m benchmarks.gpu
+	$(PYTHON) -m benchmarks.commands.gpu
 
 docs: $(VENV)/.installed-dev     ## write docs/api.md and docs/families.md from the code
 	$(BIN)/python docs/make_api.py

@@ -14,25 +14,25 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from benchmarks import quick as quick_cases
-from benchmarks import results as records
-from benchmarks.case import CaseSpec, Options
-from benchmarks.compare import compare as compare_commits
+from benchmarks.commands import quick as quick_cases
+from benchmarks.commands.front_door import front_door, read_front_doors
+from benchmarks.commands.million import million
+from benchmarks.commands.profile import profile
 from benchmarks.environments import environments
-from benchmarks.front_door import front_door, read_front_doors
-from benchmarks.machine import ROOT, Device, find_device
-from benchmarks.measure import MIN_ROUNDS, measure
-from benchmarks.million import million
+from benchmarks.measuring.case import CaseSpec, Options
+from benchmarks.measuring.machine import ROOT, Device, find_device
+from benchmarks.measuring.measure import MIN_ROUNDS, measure
 from benchmarks.peers import find_peers
-from benchmarks.profile import profile
-from benchmarks.profiles import read_profiles
+from benchmarks.records import results as records
+from benchmarks.records.compare import compare as compare_commits
+from benchmarks.records.profiles import read_profiles
 from benchmarks.registry import choose_cases
 from benchmarks.report.tables import comparison_table, footnotes, result_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.results import Result
+    from benchmarks.records.results import Result
 
 DONE, FAILED, USAGE = 0, 1, 2
 README = ROOT / "README.md"
@@ -186,11 +186,11 @@ def report(html: Path | None, markdown: Path | None, *, readme: bool) -> int:
 
     What is withdrawn does not count.
     """
+    from benchmarks.records.resident import read_residents
     from benchmarks.report.build import make_page
     from benchmarks.report.html import write_html
     from benchmarks.report.markdown import write_markdown
     from benchmarks.report.readme import write_readme
-    from benchmarks.resident import read_residents
 
     if html is not None or markdown is not None:
         _require_pictures()

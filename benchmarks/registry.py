@@ -1,4 +1,4 @@
-"""Finds the cases: every ``bench_*.py`` beside this file has a ``case_specs()``."""
+"""Finds the cases: every file below ``cases/`` has a ``case_specs()``."""
 
 from __future__ import annotations
 
@@ -7,26 +7,22 @@ import pkgutil
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-import benchmarks
+from benchmarks import cases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.case import CaseSpec
+    from benchmarks.measuring.case import CaseSpec
 
 
 def all_cases() -> dict[str, CaseSpec]:
     """Load every case, by name."""
+    found_modules = pkgutil.walk_packages(cases.__path__, f"{cases.__name__}.")
     modules = sorted(
-        module.name
-        for module in pkgutil.iter_modules(benchmarks.__path__)
-        if module.name.startswith("bench_")
+        (module.name for module in found_modules if not module.ispkg),
+        key=lambda name: name.rpartition(".")[2],
     )
-    specs = [
-        spec
-        for name in modules
-        for spec in importlib.import_module(f"benchmarks.{name}").case_specs()
-    ]
+    specs = [spec for name in modules for spec in importlib.import_module(name).case_specs()]
     found = {spec.name: spec for spec in specs}
     assert len(found) == len(specs), "two cases have one name"
     return found

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from benchmarks.case import Options, Work
+from benchmarks.measuring.case import Options, Work
 from benchmarks.registry import all_cases
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
 
-    from benchmarks.case import CaseSpec
+    from benchmarks.measuring.case import CaseSpec
 
 # Of every other case a call is seconds long, or takes a process of its own.
 ELSEWHERE = ("cold_start/", "drop_in/", "embedding/", "growth/", "latency/", "pretraining/")

@@ -6,12 +6,12 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.families.config import spec_from_config
 from encoder_engine.models import all_families
-from encoder_engine.models.config import spec_from_config
 
 if TYPE_CHECKING:
+    from encoder_engine.families.facts.family import Family
     from encoder_engine.models import EncoderSpec
-    from encoder_engine.models.registry import Family
 
 TARGET = Path(__file__).parent / "families.md"
 INTRODUCTION = """# Families
@@ -118,7 +118,7 @@ def row(family: Family) -> list[str]:
     """Describe one family."""
     spec = sample_spec(family)
     stem = family.model_type.replace("-", "_")
-    module = importlib.import_module(f"encoder_engine.models.families.{stem}")
+    module = importlib.import_module(f"encoder_engine.families.data.{stem}")
     name = (module.__doc__ or "").partition(":")[0].strip()
     tasks = [layout.task for layout in family.layouts]
     return [

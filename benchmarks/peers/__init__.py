@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.case import Call, Candidate, EmbeddingJob, Settings
 from benchmarks.environments import environment
-from benchmarks.tokenizing import Form, Load, TokenizerJob, build
-from benchmarks.tuning import fastest
+from benchmarks.jobs.tokenizing import Form, Load, TokenizerJob, build
+from benchmarks.measuring.case import Call, Candidate, EmbeddingJob, Settings
+from benchmarks.measuring.tuning import fastest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ class EmbeddingPeer:
 
     ``load(job)`` returns what embeds the texts of an :class:`EmbeddingJob` in batches of a given
     size. Of several ``batch_sizes`` the fastest is found beforehand. ``keep_slow``: see
-    :class:`~benchmarks.case.Candidate`.
+    :class:`~benchmarks.measuring.case.Candidate`.
     """
 
     name: str

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.padded import (
+from benchmarks.jobs.padded import (
     BATCH_SIZES,
     kept,
     load_tokenizer,
@@ -21,7 +21,7 @@ from benchmarks.peers import EmbeddingPeer, Peer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.case import EmbeddingJob
+    from benchmarks.measuring.case import EmbeddingJob
 
 
 def load(job: EmbeddingJob) -> Callable[[int], Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.jobs.tokenizing import Way, with_template
 from benchmarks.peers import Peer, TokenizerPeer
-from benchmarks.tokenizing import Way, with_template
 
 if TYPE_CHECKING:
-    from benchmarks.tokenizing import Rows, TokenizerJob, Ways
+    from benchmarks.jobs.tokenizing import Rows, TokenizerJob, Ways
 
 
 def load(job: TokenizerJob) -> Ways:

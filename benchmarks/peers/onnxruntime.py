@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.padded import BATCH_SIZES, embed_sorted, kept, onnx_file
+from benchmarks.jobs.padded import BATCH_SIZES, embed_sorted, kept, onnx_file
 from benchmarks.peers import EmbeddingPeer, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.case import EmbeddingJob
+    from benchmarks.measuring.case import EmbeddingJob
 
 
 def load(job: EmbeddingJob) -> Callable[[int], Any]:

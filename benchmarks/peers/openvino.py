@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.padded import (
+from benchmarks.jobs.padded import (
     BATCH_SIZES,
     kept,
     load_tokenizer,
@@ -20,7 +20,7 @@ from benchmarks.peers import EmbeddingPeer, Peer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.case import EmbeddingJob
+    from benchmarks.measuring.case import EmbeddingJob
 
 NUM_CALIBRATED = 128
 HINTS = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}

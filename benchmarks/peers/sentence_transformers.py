@@ -10,7 +10,7 @@ from benchmarks.peers import EmbeddingPeer, Peer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from benchmarks.case import EmbeddingJob
+    from benchmarks.measuring.case import EmbeddingJob
 
 # Its default is 32; it sorts by length itself.
 DEFAULT_BATCH_SIZE = 32

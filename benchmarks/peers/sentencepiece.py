@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.jobs.tokenizing import Way, with_template
 from benchmarks.peers import Peer, TokenizerPeer
-from benchmarks.tokenizing import Way, with_template
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.tokenizing import PieceFile, Rows, TokenizerJob, Ways
+    from benchmarks.jobs.tokenizing import PieceFile, Rows, TokenizerJob, Ways
 
 
 def load(job: TokenizerJob) -> Ways:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.jobs.tokenizing import Way, list_rows, one_row, packed_rows
 from benchmarks.peers import Peer, TokenizerPeer
-from benchmarks.tokenizing import Way, list_rows, one_row, packed_rows
 
 if TYPE_CHECKING:
-    from benchmarks.tokenizing import TokenizerJob, Ways
+    from benchmarks.jobs.tokenizing import TokenizerJob, Ways
 
 
 def load(job: TokenizerJob) -> Ways:

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.peers import Peer, TokenizerPeer
-from benchmarks.peers.tokenizers import pad_token
-from benchmarks.tokenizing import (
+from benchmarks.jobs.tokenizing import (
     Way,
     list_rows,
     matrix_rows,
@@ -16,9 +14,11 @@ from benchmarks.tokenizing import (
     packed_rows,
     with_template,
 )
+from benchmarks.peers import Peer, TokenizerPeer
+from benchmarks.peers.tokenizers import pad_token
 
 if TYPE_CHECKING:
-    from benchmarks.tokenizing import Rows, TokenizerJob, Ways
+    from benchmarks.jobs.tokenizing import Rows, TokenizerJob, Ways
 
 
 def load(job: TokenizerJob) -> Ways:

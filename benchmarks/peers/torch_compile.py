@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.padded import embed_sorted, pooled_module
+from benchmarks.jobs.padded import embed_sorted, pooled_module
 from benchmarks.peers import EmbeddingPeer, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.case import EmbeddingJob
+    from benchmarks.measuring.case import EmbeddingJob
 
 # Every shape is compiled once, for any batch and length; more sizes to try take minutes.
 BATCH_SIZES = (8, 32)

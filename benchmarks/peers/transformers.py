@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from benchmarks.case import EmbeddingJob
+    from benchmarks.measuring.case import EmbeddingJob
 
 BATCH_SIZES = (4, 8, 16, 32)
 

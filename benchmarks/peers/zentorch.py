@@ -11,7 +11,7 @@ from benchmarks.peers.torch_compile import load as compile_by
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.case import EmbeddingJob
+    from benchmarks.measuring.case import EmbeddingJob
 
 
 def load(job: EmbeddingJob) -> Callable[[int], Any]:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from benchmarks.records.runs import broken, disturbed, measured
+from benchmarks.records.words import count, day, listed
 from benchmarks.report.page import Fold, Section, Table
-from benchmarks.report.runs import broken, disturbed, measured
 from benchmarks.report.tables import BUSY
-from benchmarks.report.words import count, day, listed
-from benchmarks.targets import all_targets
+from benchmarks.targets.targets import all_targets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.front_door import FrontDoor
-    from benchmarks.quantities import Reached
+    from benchmarks.commands.front_door import FrontDoor
+    from benchmarks.records.resident import Resident
+    from benchmarks.records.runs import Run
     from benchmarks.report.page import Block, Mark
-    from benchmarks.report.runs import Run
-    from benchmarks.resident import Resident
-    from benchmarks.target import Target
+    from benchmarks.targets.quantities import Reached
+    from benchmarks.targets.target import Target
 
 State = Literal["missed", "met", "not measured"]
 HEADER = ["", "target", "wanted", "reached", "beside", "of the limit", "on", "day", "why"]

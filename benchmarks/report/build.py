@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks import results as records
+from benchmarks.records import results as records
+from benchmarks.records.runs import by_device
+from benchmarks.records.words import count, day, listed
 from benchmarks.report import details, speed
 from benchmarks.report.aims import target_section
 from benchmarks.report.growth import growth_section
 from benchmarks.report.padding import padding_section
 from benchmarks.report.page import Page, Section
 from benchmarks.report.profile import profile_section
-from benchmarks.report.runs import by_device
 from benchmarks.report.summary import summary_section
-from benchmarks.report.words import count, day, listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.front_door import FrontDoor
-    from benchmarks.profiles import Profile
-    from benchmarks.resident import Resident
-    from benchmarks.results import Result
+    from benchmarks.commands.front_door import FrontDoor
+    from benchmarks.records.profiles import Profile
+    from benchmarks.records.resident import Resident
+    from benchmarks.records.results import Result
 
 TITLE = "Benchmark results"
 

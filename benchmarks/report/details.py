@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from benchmarks.records.runs import by_device, disturbed, facing, group_of, is_operation, measured
+from benchmarks.records.withdrawn import STOPPED_SINCE, WITHDRAWN
+from benchmarks.records.words import case_words, count, day, listed, number, times
 from benchmarks.report.page import Fold, Items, Section, Table, Text
-from benchmarks.report.runs import by_device, disturbed, facing, group_of, is_operation, measured
 from benchmarks.report.tables import BUSY, case_blocks
 from benchmarks.report.tokenizers import HEADER, is_tokenizer_run, tokenizer_row
-from benchmarks.report.words import case_words, count, day, listed, number, times
-from benchmarks.withdrawn import STOPPED_SINCE, WITHDRAWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from benchmarks.records.results import Result
+    from benchmarks.records.runs import Run
     from benchmarks.report.page import Block, Mark
-    from benchmarks.report.runs import Run
-    from benchmarks.results import Result
 
 # Groups of which every candidate has a process of its own.
 OWN_PROCESSES = ("embedding", "dataset", "latency", "cold_start", "import", "tokenizer", "growth")

@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.growth import AXES, GROUP, fit_exponents, place
+from benchmarks.records.growth import AXES, GROUP, fit_exponents, place
+from benchmarks.records.runs import OURS, by_device, group_of
+from benchmarks.records.words import device_words
 from benchmarks.report.page import Items, Picture, Section, Table
 from benchmarks.report.pictures import Lines, draw_lines
-from benchmarks.report.runs import OURS, by_device, group_of
-from benchmarks.report.words import device_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from benchmarks.growth import Fit
+    from benchmarks.records.growth import Fit
+    from benchmarks.records.results import Result
+    from benchmarks.records.runs import Run
     from benchmarks.report.page import Block
-    from benchmarks.report.runs import Run
-    from benchmarks.results import Result
 
 TITLE = "How cost grows"
 X_AXES = {

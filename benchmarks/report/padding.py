@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.bench_embedding import MAX_LENGTHS, make_texts, minilm_directory, why_not
+from benchmarks.cases.embedding import MAX_LENGTHS, make_texts, minilm_directory, why_not
+from benchmarks.records.words import SHAPES
 from benchmarks.report.page import Picture, Section, Table
 from benchmarks.report.pictures import Bars, draw_bars
-from benchmarks.report.words import SHAPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.profiles import OTHERS, PARTS, PRODUCTS, TOKENIZATION
+from benchmarks.records.profiles import OTHERS, PARTS, PRODUCTS, TOKENIZATION
+from benchmarks.records.words import case_words, number
 from benchmarks.report.page import Section, Table, Text
-from benchmarks.report.words import case_words, number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.profiles import Profile
+    from benchmarks.records.profiles import Profile
     from benchmarks.report.page import Block
 
 _PARTS = tuple(dict.fromkeys((*PARTS.values(), OTHERS, TOKENIZATION)))

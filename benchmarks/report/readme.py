@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.report.runs import NO_CONTEST, facing, group_of
+from benchmarks.records.runs import NO_CONTEST, facing, group_of
+from benchmarks.records.words import case_words, count, day, machine_name, number, times
 from benchmarks.report.summary import label, losses_of
 from benchmarks.report.tables import markdown_table
-from benchmarks.report.words import case_words, count, day, machine_name, number, times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.report.runs import Facing, Run
+    from benchmarks.records.runs import Facing, Run
 
 BEGIN = "<!-- benchmarks: written by `python -m benchmarks report --readme` -->"
 END = "<!-- benchmarks end -->"

@@ -6,19 +6,19 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
+from benchmarks.records.runs import ALONE, by_device, facing, group_of, measured
+from benchmarks.records.words import case_words, count, day, device_words, number, times
 from benchmarks.report.page import Picture, Section, Table
 from benchmarks.report.pictures import Bars, Lines, draw_bars, draw_lines
-from benchmarks.report.runs import ALONE, by_device, facing, group_of, measured
 from benchmarks.report.tables import RESULT_HEADER, result_row
-from benchmarks.report.words import case_words, count, day, device_words, number, times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from benchmarks.records.resident import Resident
+    from benchmarks.records.results import Result
+    from benchmarks.records.runs import Run
     from benchmarks.report.pictures import Kind
-    from benchmarks.report.runs import Run
-    from benchmarks.resident import Resident
-    from benchmarks.results import Result
 
 # Below the resolution of a cosine in float64.
 _LEAST_ERROR = 1e-16

@@ -5,17 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from benchmarks.records.runs import NO_CONTEST, OURS, broken, by_device, facing, group_of
+from benchmarks.records.words import case_words, count, day, listed, machine_name, number, times
 from benchmarks.report.page import Picture, Section, Table
 from benchmarks.report.pictures import Bars, draw_bars
-from benchmarks.report.runs import NO_CONTEST, OURS, broken, by_device, facing, group_of
-from benchmarks.report.words import case_words, count, day, listed, machine_name, number, times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from benchmarks.records.runs import Facing, Run
     from benchmarks.report.page import Mark
     from benchmarks.report.pictures import Kind
-    from benchmarks.report.runs import Facing, Run
 
 # How the names of cases begin that share a picture.
 PICTURES = {

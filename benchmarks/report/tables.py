@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from benchmarks.records.words import amount, count, number, restricted
 from benchmarks.report.page import Items, Text
 from benchmarks.report.page import Table as Cells
-from benchmarks.report.words import amount, count, number, restricted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from benchmarks.compare import Comparison
+    from benchmarks.records.compare import Comparison
+    from benchmarks.records.results import Result
     from benchmarks.report.page import Block
-    from benchmarks.results import Result
 
 Row = list[str]
 # Cores' worth of other work above which figures are marked as disturbed.

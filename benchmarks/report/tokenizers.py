@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.results import Result
+    from benchmarks.records.results import Result
 
 GROUP = "tokenizer/"
 HEADER = ["case", "threads", "engine", "best peer", "x", "x CPU", "own x", "rows wrong of peers"]

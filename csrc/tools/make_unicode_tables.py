@@ -4,8 +4,8 @@ Hugging Face tokenizers 0.23 mixes Unicode versions: character categories are th
 canonical decompositions and combining classes of 9.0, lower-casing of 17.0, and what its regular
 expressions call a word character of 16.0. The normalization forms and what StripAccents drops are
 of 9.0, grapheme clusters of 17.0. Python 3.11's unicodedata is Unicode 14.0, so each table is that
-one plus the corrections listed below. tests/text/test_unicode_tables.py compares every code point
-with the installed library.
+one plus the corrections listed below. tests/text/oracle/test_unicode_tables.py compares every code
+point with the installed library.
 
 Run from anywhere: python csrc/tools/make_unicode_tables.py
 """

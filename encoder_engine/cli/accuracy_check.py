@@ -75,7 +75,7 @@ def check_accuracy(
 
 
 def _read_texts(source: str, column: str | None) -> list[str]:
-    from encoder_engine.embedding.readers import open_inputs
+    from encoder_engine.inputs.readers import open_inputs
 
     return [row.text for row in islice(open_inputs([source], column=column), MOST_TEXTS)]
 

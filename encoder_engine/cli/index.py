@@ -10,7 +10,7 @@ import click
 from encoder_engine.cli.common import count, debug_option, print_facts
 
 if TYPE_CHECKING:
-    from encoder_engine.embedding.nearest_index import IndexReport
+    from encoder_engine.vectors.faiss_index import IndexReport
 
 KINDS = ("hnsw", "flat")
 
@@ -51,8 +51,8 @@ def index(store: str, output: str, **options: Any) -> None:
     STORE is a file of vectors or a folder of shards, as embed wrote it. All vectors are held in
     memory meanwhile. Below some 50,000 rows an exact search takes no longer.
     """
-    from encoder_engine.embedding.nearest_index import IndexSettings, write_index
-    from encoder_engine.embedding.stored_vectors import StoredVectors
+    from encoder_engine.vectors.faiss_index import IndexSettings, write_index
+    from encoder_engine.vectors.stored_vectors import StoredVectors
 
     overwrite = options.pop("overwrite")
     report = write_index(

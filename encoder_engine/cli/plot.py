@@ -11,8 +11,8 @@ from encoder_engine.cli.common import count, debug_option, print_facts
 from encoder_engine.cli.embed import FORMATS
 
 if TYPE_CHECKING:
-    from encoder_engine.embedding.projection import Projection
-    from encoder_engine.embedding.stored_vectors import StoredVectors
+    from encoder_engine.vectors.projection import Projection
+    from encoder_engine.vectors.stored_vectors import StoredVectors
 
 METHODS = ("pca", "umap")
 
@@ -46,10 +46,10 @@ def plot(store: str, output: str, **options: Any) -> None:
     STORE is a file of vectors or a folder of shards, as embed wrote it. The page needs no network
     and no other file.
     """
-    from encoder_engine.embedding.plot_page import plot_page
-    from encoder_engine.embedding.projection import project
-    from encoder_engine.embedding.stored_vectors import StoredVectors
     from encoder_engine.files import write_atomically, writing
+    from encoder_engine.vectors.plot_page import plot_page
+    from encoder_engine.vectors.projection import project
+    from encoder_engine.vectors.stored_vectors import StoredVectors
 
     target, stored = Path(output), StoredVectors(store)
     stored.check_target(target, options["inputs"], overwrite=options["overwrite"])
@@ -63,7 +63,7 @@ def plot(store: str, output: str, **options: Any) -> None:
 
 
 def _texts(stored: StoredVectors, found: Projection, options: dict[str, Any]) -> list[str]:
-    from encoder_engine.embedding.origins import read_texts
+    from encoder_engine.vectors.origins import read_texts
 
     wanted = found.rows.tolist()
     texts = read_texts(

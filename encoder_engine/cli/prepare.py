@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.data.prepare import Prepared, Text
     from encoder_engine.data.shards import Corpus
-    from encoder_engine.embedding.readers import Inputs
+    from encoder_engine.inputs.readers import Inputs
     from encoder_engine.text import Tokenizer
 
 _FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
@@ -97,7 +97,7 @@ def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
 
 
 def _corpora(inputs: tuple[str, ...], options: dict[str, Any]) -> dict[str, Inputs]:
-    from encoder_engine.embedding.readers import open_inputs
+    from encoder_engine.inputs.readers import open_inputs
 
     names: dict[str, list[str]] = {"": list(inputs)} if inputs else {}
     for item in options["labelled"]:

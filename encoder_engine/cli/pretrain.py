@@ -43,7 +43,7 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
     import torch
 
     from encoder_engine.training import Trainer
-    from encoder_engine.training.reading import find_recipe
+    from encoder_engine.training.recipe_reader import find_recipe
 
     chosen = find_recipe(
         recipe,

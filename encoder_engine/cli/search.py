@@ -12,7 +12,7 @@ from encoder_engine.cli.common import debug_option, pooling_modes, print_facts, 
 
 if TYPE_CHECKING:
     from encoder_engine.embedding import Embedder
-    from encoder_engine.embedding.stored_vectors import StoredVectors
+    from encoder_engine.vectors.stored_vectors import StoredVectors
 
 
 @click.command()
@@ -41,8 +41,8 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
     checksums of its manifest and read once, block by block. With vectors of length 1 the score is
     the cosine.
     """
-    from encoder_engine.embedding.search import search_vectors
-    from encoder_engine.embedding.stored_vectors import StoredVectors
+    from encoder_engine.vectors.search import search_vectors
+    from encoder_engine.vectors.stored_vectors import StoredVectors
 
     stored = StoredVectors(store)
     embedder = _load(stored, options)
@@ -57,7 +57,7 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
     if options["index"] is None:
         found = search_vectors(stored, vectors, options["top"])
     else:
-        from encoder_engine.embedding.nearest_index import search_index
+        from encoder_engine.vectors.faiss_index import search_index
 
         found = search_index(stored, Path(options["index"]), vectors, options["top"])
     _warn_of_lengths(stored, embedder.recipe.similarity)

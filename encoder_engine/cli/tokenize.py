@@ -34,7 +34,7 @@ _CHUNK_ROWS = 1024
 @debug_option
 def tokenize(input: str, model: str, **options: Any) -> None:  # noqa: A002
     """Print the token ids of each text of INPUT (a file, or - for standard input), a line each."""
-    from encoder_engine.embedding.readers import open_inputs
+    from encoder_engine.inputs.readers import open_inputs
 
     rows = open_inputs([input], column=options["column"], format=options["input_format"])
     tokenizer = load_tokenizer(model)
@@ -54,7 +54,7 @@ def tokenize(input: str, model: str, **options: Any) -> None:  # noqa: A002
 def load_tokenizer(model: str) -> Tokenizer:
     """Load the tokenizer of a vocabulary file, a model directory, or a hub id."""
     from encoder_engine.embedding import encoder_directory
-    from encoder_engine.models.checkpoint import resolve_directory
+    from encoder_engine.models.checkpoints.loading import resolve_directory
     from encoder_engine.text import Tokenizer
 
     path = Path(model)

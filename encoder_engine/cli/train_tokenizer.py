@@ -17,7 +17,7 @@ from encoder_engine.cli.common import count, debug_option, print_facts, print_js
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from encoder_engine.embedding.readers import Inputs
+    from encoder_engine.inputs.readers import Inputs
     from encoder_engine.text.training.train import TrainingSummary
 
 _FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
@@ -142,8 +142,8 @@ def _labels(inputs: tuple[str, ...], labelled: tuple[str, ...]) -> dict[str, lis
 
 def _open(stack: ExitStack, names: list[str], options: dict[str, Any]) -> Inputs:
     """Open the inputs of a corpus, standard input by way of a file that can be read twice."""
-    from encoder_engine.embedding.readers import open_inputs
-    from encoder_engine.embedding.sources import STANDARD_INPUT
+    from encoder_engine.inputs.readers import open_inputs
+    from encoder_engine.inputs.sources import STANDARD_INPUT
 
     kind = options["input_format"]
     if STANDARD_INPUT not in names:

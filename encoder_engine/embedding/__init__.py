@@ -1,15 +1,15 @@
 """Vectors from texts: the embedder, and the files it reads from and writes to."""
 
-from encoder_engine.embedding.batch import EmbedBatch
+from encoder_engine.embedding.directory.recipe import Recipe, encoder_directory, read_recipe
+from encoder_engine.embedding.embed_batch import EmbedBatch
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.multi_vector import MultiVectorEmbedder
-from encoder_engine.embedding.precision import quantize_vectors
 from encoder_engine.embedding.ranker import Ranked, Ranker
-from encoder_engine.embedding.recipe import Recipe, encoder_directory, read_recipe
 from encoder_engine.embedding.sparse import SparseEmbedder, SparseVectors
-from encoder_engine.embedding.stored_vectors import StoredVectors, load_vectors
-from encoder_engine.embedding.token_vectors import TokenVectors, max_similarity
-from encoder_engine.embedding.window import EmbeddedWindow
+from encoder_engine.embedding.steps.token_vectors import TokenVectors, max_similarity
+from encoder_engine.embedding.steps.window import EmbeddedWindow
+from encoder_engine.vectors.precision import quantize_vectors
+from encoder_engine.vectors.stored_vectors import StoredVectors, load_vectors
 
 __all__ = [
     "EmbedBatch",

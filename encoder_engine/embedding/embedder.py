@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import numpy as np
 import torch
 
-from encoder_engine.embedding.batching import MemoryLimit, default_batch_tokens
-from encoder_engine.embedding.layers import layer_weights
+from encoder_engine.embedding.directory.recipe import Recipe, read_recipe, read_tokenizer
 from encoder_engine.embedding.loading import Loading
 from encoder_engine.embedding.options import (
     EncodeOptions,
@@ -20,13 +19,13 @@ from encoder_engine.embedding.options import (
     resolve_dimension,
     resolve_prompt,
 )
-from encoder_engine.embedding.pooling import normalize
-from encoder_engine.embedding.precision import quantize_vectors
-from encoder_engine.embedding.progress import progress_bar
-from encoder_engine.embedding.recipe import Recipe, read_recipe, read_tokenizer
-from encoder_engine.embedding.texts import open_texts
-from encoder_engine.embedding.truncation import warn_of_truncation
-from encoder_engine.embedding.window import EmbeddedWindow, embed_windows
+from encoder_engine.embedding.steps.batching import MemoryLimit, default_batch_tokens
+from encoder_engine.embedding.steps.layers import layer_weights
+from encoder_engine.embedding.steps.pooling import normalize
+from encoder_engine.embedding.steps.progress import progress_bar
+from encoder_engine.embedding.steps.texts import open_texts
+from encoder_engine.embedding.steps.truncation import warn_of_truncation
+from encoder_engine.embedding.steps.window import EmbeddedWindow, embed_windows
 from encoder_engine.errors import (
     ConfigError,
     DefaultPoolingWarning,
@@ -34,7 +33,8 @@ from encoder_engine.errors import (
     MissingPoolerWarning,
 )
 from encoder_engine.models import Encoder
-from encoder_engine.models.checkpoint import resolve_directory
+from encoder_engine.models.checkpoints.loading import resolve_directory
+from encoder_engine.vectors.precision import quantize_vectors
 
 if TYPE_CHECKING:
     import os
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from encoder_engine.embedding.dataset.job import OnError
-    from encoder_engine.embedding.dataset.manifest import ShardFormat
     from encoder_engine.embedding.dataset.run import DatasetSummary
-    from encoder_engine.embedding.layers import Layers
-    from encoder_engine.embedding.long_texts import ChunkPooling
-    from encoder_engine.embedding.precision import Precision
-    from encoder_engine.embedding.sources import Format
-    from encoder_engine.embedding.token_vectors import TokenVectors
+    from encoder_engine.embedding.steps.layers import Layers
+    from encoder_engine.embedding.steps.long_texts import ChunkPooling
+    from encoder_engine.embedding.steps.token_vectors import TokenVectors
+    from encoder_engine.inputs.sources import Format
     from encoder_engine.text import Tokenizer
+    from encoder_engine.vectors.manifest import ShardFormat
+    from encoder_engine.vectors.precision import Precision
 
 __all__ = ["Embedder"]
 
@@ -329,7 +329,7 @@ class Embedder:
         their ``"max"``, normalised where they are. A text that is not cut has the vector of
         :meth:`encode`, whose options the others are, and so is what is raised.
         """
-        from encoder_engine.embedding.long_texts import embed_long
+        from encoder_engine.embedding.steps.long_texts import embed_long
 
         options = self.resolve_options(
             prompt=prompt,
@@ -357,7 +357,7 @@ class Embedder:
         Of :class:`TokenVectors` ``found[i]`` are text i's, float32 [n, D]. Options as in
         :meth:`encode`, and so is what is raised.
         """
-        from encoder_engine.embedding.token_vectors import embed_tokens
+        from encoder_engine.embedding.steps.token_vectors import embed_tokens
 
         options = self.resolve_options(
             prompt=prompt,

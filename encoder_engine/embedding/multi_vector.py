@@ -6,28 +6,28 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from encoder_engine import ops
-from encoder_engine.embedding.checksums import verify_modules, verify_settings
-from encoder_engine.embedding.embedder import Embedder
-from encoder_engine.embedding.json_files import (
+from encoder_engine.embedding.directory.checksums import verify_modules, verify_settings
+from encoder_engine.embedding.directory.json_files import (
     JsonObject,
     flag,
     optional_count,
     read_object,
     refuse_unknown_keys,
 )
-from encoder_engine.embedding.modules import read_modules, read_transformer_config
-from encoder_engine.embedding.pooling import normalize
-from encoder_engine.embedding.recipe import (
+from encoder_engine.embedding.directory.modules import read_modules, read_transformer_config
+from encoder_engine.embedding.directory.recipe import (
     Recipe,
     read_settings,
     read_tokenizer,
     tokenizer_limit,
 )
-from encoder_engine.embedding.token_vectors import TokenVectors, embed_tokens
+from encoder_engine.embedding.embedder import Embedder
+from encoder_engine.embedding.steps.pooling import normalize
+from encoder_engine.embedding.steps.token_vectors import TokenVectors, embed_tokens
 from encoder_engine.errors import CheckpointFileError, ConfigError, UnsupportedFeatureError
 from encoder_engine.models import Encoder
-from encoder_engine.models.checkpoint import resolve_directory
-from encoder_engine.models.files import open_tensors
+from encoder_engine.models.checkpoints.loading import resolve_directory
+from encoder_engine.models.checkpoints.tensors import open_tensors
 
 if TYPE_CHECKING:
     import os

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from encoder_engine.embedding.precision import check_precision
-from encoder_engine.embedding.texts import find_surrogate
 from encoder_engine.errors import InputError
+from encoder_engine.strings import find_surrogate
+from encoder_engine.vectors.precision import check_precision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from encoder_engine.embedding.precision import Precision
+    from encoder_engine.vectors.precision import Precision
 
 OnTruncation = Literal["warn", "ignore", "error"]
 

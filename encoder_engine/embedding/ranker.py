@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict, ge
 import numpy as np
 import torch
 
-from encoder_engine.embedding.batching import default_batch_tokens
-from encoder_engine.embedding.checksums import verify_modules
-from encoder_engine.embedding.json_files import read_object
-from encoder_engine.embedding.modules import MODULES, read_modules, read_transformer_config
-from encoder_engine.embedding.options import (
-    OnTruncation,
-    check_on_truncation,
-    resolve_batch_tokens,
-    resolve_prompt,
+from encoder_engine.embedding.directory.checksums import verify_modules
+from encoder_engine.embedding.directory.json_files import read_object
+from encoder_engine.embedding.directory.modules import (
+    MODULES,
+    read_modules,
+    read_transformer_config,
 )
-from encoder_engine.embedding.recipe import (
+from encoder_engine.embedding.directory.recipe import (
     CONFIG,
     Settings,
     encoder_directory,
@@ -25,9 +22,16 @@ from encoder_engine.embedding.recipe import (
     read_tokenizer,
     tokenizer_limit,
 )
-from encoder_engine.embedding.texts import open_texts
-from encoder_engine.embedding.token_rows import TokenRows
-from encoder_engine.embedding.truncation import tell_truncation
+from encoder_engine.embedding.options import (
+    OnTruncation,
+    check_on_truncation,
+    resolve_batch_tokens,
+    resolve_prompt,
+)
+from encoder_engine.embedding.steps.batching import default_batch_tokens
+from encoder_engine.embedding.steps.texts import open_texts
+from encoder_engine.embedding.steps.token_rows import TokenRows
+from encoder_engine.embedding.steps.truncation import tell_truncation
 from encoder_engine.errors import (
     ConfigError,
     InputError,
@@ -36,7 +40,7 @@ from encoder_engine.errors import (
     UnsupportedFeatureError,
 )
 from encoder_engine.models import SequenceClassification
-from encoder_engine.models.checkpoint import resolve_directory
+from encoder_engine.models.checkpoints.loading import resolve_directory
 
 if TYPE_CHECKING:
     import os

@@ -12,27 +12,31 @@ import numpy as np
 import torch
 
 from encoder_engine import ops
-from encoder_engine.embedding.batching import WIDEST_BYTES, windows
-from encoder_engine.embedding.checksums import verify_modules
-from encoder_engine.embedding.json_files import read_object, refuse_unknown_keys
-from encoder_engine.embedding.modules import MODULES, read_modules, read_transformer_config
-from encoder_engine.embedding.options import (
-    OnTruncation,
-    check_on_truncation,
-    resolve_batch_tokens,
-    resolve_prompt,
+from encoder_engine.embedding.directory.checksums import verify_modules
+from encoder_engine.embedding.directory.json_files import read_object, refuse_unknown_keys
+from encoder_engine.embedding.directory.modules import (
+    MODULES,
+    read_modules,
+    read_transformer_config,
 )
-from encoder_engine.embedding.recipe import (
+from encoder_engine.embedding.directory.recipe import (
     Settings,
     encoder_directory,
     read_settings,
     read_tokenizer,
     tokenizer_limit,
 )
-from encoder_engine.embedding.texts import open_texts
-from encoder_engine.embedding.token_rows import TokenRows
-from encoder_engine.embedding.truncation import tell_truncation
-from encoder_engine.embedding.window import tokenize_rows
+from encoder_engine.embedding.options import (
+    OnTruncation,
+    check_on_truncation,
+    resolve_batch_tokens,
+    resolve_prompt,
+)
+from encoder_engine.embedding.steps.batching import WIDEST_BYTES, windows
+from encoder_engine.embedding.steps.texts import open_texts
+from encoder_engine.embedding.steps.token_rows import TokenRows
+from encoder_engine.embedding.steps.truncation import tell_truncation
+from encoder_engine.embedding.steps.window import tokenize_rows
 from encoder_engine.errors import (
     ConfigError,
     InputError,
@@ -40,7 +44,7 @@ from encoder_engine.errors import (
     ShapeError,
 )
 from encoder_engine.models import MaskedLM
-from encoder_engine.models.checkpoint import resolve_directory
+from encoder_engine.models.checkpoints.loading import resolve_directory
 
 if TYPE_CHECKING:
     import os

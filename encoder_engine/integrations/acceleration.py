@@ -12,6 +12,7 @@ import torch
 
 from encoder_engine import ops
 from encoder_engine.errors import MissingDependencyError, UnsupportedFeatureError
+from encoder_engine.families.registry import find_family
 from encoder_engine.integrations.packed_copy import PackedCopy
 from encoder_engine.integrations.padded_batch import (
     begins_with_padding,
@@ -29,7 +30,6 @@ from encoder_engine.integrations.shared import (
     spread,
     take_forward,
 )
-from encoder_engine.models.registry import find_family
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from encoder_engine import ops
+from encoder_engine.models.checkpoints.stacking import stack_tensors
 
 if TYPE_CHECKING:
-    from encoder_engine.models.names import Origin
+    from encoder_engine.families.facts.names import Origin
 
 __all__ = ["JoinedLinear", "PaddedTable"]
 
@@ -43,7 +44,7 @@ class JoinedLinear(nn.Module):
         tensors = [getattr(layer, part) for layer in self.layers]
         if tensors[0] is None:
             return None
-        return self.origin.join(dict(zip(self.origin.names, tensors, strict=True)))
+        return stack_tensors(self.origin, dict(zip(self.origin.names, tensors, strict=True)))
 
 
 class PaddedTable(nn.Module):

@@ -23,6 +23,7 @@ from encoder_engine.integrations.shared import (
     read_epsilons,
     read_spec,
 )
+from encoder_engine.models.checkpoints.stacking import stack_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,7 +55,9 @@ class PackedCopy:
         self._copied = [by_name[name] for name in copied]
         self._content = _Content(self._copied)
         encoder.load_state_dict(
-            {ours: origin.join(theirs) for ours, origin in found.items()}, strict=True, assign=True
+            {ours: stack_tensors(origin, theirs) for ours, origin in found.items()},
+            strict=True,
+            assign=True,
         )
         read_epsilons(norms_of(encoder, found, base))
         tokens = encoder.embedding.tokens.weight

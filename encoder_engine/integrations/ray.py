@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.errors import InputError, MissingDependencyError
 
 if TYPE_CHECKING:
-    from encoder_engine.embedding.batch import EmbedBatch
+    from encoder_engine.embedding.embed_batch import EmbedBatch
 
 __all__ = ["embed_dataset"]
 

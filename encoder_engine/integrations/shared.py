@@ -20,24 +20,24 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 from encoder_engine.errors import UnknownConfigKeyWarning, UnsupportedFeatureError
+from encoder_engine.families.config import spec_from_config
+from encoder_engine.families.facts.names import origins
+from encoder_engine.families.registry import find_family
 from encoder_engine.integrations.joined import JoinedLinear, PaddedTable
 from encoder_engine.integrations.module_check import EPSILONS, ModuleCheck
 from encoder_engine.integrations.source import check_attention
 from encoder_engine.models import Encoder
-from encoder_engine.models.config import spec_from_config
 from encoder_engine.models.constants import Constant
-from encoder_engine.models.names import origins
 from encoder_engine.models.norm import Norm
-from encoder_engine.models.registry import find_family
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
+    from encoder_engine.families.facts.names import Origin
+    from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.models.attention import Surroundings
-    from encoder_engine.models.names import Origin
-    from encoder_engine.models.spec import EncoderSpec
     from encoder_engine.packing import SelectedRows
 
 __all__ = [

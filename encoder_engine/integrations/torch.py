@@ -13,6 +13,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from encoder_engine.errors import ShapeError, UnsupportedFeatureError
+from encoder_engine.families.facts.spec import AttentionSpec, BlockSpec, FeedForwardSpec, NormSpec
 from encoder_engine.integrations.module_check import ModuleCheck
 from encoder_engine.integrations.padded_batch import begins_with_padding, warn_of_left_padding
 from encoder_engine.integrations.shared import (
@@ -27,7 +28,6 @@ from encoder_engine.integrations.shared import (
 from encoder_engine.models.attention import Surroundings
 from encoder_engine.models.layers import Block
 from encoder_engine.models.norm import Norm
-from encoder_engine.models.spec import AttentionSpec, BlockSpec, FeedForwardSpec, NormSpec
 from encoder_engine.packing import Sequences
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from encoder_engine.models.spec import Activation
+    from encoder_engine.families.facts.spec import Activation
 
 __all__ = ["accelerate", "restore"]
 

@@ -1,17 +1,6 @@
 """Encoders as values: specs, the one encoder module, checkpoints, and the families as data."""
 
-from encoder_engine.models.encoder import Encoder, EncoderOutput
-from encoder_engine.models.heads import (
-    MaskedLM,
-    NextSentence,
-    QuestionAnswering,
-    ReplacedTokens,
-    SequenceClassification,
-    TokenClassification,
-)
-from encoder_engine.models.registry import all_families, find_family
-from encoder_engine.models.scalar_mix import ScalarMix
-from encoder_engine.models.spec import (
+from encoder_engine.families.facts.spec import (
     AttentionSpec,
     BlockSpec,
     ConvolutionSpec,
@@ -23,6 +12,17 @@ from encoder_engine.models.spec import (
     RelativeBiasSpec,
     RotarySpec,
 )
+from encoder_engine.families.registry import all_families, find_family
+from encoder_engine.models.encoder import Encoder, EncoderOutput
+from encoder_engine.models.heads import (
+    MaskedLM,
+    NextSentence,
+    QuestionAnswering,
+    ReplacedTokens,
+    SequenceClassification,
+    TokenClassification,
+)
+from encoder_engine.models.scalar_mix import ScalarMix
 
 __all__ = [
     "AttentionSpec",

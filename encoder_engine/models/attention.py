@@ -21,7 +21,11 @@ from encoder_engine.models.tables import Table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from encoder_engine.models.spec import AttentionSpec, DistanceVectorsSpec, RelativeBiasSpec
+    from encoder_engine.families.facts.spec import (
+        AttentionSpec,
+        DistanceVectorsSpec,
+        RelativeBiasSpec,
+    )
     from encoder_engine.packing import SelectedRows, Sequences
 
 __all__ = ["DistanceVectors", "Distances", "RelativeBias", "SelfAttention", "Surroundings"]

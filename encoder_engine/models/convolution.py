@@ -15,7 +15,7 @@ from encoder_engine import ops
 from encoder_engine.models.norm import Norm
 
 if TYPE_CHECKING:
-    from encoder_engine.models.spec import ConvolutionSpec
+    from encoder_engine.families.facts.spec import ConvolutionSpec
     from encoder_engine.packing import Sequences
 
 __all__ = ["Convolution"]

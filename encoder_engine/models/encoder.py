@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from encoder_engine import ops
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.models.attention import DistanceVectors, RelativeBias, Surroundings
+from encoder_engine.models.checkpoints.placement import check_quantizable
+from encoder_engine.models.checkpoints.quantized import quantize_block
 from encoder_engine.models.convolution import Convolution
 from encoder_engine.models.init import initialise
 from encoder_engine.models.layers import Block, Embedding, Pooler
@@ -22,9 +24,7 @@ from encoder_engine.models.linear import (
     replace_layers,
 )
 from encoder_engine.models.norm import Norm
-from encoder_engine.models.placement import check_quantizable
 from encoder_engine.models.plan import Planner
-from encoder_engine.models.quantized import quantize_block
 from encoder_engine.packing import PackedBatch, Sequences, pad
 from encoder_engine.packing.batch import Limits
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
+    from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.models.constants import Constant
-    from encoder_engine.models.spec import EncoderSpec
     from encoder_engine.packing import SelectedRows
 
 __all__ = ["Encoder", "EncoderOutput"]
@@ -123,7 +123,7 @@ class Encoder(nn.Module):
         Returned in evaluation mode. Raises :class:`ConfigError` and :class:`CheckpointError` for
         anything in the files that does not add up; nothing is filled in or left out silently.
         """
-        from encoder_engine.models.checkpoint import load_encoder
+        from encoder_engine.models.checkpoints.loading import load_encoder
 
         if quantization not in QUANTIZATIONS:
             raise UnsupportedFeatureError(
@@ -136,7 +136,7 @@ class Encoder(nn.Module):
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write config.json, model.safetensors and SHA256SUMS as transformers would read them."""
-        from encoder_engine.models.saving import save_encoder
+        from encoder_engine.models.checkpoints.saving import save_encoder
 
         save_encoder(self, directory)
 

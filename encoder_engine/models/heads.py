@@ -14,19 +14,19 @@ from torch import Tensor, nn
 
 from encoder_engine import ops
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.families.registry import find_family
 from encoder_engine.models.init import draw_weights
 from encoder_engine.models.layers import GELU
 from encoder_engine.models.linear import Linear
 from encoder_engine.models.norm import Norm
-from encoder_engine.models.registry import find_family
 from encoder_engine.packing import SelectedRows
 
 if TYPE_CHECKING:
     import os
 
+    from encoder_engine.families.facts.head_layout import HeadLayout, Rows, Task
+    from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.models.encoder import Encoder, EncoderOutput
-    from encoder_engine.models.head_layout import HeadLayout, Rows, Task
-    from encoder_engine.models.spec import EncoderSpec
     from encoder_engine.packing import PackedBatch, Sequences
 
 __all__ = [
@@ -142,13 +142,13 @@ class HeadModel(nn.Module):
         Tensors of other heads stay in the file, with an :class:`UnusedWeightsWarning`; a missing
         one of this head raises :class:`TensorNamesError`.
         """
-        from encoder_engine.models.checkpoint import load_head_model
+        from encoder_engine.models.checkpoints.loading import load_head_model
 
         return load_head_model(cls, path_or_hub_id, device=device, dtype=dtype)
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write config.json, model.safetensors and SHA256SUMS as transformers would read them."""
-        from encoder_engine.models.saving import save_head_model
+        from encoder_engine.models.checkpoints.saving import save_head_model
 
         save_head_model(self, directory)
 
@@ -195,7 +195,7 @@ class HeadModel(nn.Module):
         return self.layout.rows_names[config[key]]
 
     def _read_dropout(self, config: dict[str, Any]) -> float:
-        from encoder_engine.models.values import number
+        from encoder_engine.families.facts.values import number
 
         for key in self.layout.dropouts:
             if config.get(key) is not None:

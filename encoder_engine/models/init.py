@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from encoder_engine.models.spec import EncoderSpec
+    from encoder_engine.families.facts.spec import EncoderSpec
 
 __all__ = ["draw_weights", "initialise"]
 

@@ -18,9 +18,7 @@ from encoder_engine.models.norm import Norm
 from encoder_engine.models.tables import Table
 
 if TYPE_CHECKING:
-    from encoder_engine.models.attention import Surroundings
-    from encoder_engine.models.constants import Constant
-    from encoder_engine.models.spec import (
+    from encoder_engine.families.facts.spec import (
         Activation,
         AttentionSpec,
         BlockSpec,
@@ -28,6 +26,8 @@ if TYPE_CHECKING:
         EncoderSpec,
         FeedForwardSpec,
     )
+    from encoder_engine.models.attention import Surroundings
+    from encoder_engine.models.constants import Constant
     from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
 
 GELU: dict[Activation, ops.Approximation] = {"gelu": "none", "gelu_tanh": "tanh"}

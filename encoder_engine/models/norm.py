@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from encoder_engine import ops
 
 if TYPE_CHECKING:
-    from encoder_engine.models.spec import NormSpec
+    from encoder_engine.families.facts.spec import NormSpec
 
 __all__ = ["Norm"]
 

@@ -16,16 +16,21 @@ from encoder_engine.data.loader import Loader, Position
 from encoder_engine.errors import NonFiniteLossError
 from encoder_engine.files import FolderLock, write_atomically, writing
 from encoder_engine.training.average import Average
-from encoder_engine.training.building import build_model, build_objectives, build_text, save_model
 from encoder_engine.training.checkpoints import Checkpoints, begin_optimizers, named_state
-from encoder_engine.training.claim import begin, compare
 from encoder_engine.training.curves import draw_curves
 from encoder_engine.training.evaluation import Evaluation
 from encoder_engine.training.feed import Feed, Meal
 from encoder_engine.training.log import Log, Tracker, make_trackers, read_log
 from encoder_engine.training.memory import recompute_blocks
+from encoder_engine.training.model_builder import (
+    build_model,
+    build_objectives,
+    build_text,
+    save_model,
+)
 from encoder_engine.training.optim import make_optimizers, set_rate
 from encoder_engine.training.plausibility import warn_of_divergence, warn_of_repetition
+from encoder_engine.training.run_folder import begin, compare
 from encoder_engine.training.schedule import rate_factor
 from encoder_engine.training.work import operations_per_token
 from encoder_engine.training.world import World, replicate, shard
@@ -36,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from encoder_engine.objectives.objective import Inputs
-    from encoder_engine.training.building import Model
+    from encoder_engine.training.model_builder import Model
     from encoder_engine.training.recipe import Recipe
 
 __all__ = ["Moment", "Trainer"]

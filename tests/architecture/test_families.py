@@ -13,7 +13,7 @@ from tests.architecture.sources import module_name, sources
 if TYPE_CHECKING:
     from pathlib import Path
 
-FILES = [path for path in sources("encoder_engine/models/families") if path.stem != "__init__"]
+FILES = [path for path in sources("encoder_engine/families/data") if path.stem != "__init__"]
 ALLOWED = (ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom)
 
 

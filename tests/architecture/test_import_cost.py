@@ -7,14 +7,14 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from encoder_engine.models import Encoder
-from encoder_engine.models.spec import (
+from encoder_engine.families.facts.spec import (
     AttentionSpec,
     BlockSpec,
     EmbeddingSpec,
     EncoderSpec,
     FeedForwardSpec,
 )
+from encoder_engine.models import Encoder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -246,7 +246,7 @@ JSON_LINES: dict[str, BadInput] = {
         "a.jsonl", b'{"text": "a", "n": ' + b"9" * 10_000 + b'}\n{"text": "b"}\n', (1, "cannot be")
     ),
     "JSON: half a pair of surrogates": bad_rows(
-        "a.jsonl", b'{"text": "\\ud83d"}\n{"text": "b"}\n', (1, r"lone surrogate, U\+D83D")
+        "a.jsonl", b'{"text": "\\ud83d"}\n{"text": "b"}\n', (1, r"lone surrogate U\+D83D")
     ),
     "JSON in latin-1": bad_rows("a.jsonl", b'{"text": "\xe9"}\n{"text": "b"}\n', (1, "not UTF-8")),
     "JSON in UTF-16": broken("a.jsonl", '{"text": "a"}\n'.encode("utf-16"), "UTF-16"),

@@ -173,7 +173,7 @@ def test_an_unexpected_error_is_one_line_too(
     def broken(*_arguments: object, **_options: object) -> None:
         raise ZeroDivisionError("a\nslip")
 
-    monkeypatch.setattr("encoder_engine.embedding.readers.open_inputs", broken)
+    monkeypatch.setattr("encoder_engine.inputs.readers.open_inputs", broken)
     result = run("tokenize", folder / "a.txt", "-m", model)
     assert result.code == 1
     assert result.errors == "error: unexpected ZeroDivisionError: a slip (see it with --debug)\n"
@@ -185,7 +185,7 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(
     def interrupt(*_arguments: object) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("encoder_engine.embedding.window.embed_rows", interrupt)
+    monkeypatch.setattr("encoder_engine.embedding.steps.window.embed_rows", interrupt)
     result = run("embed", folder / "a.txt", "-o", folder / "x.npy", "-m", model)
     assert result.code == 1
     assert "error: stopped; nothing is kept" in result.errors

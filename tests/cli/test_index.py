@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from encoder_engine.embedding.nearest_index import IndexSettings, search_index, write_index
-from encoder_engine.embedding.search import search_vectors
-from encoder_engine.embedding.stored_vectors import StoredVectors
 from encoder_engine.errors import InputError, OutputError, ReadError, ShapeError
 from encoder_engine.files import PendingFile
+from encoder_engine.vectors.faiss_index import IndexSettings, search_index, write_index
+from encoder_engine.vectors.search import search_vectors
+from encoder_engine.vectors.stored_vectors import StoredVectors
 
 if TYPE_CHECKING:
     from pathlib import Path

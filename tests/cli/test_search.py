@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from encoder_engine.embedding import Embedder, store_files
+from encoder_engine.embedding import Embedder
+from encoder_engine.vectors import store_files
 from tests.embedding.tiny_model import write_sentence_directory
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from encoder_engine.text import Tokenizer
-from tests.conftest import ROOT
+from tests import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

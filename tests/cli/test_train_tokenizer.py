@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from encoder_engine.text import Tokenizer
-from tests.conftest import ROOT
-from tests.text.test_train import TEXTS
+from tests import ROOT
+from tests.text.training.test_train import TEXTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +63,7 @@ def test_the_same_input_gives_the_same_bytes_in_every_process(corpus: Path, tmp_
 
 def test_sentencepiece_gives_the_same_bytes_in_every_process(tmp_path: Path) -> None:
     script = (
-        "import hashlib, sys; from tests.text.test_train import TEXTS;"
+        "import hashlib, sys; from tests.text.training.test_train import TEXTS;"
         "from encoder_engine.text.training.unigram import train_with_sentencepiece as train;"
         "r = train(TEXTS, vocab_size=200, extra_tokens=(), lowercase=False, byte_fallback=False,"
         " coverage=0.9995, max_length=4096);"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests import ROOT
 
 
 @pytest.fixture(scope="module")

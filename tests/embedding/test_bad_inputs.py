@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from encoder_engine.embedding.batching import WINDOW_TEXTS
+from encoder_engine.embedding.steps.batching import WINDOW_TEXTS
 from encoder_engine.errors import ConfigError, EncoderEngineError, InputError, TextError
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from encoder_engine.embedding import (
     MultiVectorEmbedder,
     Ranker,
     SparseEmbedder,
-    batching,
     max_similarity,
 )
-from encoder_engine.embedding.batching import WINDOW_TEXTS
+from encoder_engine.embedding.steps import batching
+from encoder_engine.embedding.steps.batching import WINDOW_TEXTS
 from encoder_engine.errors import (
     InputError,
     NonFiniteVectorError,
@@ -28,7 +28,7 @@ from encoder_engine.errors import (
     UnsupportedFeatureError,
 )
 from encoder_engine.models import ScalarMix
-from tests.budget import assert_within_budget
+from encoder_engine.ops.testing import assert_within_budget
 from tests.embedding.tiny_model import VOCABULARY, WIDTH, write_transformers_directory
 
 if TYPE_CHECKING:
@@ -400,7 +400,7 @@ def test_errors_name_the_row_of_the_stream(
         embedder = Embedder.from_pretrained(tiny_directory)
         encode = embedder.encode_long if kind == "long" else embedder.encode_tokens
         encoder = embedder.encoder
-    with pytest.raises(TextError, match="text 3 holds a lone surrogate") as wrong:
+    with pytest.raises(TextError, match="text 3 has a lone surrogate") as wrong:
         encode(["a", LONG if kind == "long" else "b", "c", "\ud800"])
     assert wrong.value.row == 3
     assert encoder.embedding.positions is not None

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from encoder_engine.embedding import Embedder
-from encoder_engine.embedding.batching import WINDOW_TEXTS
-from encoder_engine.embedding.pooling import pool
+from encoder_engine.embedding.steps.batching import WINDOW_TEXTS
+from encoder_engine.embedding.steps.pooling import pool
 from encoder_engine.errors import (
     DefaultPoolingWarning,
     InputError,
@@ -28,7 +28,7 @@ from tests.embedding.tiny_model import (
     write_sentence_directory,
     write_transformers_directory,
 )
-from tests.embedding.vectors import Vectors, assert_vectors_agree
+from tests.vectors.drawn import Vectors, assert_vectors_agree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

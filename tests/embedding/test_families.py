@@ -11,9 +11,9 @@ import torch
 from tokenizers.pre_tokenizers import ByteLevel
 
 import encoder_engine as ee
+from encoder_engine.families.config import spec_from_config
 from encoder_engine.models import all_families
-from encoder_engine.models.config import spec_from_config
-from tests.budget import assert_within_budget
+from encoder_engine.ops.testing import assert_within_budget
 from tests.models.cases import Case, one_per_family
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import PUBLISHED

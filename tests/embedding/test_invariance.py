@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from encoder_engine.embedding import Embedder
-from tests.conftest import ROOT
+from tests import ROOT
 from tests.embedding.tiny_model import write_transformers_directory
 
 if TYPE_CHECKING:

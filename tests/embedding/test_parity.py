@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from encoder_engine.embedding import Embedder, read_recipe
-from tests.conftest import ROOT
-from tests.embedding.vectors import Vectors, assert_vectors_agree, load_sentence_transformer
+from tests import ROOT
+from tests.vectors.drawn import Vectors, assert_vectors_agree, load_sentence_transformer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -26,7 +26,7 @@ from torch import nn
 from encoder_engine.errors import EncoderEngineError
 from encoder_engine.integrations import torch as torch_door
 from encoder_engine.integrations import transformers as door
-from tests.budget import floor, largest, max_error
+from encoder_engine.ops.testing import floor, largest, max_error
 from tests.integrations.mutation_kinds import CHANGING, COMPUTED, encoder_of, undo_all
 from tests.integrations.peer_suite import HEADS
 from tests.integrations.sums import terms_of, terms_of_gradients

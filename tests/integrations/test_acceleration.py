@@ -14,7 +14,7 @@ import torch
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.integrations import acceleration
 from encoder_engine.integrations.transformers import accelerate, restore
-from tests.budget import assert_within_budget, largest
+from encoder_engine.ops.testing import assert_within_budget, largest
 from tests.integrations.sums import terms_of_gradients
 from tests.integrations.test_transformers import LENGTHS, dropless, hidden_and_gradients
 from tests.models.cases import CASES, Case, case_id, one_per_family

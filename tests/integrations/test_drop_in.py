@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import drop_in
-from benchmarks.bench_drop_in import CurveGate, FiguresGate, figures
 from encoder_engine.integrations import sentence_transformers as integration
 from encoder_engine.integrations.transformers import accelerate
 from tests.models.cases import CASES, Case
@@ -24,8 +22,6 @@ pytestmark = pytest.mark.filterwarnings(
 )
 TEXTS = ["a cat sat on the mat", "", "the weather is lovely today " * 20]
 NUM_DRAWS = 300
-# The benchmark judges by all texts.
-EVERY = 8
 ALONE = """
 import sys
 sys.modules["encoder_engine"] = None
@@ -39,19 +35,6 @@ np.save(target, SentenceTransformer(directory, device="cpu").encode(texts))
 def load(minilm: Path) -> Any:
     library = pytest.importorskip("sentence_transformers")
     return library.SentenceTransformer(str(minilm), device="cpu")
-
-
-@pytest.mark.slow
-def test_similarity_and_retrieval_are_as_before(minilm: Path) -> None:
-    pytest.importorskip("scipy")
-    reason = drop_in.missing_data()
-    if reason is not None:
-        pytest.skip(reason)
-    model = load(minilm)
-    gate = FiguresGate(expected=figures(model, EVERY))
-    assert gate.expected["stsb_spearman"] > 80
-    verdict = gate(figures(integration.accelerate(model, pack=True), EVERY))
-    assert verdict.passed, verdict.reason
 
 
 def test_what_is_saved_loads_where_this_engine_is_not(minilm: Path, tmp_path: Path) -> None:
@@ -72,23 +55,6 @@ def classifier(**changes: Any) -> Any:
     sizes = bert.sizes | {"vocab_size": 31_000, "num_labels": 2}
     head = "BertForSequenceClassification"
     return Case(bert.model_type, bert.config_class, head, sizes).build(**changes)
-
-
-def test_the_trainer_of_transformers_gives_the_same_losses(minilm: Path, tmp_path: Path) -> None:
-    pytest.importorskip(
-        "accelerate", reason="transformers' Trainer asks for the library accelerate"
-    )
-    if drop_in.missing_data() is not None:
-        pytest.skip(str(drop_in.missing_data()))
-    rates = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-
-    def curve(model: Any) -> list[float]:
-        return drop_in.loss_curve(model, minilm, tmp_path, count=64, steps=6)
-
-    plain, truth = curve(classifier(**rates)), curve(classifier(**rates).double())
-    assert len(set(plain)) == 6
-    verdict = CurveGate(plain=plain, truth=truth)(curve(accelerate(classifier(**rates))))
-    assert verdict.passed, verdict.reason
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from torch import nn
 from encoder_engine.errors import EncoderEngineError, UnsupportedFeatureError
 from encoder_engine.integrations.torch import accelerate as accelerate_torch
 from encoder_engine.integrations.transformers import accelerate, restore
-from tests.budget import assert_within_budget
+from encoder_engine.ops.testing import assert_within_budget
 from tests.integrations.sums import terms_of
 from tests.integrations.test_acceleration import batch_of, bert, hidden
 from tests.models.cases import CASES, case_id, one_per_family

@@ -13,7 +13,7 @@ from torch import nn
 from encoder_engine.errors import BatchError, EncoderEngineWarning, UnsupportedFeatureError
 from encoder_engine.integrations.torch import accelerate as accelerate_torch
 from encoder_engine.integrations.transformers import NAME, accelerate, register
-from tests.budget import assert_within_budget
+from encoder_engine.ops.testing import assert_within_budget
 from tests.integrations.test_acceleration import batch_of, bert
 from tests.models.cases import CASES, Case, one_per_family
 from tests.models.exact import exact, in_float64

@@ -11,7 +11,7 @@ import torch
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.integrations.sentence_transformers import accelerate, restore
 from encoder_engine.integrations.transformers import accelerate as accelerate_transformers
-from tests.budget import assert_within_budget
+from encoder_engine.ops.testing import assert_within_budget
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from encoder_engine.integrations.transformers import accelerate, restore
-from tests.budget import assert_within_budget
+from encoder_engine.ops.testing import assert_within_budget
 from tests.integrations.sums import terms_of
 from tests.integrations.test_acceleration import batch_of, bert, hidden
 from tests.models.exact import exact, in_float64

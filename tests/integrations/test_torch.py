@@ -14,7 +14,7 @@ from torch import nn
 from encoder_engine.errors import ShapeError, UnsupportedFeatureError
 from encoder_engine.integrations import torch as integration
 from encoder_engine.integrations.torch import accelerate, restore
-from tests.budget import assert_within_budget, largest
+from encoder_engine.ops.testing import assert_within_budget, largest
 
 # PyTorch says that it will not take its own fast path.
 pytestmark = [

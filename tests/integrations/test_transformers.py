@@ -9,7 +9,7 @@ import torch
 
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.integrations import transformers as integration
-from tests.budget import assert_within_budget, largest
+from encoder_engine.ops.testing import assert_within_budget, largest
 from tests.models.cases import CASES, Case, case_id
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import padded_inputs, token_rows

@@ -18,7 +18,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-TABLE = Path(__file__).parents[1] / "golden" / "kernel_resources.json"
+from tests import ROOT
+
+TABLE = ROOT / "tests/golden/kernel_resources.json"
 TARGETS = (80, 90)
 POINTERS = {
     "mean_pointer": "*fp32",

@@ -28,8 +28,8 @@ from encoder_engine.errors import (
     UnsupportedFeatureError,
     UnusedWeightsWarning,
 )
+from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
-from tests.budget import assert_within_budget
 from tests.models.cases import CASES, one_per_family
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ import torch._dynamo.testing
 import encoder_engine as ee
 from encoder_engine import ops
 from encoder_engine.errors import SequenceLengthError, TokenIdError
-from encoder_engine.models.encoder import EncoderOutput
-from encoder_engine.models.spec import (
+from encoder_engine.families.facts.spec import (
     AttentionSpec,
     BlockSpec,
     EmbeddingSpec,
@@ -24,9 +23,10 @@ from encoder_engine.models.spec import (
     FeedForwardSpec,
     NormSpec,
 )
+from encoder_engine.models.encoder import EncoderOutput
 from encoder_engine.ops.packed_linear import PackedFacts
+from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import PackedBatch, Sequences, pack
-from tests.budget import assert_within_budget
 from tests.models.cases import CASES
 from tests.ops.cases import skip_if_refused
 

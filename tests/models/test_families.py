@@ -9,8 +9,8 @@ import torch
 
 import encoder_engine as ee
 from encoder_engine.models import all_families
+from encoder_engine.ops.testing import assert_within_budget, floor, largest, max_error
 from encoder_engine.packing import pack, unpad
-from tests.budget import assert_within_budget, floor, largest, max_error
 from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id
 from tests.models.exact import exact, in_float64
 

@@ -10,10 +10,11 @@ from safetensors.torch import load_file
 
 import encoder_engine as ee
 from encoder_engine.errors import ShapeError, UnsupportedFeatureError
+from encoder_engine.families.facts.names import origins
 from encoder_engine.models import all_families
-from encoder_engine.models.names import origins
+from encoder_engine.models.checkpoints.stacking import stack_tensors
+from encoder_engine.ops.testing import assert_within_budget, largest
 from encoder_engine.packing import SelectedRows, pack
-from tests.budget import assert_within_budget, largest
 from tests.models.cases import CASES, Case, case_id
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import padded_inputs, token_rows
@@ -64,7 +65,7 @@ def test_outputs_and_gradients_are_within_budget(case: Case, tmp_path: Path) -> 
     for name, origin in origins(all_families()["longformer"].renames, parameters).items():
         found = parameters[name].grad
         assert found is not None, name
-        expected = origin.join(eager_gradients), origin.join(true_gradients)
+        expected = stack_tensors(origin, eager_gradients), stack_tensors(origin, true_gradients)
         assert_within_budget(found, *expected, name, terms=terms, size=size)
 
 

@@ -9,10 +9,11 @@ import torch
 from safetensors.torch import load_file
 
 import encoder_engine as ee
+from encoder_engine.families.facts.names import origins
 from encoder_engine.models import all_families
-from encoder_engine.models.names import origins
+from encoder_engine.models.checkpoints.stacking import stack_tensors
+from encoder_engine.ops.testing import assert_within_budget, largest
 from encoder_engine.packing import pack
-from tests.budget import assert_within_budget, largest
 from tests.models.cases import CASES, Case, case_id
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import padded_inputs, token_rows
@@ -76,8 +77,8 @@ def test_every_gradient_is_within_budget(case: Case, tmp_path: Path) -> None:
         found = parameters[name].grad
         assert_within_budget(
             torch.zeros_like(parameters[name]) if found is None else found,
-            origin.join(eager),
-            origin.join(truth),
+            stack_tensors(origin, eager),
+            stack_tensors(origin, truth),
             name,
             # The longest sum: over the batch's rows, and a row's features, layer after layer.
             terms=3 * encoder.spec.width + sum(LENGTHS),

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 import encoder_engine as ee
 from encoder_engine.errors import TensorNamesError, UnsupportedFeatureError, UnusedWeightsWarning
 from encoder_engine.models import all_families, heads
+from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
-from tests.budget import assert_within_budget
 from tests.models.cases import CASES, VOCAB_SIZE, Case
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import padded_inputs, token_rows
@@ -22,7 +22,7 @@ from tests.models.test_families import padded_inputs, token_rows
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from encoder_engine.models.head_layout import HeadLayout
+    from encoder_engine.families.facts.head_layout import HeadLayout
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers.*")
 LENGTHS = [9, 5, 40, 7]

@@ -21,9 +21,9 @@ from encoder_engine.errors import ImplementationError, UnsupportedFeatureError
 from encoder_engine.models.linear import Linear, replace_layers
 from encoder_engine.ops.native import native_instruction_set
 from encoder_engine.ops.packed_linear import PackedFacts
+from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
-from tests.budget import assert_within_budget
-from tests.conftest import ROOT
+from tests import ROOT
 from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id
 from tests.ops.cases import skip_if_refused
 

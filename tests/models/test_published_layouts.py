@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 import encoder_engine as ee
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.models import all_families
+from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
-from tests.budget import assert_within_budget
 from tests.models.cases import CASES, VOCAB_SIZE, Case
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import LENGTHS, by_transformers, by_us, token_rows

@@ -16,9 +16,9 @@ from encoder_engine.errors import (
     UnsupportedFeatureError,
     UnusedWeightsWarning,
 )
+from encoder_engine.families.config import spec_from_config, spec_to_config
+from encoder_engine.families.facts.paths import fact, with_fact
 from encoder_engine.models import heads
-from encoder_engine.models.config import spec_from_config, spec_to_config
-from encoder_engine.models.facts import fact, with_fact
 from encoder_engine.packing import pack
 from tests.models.cases import CASES, Case
 from tests.models.test_families import token_rows

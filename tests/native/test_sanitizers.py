@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conftest import ROOT
+from tests import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

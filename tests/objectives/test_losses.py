@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import Encoder
 from encoder_engine.errors import BatchError, ConfigError
-from encoder_engine.models.config import spec_from_config
+from encoder_engine.families.config import spec_from_config
 from encoder_engine.objectives.masking import Masking
 from encoder_engine.objectives.mlm import MLM
 from encoder_engine.objectives.nsp import NSP

@@ -11,7 +11,7 @@ from scipy import stats
 
 from encoder_engine import Encoder
 from encoder_engine.errors import ConfigError
-from encoder_engine.models.config import spec_from_config
+from encoder_engine.families.config import spec_from_config
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.objectives.distillation import DistillationModel, take_layers
 from encoder_engine.objectives.mlm import MLM

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tests.budget import assert_within_budget, largest, max_error
+from encoder_engine.ops.testing import assert_within_budget, largest, max_error
 
 Function = Callable[..., Tensor]
 Functions = Callable[..., Tensor | tuple[Tensor, ...]]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from encoder_engine import ops
-from tests.budget import largest
+from encoder_engine.ops.testing import largest
 from tests.ops.test_layer_norm import eager as norm_eager
 from tests.ops.test_layer_norm import normalise
 from tests.ops.trial import BOTH, DROPOUTS, SIZES, WIDTHS, Draw, Space, Trial

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from encoder_engine.ops.native import native_instruction_set
-from tests.conftest import ROOT
+from tests import ROOT
 
 pytestmark = pytest.mark.slow
 IGNORED = f"--ignore={Path(__file__).relative_to(ROOT)}"

@@ -13,7 +13,7 @@ from encoder_engine import ops
 from encoder_engine.errors import BatchError, ShapeError, TokenIdError
 from encoder_engine.ops.masked_projection import choose_mode
 from encoder_engine.ops.registry import Facts
-from tests.budget import assert_within_budget, largest
+from encoder_engine.ops.testing import assert_within_budget, largest
 from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, rows, skip_if_refused
 from tests.ops.compare import compare
 from tests.ops.masked_cases import MaskedCase, draw_case, hold_to_budget, ours

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from encoder_engine import ops
 from encoder_engine.packing import Sequences
-from tests.ops.attention_trials import ATTENTION, TERMS, attention, probabilities
+from tests.ops.attention.test_rotary import eager as rotary_eager
+from tests.ops.attention.trials import ATTENTION, TERMS, attention, probabilities
 from tests.ops.masked_cases import MaskedCase
 from tests.ops.masked_cases import eager as masked_eager
 from tests.ops.masked_cases import ours as masked_ours
 from tests.ops.norm_trials import NORM, ROWS, layer_norm_quantized, norm, scales
 from tests.ops.test_pooling import eager_pool
-from tests.ops.test_rotary import eager as rotary_eager
 from tests.ops.trial import BOTH, DROPOUTS, SIZES, WIDTHS, Draw, Space, Trial
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.text.parity import Peer, variants
+from tests.text.parity.peers import Peer, variants
 from tests.text.unigram_files import unpack_unigram, write_unigram_files
 
 if TYPE_CHECKING:

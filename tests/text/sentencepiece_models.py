@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from encoder_engine.text import Tokenizer
-from tests.text.parity import shorten
+from tests.text.parity.peers import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,9 +13,9 @@ import pytest
 
 from encoder_engine.errors import TokenizerFileError
 from encoder_engine.text import Tokenizer
-from tests.conftest import ROOT
+from tests import ROOT
 from tests.text.oracle.reference import ReferenceTokenizer
-from tests.text.parity import Peer, Settings
+from tests.text.parity.peers import Peer, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 import importlib.util
 import unicodedata
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from encoder_engine import _native
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
+if TYPE_CHECKING:
+    from pathlib import Path
+
 TABLES = (
     "csrc/text/unicode/properties.cpp",
     "csrc/text/unicode/decompositions.cpp",

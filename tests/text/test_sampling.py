@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.text.parity import Peer
+    from tests.text.parity.peers import Peer
 
 DRAWS = 20_000
 MARK = "▁"

@@ -5,18 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from tests import ROOT
 from tests.text.strings import StringMaker
 
 if TYPE_CHECKING:
-    from tests.text.parity import Peer
+    from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+    from tests.text.parity.peers import Peer
 
 
 @pytest.fixture(scope="module")

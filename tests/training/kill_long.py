@@ -14,8 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests import ROOT
 from tests.training.runs import draw_corpus
-from tests.training.test_trainer import ROOT, kill_at_random
+from tests.training.test_trainer import kill_at_random
 
 
 def main() -> int:

@@ -21,7 +21,11 @@ from encoder_engine.training import (
     RunRecipe,
     Trainer,
 )
-from encoder_engine.training.reading import recipe_from_values, recipe_to_values, with_settings
+from encoder_engine.training.recipe_reader import (
+    recipe_from_values,
+    recipe_to_values,
+    with_settings,
+)
 from tests.data.corpora import SIZE, draw_documents, write
 
 if TYPE_CHECKING:

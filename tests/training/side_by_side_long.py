@@ -20,7 +20,7 @@ from torch import nn
 
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.training import Trainer
-from encoder_engine.training.reading import find_recipe
+from encoder_engine.training.recipe_reader import find_recipe
 from encoder_engine.training.schedule import rate_factor
 
 

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -15,10 +15,13 @@ from safetensors.torch import load_file
 
 from encoder_engine.files import FolderLock
 from encoder_engine.training.log import read_log
+from tests import ROOT
 from tests.training.runs import as_float64, run
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 # In float64, without dropout: sums in another order, and nothing else.
 EXACT = [
     "run.precision=float64",

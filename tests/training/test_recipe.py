@@ -9,14 +9,14 @@ import torch
 
 from encoder_engine import Encoder
 from encoder_engine.errors import ConfigError
-from encoder_engine.models.config import spec_from_config
-from encoder_engine.training.reading import (
+from encoder_engine.families.config import spec_from_config
+from encoder_engine.training.recipe import BatchRecipe, Recipe, ScheduleRecipe
+from encoder_engine.training.recipe_reader import (
     find_recipe,
     read_recipe,
     recipe_from_values,
     recipe_to_values,
 )
-from encoder_engine.training.recipe import BatchRecipe, Recipe, ScheduleRecipe
 from encoder_engine.training.recipes import RECIPES
 from encoder_engine.training.schedule import rate_factor
 from encoder_engine.training.work import operations_per_token

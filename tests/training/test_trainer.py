@@ -7,8 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -19,10 +18,13 @@ from encoder_engine.errors import CorruptCheckpointWarning
 from encoder_engine.training import Trainer
 from encoder_engine.training.feed import Meal
 from encoder_engine.training.log import read_log
+from tests import ROOT
 from tests.training.runs import CONFIG, run, small_recipe
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 PLAIN = {**CONFIG, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-ROOT = Path(__file__).parents[2]
 
 
 def weights(trainer: Trainer) -> dict[str, torch.Tensor]:

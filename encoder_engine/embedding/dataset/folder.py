@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any, Self
 
 from encoder_engine.embedding.dataset.folder_state import FolderState, read_folder
 from encoder_engine.embedding.dataset.job import DEFAULT_SHARD_ROWS
-from encoder_engine.embedding.dataset.manifest import (
+from encoder_engine.embedding.dataset.plan_changes import describe_changes
+from encoder_engine.errors import OutputError, ResumeError
+from encoder_engine.files import (
+    FolderLock,
+    file_sha256,
+    refuse_locked,
+    sync_directory,
+    write_atomically,
+)
+from encoder_engine.inputs.digest import RowsDigest
+from encoder_engine.inputs.identifiers import IdentifierType
+from encoder_engine.vectors.manifest import (
     DIGEST_KEY,
     MANIFEST_NAME,
     SKIPPED_NAME,
@@ -20,18 +31,7 @@ from encoder_engine.embedding.dataset.manifest import (
     shard_name,
     shard_names,
 )
-from encoder_engine.embedding.dataset.plan import RowsDigest
-from encoder_engine.embedding.dataset.plan_changes import describe_changes
-from encoder_engine.embedding.identifiers import IdentifierType
-from encoder_engine.embedding.store import VectorStore, remove_partial
-from encoder_engine.errors import OutputError, ResumeError
-from encoder_engine.files import (
-    FolderLock,
-    file_sha256,
-    refuse_locked,
-    sync_directory,
-    write_atomically,
-)
+from encoder_engine.vectors.store import VectorStore, remove_partial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.job import DatasetJob
     from encoder_engine.embedding.dataset.outputs import SkippedRows
     from encoder_engine.embedding.dataset.windows import TextWindow
-    from encoder_engine.embedding.window import EmbeddedWindow
+    from encoder_engine.embedding.steps.window import EmbeddedWindow
 
 _AGAIN = "; start again with overwriting (--overwrite), or name another output"
 # Where nobody says how many rows a shard has, it also ends after so long: a kill loses no more.

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.embedding.dataset.journal import Journal
-from encoder_engine.embedding.dataset.manifest import (
+from encoder_engine.errors import OutputError
+from encoder_engine.files import FORMER_LOCK_NAME, LOCK_NAME
+from encoder_engine.vectors.manifest import (
     JOURNAL_NAME,
     MANIFEST_NAME,
     SKIPPED_NAME,
@@ -16,8 +18,6 @@ from encoder_engine.embedding.dataset.manifest import (
     record_path,
     shard_names,
 )
-from encoder_engine.errors import OutputError
-from encoder_engine.files import FORMER_LOCK_NAME, LOCK_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,20 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from encoder_engine.embedding.dataset.manifest import SHARD_FORMATS, SKIPPED_NAME
 from encoder_engine.embedding.dataset.outputs import is_list_of_skipped
-from encoder_engine.embedding.readers import Inputs, open_inputs
-from encoder_engine.embedding.sources import STANDARD_INPUT
-from encoder_engine.embedding.store import ENDINGS, check_columns, check_output, ids_path
-from encoder_engine.embedding.store_files import damage, map_array
 from encoder_engine.errors import InputError, OutputError
+from encoder_engine.inputs.readers import Inputs, open_inputs
+from encoder_engine.inputs.sources import STANDARD_INPUT
+from encoder_engine.vectors.manifest import SHARD_FORMATS, SKIPPED_NAME
+from encoder_engine.vectors.store import ENDINGS, check_columns, check_output, ids_path
+from encoder_engine.vectors.store_files import damage, map_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from encoder_engine.embedding.dataset.manifest import ShardFormat
-    from encoder_engine.embedding.precision import Precision
-    from encoder_engine.embedding.sources import Format
+    from encoder_engine.inputs.sources import Format
+    from encoder_engine.vectors.manifest import ShardFormat
+    from encoder_engine.vectors.precision import Precision
 
 OnError = Literal["fail", "skip"]
 # 150 MB of 384 features in float32, at most.

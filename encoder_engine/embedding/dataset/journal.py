@@ -7,7 +7,9 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.embedding.dataset.manifest import (
+from encoder_engine.errors import OutputError
+from encoder_engine.files import sync_directory, write_atomically
+from encoder_engine.vectors.manifest import (
     DIGEST_KEY,
     FORMER_NAMES,
     JOURNAL_NAME,
@@ -18,8 +20,6 @@ from encoder_engine.embedding.dataset.manifest import (
     read_records,
     record_path,
 )
-from encoder_engine.errors import OutputError
-from encoder_engine.files import sync_directory, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

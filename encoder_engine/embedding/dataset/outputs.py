@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from encoder_engine.embedding.store import VectorStore
 from encoder_engine.files import PendingFile, writing
+from encoder_engine.vectors.store import VectorStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.embedding.dataset.job import DatasetJob
     from encoder_engine.embedding.dataset.windows import TextWindow
-    from encoder_engine.embedding.window import EmbeddedWindow
+    from encoder_engine.embedding.steps.window import EmbeddedWindow
     from encoder_engine.errors import RowError
 
 _MOST_REASON_CHARACTERS = 500

@@ -15,12 +15,9 @@ import torch
 from encoder_engine.files import file_sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from encoder_engine.embedding.dataset.job import DatasetJob
     from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.options import EncodeOptions
-    from encoder_engine.embedding.rows import Identifier
     from encoder_engine.models import Encoder
     from encoder_engine.text import Tokenizer
 
@@ -91,22 +88,3 @@ def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
         for path in sorted(Path(folder).iterdir()):
             digest.update(f"{path.name} {file_sha256(path)}\n".encode())
     return digest.hexdigest()
-
-
-class RowsDigest:
-    """The SHA-256 of rows, in any windows."""
-
-    def __init__(self) -> None:
-        self._digest = hashlib.sha256()
-
-    def add(self, texts: Sequence[str], identifiers: Sequence[Identifier | None]) -> None:
-        """Add rows; their lengths are part of what is hashed, so that no two lists look alike."""
-        parts: list[bytes] = []
-        for text, identifier in zip(texts, identifiers, strict=True):
-            data = text.encode()
-            parts += (b"%d %s\n" % (len(data), repr(identifier).encode()), data)
-        self._digest.update(b"".join(parts))
-
-    def hexdigest(self) -> str:
-        """Return the digest of all rows so far."""
-        return self._digest.hexdigest()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.workers import Engine
     from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.options import EncodeOptions
-    from encoder_engine.embedding.window import EmbeddedWindow
+    from encoder_engine.embedding.steps.window import EmbeddedWindow
 
     Watch = Callable[["DatasetSummary", int], None]
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING
 
-from encoder_engine.embedding.batching import WINDOW_CHARACTERS, WINDOW_TEXTS
+from encoder_engine.embedding.steps.batching import WINDOW_CHARACTERS, WINDOW_TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from encoder_engine.embedding.rows import Identifier, Row
+    from encoder_engine.inputs.identifiers import Identifier
+    from encoder_engine.inputs.rows import Row
 
 # A window is what a stop loses, and the longest silence: about so long is good, and how it begins.
 _WINDOW_SECONDS = 4.0

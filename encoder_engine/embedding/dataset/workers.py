@@ -14,7 +14,7 @@ import torch
 
 from encoder_engine.embedding.dataset.pipeline import ahead
 from encoder_engine.embedding.dataset.plan import model_fingerprint
-from encoder_engine.embedding.window import (
+from encoder_engine.embedding.steps.window import (
     EmbeddedWindow,
     embed_window,
     encode_window,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.windows import TextWindow
     from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.loading import Loading
-    from encoder_engine.embedding.window import TokenizedWindow
+    from encoder_engine.embedding.steps.window import TokenizedWindow
 
 # Windows that wait for each worker: the next is there when one is done.
 _WINDOWS_AHEAD = 2

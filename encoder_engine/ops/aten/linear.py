@@ -19,7 +19,7 @@ def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor
     if not _by_onednn(input_TK) or _transformed():
         return F.linear(input_TK, weight_NK, bias_N)
     # MKL sums a row in an order that depends on how many rows there are; oneDNN does not, but for
-    # one row alone. tests/ops/test_linear.py holds it to that.
+    # one row alone. tests/ops/linear/test_linear.py holds it to that.
     if not torch.is_grad_enabled():
         return onednn_linear(input_TK, weight_NK, bias_N)
     if cpu.is_amd() and input_TK.numel() > 0:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from encoder_engine.errors import TokenizerFileError
-from encoder_engine.text.formats.json_reading import has_surrogates
+from encoder_engine.strings import find_surrogate
 from encoder_engine.text.spec import tokenizer as spec
 from encoder_engine.text.spec import unigram as unigram_spec
 
@@ -97,4 +97,4 @@ def _is_plain(value: Any, kind: Any) -> bool:
         return type(value) is kind
     if kind is int:
         return type(value) is int and 0 <= value <= MAX_SIZE
-    return kind is str and isinstance(value, str) and not has_surrogates(value)
+    return kind is str and isinstance(value, str) and find_surrogate(value) is None

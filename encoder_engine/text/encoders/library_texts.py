@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import TextError
+from encoder_engine.strings import describe_surrogate, find_surrogate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,14 +43,5 @@ def check_text(text: object, where: str, row: int | None) -> None:
     if not isinstance(text, str):
         advice = next((words for kind, words in ADVICE.items() if isinstance(text, kind)), "")
         raise TextError(f"{where} is {type(text).__name__}, expected str{advice}", row=row)
-    if text.isascii():
-        return
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise TextError(
-            f"{where} has a lone surrogate U+{ord(text[error.start]):04X} at character "
-            f"{error.start}, which no UTF-8 encodes; mend it with "
-            "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')",
-            row=row,
-        ) from None
+    if not text.isascii() and (place := find_surrogate(text)) is not None:
+        raise TextError(f"{where} has {describe_surrogate(text, place)}", row=row)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine import files
 from encoder_engine.errors import TokenizerFileError
+from encoder_engine.strings import find_surrogate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,7 +17,6 @@ __all__ = [
     "MAX_COUNT",
     "MAX_ID",
     "Node",
-    "has_surrogates",
     "parse_json",
     "read_bytes",
     "read_json",
@@ -53,15 +53,6 @@ def parse_json(
     node = Node(value, path.name)
     node.object()
     return node
-
-
-def has_surrogates(text: str) -> bool:
-    """Whether a text holds a lone surrogate: UTF-8 has none."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 @dataclass(frozen=True)
@@ -116,7 +107,7 @@ class Node:
         """Read a string, without lone surrogates: no text could be compared with them."""
         if not isinstance(self.value, str):
             raise self.expected("a string")
-        if has_surrogates(self.value):
+        if find_surrogate(self.value) is not None:
             raise self.expected("a string without lone surrogates")
         return self.value
 

@@ -7,8 +7,9 @@ import binascii
 import math
 from typing import TYPE_CHECKING
 
+from encoder_engine.strings import find_surrogate
 from encoder_engine.text.formats.charsmap import check_charsmap
-from encoder_engine.text.formats.json_reading import MAX_ID, Node, has_surrogates
+from encoder_engine.text.formats.json_reading import MAX_ID, Node
 from encoder_engine.text.spec.unigram import (
     ByteFallbackStep,
     CharsmapStep,
@@ -98,7 +99,7 @@ def _read_pieces(node: Node) -> tuple[Sequence[str], Sequence[float]]:
     if not all(map(math.isfinite, scores)):
         index = next(i for i, score in enumerate(scores) if not math.isfinite(score))
         raise Node(items[index][1], f"{node.where}[{index}]").expected("a finite score")
-    if has_surrogates("".join(pieces)):
+    if find_surrogate("".join(pieces)) is not None:
         for piece in pieces:
             Node(piece, node.where).text()
     return pieces, scores

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from encoder_engine.errors import InputError, TextError
+from encoder_engine.strings import describe_surrogate, find_surrogate
 
 __all__ = ["CorpusCount", "Lines", "Stage", "allot", "open_corpora", "sample"]
 
@@ -148,16 +149,8 @@ def _check_text(text: object, name: str, row: int) -> None:
     where = f"text {row} of corpus {name!r}" if name else f"text {row}"
     if not isinstance(text, str):
         raise TextError(f"{where} is {type(text).__name__}, expected str", row=row)
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise TextError(
-                f"{where} has a lone surrogate U+{ord(text[error.start]):04X} at character "
-                f"{error.start}, which no UTF-8 encodes; mend it with "
-                "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')",
-                row=row,
-            ) from None
+    if not text.isascii() and (place := find_surrogate(text)) is not None:
+        raise TextError(f"{where} has {describe_surrogate(text, place)}", row=row)
 
 
 def allot(sizes: Mapping[str, int], *, alpha: float, limit: int | None) -> dict[str, int]:

@@ -13,7 +13,7 @@ import encoder_engine as ee
 from encoder_engine.embedding.dataset import folder as folders
 from encoder_engine.embedding.dataset import windows
 from encoder_engine.embedding.dataset.run import RunInterrupted
-from encoder_engine.embedding.window import encode_window
+from encoder_engine.embedding.steps.window import encode_window
 from encoder_engine.errors import OutputError, ResumeError, RowError
 from tests.embedding.kill_long import contents
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from encoder_engine.embedding import Embedder
-    from encoder_engine.embedding.window import EmbeddedWindow, TokenizedWindow
+    from encoder_engine.embedding.steps.window import EmbeddedWindow, TokenizedWindow
 
 NUM_ROWS = 700
 FORMATS = ["npy", "parquet", "arrow"]

@@ -14,18 +14,18 @@ import pytest
 
 from encoder_engine.embedding import Embedder
 from encoder_engine.embedding.dataset.journal import Journal
-from encoder_engine.embedding.dataset.manifest import ShardRecord
 from encoder_engine.embedding.dataset.plan_changes import describe_changes
-from encoder_engine.embedding.window import encode_window
+from encoder_engine.embedding.steps.window import encode_window
 from encoder_engine.errors import InputError, LockedError, OutputError, ResumeError, RowError
-from tests.conftest import ROOT
+from encoder_engine.vectors.manifest import ShardRecord
+from tests import ROOT
 from tests.embedding.kill_long import contents, fill_a_file_system
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from encoder_engine.embedding.dataset.run import DatasetSummary
-    from encoder_engine.embedding.window import EmbeddedWindow, TokenizedWindow
+    from encoder_engine.embedding.steps.window import EmbeddedWindow, TokenizedWindow
 
 TEXTS = [f"text {row}" for row in range(23)]
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from encoder_engine.embedding.readers import open_inputs
 from encoder_engine.errors import (
     InputError,
     OutputError,
@@ -21,6 +20,7 @@ from encoder_engine.errors import (
     RowError,
     SequenceLengthError,
 )
+from encoder_engine.inputs.readers import open_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import pytest
 import encoder_engine as ee
 from encoder_engine.embedding.dataset.journal import Journal
 from encoder_engine.embedding.dataset.run import RunInterrupted
-from encoder_engine.embedding.window import encode_window
+from encoder_engine.embedding.steps.window import encode_window
 from encoder_engine.errors import OutputError, ResumeError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.embedding import Embedder
     from encoder_engine.embedding.dataset.run import DatasetSummary
-    from encoder_engine.embedding.window import EmbeddedWindow, TokenizedWindow
+    from encoder_engine.embedding.steps.window import EmbeddedWindow, TokenizedWindow
 
 NUM_ROWS = 23
 

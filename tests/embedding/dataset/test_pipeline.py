@@ -13,10 +13,10 @@ from encoder_engine.embedding.dataset.job import EncodeCall
 from encoder_engine.embedding.dataset.pipeline import Behind, ahead
 from encoder_engine.embedding.dataset.windows import shard_windows
 from encoder_engine.embedding.dataset.workers import LocalEngine
-from encoder_engine.embedding.readers import open_inputs
-from encoder_engine.embedding.rows import Row
-from encoder_engine.embedding.store import VectorStore
 from encoder_engine.errors import OutputError, RowError
+from encoder_engine.inputs.readers import open_inputs
+from encoder_engine.inputs.rows import Row
+from encoder_engine.vectors.store import VectorStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ import torch
 from encoder_engine.embedding import Embedder
 from encoder_engine.embedding.dataset.workers import worker_devices
 from encoder_engine.errors import ConfigError, InputError, SequenceLengthError
-from tests.conftest import ROOT
+from tests import ROOT
 from tests.embedding.kill_long import contents
 
 NUM_ROWS = 9000

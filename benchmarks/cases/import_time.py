@@ -1,0 +1,61 @@
+"""What importing the engine costs beside torch, which it stands on.
+
+Nothing that is imported here may bring torch or the engine along: their import is what is timed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import partial
+from typing import TYPE_CHECKING
+
+from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options, Verdict
+from benchmarks.measuring.measure import MIN_ROUNDS
+
+if TYPE_CHECKING:
+    from benchmarks.measuring.case import Call
+
+
+def case_specs() -> list[CaseSpec]:
+    """One case."""
+    return [
+        CaseSpec(
+            name="import/package",
+            summary="`import encoder_engine` in a new process, beside `import torch`",
+            make=make_case,
+        )
+    ]
+
+
+def make_case(_options: Options) -> Case:
+    """Import each in new processes."""
+    names = {"encoder-engine": "encoder_engine", "torch": "torch"}
+    candidates = [
+        Candidate(
+            name=name,
+            role="ours" if module == "encoder_engine" else "peer",
+            build=partial(build, module),
+            keep_slow=True,
+        )
+        for name, module in names.items()
+    ]
+    return Case(
+        name="import/package",
+        candidates=tuple(candidates),
+        gate=judge,
+        fingerprint="import",
+        seed=0,
+        isolated=True,
+        fresh=True,
+        rounds=2 * MIN_ROUNDS,
+    )
+
+
+def build(module: str) -> Call:
+    """Import nothing yet; the call imports the module and returns how many names it offers."""
+    return lambda: len(importlib.import_module(module).__all__)
+
+
+def judge(names: int) -> Verdict:
+    """Hold an import to having brought something."""
+    return Verdict(passed=names > 0, figures={"names": float(names)}, reason="nothing came of it")

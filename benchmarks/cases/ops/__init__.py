@@ -1,0 +1,1 @@
+"""Benchmark cases of single operations."""

@@ -1,0 +1,240 @@
+"""Packed attention, each implementation beside PyTorch's own, with padding and without."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from benchmarks.jobs.op_case import Rival, Shape, Work, gpu_specs, op_specs
+from encoder_engine import ops
+from encoder_engine.ops.attention import AttentionFacts
+from encoder_engine.packing import Sequences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from benchmarks.measuring.case import CaseSpec, Options
+
+# Each is pinned, so that a figure belongs to one of them. Only the last two take a mask.
+BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+}
+WINDOW = 64
+# From 1 to 1,024 in even steps: padded to the longest, half of a batch is padding.
+HALF_PADDING = tuple(round(1 + 1023 * step / 31) for step in range(32))
+# On a GPU, (lengths, heads, head size, rows to either side that are seen or None). The truth keeps
+# every score in float64, which limits their number.
+GPU_SIZES = {
+    "attention_2k": ((2048,) * 16, 16, 64, None),
+    "attention_8k": ((8192,), 16, 64, None),
+    "attention_8k_window": ((8192,), 16, 64, WINDOW),
+    "attention_d128": ((2048,) * 16, 8, 128, None),
+    "attention_half": (HALF_PADDING, 16, 64, None),
+}
+
+
+def case_specs() -> list[CaseSpec]:
+    """Forward and training, on mixed and on equal lengths; on a GPU also on long ones."""
+    long = (
+        spec
+        for group, (lengths, heads, head_dim, window) in GPU_SIZES.items()
+        for spec in gpu_specs(
+            "attention",
+            group,
+            partial(make_work, window=window),
+            partial(_make_shape, lengths, heads, head_dim),
+            equal=len(set(lengths)) == 1,
+        )
+    )
+    return [*op_specs("attention", make_work, ragged=True), *long]
+
+
+def _make_shape(lengths: tuple[int, ...], num_heads: int, head_dim: int, options: Options) -> Shape:
+    return Shape(
+        lengths=(5, 5, 5) if options.smoke else lengths,
+        num_heads=2 if options.smoke else num_heads,
+        head_dim=head_dim,
+        dtype=torch.bfloat16 if options.device == "cuda" else torch.float32,
+        device=options.device,
+    )
+
+
+def make_work(shape: Shape, *, window: int | None = None) -> Work:
+    """Attend within each sequence; SDPA pays for padding, and for putting it in and out."""
+    layout = Sequences.from_lengths(shape.lengths, device=shape.device)
+    sizes = (shape.num_tokens, shape.num_heads, shape.head_dim)
+    names = ("query", "key", "value")
+    pairs = sum(_seen_pairs(length, window) for length in shape.lengths)
+    return Work(
+        inputs={name: shape.draw(*sizes, seed=seed) for seed, name in enumerate(names)},
+        ours=partial(_ours, layout, window),
+        eager=partial(_eager, layout, window),
+        rivals=tuple(_rivals(layout, shape, window)),
+        facts=AttentionFacts(
+            device=shape.device,
+            dtype=shape.facts.dtype,
+            head_dim=shape.head_dim,
+            terms=() if window is None else ("window",),
+        ),
+        compilable=False,  # one sequence at a time
+        terms=max(shape.head_dim, *shape.lengths),
+        operations=4 * pairs * shape.width,
+        # Flash attention computes the scores again.
+        backward_ratio=2.5,
+    )
+
+
+def _seen_pairs(length: int, window: int | None) -> int:
+    """Count pairs of a query and a key that it sees."""
+    if window is None or window >= length:
+        return length**2
+    return length * (2 * window + 1) - window * (window + 1)
+
+
+def _ours(
+    layout: Sequences, window: int | None, by: str, *, query: Tensor, key: Tensor, value: Tensor
+) -> Tensor:
+    return ops.attention(query, key, value, layout, window=window, implementation=by)
+
+
+def _eager(
+    layout: Sequences, window: int | None, *, query: Tensor, key: Tensor, value: Tensor
+) -> Tensor:
+    """One sequence at a time by matmul and softmax."""
+    lengths = layout.lengths.tolist()
+    outputs = []
+    for parts in zip(*(torch.split(x, lengths) for x in (query, key, value)), strict=True):
+        q, k, v = (part.transpose(0, 1) for part in parts)
+        scores = q @ k.transpose(1, 2) * query.shape[-1] ** -0.5
+        if window is not None:
+            places = torch.arange(q.shape[1], device=q.device)
+            far = (places[:, None] - places).abs() > window
+            scores = scores.masked_fill(far, float("-inf"))
+        outputs.append((torch.softmax(scores, dim=-1) @ v).transpose(0, 1))
+    return torch.cat(outputs)
+
+
+def _rivals(layout: Sequences, shape: Shape, window: int | None) -> Iterator[Rival]:
+    on_gpu = shape.device == "cuda"
+    if window is None:
+        padded = _PaddedSdpa(layout)
+        yield Rival(name="torch sdpa, padded", function=padded)
+        for name, backend in BACKENDS.items():
+            why = (
+                "it takes no mask, and lengths differ"
+                if name == "flash" and padded.masked
+                else None
+            )
+            yield Rival(
+                name=f"torch sdpa {name}, padded",
+                function=partial(_pinned, padded, backend),
+                unavailable=why if on_gpu else "a backend of CUDA devices",
+            )
+    yield Rival(
+        name="torch varlen_attn",
+        function=partial(_varlen, layout, window),
+        unavailable=_why_no_varlen(shape, window),
+    )
+    yield Rival(
+        name="torch flex_attention",
+        function=_Flex(layout, window),
+        unavailable=None if on_gpu else "torch's flex_attention trains on CUDA devices only",
+    )
+
+
+class _PaddedSdpa:
+    """SDPA on [B, H, L, D] with a mask where lengths differ; where rows go is found out once."""
+
+    def __init__(self, layout: Sequences) -> None:
+        self._sequences, self._places = layout.sequence_ids, layout.positions
+        self._batch, self._longest = len(layout), layout.max_seqlen
+        lengths = torch.from_numpy(layout.lengths).to(layout.device)
+        real_BL = torch.arange(self._longest, device=layout.device) < lengths[:, None]
+        self._mask = None if bool(real_BL.all()) else real_BL[:, None, None, :]
+
+    @property
+    def masked(self) -> bool:
+        """Whether there is padding."""
+        return self._mask is not None
+
+    def __call__(self, *, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        q, k, v = (self._pad(x) for x in (query, key, value))
+        output_BHLD = F.scaled_dot_product_attention(q, k, v, attn_mask=self._mask)
+        if self._mask is None:
+            return output_BHLD.transpose(1, 2).reshape(query.shape)
+        return output_BHLD.transpose(1, 2)[self._sequences, self._places]
+
+    def _pad(self, x_THD: Tensor) -> Tensor:
+        shape = (self._batch, self._longest, *x_THD.shape[1:])
+        if self._mask is None:
+            return x_THD.view(shape).transpose(1, 2)
+        padded_BLHD = x_THD.new_zeros(shape)
+        return padded_BLHD.index_put((self._sequences, self._places), x_THD).transpose(1, 2)
+
+
+def _pinned(
+    padded: _PaddedSdpa, backend: SDPBackend, *, query: Tensor, key: Tensor, value: Tensor
+) -> Tensor:
+    with sdpa_kernel(backend):
+        return padded(query=query, key=key, value=value)
+
+
+class _Flex:
+    """FlexAttention, compiled, on the packed rows as one sequence with a mask by document."""
+
+    def __init__(self, layout: Sequences, window: int | None) -> None:
+        self._sequences, self._window = layout.sequence_ids, window
+
+    @functools.cached_property
+    def _attend(self) -> partial[Tensor]:
+        flex = importlib.import_module("torch.nn.attention.flex_attention")
+        sequences, window = self._sequences, self._window
+
+        def seen(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            same = sequences[query] == sequences[key]
+            return same if window is None else same & ((query - key).abs() <= window)
+
+        number = len(sequences)
+        make_mask: Callable[..., Any] = torch.compile(flex.create_block_mask)
+        mask = make_mask(seen, None, None, number, number, device=sequences.device)
+        return partial(torch.compile(flex.flex_attention), block_mask=mask)
+
+    def __call__(self, *, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))
+        return self._attend(q, k, v)[0].transpose(0, 1)
+
+
+def _varlen(
+    layout: Sequences, window: int | None, *, query: Tensor, key: Tensor, value: Tensor
+) -> Tensor:
+    ends, longest = layout.cu_seqlens, layout.max_seqlen
+    options = {} if window is None else {"window_size": (window, window)}
+    output: Tensor = _find_varlen()(query, key, value, ends, ends, longest, longest, **options)
+    return output
+
+
+def _why_no_varlen(shape: Shape, window: int | None) -> str | None:
+    if shape.device != "cuda":
+        return "torch's varlen_attn is for CUDA devices"
+    try:
+        arguments = inspect.signature(_find_varlen()).parameters
+    except ImportError:
+        return f"torch {torch.__version__} has no varlen_attn"
+    if window is not None and "window_size" not in arguments:
+        return f"varlen_attn of torch {torch.__version__} has no window"
+    return None
+
+
+def _find_varlen() -> Callable[..., Tensor]:
+    found: Callable[..., Tensor] = importlib.import_module("torch.nn.attention.varlen").varlen_attn
+    return found

@@ -1,0 +1,54 @@
+"""Mean pooling with normalisation, each implementation beside plain PyTorch."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from benchmarks.jobs.op_case import Rival, Shape, Work, op_specs
+from encoder_engine import ops
+from encoder_engine.ops.pooling import PoolingFacts
+from encoder_engine.packing import Sequences
+
+if TYPE_CHECKING:
+    from benchmarks.measuring.case import CaseSpec
+
+
+def case_specs() -> list[CaseSpec]:
+    """Forward, and forward with backward."""
+    return op_specs("pooling", make_work)
+
+
+def make_work(shape: Shape) -> Work:
+    """Average each sequence's rows and normalise, as sentence encoders do."""
+    layout = Sequences.from_lengths(shape.lengths, device=shape.device)
+    num_rows, width = shape.num_tokens, shape.width
+    return Work(
+        inputs={"hidden": shape.draw(num_rows, width, seed=0)},
+        ours=partial(_ours, layout),
+        eager=partial(_eager, list(shape.lengths)),
+        rivals=(Rival(name="torch index_add", function=partial(_index_add, layout)),),
+        compilable=False,  # one sequence at a time
+        terms=num_rows + width,
+        facts=PoolingFacts(device=shape.device, dtype=shape.facts.dtype, width=width),
+    )
+
+
+def _ours(layout: Sequences, by: str, *, hidden: Tensor) -> Tensor:
+    return ops.pooling(hidden, layout, normalize=True, implementation=by)
+
+
+def _eager(lengths: list[int], *, hidden: Tensor) -> Tensor:
+    sums = [part.sum(0) / max(len(part), 1) for part in torch.split(hidden, lengths)]
+    return F.normalize(torch.stack(sums), dim=-1)
+
+
+def _index_add(layout: Sequences, *, hidden: Tensor) -> Tensor:
+    wide = hidden if hidden.dtype == torch.float64 else hidden.float()
+    sums = wide.new_zeros(len(layout), wide.shape[1]).index_add(0, layout.sequence_ids, wide)
+    # Normalised next, so the number of rows falls out of the mean.
+    return F.normalize(sums, dim=-1).to(hidden.dtype)

@@ -1,0 +1,79 @@
+"""The embedding sum and norm (``ops.embedding``), each implementation beside plain PyTorch."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from benchmarks.jobs.op_case import SEED, Shape, Work, op_specs
+from encoder_engine import ops
+from encoder_engine.ops.embedding import EmbeddingFacts
+
+if TYPE_CHECKING:
+    from benchmarks.measuring.case import CaseSpec
+
+EPSILON = 1e-12
+VOCAB_SIZE, NUM_POSITIONS = 30_522, 1024
+
+
+def case_specs() -> list[CaseSpec]:
+    """Forward, and forward with backward."""
+    return op_specs("embedding", make_work, prefix="token_embedding")
+
+
+def make_work(shape: Shape) -> Work:
+    """Look up tokens and positions, add them and normalise."""
+    generator = torch.Generator().manual_seed(SEED)
+    num_tokens, width = shape.num_tokens, shape.width
+    ids, places = (
+        torch.randint(0, limit, (num_tokens,), generator=generator).to(shape.device)
+        for limit in (VOCAB_SIZE, NUM_POSITIONS)
+    )
+    return Work(
+        inputs={
+            "tokens": shape.draw(VOCAB_SIZE, width, seed=0),
+            "positions": shape.draw(NUM_POSITIONS, width, seed=1),
+            "weight": shape.draw(width, seed=2),
+            "bias": shape.draw(width, seed=3),
+        },
+        ours=partial(_ours, ids, places),
+        eager=partial(_eager, ids, places),
+        terms=width + num_tokens,
+        read_bytes=2 * num_tokens * width * shape.dtype.itemsize,
+        facts=EmbeddingFacts(device=shape.device, dtype=shape.facts.dtype, width=width),
+    )
+
+
+def _ours(
+    ids: Tensor,
+    places: Tensor,
+    by: str,
+    *,
+    tokens: Tensor,
+    positions: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+) -> Tensor:
+    return ops.embedding(
+        ids,
+        places,
+        None,
+        token_weight_VE=tokens,
+        position_weight_PE=positions,
+        segment_weight_SE=None,
+        norm_weight_E=weight,
+        norm_bias_E=bias,
+        epsilon=EPSILON,
+        implementation=by,
+    )
+
+
+def _eager(
+    ids: Tensor, places: Tensor, *, tokens: Tensor, positions: Tensor, weight: Tensor, bias: Tensor
+) -> Tensor:
+    summed = F.embedding(ids, tokens) + F.embedding(places, positions)
+    return F.layer_norm(summed, weight.shape, weight, bias, EPSILON)

@@ -1,0 +1,258 @@
+"""Tokenizers on long, short and never-seen texts, each held to the ids of tokenizers 0.23."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.jobs.gates import ParityGate
+from benchmarks.jobs.tokenizing import (
+    Form,
+    PieceFile,
+    Task,
+    TokenizerJob,
+    Way,
+    build,
+    list_rows,
+    matrix_rows,
+    offset_rows,
+    one_row,
+    timed_texts,
+    truth,
+)
+from benchmarks.measuring.case import Candidate, Case, CaseSpec, Options
+from benchmarks.measuring.worker import run_in_worker
+from benchmarks.peers import tokenizer_candidates
+from benchmarks.peers import tokenizers as truth_peer
+from benchmarks.texts import tokenizer_texts as texts_of
+
+if TYPE_CHECKING:
+    from benchmarks.jobs.tokenizing import Rows, Ways
+    from benchmarks.texts.tokenizer_texts import Texts
+
+# Of the batch's texts, one in six has more tokens: rows are cut as well as filled.
+MAX_LENGTH = 32
+SENTENCE_CALLS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """A tokenizer.json of the data beside the checkout, its template and SentencePiece model."""
+
+    name: str
+    file: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    pieces: PieceFile | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What is asked of every vocabulary: a form of the work, on which texts, when."""
+
+    name: str
+    summary: str
+    texts: Texts
+    form: Form = "arrays"
+    task: Task = "batch"
+    threads: int | None = None
+
+
+VOCABULARIES = (
+    Vocabulary(
+        name="wordpiece",
+        file="vocab/wp_uncased.tokenizer.json.xz",
+        before=(101,),
+        after=(102,),
+    ),
+    Vocabulary(
+        name="xlmr",
+        file="vocab/uni_xlmr250k.tokenizer.json.xz",
+        before=(0,),
+        after=(2,),
+        # <unk>, <s> and </s> come first; every other piece follows a padding token of its own.
+        pieces=PieceFile(path="vocab/xlmr_rebuilt.model.xz", shift=1, ids={0: 3, 1: 0, 2: 2}),
+    ),
+    Vocabulary(
+        name="xlnet",
+        file="vocab/uni_xlnet32k.tokenizer.json.xz",
+        before=(),
+        after=(4, 3),
+        pieces=PieceFile(path="vocab/xlnet_spiece.model", ids={}),
+    ),
+)
+KINDS = (
+    Kind(name="english", summary="1 MB of English in one text, to arrays", texts="english"),
+    Kind(name="english-lists", summary="the same, to lists of ints", texts="english", form="lists"),
+    Kind(name="multilingual", summary="one text of 15 languages, to arrays", texts="multilingual"),
+    Kind(name="code", summary="1 MB of Python in one text, to arrays", texts="code"),
+    Kind(name="batch", summary="512 short texts, to arrays", texts="batch"),
+    Kind(name="batch-lists", summary="512 short texts, to lists", texts="batch", form="lists"),
+    Kind(name="sentence", summary="one sentence a call", texts="sentence", form="sentence"),
+    Kind(
+        name="matrix",
+        summary=f"512 short texts, cut and padded to {MAX_LENGTH}",
+        texts="batch",
+        form="matrix",
+    ),
+    Kind(name="offsets", summary="512 short texts with offsets", texts="batch", form="offsets"),
+    Kind(name="cold", summary="20 MB, each text once", texts="stream", task="stream"),
+    Kind(name="cold-end", summary="its last quarter", texts="stream", task="stream end"),
+    Kind(
+        name="cold-multilingual",
+        summary="15 languages, each text once",
+        texts="multi-stream",
+        task="stream",
+    ),
+    Kind(
+        name="two-threads", summary="documents by two threads and by one", texts="stream", threads=2
+    ),
+    Kind(
+        name="load",
+        summary="from the file to the first ids; memory",
+        texts="sentence",
+        form="sentence",
+        task="load",
+    ),
+)
+# Documents of the case of two threads: they are tokenized again and again.
+NUM_DOCUMENTS = 2000
+
+
+def case_specs() -> list[CaseSpec]:
+    """Every kind of work, with every vocabulary."""
+    return [
+        CaseSpec(
+            name=case_name(vocabulary, kind),
+            summary=kind.summary,
+            make=partial(make_case, vocabulary, kind),
+            unavailable=texts_of.missing,
+        )
+        for vocabulary in VOCABULARIES
+        for kind in KINDS
+    ]
+
+
+def case_name(vocabulary: Vocabulary, kind: Kind) -> str:
+    """Name a case: ``tokenizer/xlmr-cold``."""
+    return f"tokenizer/{vocabulary.name}-{kind.name}"
+
+
+@lru_cache(maxsize=1)
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Make the folder that unpacked files lie in; it goes with the process."""
+    return tempfile.TemporaryDirectory(prefix="encoder-engine-bench-")
+
+
+def make_job(vocabulary: Vocabulary, kind: Kind, options: Options) -> TokenizerJob:
+    """Read the texts, and unpack the files."""
+    folder = Path(_folder().name)
+    texts = texts_of.read_texts(kind.texts, smoke=options.smoke)
+    if kind.threads is not None:
+        texts = texts[:NUM_DOCUMENTS]
+    judged = texts_of.lines_of(texts, smoke=options.smoke) if kind.task == "batch" else []
+    if kind.form == "sentence" and kind.task == "batch":
+        texts = texts * (3 if options.smoke else SENTENCE_CALLS)
+    pieces = vocabulary.pieces
+    if pieces is not None:
+        pieces = replace(pieces, path=texts_of.unpacked(pieces.path, folder))
+    return TokenizerJob(
+        file=texts_of.unpacked(vocabulary.file, folder),
+        before=vocabulary.before,
+        after=vocabulary.after,
+        pieces=pieces,
+        form=kind.form,
+        task=kind.task,
+        texts=tuple(texts),
+        judged=tuple(judged),
+        max_length=MAX_LENGTH,
+        threads=options.threads,
+    )
+
+
+def make_case(vocabulary: Vocabulary, kind: Kind, options: Options) -> Case:
+    """Put the engine beside its peers; the truth takes a process of its own, but in smoke runs."""
+    job = make_job(vocabulary, kind, options)
+    right = partial(truth, truth_peer.load, job)
+    python = truth_peer.PEER.python()
+    here = options.smoke and python is None
+    rows: Rows = right() if here else run_in_worker(right, options.threads, python)
+    return Case(
+        name=case_name(vocabulary, kind),
+        candidates=(*_ours(kind, job), *tokenizer_candidates(job)),
+        gate=ParityGate(truth=rows),
+        fingerprint=texts_of.fingerprint([*job.texts, *job.judged], job.file),
+        seed=0,
+        amounts={
+            "texts": len(timed_texts(job)),
+            "bytes": sum(len(t.encode()) for t in timed_texts(job)),
+        },
+        isolated=True,
+        fresh=kind.task != "batch",
+        rounds=5 if kind.task != "batch" else 7,
+    )
+
+
+def _compiled(file: str) -> str:
+    """Compile a tokenizer.json with the engine, beside it."""
+    from encoder_engine.text import Tokenizer
+
+    path = f"{file}.eetok"
+    if not Path(path).is_file():
+        Tokenizer.from_pretrained(file).save_compiled(path)
+    return path
+
+
+def _ours(kind: Kind, job: TokenizerJob) -> list[Candidate]:
+    """Give the engine; where threads are compared, first with as many as the peers have.
+
+    What is loaded is the peers' file, and then what the engine has compiled of it.
+    """
+    make = partial(build, load, job, modules=("encoder_engine.text", "encoder_engine._native"))
+    whole = Candidate(name="encoder-engine", role="ours", build=make)
+    if kind.task == "load":
+        mapped = partial(make.func, load, replace(job, file=_compiled(job.file)), **make.keywords)
+        return [whole, Candidate(name="encoder-engine, compiled", role="ours", build=mapped)]
+    if kind.threads is None:
+        return [whole]
+    lacking = f"the run has {job.threads} threads, and the case is about {kind.threads}"
+    short = job.threads != kind.threads
+    alone = partial(make.func, load, replace(job, threads=1), **make.keywords)
+    return [
+        replace(whole, unavailable=lacking if short else None),
+        Candidate(name="encoder-engine, one thread", role="ours", build=alone),
+    ]
+
+
+def load(job: TokenizerJob) -> Ways:
+    """Load the file with the engine."""
+    from encoder_engine.text import Tokenizer
+
+    tokenizer = Tokenizer.from_pretrained(job.file)
+    threads = job.threads
+    encode = partial(tokenizer.encode_batch, num_threads=threads)
+
+    def sentence(texts: list[str]) -> Any:
+        for text in texts:
+            ids = tokenizer.encode(text)
+        return ids
+
+    def matrix(texts: list[str]) -> Any:
+        arrays = encode(texts, max_length=job.max_length).to_padded(job.max_length)
+        return arrays["input_ids"], arrays["attention_mask"]
+
+    def offset_parts(found: Any) -> Rows:
+        return offset_rows(found.tolist(), np.split(found.offsets, found.cu_seqlens[1:-1]))
+
+    return {
+        "arrays": Way(call=encode, rows=lambda found: list_rows(found.tolist())),
+        "lists": Way(call=lambda texts: encode(texts).tolist(), rows=list_rows),
+        "sentence": Way(call=sentence, rows=one_row),
+        "matrix": Way(call=matrix, rows=matrix_rows),
+        "offsets": Way(call=partial(encode, return_offsets=True), rows=offset_parts),
+    }

@@ -1,0 +1,1 @@
+"""Commands beside run, compare and report: the GPU table, tuning, profiles, the front door."""

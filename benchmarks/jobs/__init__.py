@@ -1,0 +1,1 @@
+"""Work that cases share: operations, tokenizing, padded batches, drop-ins, and their gates."""

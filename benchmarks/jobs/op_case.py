@@ -1,0 +1,351 @@
+"""Makes cases of one operation: its implementations beside plain PyTorch, by the numeric budget.
+
+Inputs are drawn as in the operation's tests (``tests/ops/cases.py``), and the gate is the tests'
+rule (``encoder_engine/ops/testing.py``): error(ours) <= 2 x error(same-dtype eager) + floor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.measuring.case import Call, Candidate, Case, CaseSpec, Options, Verdict
+from benchmarks.measuring.ceilings import Ceiling, copy_ceiling, product_ceiling
+from encoder_engine import ops
+from encoder_engine.ops.registry import Facts
+from encoder_engine.ops.testing import (
+    LENGTHS,
+    dtype_id,
+    floor,
+    implementations,
+    largest,
+    max_error,
+    rows,
+)
+
+Tensors = dict[str, Tensor]
+Function = Callable[..., Tensor]
+MakeShape = Callable[[Options], "Shape"]
+MakeWork = Callable[["Shape"], "Work"]
+SEED = 7
+# Short times scatter more than long ones, and rounds are cheap here.
+ROUNDS = 15
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The sizes of one case."""
+
+    lengths: tuple[int, ...]
+    num_heads: int
+    head_dim: int
+    dtype: torch.dtype
+    device: str
+
+    @property
+    def num_tokens(self) -> int:
+        """Packed rows, T."""
+        return sum(self.lengths)
+
+    @property
+    def width(self) -> int:
+        """Features of a row, D."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def facts(self) -> Facts:
+        """What every operation is chosen by."""
+        return Facts(device=self.device, dtype=dtype_id(self.dtype))
+
+    def draw(self, *sizes: int, seed: int) -> Tensor:
+        """Draw a tensor in the case's dtype, as the tests do."""
+        return rows(*sizes, seed=seed, dtype=self.dtype, device=self.device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rival:
+    """Another way to compute it; ``unavailable``: why it cannot take part."""
+
+    name: str
+    function: Function
+    unavailable: str | None = None
+    libraries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What an operation's cases differ in.
+
+    ``inputs`` are the tensors that gradients are taken of, by name. ``ours(by, **inputs)`` runs the
+    implementation ``by``. ``eager(**inputs)`` is the plain PyTorch that the budget is judged by,
+    and a candidate itself, also compiled where it is ``compilable``; ``rivals`` are further ones.
+    All return the same packed tensor. ``terms`` is the length of the longest sum. ``facts``: where
+    the operation has its own.
+
+    For the limit: ``operations`` in the forward pass's matrix products, ``backward_ratio`` times as
+    many in the backward's, computed in ``precision`` (default: the shape's dtype); ``read_bytes``
+    of a forward pass where it does not read all of its inputs.
+    """
+
+    inputs: Tensors
+    ours: Callable[..., Tensor]
+    eager: Function
+    terms: int
+    rivals: tuple[Rival, ...] = ()
+    facts: Facts | None = None
+    compilable: bool = True
+    operations: int = 0
+    backward_ratio: float = 2.0
+    precision: str | None = None
+    read_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """``training``: forward and backward."""
+
+    operation: str
+    group: str
+    training: bool
+    lengths: str
+    make_shape: MakeShape
+
+    @property
+    def name(self) -> str:
+        mode = "training" if self.training else "forward"
+        return f"{self.group}/{mode}{'-equal' if self.lengths == 'equal' else ''}"
+
+    @property
+    def summary(self) -> str:
+        steps = "forward and backward" if self.training else "forward"
+        return (
+            f"ops.{self.operation} {steps} on {self.lengths} lengths, each implementation and "
+            "plain PyTorch"
+        )
+
+
+def op_specs(
+    operation: str,
+    make_work: MakeWork,
+    *,
+    ragged: bool = False,
+    inference_only: bool = False,
+    prefix: str | None = None,
+) -> list[CaseSpec]:
+    """Name the cases of an operation, by ``prefix`` where its own name is taken.
+
+    ``ragged``: equal lengths are another case than mixed ones. ``inference_only``: it has no
+    gradient, and runs on a CPU.
+    """
+    kinds = [
+        _Kind(
+            operation=operation,
+            group=prefix or operation,
+            training=training,
+            lengths=lengths,
+            make_shape=partial(make_shape, equal=lengths == "equal"),
+        )
+        for training in ((False,) if inference_only else (False, True))
+        for lengths in (("mixed", "equal") if ragged else ("mixed",))
+    ]
+    devices = ("cpu",) if inference_only else ("cpu", "cuda")
+    return [_spec(make_work, kind, devices=devices) for kind in kinds]
+
+
+def gpu_specs(
+    operation: str, group: str, make_work: MakeWork, make_shape: MakeShape, *, equal: bool
+) -> list[CaseSpec]:
+    """Name the cases of an operation at a size that only a GPU has the time for."""
+    return [
+        _spec(
+            make_work,
+            _Kind(
+                operation=operation,
+                group=group,
+                training=training,
+                lengths="equal" if equal else "mixed",
+                make_shape=make_shape,
+            ),
+            devices=("cuda",),
+        )
+        for training in (False, True)
+    ]
+
+
+def _spec(make_work: MakeWork, kind: _Kind, *, devices: tuple[str, ...]) -> CaseSpec:
+    return CaseSpec(
+        name=kind.name,
+        summary=kind.summary,
+        make=partial(_make_case, make_work, kind),
+        devices=devices,
+    )
+
+
+def make_shape(options: Options, *, equal: bool) -> Shape:
+    """Choose sizes: MiniLM's on a processor, BERT-large's on a GPU; mixed lengths log-uniform."""
+    on_gpu = options.device == "cuda"
+    shape = Shape(
+        lengths=(512,) * 128 if on_gpu else (128,) * 32,
+        num_heads=16 if on_gpu else 12,
+        head_dim=64 if on_gpu else 32,
+        dtype=torch.bfloat16 if on_gpu else torch.float32,
+        device=options.device,
+    )
+    if options.smoke:
+        return replace(shape, lengths=(5, 5, 5) if equal else tuple(LENGTHS[-2]), num_heads=2)
+    if equal:
+        return shape
+    longest = shape.lengths[0]
+    low, high = math.log(longest / 16), math.log(2 * longest)
+    drawn = np.exp(np.random.default_rng(SEED).uniform(low, high, size=len(shape.lengths)))
+    return replace(shape, lengths=tuple(int(length) for length in drawn))
+
+
+def why_missing(device: str, module: str, library: str) -> str | None:
+    """Return why a library for GPUs cannot take part, or None."""
+    if device != "cuda":
+        return f"{library} is for CUDA devices"
+    return None if importlib.util.find_spec(module) else f"{library} is not installed"
+
+
+def _make_case(make_work: MakeWork, kind: _Kind, options: Options) -> Case:
+    shape = kind.make_shape(options)
+    work = make_work(shape)
+    truth = make_call(
+        partial(work.ours, "reference"), widened(work.inputs), training=kind.training
+    )()
+    eager = make_call(work.eager, work.inputs, training=kind.training)()
+    candidates = _candidates(work, shape, kind, smoke=options.smoke)
+    return Case(
+        name=kind.name,
+        candidates=tuple(candidates),
+        gate=BudgetGate(truth=truth, eager=eager, inputs=work.inputs, terms=work.terms),
+        fingerprint=hashlib.sha256(repr((kind.name, asdict(shape))).encode()).hexdigest()[:16],
+        seed=SEED,
+        amounts={"tokens": shape.num_tokens, **_efforts(work, eager["output"], kind)},
+        ceilings={} if options.smoke else _ceilings(work, shape, options),
+        device=options.device,
+        rounds=ROUNDS,
+    )
+
+
+def _efforts(work: Work, output: Tensor, kind: _Kind) -> dict[str, int]:
+    """Count what nobody can do without: operations, and bytes between memory and processor.
+
+    The backward pass reads the inputs and the output's gradient, and writes every gradient.
+    """
+    inputs = sum(tensor.nbytes for tensor in work.inputs.values())
+    read = inputs if work.read_bytes is None else work.read_bytes
+    moved, operations = read + output.nbytes, work.operations
+    if kind.training:
+        moved, operations = 2 * moved + inputs, round((1 + work.backward_ratio) * operations)
+    efforts = {"moved bytes": moved}
+    return efforts | {"operations": operations} if operations else efforts
+
+
+def _ceilings(work: Work, shape: Shape, options: Options) -> dict[str, Ceiling]:
+    found = {}
+    # Between calls on a CPU the inputs may stay in its caches, which copying does not measure.
+    if options.device == "cuda":
+        found["moved bytes"] = copy_ceiling(options.device, options.threads)
+    if work.operations:
+        precision = work.precision or dtype_id(shape.dtype)
+        found["operations"] = product_ceiling(options.device, precision, options.threads)
+    return found
+
+
+def widened(inputs: Tensors) -> Tensors:
+    """Return inputs in float64, of which the truth is computed."""
+    return {name: tensor.double() for name, tensor in inputs.items()}
+
+
+def _candidates(work: Work, shape: Shape, kind: _Kind, *, smoke: bool) -> Iterator[Candidate]:
+    facts = replace(work.facts or shape.facts, requires_grad=kind.training)
+    reasons = dict(ops.find_operation(kind.operation).explain(facts))
+    for name in implementations(kind.operation):
+        yield Candidate(
+            name=f"encoder-engine {name}",
+            role="ours",
+            build=partial(make_call, partial(work.ours, name), work.inputs, training=kind.training),
+            unavailable=reasons[name],
+        )
+    eager = Rival(name="torch eager", function=work.eager)
+    if work.compilable:
+        yield Candidate(
+            name="torch.compile",
+            role="peer",
+            build=partial(_compiled_call, work.eager, work.inputs, training=kind.training),
+            unavailable="a smoke run compiles nothing" if smoke else None,
+        )
+    for rival in (eager, *work.rivals):
+        yield Candidate(
+            name=rival.name,
+            role="peer",
+            build=partial(make_call, rival.function, work.inputs, training=kind.training),
+            unavailable=rival.unavailable,
+            libraries=rival.libraries,
+        )
+
+
+def make_call(function: Function, inputs: Tensors, *, training: bool) -> Call:
+    """Return a call that computes the output and, in training, every input's gradient."""
+    if not training:
+        return torch.inference_mode()(lambda: {"output": function(**inputs)})
+    leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in inputs.items()}
+    weights = None
+
+    def forward_and_backward() -> Tensors:
+        nonlocal weights
+        output = function(**leaves)
+        if weights is None:
+            generator = torch.Generator().manual_seed(SEED)
+            weights = torch.randn(output.shape, generator=generator, dtype=torch.float64)
+            weights = weights.to(output.dtype).to(output.device)
+        gradients = torch.autograd.grad(output, list(leaves.values()), weights)
+        named = {f"gradient of {name}": g for name, g in zip(leaves, gradients, strict=True)}
+        return {"output": output.detach(), **named}
+
+    return forward_and_backward
+
+
+def _compiled_call(function: Function, inputs: Tensors, *, training: bool) -> Call:
+    compiled = torch.compile(lambda **tensors: function(**tensors))
+    return make_call(compiled, inputs, training=training)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetGate:
+    """Hold the output and every gradient to the budget that eager PyTorch sets."""
+
+    truth: Mapping[str, Tensor]
+    eager: Mapping[str, Tensor]
+    inputs: Mapping[str, Tensor]
+    terms: int
+
+    def __call__(self, output: Mapping[str, Tensor]) -> Verdict:
+        """Report the error that comes closest to, or goes farthest beyond, what is allowed."""
+        size = largest(*self.inputs.values(), *self.truth.values())
+        shares: dict[str, float] = {}
+        for name, truth in self.truth.items():
+            found, eager = output[name], self.eager[name]
+            if found.shape != truth.shape or found.dtype != eager.dtype:
+                reason = f"{name} is {found.dtype} {list(found.shape)}, not {list(truth.shape)}"
+                return Verdict(passed=False, reason=reason)
+            rounding = floor(truth, eager.dtype, terms=self.terms, size=size)
+            shares[name] = max_error(found, truth) / (2 * max_error(eager, truth) + rounding)
+        worst = max(shares, key=lambda name: shares[name])
+        share = min(shares[worst], 1e300)
+        figures = {"share_of_error_budget": share}
+        if share <= 1.0:
+            return Verdict(passed=True, figures=figures)
+        return Verdict(
+            passed=False, figures=figures, reason=f"{worst} is {share:.3g} times its error budget"
+        )

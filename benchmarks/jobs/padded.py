@@ -1,0 +1,152 @@
+"""What the peers that pad have in common: batches sorted by length, and the mean of the tokens.
+
+Peers import it in environments of their own: it needs numpy, and what its functions import.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.environments import peers_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy.typing as npt
+
+    from benchmarks.measuring.case import EmbeddingJob
+
+    Ids = npt.NDArray[np.int64]
+    Vectors = npt.NDArray[np.float32]
+    # (input_ids [b, L], attention_mask [b, L]) to unit vectors [b, D].
+    EmbedBatch = Callable[[Ids, Ids], Vectors]
+
+BATCH_SIZES = (4, 8, 16, 32, 64)
+
+
+def load_tokenizer(job: EmbeddingJob) -> Any:
+    """Load Hugging Face's own tokenizer; it cuts to the job's limit and pads nothing."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(Path(job.directory) / "tokenizer.json"))
+    tokenizer.enable_truncation(job.max_length)
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def sorted_rows(tokenizer: Any, job: EmbeddingJob) -> tuple[list[list[int]], list[int]]:
+    """Tokenize all texts: their ids, and the rows from the longest to the shortest."""
+    ids = [encoding.ids for encoding in tokenizer.encode_batch(list(job.texts))]
+    return ids, sorted(range(len(ids)), key=lambda row: -len(ids[row]))
+
+
+def padded_batches(
+    ids: list[list[int]], order: list[int], batch_size: int
+) -> Iterator[tuple[list[int], Ids, Ids]]:
+    """Give each batch: its rows, and their ids and mask, padded to its longest."""
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        shape = (len(rows), len(ids[rows[0]]))
+        padded, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        for place, row in enumerate(rows):
+            length = len(ids[row])
+            padded[place, :length] = ids[row]
+            mask[place, :length] = 1
+        yield rows, padded, mask
+
+
+def embed_sorted(job: EmbeddingJob, embed: EmbedBatch) -> Callable[[int], Vectors]:
+    """Return what embeds all texts of the job in batches of a given size."""
+    tokenizer = load_tokenizer(job)
+
+    def encode(batch_size: int) -> Vectors:
+        ids, order = sorted_rows(tokenizer, job)
+        found = None
+        for rows, padded, mask in padded_batches(ids, order, batch_size):
+            vectors = embed(padded, mask)
+            if found is None:
+                found = np.empty((len(ids), vectors.shape[1]), np.float32)
+            found[rows] = vectors
+        assert found is not None
+        return found
+
+    return encode
+
+
+def mean_vectors(hidden_BLD: Vectors, mask_BL: Ids) -> Vectors:
+    """Average the tokens of each text and divide by the length."""
+    weights = mask_BL[:, :, None].astype(np.float32)
+    sums = (hidden_BLD * weights).sum(axis=1)
+    vectors: Vectors = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+    return vectors
+
+
+def pooled_module(job: EmbeddingJob, dtype: str = "float32", attention: str = "sdpa") -> Any:
+    """Load the model by transformers, as a module from ids and mask to unit vectors."""
+    import torch
+    from transformers import AutoModel
+
+    torch.set_num_threads(job.threads)
+    model = AutoModel.from_pretrained(
+        job.directory, dtype=getattr(torch, dtype), attn_implementation=attention
+    )
+
+    class Pooled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
+            hidden = self.model(input_ids=input_ids, attention_mask=attention_mask)[0]
+            weights = attention_mask[:, :, None].to(hidden.dtype)
+            mean = (hidden * weights).sum(1) / weights.sum(1)
+            return torch.nn.functional.normalize(mean, dim=-1)
+
+    return Pooled().eval()
+
+
+def kept(job: EmbeddingJob, name: str, make: Callable[[str], None]) -> str:
+    """Return the folder of what ``make(folder)`` converts the model into, made once.
+
+    Whoever is timed then loads it, and its memory is not that of the conversion.
+    """
+    weights = Path(job.directory) / "model.safetensors"
+    identity = f"{weights.resolve()} {weights.stat().st_size} {weights.stat().st_mtime_ns} {name}"
+    key = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    folder = peers_folder() / "converted" / f"{name}-{key}"
+    if not folder.is_dir():
+        unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
+        unfinished.mkdir(parents=True)
+        make(str(unfinished))
+        unfinished.replace(folder)
+    return str(folder)
+
+
+def export_onnx(job: EmbeddingJob, folder: str) -> None:
+    """Write the pooled model as ``model.onnx``."""
+    import torch
+
+    names = ["input_ids", "attention_mask"]
+    torch.onnx.export(
+        pooled_module(job),
+        (torch.ones(2, 8, dtype=torch.long),) * 2,
+        f"{folder}/model.onnx",
+        input_names=names,
+        output_names=["vectors"],
+        dynamic_axes={name: {0: "batch", 1: "length"} for name in names},
+        opset_version=17,
+        dynamo=False,
+    )
+
+
+def onnx_file(job: EmbeddingJob) -> str:
+    """Return the path of the pooled model as ONNX."""
+    folder = kept(job, "onnx", partial(export_onnx, replace(job, precision="float32")))
+    return f"{folder}/model.onnx"

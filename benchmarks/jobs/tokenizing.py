@@ -1,0 +1,171 @@
+"""What tokenizers are asked to do in a benchmark, and the calls that do it, alike for all of them.
+
+A library says how it does each form of the work (:class:`Way`); everything else is here. A worker
+imports this module in any environment, so that it needs nothing but numpy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.measuring.case import Work
+
+Form = Literal["arrays", "lists", "sentence", "matrix", "offsets"]
+Task = Literal["batch", "stream", "stream end", "load"]
+Rows = list[npt.NDArray[np.int64]]
+# Texts that a stream hands over at once.
+STREAM_BATCH = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class PieceFile:
+    """A SentencePiece model beside a tokenizer.json, and how its ids become that file's.
+
+    An id is looked up in ``ids``, else it grows by ``shift``.
+    """
+
+    path: str
+    shift: int = 0
+    ids: Mapping[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerJob:
+    """Texts to tokenize with the tokenizer.json ``file``.
+
+    ``form`` is what comes out: packed or single arrays of ids, lists of ints, the same for one
+    text, a matrix of ``max_length`` columns with its mask, or ids with character offsets. ``task``
+    says when: a batch again and again; a ``stream`` of texts, each seen once, or its last quarter;
+    or loading the file until the first text is tokenized. ``judged`` are the texts of the gate.
+    ``before`` and ``after`` are the template's ids, for libraries that set none.
+    """
+
+    file: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    pieces: PieceFile | None
+    form: Form
+    task: Task
+    texts: tuple[str, ...]
+    judged: tuple[str, ...]
+    max_length: int
+    threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A form of the work: ``call(texts)`` is timed, ``rows(its result)`` is what the gate sees.
+
+    The call for single sentences takes them one by one and returns what it made of the last.
+    """
+
+    call: Callable[[list[str]], Any]
+    rows: Callable[[Any], Rows]
+
+
+Ways = Mapping[Form, Way]
+Load = Callable[[TokenizerJob], Ways]
+
+
+def build(load: Load, job: TokenizerJob, *, modules: Sequence[str] = ()) -> Work:
+    """Load a library's tokenizer and return its work; ``modules`` are imported beforehand."""
+    for module in modules:
+        importlib.import_module(module)
+    if job.task == "load":
+        return _loading(load, job)
+    way = load(job)[job.form]
+    if job.task == "batch":
+        return Work(call=partial(way.call, list(job.texts)), answer=lambda: _judged(way, job))
+    timed = timed_texts(job)
+    for batch in _batches(job.texts[: len(job.texts) - len(timed)]):
+        way.call(batch)
+    batches, whole = _batches(timed), _batches(job.texts)
+
+    def stream() -> None:
+        for batch in batches:
+            way.call(batch)
+
+    return Work(
+        call=stream, answer=lambda: [row for batch in whole for row in way.rows(way.call(batch))]
+    )
+
+
+def timed_texts(job: TokenizerJob) -> tuple[str, ...]:
+    """Give the texts of one timed call."""
+    if job.task != "stream end":
+        return job.texts
+    return job.texts[len(job.texts) * 3 // 4 :]
+
+
+def _batches(texts: Sequence[str]) -> list[list[str]]:
+    return [list(texts[i : i + STREAM_BATCH]) for i in range(0, len(texts), STREAM_BATCH)]
+
+
+def _loading(load: Load, job: TokenizerJob) -> Work:
+    held: list[Ways] = []  # what is let go of is not resident
+
+    def load_and_encode() -> Any:
+        held.append(load(job))
+        return held[-1][job.form].call(list(job.texts))
+
+    def answer() -> Rows:
+        result = load_and_encode()
+        return held[-1][job.form].rows(result)
+
+    return Work(call=load_and_encode, answer=answer)
+
+
+def _judged(way: Way, job: TokenizerJob) -> Rows:
+    """Tokenize what is timed and what is only judged."""
+    if job.form == "sentence":  # whose call returns the last text's ids
+        return [way.rows(way.call([text]))[0] for text in dict.fromkeys(job.texts + job.judged)]
+    return [*way.rows(way.call(list(job.texts))), *way.rows(way.call(list(job.judged)))]
+
+
+def truth(load: Load, job: TokenizerJob) -> Rows:
+    """Compute what the gate holds every candidate to."""
+    whole = replace(job, task="stream") if job.task == "stream end" else job
+    rows: Rows = build(load, whole).answer()
+    return rows
+
+
+def list_rows(rows: Sequence[Sequence[int]]) -> Rows:
+    """Make rows of lists."""
+    return [np.asarray(row, dtype=np.int64) for row in rows]
+
+
+def with_template(job: TokenizerJob, rows: Iterable[Sequence[int]]) -> Rows:
+    """Make rows of lists that lack the template's tokens."""
+    return list_rows([[*job.before, *row, *job.after] for row in rows])
+
+
+def one_row(row: Sequence[int]) -> Rows:
+    """Make the rows of one text."""
+    return list_rows([row])
+
+
+def packed_rows(ids: npt.NDArray[np.integer[Any]], starts: npt.NDArray[np.integer[Any]]) -> Rows:
+    """Make rows of packed ids, given where each row starts and the total."""
+    return [part.astype(np.int64) for part in np.split(ids, starts[1:-1].astype(np.int64))]
+
+
+def matrix_rows(matrices: tuple[npt.NDArray[Any], npt.NDArray[Any]]) -> Rows:
+    """Make rows of ids and mask: one beside the other."""
+    ids, mask = matrices
+    return list(np.concatenate([ids, mask], axis=1).astype(np.int64))
+
+
+def offset_rows(ids: Sequence[Sequence[int]], offsets: Sequence[Any]) -> Rows:
+    """Make rows of ids and offsets: id, start and stop of each token, one after the other."""
+    joined = []
+    for row, places in zip(ids, offsets, strict=True):
+        spans = np.asarray(places, dtype=np.int64).reshape(-1, 2)
+        joined.append(np.column_stack([np.asarray(row, dtype=np.int64), spans]).ravel())
+    return joined

@@ -1,0 +1,1 @@
+"""Measuring: processes, interleaved rounds, times, memory, the machine's peaks."""

@@ -1,0 +1,149 @@
+"""What the machine at hand can do at most: rates of matrix products and of copying, measured.
+
+A ceiling is the best of many tries, not a median: what was reached once can be reached. A machine
+that is shared gives more at one time than at another, so a case looks before and after its rounds.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from typing import TYPE_CHECKING
+
+import torch
+
+from benchmarks.measuring.worker import run_in_worker
+from encoder_engine import ops
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from torch import Tensor
+
+__all__ = ["Ceiling", "copy_ceiling", "encoder_operations", "product_ceiling"]
+
+SEED = 3
+# (rows, features in, features out): feed-forward layers of MiniLM, BERT-base and BERT-large.
+CPU_SIZES = ((2048, 384, 1536), (2048, 768, 3072), (1024, 1024, 4096))
+GPU_SIZES = ((8192, 8192, 8192), (32768, 1024, 4096))
+# Many times the largest cache.
+CPU_COPY_BYTES, GPU_COPY_BYTES = 1 << 28, 1 << 32
+TRIES, SECONDS = 5, 0.3
+# What was looked at so many seconds ago is not looked at again.
+RECENT = 30.0
+
+
+class Ceiling:
+    """A rate that the machine reaches: a call measures it, or gives what was just measured."""
+
+    def __init__(self, measure: Callable[[], float]) -> None:
+        self._measure = measure
+        self._rate = 0.0
+        self._looked = -math.inf
+
+    def __call__(self) -> float:
+        if time.monotonic() - self._looked > RECENT:
+            self._rate = self._measure()
+            self._looked = time.monotonic()
+        return self._rate
+
+
+@functools.cache
+def product_ceiling(device: str, precision: str, threads: int) -> Ceiling:
+    """Give the most operations a second in matrix products, in the best way that is here.
+
+    ``precision``: "float32", "float16", "bfloat16" or "int8"; ``threads``: of a CPU, which is
+    measured in a process of its own, since that frees its memory.
+    """
+    measure = functools.partial(_product_rate, device, precision, threads)
+    if device == "cpu":
+        return Ceiling(functools.partial(run_in_worker, measure, threads))
+    return Ceiling(measure)
+
+
+@functools.cache
+def copy_ceiling(device: str, threads: int) -> Ceiling:
+    """Give the most bytes a second of a copy too large for caches, read and written."""
+    return Ceiling(functools.partial(_copy_rate, device, threads))
+
+
+def encoder_operations(
+    config: Mapping[str, Any], lengths: Sequence[int], *, attention: bool = True
+) -> int:
+    """Count the operations in matrix products of an encoder that computes nothing on padding.
+
+    ``attention``: those of queries with keys, and of what they weigh, too.
+    """
+    width, layers = config["hidden_size"], config["num_hidden_layers"]
+    weights = 4 * width**2 + 2 * width * config["intermediate_size"]
+    pairs = sum(length**2 for length in lengths) if attention else 0
+    operations: int = layers * (2 * sum(lengths) * weights + 4 * pairs * width)
+    return operations
+
+
+def _product_rate(device: str, precision: str, threads: int) -> float:
+    torch.set_num_threads(threads)
+    rates = []
+    with torch.inference_mode():
+        for sizes in GPU_SIZES if device == "cuda" else CPU_SIZES:
+            operations = 2 * math.prod(sizes)
+            ways = _products(device, precision, *sizes)
+            rates += [operations / _least_seconds(product, device) for product in ways]
+    return max(rates)
+
+
+def _copy_rate(device: str, threads: int) -> float:
+    torch.set_num_threads(threads)
+    number = GPU_COPY_BYTES if device == "cuda" else CPU_COPY_BYTES
+    source = torch.zeros(number, dtype=torch.int8, device=device)
+    target = torch.zeros_like(source)
+    return 2 * number / _least_seconds(lambda: target.copy_(source), device)
+
+
+def _products(
+    device: str, precision: str, rows: int, columns: int, features: int
+) -> Iterator[Callable[[], Tensor]]:
+    """Give every way to multiply that could be the fastest."""
+    generator = torch.Generator().manual_seed(SEED)
+    x_TK = torch.randn(rows, columns, generator=generator).to(device)
+    weight_NK = torch.randn(features, columns, generator=generator).to(device)
+    if precision == "int8":
+        plain_TK, plain_NK = (x.clamp(-127, 127).to(torch.int8) for x in (x_TK, weight_NK))
+        yield lambda: torch._int_mm(plain_TK, plain_NK.t())
+        quantized = ops.quantize_weight(weight_NK)
+        bytes_TK, scale_T = ops.quantize_rows(x_TK)
+        for name in _able("quantized_linear", device, "float32"):
+            yield functools.partial(
+                ops.quantized_linear, bytes_TK, scale_T, quantized, implementation=name
+            )
+        return
+    dtype = getattr(torch, precision)
+    x_TK, weight_NK = x_TK.to(dtype), weight_NK.to(dtype)
+    yield lambda: torch.nn.functional.linear(x_TK, weight_NK)
+    for name in _able("packed_linear", device, precision):
+        packed = ops.pack_weight(weight_NK, implementation=name)
+        yield functools.partial(ops.packed_linear, x_TK, packed)
+
+
+def _able(operation: str, device: str, dtype: str) -> list[str]:
+    """Name the implementations that can, the slow reference aside."""
+    told = ops.explain(operation, device=device, dtype=dtype)
+    return [name for name, reason in told if reason is None and name != "reference"]
+
+
+def _least_seconds(call: Callable[[], object], device: str) -> float:
+    def once() -> float:
+        started = time.perf_counter()
+        call()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - started
+
+    once()
+    ends = time.perf_counter() + SECONDS
+    least = min(once() for _ in range(TRIES))
+    while time.perf_counter() < ends:
+        least = min(least, once())
+    return least

@@ -1,0 +1,109 @@
+"""Which machine, source and versions a result belongs to; never where anything lies on it."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from encoder_engine.cli.machine import installed_version, machine_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROOT = Path(__file__).resolve().parents[2]
+# What the measured code is built from.
+_SOURCES = ("encoder_engine", "kernels", "csrc")
+_SOURCE_SUFFIXES = {".py", ".cpp", ".h"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """``name`` in the maker's words; ``slug`` names the file its results go to."""
+
+    slug: str
+    name: str
+    cores: int
+    memory_gib: float | None = None
+    instruction_sets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """``dirty``: tracked files differ from it; None: not a git checkout. ``source``: a hash."""
+
+    name: str
+    dirty: bool | None
+    source: str
+
+
+def find_device(kind: str) -> Device:
+    """Describe the processor, or the first CUDA device."""
+    facts = machine_facts()
+    cores = facts["usable_cores"] or 1
+    if kind == "cuda":
+        import torch
+
+        properties = torch.cuda.get_device_properties(0)
+        memory_gib = round(properties.total_memory / 2**30, 1)
+        name = properties.name
+        return Device(slug=slug(name), name=name, cores=cores, memory_gib=memory_gib)
+    memory = facts["memory_bytes"]
+    return Device(
+        slug=f"{slug(facts['cpu'])}-{cores}c",
+        name=facts["cpu"],
+        cores=cores,
+        memory_gib=None if memory is None else round(memory / 2**30, 1),
+        instruction_sets=tuple(facts["instruction_sets"] or ()),
+    )
+
+
+def slug(name: str) -> str:
+    """Shorten a maker's name to words and hyphens: ``amd-epyc``, ``nvidia-h200``."""
+    plain = re.sub(r"\((?:R|TM|C)\)|@.*|\b(?:CPU|Processor|\d+-Core)\b", " ", name, flags=re.I)
+    return "-".join(re.findall(r"[a-z0-9]+", plain.lower())) or "unknown"
+
+
+def find_versions(libraries: Iterable[str]) -> dict[str, str]:
+    """Name the versions of Python, of what the engine stands on, and of the peers' libraries."""
+    versions = {"python": platform.python_version()}
+    for name in dict.fromkeys(("torch", "triton", "numpy", *libraries)):
+        version = installed_version(name)
+        if version is not None:
+            versions[name] = version
+    return versions
+
+
+def find_commit() -> Commit:
+    """Name the commit that is checked out, whether it was changed, and the source as it is."""
+    name = _git("rev-parse", "--short=12", "HEAD")
+    changes = _git("status", "--porcelain", "--", *_SOURCES)
+    return Commit(
+        name=name or "unknown",
+        dirty=None if changes is None else bool(changes),
+        source=_hash_sources(),
+    )
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def _hash_sources() -> str:
+    digest = hashlib.sha256()
+    for folder in _SOURCES:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in _SOURCE_SUFFIXES and path.is_file():
+                digest.update(path.relative_to(ROOT).as_posix().encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]

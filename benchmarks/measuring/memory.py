@@ -1,0 +1,175 @@
+"""Peak memory: of a whole process, or of one call in a process that candidates share; its bound.
+
+The kernel keeps each process's high-water mark of resident memory (VmHWM in /proc/self/status) and,
+since Linux 4.0, lowers it to the present size when 5 is written to /proc/self/clear_refs. Since
+Linux 4.7 RLIMIT_DATA bounds all memory of a process' own that it may write to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmarks.measuring.case import Call
+
+MIB, GIB = 1 << 20, 1 << 30
+# Where a container sees its limit, by control groups of version 2 and 1.
+CONTAINER_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+# How torch's CPU allocator, and C++ behind it, say that there is no more.
+_SPENT = ("can't allocate memory", "std::bad_alloc")
+PeakOf = Literal["process", "call", "first call"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peak:
+    """The most memory held at once, and by what.
+
+    ``process``: everything resident in the candidate's own process since its start, libraries and
+    weights included. ``call``: what one call added, its output included and its inputs not; on a
+    CUDA device that is counted by torch's allocator. ``first call``: what the first call of a new
+    process left resident: what it loaded, its caches, its output.
+    """
+
+    mib: float
+    of: PeakOf
+
+
+def process_peak(process: int | Literal["self"] = "self") -> Peak | None:
+    """Return a process's own high-water mark; None where the system does not tell."""
+    kib = _status("VmHWM", process)
+    return None if kib is None else Peak(mib=kib / 1024, of="process")
+
+
+def resident_kib() -> int | None:
+    """Return what is resident of this process; None where the system does not tell."""
+    return _status("VmRSS")
+
+
+def call_peak(call: Call, device: str) -> Peak | None:
+    """Run a call once more to see what it needs; None where that cannot be told."""
+    return _cuda_peak(call) if device == "cuda" else _host_call_peak(call)
+
+
+def limit_memory(gib: float) -> None:
+    """Let this process hold no more than that, nor than half of what the machine has.
+
+    What asks for more is refused at once, where otherwise the system would end this process, or
+    another. On other systems than Linux nothing is bounded.
+    """
+    if sys.platform != "linux":
+        return
+    import resource
+
+    most = min(int(gib * GIB), _machine_bytes() // 2)
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """Say in plain words that a call found too little memory; None for any other error."""
+    on_cuda = type(error).__name__ == "OutOfMemoryError"  # torch's, which may not be imported
+    spent = isinstance(error, MemoryError) or any(words in str(error) for words in _SPENT)
+    if not (on_cuda or spent):
+        return None
+    most = _cuda_bytes() if on_cuda else _host_bytes()
+    return f"out of memory: needed more than {most / GIB:.1f} GiB"
+
+
+def _cuda_bytes() -> int:
+    import torch
+
+    return int(torch.cuda.get_device_properties(0).total_memory)
+
+
+def _host_bytes() -> int:
+    """Return what this process may hold."""
+    if sys.platform == "linux":
+        import resource
+
+        most, _ = resource.getrlimit(resource.RLIMIT_DATA)
+        if most != resource.RLIM_INFINITY:
+            return most
+    return _machine_bytes()
+
+
+def _machine_bytes() -> int:
+    """Return the machine's memory, or what a container has of it."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([whole, *_container_bytes()])
+
+
+def _container_bytes() -> Iterator[int]:
+    """Read the limits of a control group, of either version; one without says ``max``."""
+    for path in CONTAINER_LIMITS:
+        try:
+            text = path.read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            yield int(text)
+
+
+def _cuda_peak(call: Call) -> Peak:
+    import torch
+
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    return Peak(mib=(torch.cuda.max_memory_allocated() - before) / MIB, of="call")
+
+
+def _host_call_peak(call: Call) -> Peak | None:
+    gc.collect()
+    _return_free_memory()
+    if not _reset_high_water_mark():
+        return None
+    before = _status("VmRSS")
+    call()
+    after = _status("VmHWM")
+    if before is None or after is None:
+        return None
+    return Peak(mib=max(after - before, 0) / 1024, of="call")
+
+
+def _return_free_memory() -> None:
+    """Give freed memory back, so that a call cannot reuse it unseen."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError):
+        return
+
+
+def _reset_high_water_mark() -> bool:
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return False
+    return True
+
+
+def _status(field: str, process: int | Literal["self"] = "self") -> int | None:
+    """Read a field of /proc/self/status in KiB, or of another process'."""
+    try:
+        text = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name == field:
+            return int(value.split()[0])
+    return None

@@ -1,0 +1,115 @@
+"""Holds one built candidate and times it on request; here, in the present process."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from benchmarks.measuring.case import Work
+from benchmarks.measuring.memory import Peak, call_peak, out_of_memory
+from benchmarks.measuring.timing import Sample, calls_per_sample, sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.measuring.case import Call, Candidate, Settings
+
+Result = TypeVar("Result")
+
+
+class CandidateError(Exception):
+    """A candidate could not be built or did not finish; the message is its own, without paths."""
+
+
+class Runner(Protocol):
+    """A built candidate. Everything but :meth:`close` raises :class:`CandidateError`."""
+
+    def warm_up(self) -> Any:
+        """Call it and return the output; learn how many calls make a sample."""
+
+    def sample(self) -> Sample:
+        """Time one round."""
+
+    def peak(self) -> Peak | None:
+        """Say how much memory it needed; None where that cannot be told."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+# What another candidate's call left behind took the next one 14 ms.
+LONG_MS = 500.0
+
+
+class LocalRunner:
+    """A candidate in this process.
+
+    ``shared``: with others, whose calls leave it another heap and other caches than its own do.
+    """
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        settings: Settings,
+        device: str,
+        *,
+        single: bool = False,
+        shared: bool = False,
+    ) -> None:
+        self._device, self._single, self._shared = device, single, shared
+        self._untimed_first = single
+        self._num_calls = 1
+        built = _attempt(lambda: candidate.build(**settings))
+        work = built if isinstance(built, Work) else Work(call=built, answer=built)
+        self._call: Call = work.call
+        self._answer: Call = work.answer
+
+    def warm_up(self) -> Any:
+        """Call more than once: the first call pays for what only first calls do."""
+        output = self.answer()
+        if self._answer is not self._call:
+            _attempt(self._call)
+        once = _attempt(lambda: sample(self._call, 1, self._device))
+        if not self._single:
+            self._num_calls = calls_per_sample(once.wall_ms / 1e3)
+            # Many calls, or a long one, hide what another candidate's left behind.
+            is_short = self._num_calls == 1 and once.wall_ms < LONG_MS
+            self._untimed_first = self._shared and is_short
+        return output
+
+    def answer(self) -> Any:
+        """Return what the gate judges."""
+        return _attempt(self._answer)
+
+    def sample(self) -> Sample:
+        began = time.process_time()
+        if self._untimed_first:
+            _attempt(self._call)
+        untimed_ms = 1e3 * (time.process_time() - began)
+        timed = _attempt(lambda: sample(self._call, self._num_calls, self._device))
+        return replace(timed, untimed_cpu_ms=untimed_ms)
+
+    def peak(self) -> Peak | None:
+        return _attempt(lambda: call_peak(self._call, self._device))
+
+    def close(self) -> None:
+        del self._call, self._answer
+
+
+def _attempt(function: Callable[[], Result]) -> Result:
+    """Run what may raise anything: no candidate may end the run of the others."""
+    try:
+        return function()
+    except Exception as error:
+        raise CandidateError(describe(error)) from error
+
+
+def describe(error: BaseException) -> str:
+    """Name an error in one line, with file names but no folders: it goes into the results."""
+    spent = out_of_memory(error)
+    if spent is not None:
+        return spent
+    message = re.sub(r"(?:/[\w.+-]+)+/", "", " ".join(str(error).split()))
+    return f"{type(error).__name__}: {message[:300]}" if message else type(error).__name__

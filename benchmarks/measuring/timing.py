@@ -1,0 +1,111 @@
+"""Times a call: wall and CPU time on the host, events on a CUDA device."""
+
+from __future__ import annotations
+
+import gc
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from benchmarks.measuring.case import Call
+
+# A sample is long enough for the clock and the interpreter not to matter, yet one call if slow.
+SAMPLE_SECONDS = 0.02
+MAX_CALLS = 1000
+# Written between calls on a GPU so that none finds its inputs in the cache: over twice any L2.
+CACHE_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One round of one candidate, per call. ``cpu_ms``: all threads of the process together.
+
+    ``untimed_cpu_ms``: what the round used beside its timed calls.
+    """
+
+    wall_ms: float
+    cpu_ms: float
+    num_calls: int = 1
+    untimed_cpu_ms: float = 0.0
+
+    @property
+    def whole_cpu_ms(self) -> float:
+        """What the round used in all."""
+        return self.cpu_ms * self.num_calls + self.untimed_cpu_ms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Percentiles:
+    """The spread of a candidate's samples."""
+
+    p20: float
+    p50: float
+    p80: float
+    p99: float
+
+
+def percentiles(samples: Sequence[float]) -> Percentiles:
+    """Interpolate linearly between samples, as numpy does."""
+    p20, p50, p80, p99 = np.percentile(np.asarray(samples, dtype=np.float64), (20, 50, 80, 99))
+    return Percentiles(p20=float(p20), p50=float(p50), p80=float(p80), p99=float(p99))
+
+
+def calls_per_sample(seconds_of_one: float) -> int:
+    """Say how many calls make up a sample, given about how long one takes."""
+    return max(1, min(MAX_CALLS, round(SAMPLE_SECONDS / max(seconds_of_one, 1e-9))))
+
+
+def sample(call: Call, num_calls: int, device: str) -> Sample:
+    """Time ``num_calls`` calls in a row."""
+    with _no_garbage_collection():
+        return (_on_cuda if device == "cuda" else _on_host)(call, num_calls)
+
+
+def _on_host(call: Call, num_calls: int) -> Sample:
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(num_calls):
+        call()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    per_call = 1e3 / num_calls
+    return Sample(wall_ms=wall * per_call, cpu_ms=cpu * per_call, num_calls=num_calls)
+
+
+def _on_cuda(call: Call, num_calls: int) -> Sample:
+    """Each call between two events, the cache flushed before it; their median is the sample."""
+    import torch
+
+    cache = torch.empty(CACHE_BYTES, dtype=torch.int8, device="cuda")
+    events = [[_event(torch) for _ in range(2)] for _ in range(num_calls)]
+    torch.cuda.synchronize()
+    cpu = time.process_time()
+    for start, stop in events:
+        cache.zero_()
+        start.record()
+        call()
+        stop.record()
+    torch.cuda.synchronize()
+    cpu = time.process_time() - cpu
+    times_ms = [start.elapsed_time(stop) for start, stop in events]
+    wall_ms = float(np.median(times_ms))
+    return Sample(wall_ms=wall_ms, cpu_ms=1e3 * cpu / num_calls, num_calls=num_calls)
+
+
+def _event(torch: Any) -> Any:
+    return torch.cuda.Event(enable_timing=True)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,202 @@
+"""Holds a candidate in a process of its own, which imports nothing but what the candidate needs.
+
+The process may run another interpreter, with libraries that ours cannot hold beside its own.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import psutil
+
+from benchmarks.measuring.memory import Peak
+from benchmarks.measuring.runner import CandidateError
+
+if TYPE_CHECKING:
+    from benchmarks.measuring.case import Call, Candidate, Settings
+    from benchmarks.measuring.timing import Sample
+
+ROOT = Path(__file__).resolve().parents[2]
+# Every library learns the number of threads before it loads, and stays off the network.
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+_QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+
+
+class WorkerRunner:
+    """A candidate in a fresh interpreter."""
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        settings: Settings,
+        threads: int,
+        *,
+        single: bool = False,
+        memory_limit_gib: float | None = None,
+        call_memory: bool = False,
+    ) -> None:
+        self._worker = _start(
+            candidate, settings, threads, single=single, memory_limit_gib=memory_limit_gib
+        )
+        self._peak = "call_peak" if call_memory else "peak"
+
+    def warm_up(self) -> Any:
+        return self._worker.ask("warm_up")
+
+    def sample(self) -> Sample:
+        before = self._worker.cpu_ms()
+        found = cast("Sample", self._worker.ask("sample"))
+        # Counted in ticks: of one sample it may be less than was timed, of all it is right, since
+        # the process stands still between them.
+        untimed_ms = self._worker.cpu_ms() - before - found.cpu_ms * found.num_calls
+        return replace(found, untimed_cpu_ms=untimed_ms)
+
+    def peak(self) -> Peak | None:
+        return cast("Peak | None", self._worker.ask(self._peak))
+
+    def close(self) -> None:
+        self._worker.close()
+
+
+class FreshRunner:
+    """A candidate whose every sample is the first call of a new interpreter."""
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        settings: Settings,
+        threads: int,
+        *,
+        memory_limit_gib: float | None = None,
+    ) -> None:
+        self._start = partial(
+            _start, candidate, settings, threads, memory_limit_gib=memory_limit_gib
+        )
+        self._left_mib: list[float] = []
+
+    def warm_up(self) -> Any:
+        worker = self._start()
+        try:
+            return worker.ask("answer")
+        finally:
+            worker.close()
+
+    def sample(self) -> Sample:
+        before = _ended_cpu_ms()
+        worker = self._start()
+        try:
+            found, left = cast("tuple[Sample, Peak | None]", worker.ask("first_sample"))
+        finally:
+            worker.close()
+        if left is not None:
+            self._left_mib.append(left.mib)
+        # Starting and ending the process is a part of the round, and not of the call.
+        untimed_ms = _ended_cpu_ms() - before - found.cpu_ms * found.num_calls
+        return replace(found, untimed_cpu_ms=max(0.0, untimed_ms))
+
+    def peak(self) -> Peak | None:
+        if not self._left_mib:
+            return None
+        return Peak(mib=statistics.median(self._left_mib), of="first call")
+
+    def close(self) -> None:
+        self._left_mib.clear()
+
+
+def _ended_cpu_ms() -> float:
+    """Sum up the CPU time of all processes of ours that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return 1e3 * (used.ru_utime + used.ru_stime)
+
+
+def _start(
+    candidate: Candidate,
+    settings: Settings,
+    threads: int,
+    *,
+    single: bool = False,
+    memory_limit_gib: float | None = None,
+) -> _Worker:
+    worker = _Worker(threads, candidate.python)
+    if memory_limit_gib is not None:
+        worker.ask("limit_memory", memory_limit_gib)
+    worker.ask("build", pickle.dumps((candidate.build, dict(settings), single)))
+    return worker
+
+
+def run_in_worker(function: Call, threads: int, python: str | None = None) -> Any:
+    """Run a picklable function in a process of its own and return what it returns."""
+    worker = _Worker(threads, python)
+    try:
+        return worker.ask("run", pickle.dumps(function))
+    finally:
+        worker.close()
+
+
+class _Worker:
+    """The process, and the pipe to it.
+
+    It stands still between requests: threads that wait by spinning, as OpenMP's do for a while
+    after a call, would take a core from whoever is timed next.
+    """
+
+    def __init__(self, threads: int, python: str | None = None) -> None:
+        self._connection, theirs = Pipe()
+        with theirs:
+            command = [python or sys.executable, "-m", "benchmarks.measuring.worker_main"]
+            variables = {**dict.fromkeys(_THREAD_VARIABLES, str(threads)), **_QUIET}
+            try:
+                self._process = subprocess.Popen(
+                    [*command, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    cwd=ROOT,
+                    env={**os.environ, **variables},
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            except OSError as error:
+                self._connection.close()
+                raise CandidateError(f"its interpreter does not start: {error.strerror}") from error
+        self.ask("use_threads", threads)
+
+    def ask(self, request: str, *arguments: object) -> Any:
+        try:
+            self._process.send_signal(signal.SIGCONT)
+            self._connection.send((request, arguments))
+            done, answer = self._connection.recv()
+            self._process.send_signal(signal.SIGSTOP)
+        except (EOFError, OSError) as error:
+            self.close()
+            raise CandidateError(f"its process ended with code {self._process.poll()}") from error
+        if not done:
+            self.close()
+            raise CandidateError(answer)
+        return answer
+
+    def cpu_ms(self) -> float:
+        """Sum up what all its threads have used; nothing where it is gone."""
+        try:
+            used = psutil.Process(self._process.pid).cpu_times()
+        except psutil.Error:
+            return 0.0
+        return 1e3 * (used.user + used.system)
+
+    def close(self) -> None:
+        self._connection.close()
+        self._process.send_signal(signal.SIGCONT)
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

@@ -1,0 +1,92 @@
+"""The process of one candidate: ``python -m benchmarks.measuring.worker_main FD``."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import signal
+import sys
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.measuring.case import Candidate
+from benchmarks.measuring.memory import Peak, limit_memory, process_peak, resident_kib
+from benchmarks.measuring.runner import CandidateError, LocalRunner, describe
+
+if TYPE_CHECKING:
+    from benchmarks.measuring.timing import Sample
+
+
+class Servant:
+    """What the process can be asked for."""
+
+    runner: LocalRunner
+
+    def use_threads(self, threads: int) -> None:
+        """Leave it that many cores: a library that ignores the settings gains nothing by it."""
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+    def limit_memory(self, gib: float) -> None:
+        limit_memory(gib)
+
+    def run(self, pickled: bytes) -> Any:
+        return pickle.loads(pickled)()
+
+    def build(self, pickled: bytes) -> None:
+        build, settings, single = pickle.loads(pickled)
+        candidate = Candidate(name="", role="ours", build=build)
+        self.runner = LocalRunner(candidate, settings, "cpu", single=single)
+
+    def warm_up(self) -> Any:
+        return self.runner.warm_up()
+
+    def answer(self) -> Any:
+        return self.runner.answer()
+
+    def sample(self) -> Sample:
+        return self.runner.sample()
+
+    def first_sample(self) -> tuple[Sample, Peak | None]:
+        """Time the first call there is, and see what it left resident."""
+        before = resident_kib()
+        found = self.runner.sample()
+        after = resident_kib()
+        if before is None or after is None:
+            return found, None
+        return found, Peak(mib=max(after - before, 0) / 1024, of="first call")
+
+    def peak(self) -> Peak | None:
+        return process_peak()
+
+    def call_peak(self) -> Peak | None:
+        return self.runner.peak()
+
+
+def serve(connection: Connection) -> None:
+    """Answer requests until the other end closes: ``(True, result)`` or ``(False, reason)``."""
+    servant = Servant()
+    while True:
+        try:
+            request, arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            answer = (True, getattr(servant, request)(*arguments))
+        except CandidateError as error:
+            answer = (False, str(error))
+        except Exception as error:
+            answer = (False, describe(error))
+        connection.send(answer)
+
+
+def _end_with_parent() -> None:
+    """Do not go on computing for a parent that was killed: prctl(PR_SET_PDEATHSIG), Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
+
+
+if __name__ == "__main__":
+    _end_with_parent()
+    serve(Connection(int(sys.argv[1])))

@@ -1,0 +1,1 @@
+"""Recorded results: reading, comparing, withdrawing them."""

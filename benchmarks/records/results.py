@@ -1,0 +1,215 @@
+"""Results as JSON lines, one per candidate and run, appended to ``results/<device>.jsonl``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import secrets
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.measuring.machine import find_commit, find_versions
+from benchmarks.measuring.measure import Measurement, best_peer
+from benchmarks.records.withdrawn import WITHDRAWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from benchmarks.measuring.case import Case
+    from benchmarks.measuring.machine import Device
+
+FOLDER = Path(__file__).parents[1] / "results"
+SCHEMA = 1
+# Fewer samples show nothing of a tail.
+TAIL_SAMPLES = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One line: everything that is needed to read the figures years later.
+
+    ``run`` is common to the candidates measured side by side. Times are per call; ``samples_ms``
+    are the rounds in their order; ``p99_ms`` is there where they are many. ``ratio_to_best_peer``
+    is its median time divided by this one's: 2.0 is twice as fast. ``peak_of`` says what
+    ``peak_mib`` counts (``benchmarks/measuring/memory.py``).
+    ``other_cores`` is how many cores' worth other processes used meanwhile: 0 on a quiet machine.
+    ``ceilings`` are the most that this machine was seen to do a second, before or after, and
+    ``fraction_of_limit`` is the least time they permit divided by the median one.
+    ``quick``: of the texts a part, measured by ``python -m benchmarks quick``.
+    ``isa`` is what ENCODER_ENGINE_ISA restricted the engine to; None: nothing.
+    """
+
+    schema: int = SCHEMA
+    run: str
+    time_utc: str
+    commit: str
+    dirty: bool | None
+    source: str
+    device: str
+    device_name: str
+    cores: int
+    memory_gib: float | None
+    instruction_sets: list[str]
+    threads: int
+    versions: dict[str, str]
+    seed: int
+    case: str
+    fingerprint: str
+    amounts: dict[str, int]
+    candidate: str
+    role: str
+    status: str
+    reason: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    gate: dict[str, float] = field(default_factory=dict)
+    rounds: int = 0
+    p20_ms: float | None = None
+    p50_ms: float | None = None
+    p80_ms: float | None = None
+    p99_ms: float | None = None
+    cpu_p50_ms: float | None = None
+    samples_ms: list[float] = field(default_factory=list)
+    throughput_per_s: dict[str, float] = field(default_factory=dict)
+    peak_mib: float | None = None
+    peak_of: str | None = None
+    best_peer: str | None = None
+    ratio_to_best_peer: float | None = None
+    other_cores: float | None = None
+    isa: str | None = None
+    ceilings: dict[str, float] = field(default_factory=dict)
+    fraction_of_limit: float | None = None
+    quick: bool = False
+
+
+def make_results(
+    case: Case,
+    measurements: Sequence[Measurement],
+    *,
+    device: Device,
+    threads: int,
+    quick: bool = False,
+) -> list[Result]:
+    """Put a case's measurements beside the facts of the machine and the checkout."""
+    commit = find_commit()
+    versions = find_versions(name for c in case.candidates for name in c.libraries)
+    for candidate in case.candidates:
+        versions |= candidate.versions
+    common = Result(
+        run=secrets.token_hex(6),
+        time_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=commit.name,
+        dirty=commit.dirty,
+        source=commit.source,
+        device=device.slug,
+        device_name=device.name,
+        cores=device.cores,
+        memory_gib=device.memory_gib,
+        instruction_sets=list(device.instruction_sets),
+        threads=threads,
+        versions=versions,
+        seed=case.seed,
+        case=case.name,
+        fingerprint=case.fingerprint,
+        amounts=dict(case.amounts),
+        candidate="",
+        role="",
+        status="",
+        quick=quick,
+        isa=os.environ.get("ENCODER_ENGINE_ISA") or None,
+    )
+    rival = best_peer(measurements)
+    return [dataclasses.replace(common, **_figures(m, case, rival)) for m in measurements]
+
+
+def _least_ms(case: Case, ceilings: Mapping[str, float]) -> float:
+    """Return the time below which this machine's ceilings forbid to do the work."""
+    return max(1e3 * case.amounts[what] / rate for what, rate in ceilings.items())
+
+
+def _figures(measurement: Measurement, case: Case, rival: Measurement | None) -> dict[str, Any]:
+    verdict = measurement.verdict
+    figures: dict[str, Any] = {
+        "candidate": measurement.candidate,
+        "role": measurement.role,
+        "status": measurement.status,
+        "reason": measurement.reason,
+        "settings": dict(measurement.settings),
+        "gate": {} if verdict is None else dict(verdict.figures),
+        "ceilings": {what: _rounded(rate) for what, rate in measurement.ceilings.items()},
+    }
+    if measurement.status != "measured":
+        return figures
+    wall_ms = measurement.wall_ms
+    figures |= {
+        "rounds": len(measurement.samples),
+        "p20_ms": _rounded(wall_ms.p20),
+        "p50_ms": _rounded(wall_ms.p50),
+        "p80_ms": _rounded(wall_ms.p80),
+        "p99_ms": _rounded(wall_ms.p99) if len(measurement.samples) >= TAIL_SAMPLES else None,
+        "cpu_p50_ms": _rounded(measurement.cpu_ms.p50),
+        "samples_ms": [_rounded(sample.wall_ms) for sample in measurement.samples],
+        "throughput_per_s": {k: _rounded(1e3 * n / wall_ms.p50) for k, n in case.amounts.items()},
+    }
+    if measurement.ceilings:
+        figures["fraction_of_limit"] = _rounded(_least_ms(case, measurement.ceilings) / wall_ms.p50)
+    if measurement.other_cores is not None:
+        figures["other_cores"] = round(measurement.other_cores, 2)
+    if measurement.peak is not None:
+        figures |= {"peak_mib": round(measurement.peak.mib, 1), "peak_of": measurement.peak.of}
+    if rival is not None:
+        figures["best_peer"] = rival.candidate
+        figures["ratio_to_best_peer"] = _rounded(rival.wall_ms.p50 / wall_ms.p50)
+    return figures
+
+
+def _rounded(value: float) -> float:
+    """Keep five digits: more is noise."""
+    return float(f"{value:.5g}")
+
+
+def append(results: Sequence[Result], folder: Path = FOLDER) -> Path:
+    """Add lines to the device's file and return it; nothing written before is touched."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{results[0].device}.jsonl"
+    lines = [json.dumps(dataclasses.asdict(r), sort_keys=False, allow_nan=False) for r in results]
+    with path.open("a", encoding="utf-8") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def read(folder: Path = FOLDER) -> Iterator[Result]:
+    """Read every result of every device, in the order they were written.
+
+    Raises ``ValueError`` naming the file and line that is not one.
+    """
+    names = {f.name for f in dataclasses.fields(Result)}
+    for path in sorted(folder.glob("*.jsonl")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            where = f"{path.name}, line {number}"
+            try:
+                values = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{where} is not JSON: {error}") from error
+            if values.get("schema") != SCHEMA or set(values) - names:
+                raise ValueError(f"{where} is not of schema {SCHEMA}")
+            yield Result(**values)
+
+
+def standing_runs(results: Sequence[Result]) -> list[list[Result]]:
+    """Group what was measured side by side, the oldest first; what was withdrawn does not count."""
+    runs: dict[str, list[Result]] = {}
+    for result in results:
+        if result.run not in WITHDRAWN:
+            runs.setdefault(result.run, []).append(result)
+    return sorted(runs.values(), key=lambda lines: lines[0].time_utc)
+
+
+def latest_runs(results: Sequence[Result]) -> list[list[Result]]:
+    """Give the newest run of each case on each device, by device, restriction and case."""
+    newest: dict[tuple[str, str, str, int], list[Result]] = {}
+    for run in standing_runs(results):
+        newest[run[0].device, run[0].isa or "", run[0].case, run[0].threads] = run
+    return [newest[key] for key in sorted(newest)]

@@ -1,0 +1,133 @@
+"""Says what cases are in words, and figures as people read them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.records.results import Result
+
+_UNITS = {
+    "bytes": (1e6, "MB"),
+    "moved bytes": (1e9, "GB moved"),
+    "operations": (1e9, "G operations"),
+}
+MODELS = {"minilm": "MiniLM", "bert-base": "BERT-base", "bert-large": "BERT-large"}
+SHAPES = {
+    "short": "short sentences",
+    "skewed": "passages of mixed length",
+    "skewed-prose": "passages of prose, mixed lengths",
+    "long": "documents of 512 tokens",
+}
+VOCABULARIES = {"wordpiece": "WordPiece", "xlmr": "Unigram (XLM-R)", "xlnet": "Unigram (XLNet)"}
+TOKENIZER_KINDS = {
+    "english": "long English text, arrays",
+    "english-lists": "long English text, lists",
+    "multilingual": "text of 15 languages",
+    "code": "source code",
+    "batch": "512 short texts, arrays",
+    "batch-lists": "512 short texts, lists",
+    "sentence": "one sentence a call",
+    "matrix": "512 short texts, padded matrix",
+    "offsets": "512 short texts with offsets",
+    "cold": "each text seen once",
+    "cold-end": "each text seen once, the last quarter",
+    "cold-multilingual": "15 languages, each text seen once",
+    "two-threads": "documents, several threads",
+    "load": "loading the vocabulary",
+}
+DROP_IN = {
+    "encode-short": "SentenceTransformer, short sentences",
+    "encode-skewed": "SentenceTransformer, passages of mixed length",
+    "fine-tune": "four steps of transformers' Trainer",
+}
+PRETRAINING = {
+    "tiny": "a step of pretraining, a tiny BERT",
+    "base": "a step of pretraining, BERT-base",
+    "loader": "masked batches for a tiny BERT",
+}
+
+
+def case_words(case: str) -> str:
+    """Say what a case is; one that has no words of its own keeps its name."""
+    group, _, name = case.partition("/")
+    if group in ("embedding", "latency", "cold_start", "dataset"):
+        return _embedding_words(group, name) or case
+    if group == "tokenizer":
+        vocabulary, _, kind = name.partition("-")
+        if vocabulary in VOCABULARIES and kind in TOKENIZER_KINDS:
+            return f"{VOCABULARIES[vocabulary]}: {TOKENIZER_KINDS[kind]}"
+    if group == "drop_in" and name in DROP_IN:
+        return DROP_IN[name]
+    if group == "pretraining" and name in PRETRAINING:
+        return PRETRAINING[name]
+    return case
+
+
+def _embedding_words(group: str, name: str) -> str | None:
+    model = next((model for model in MODELS if name.startswith(f"{model}-")), None)
+    if model is None:
+        return None
+    precision, _, shape = name.removeprefix(f"{model}-").partition("-")
+    texts = {
+        "embedding": SHAPES.get(shape),
+        "latency": "one short text",
+        "cold_start": "first vector of a new process",
+        "dataset": "a million sentences",
+    }[group]
+    return None if texts is None else f"{MODELS[model]} in {precision}: {texts}"
+
+
+def device_words(result: Result) -> str:
+    """Name the machine and how much of it was used."""
+    if result.device.startswith("nvidia"):
+        return machine_name(result)
+    return f"{machine_name(result)}, {count(result.threads, 'thread')}{restricted(result)}"
+
+
+def machine_name(result: Result) -> str:
+    """Give the maker's name without its marks."""
+    return result.device_name.replace("(R)", "").replace("(TM)", "").removesuffix(" Processor")
+
+
+def day(result: Result) -> str:
+    """Give the day of a measurement."""
+    return result.time_utc[:10]
+
+
+def restricted(result: Result) -> str:
+    """Say what instruction set the engine was restricted to, where it was."""
+    return "" if result.isa is None else f"; the engine restricted to {result.isa}"
+
+
+def count(value: int, what: str) -> str:
+    """Count things: ``1 case``, ``2 cases``."""
+    return f"{value} {what}{'' if value == 1 else 's'}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """List words: ``a, b and c``."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def amount(what: str, value: float) -> str:
+    """Write an amount; bytes in MB of 10^6, operations in units of 10^9."""
+    if what in _UNITS:
+        unit, name = _UNITS[what]
+        return f"{number(value / unit)} {name}"
+    return f"{number(value)} {what}"
+
+
+def number(value: float | None) -> str:
+    """Write a figure with three digits, or all of its whole part."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def times(ratio: float) -> str:
+    """Write how many times as fast something is: ``0.77x``, ``11.0x``, ``177x``."""
+    digits = 2 if ratio < 10 else 1 if ratio < 100 else 0
+    return f"{ratio:.{digits}f}x"

@@ -1,0 +1,1 @@
+"""Targets, and the recorded quantities they are held against."""

@@ -1,0 +1,240 @@
+"""What a run answers a target with: a ratio, a share, a time, an amount of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.records.runs import measured
+from benchmarks.records.words import amount, number, times
+
+if TYPE_CHECKING:
+    from benchmarks.commands.front_door import FrontDoor
+    from benchmarks.records.resident import Resident
+    from benchmarks.records.results import Result
+
+Run = Sequence["Result"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """``words`` tell the value with its unit, ``peer`` whom it is compared with.
+
+    ``limit``: the share of the machine's limit that ours reached, and, of a ratio, the most that
+    the limit permits.
+    """
+
+    value: float
+    words: str
+    peer: str = ""
+    limit: str = ""
+
+
+Quantity = Callable[[Run], "Reached | None"]
+
+
+def times_best(candidate: str | None = None) -> Quantity:
+    """Give times the speed of the fastest peer; ``candidate``: which of ours."""
+
+    def reached(run: Run) -> Reached | None:
+        ours = _ours(run, candidate)
+        peer = None if ours is None else _named(run, ours.best_peer)
+        if ours is None or peer is None or ours.ratio_to_best_peer is None:
+            return None
+        return _ratio(ours, peer, ours.ratio_to_best_peer)
+
+    return reached
+
+
+def times_peer(name: str) -> Quantity:
+    """Give times the speed of one peer."""
+
+    def reached(run: Run) -> Reached | None:
+        ours, peer = _ours(run), _named(run, name)
+        if ours is None or peer is None or not ours.p50_ms or not peer.p50_ms:
+            return None
+        return _ratio(ours, peer, peer.p50_ms / ours.p50_ms)
+
+    return reached
+
+
+def time_over_best(name: str | None = None) -> Quantity:
+    """Our time over that of the fastest peer, or of one peer."""
+
+    def reached(run: Run) -> Reached | None:
+        ours = _ours(run)
+        peer = next(iter(measured(run, "peer")), None) if name is None else _named(run, name)
+        if ours is None or peer is None or not ours.p50_ms or not peer.p50_ms:
+            return None
+        ratio = ours.p50_ms / peer.p50_ms
+        words = f"{ratio:.2f}x the time ({number(ours.p50_ms)} ms, {number(peer.p50_ms)} ms)"
+        return Reached(value=ratio, words=words, peer=peer.candidate)
+
+    return reached
+
+
+def times_own(slower: str) -> Quantity:
+    """Give times the speed of our own candidate ``slower``."""
+
+    def reached(run: Run) -> Reached | None:
+        ours, other = _ours(run), _named(run, slower)
+        if ours is None or other is None or not ours.p50_ms or not other.p50_ms:
+            return None
+        ratio = other.p50_ms / ours.p50_ms
+        return Reached(value=ratio, words=times(ratio), peer=other.candidate)
+
+    return reached
+
+
+def share_of_limit(run: Run) -> Reached | None:
+    """Give the share of the measured limit that ours reaches."""
+    ours = _ours(run)
+    if ours is None or ours.fraction_of_limit is None:
+        return None
+    share = ours.fraction_of_limit
+    best = next((r for r in measured(run, "peer") if r.fraction_of_limit is not None), None)
+    peer = "" if best is None else f"{best.candidate} {best.fraction_of_limit:.0%}"
+    return Reached(value=share, words=f"{share:.0%}", peer=peer, limit=f"{share:.0%}")
+
+
+def milliseconds(candidate: str | None = None) -> Quantity:
+    """Give the median time of a call of ours."""
+
+    def reached(run: Run) -> Reached | None:
+        ours = _ours(run, candidate)
+        if ours is None or ours.p50_ms is None:
+            return None
+        return Reached(value=ours.p50_ms, words=f"{number(ours.p50_ms)} ms")
+
+    return reached
+
+
+def microseconds_a_text(run: Run) -> Reached | None:
+    """Give the median time of one text of ours."""
+    ours = _ours(run)
+    if ours is None or ours.p50_ms is None:
+        return None
+    value = 1e3 * ours.p50_ms / ours.amounts["texts"]
+    return Reached(value=value, words=f"{number(value)} us")
+
+
+def peak_mb(candidate: str | None = None) -> Quantity:
+    """Give the memory of ours, in MB of 10^6 bytes."""
+
+    def reached(run: Run) -> Reached | None:
+        ours = _ours(run, candidate)
+        if ours is None or ours.peak_mib is None:
+            return None
+        value = ours.peak_mib * 2**20 / 1e6
+        return Reached(value=value, words=f"{number(value)} MB")
+
+    return reached
+
+
+def memory_over_best(run: Run) -> Reached | None:
+    """Our peak memory over that of the most frugal peer."""
+    ours = _ours(run)
+    peers = [r for r in measured(run, "peer") if r.peak_mib]
+    if ours is None or ours.peak_mib is None or not peers:
+        return None
+    least = min(peers, key=lambda r: r.peak_mib or 0.0)
+    ratio = ours.peak_mib / (least.peak_mib or 1.0)
+    words = f"{ratio:.2f}x ({number(ours.peak_mib)} MiB, {number(least.peak_mib)} MiB)"
+    return Reached(value=ratio, words=words, peer=least.candidate)
+
+
+def memory_over(name: str) -> Quantity:
+    """Our memory over that of one peer."""
+
+    def reached(run: Run) -> Reached | None:
+        ours, peer = _ours(run), _named(run, name)
+        if ours is None or peer is None or not ours.peak_mib or not peer.peak_mib:
+            return None
+        ratio = ours.peak_mib / peer.peak_mib
+        return Reached(value=ratio, words=f"{ratio:.2f}x", peer=name)
+
+    return reached
+
+
+def rate(what: str) -> Quantity:
+    """How much of an amount ours does a second."""
+
+    def reached(run: Run) -> Reached | None:
+        ours = _ours(run)
+        if ours is None or what not in ours.throughput_per_s:
+            return None
+        value = ours.throughput_per_s[what]
+        return Reached(value=value, words=f"{amount(what, value)}/s", limit=_share(ours))
+
+    return reached
+
+
+def gate_figure(name: str) -> Quantity:
+    """Give what the gate found of ours, whether it passed or not."""
+
+    def reached(run: Run) -> Reached | None:
+        ours = next((r for r in run if r.role == "ours" and name in r.gate), None)
+        if ours is None:
+            return None
+        return Reached(value=ours.gate[name], words=f"{ours.gate[name]:.7g}")
+
+    return reached
+
+
+def trend(resident: Resident) -> Reached:
+    """Give how much memory grew over the second half of a long run."""
+    words = f"{100 * resident.trend:+.1f} % of {number(max(resident.mib))} MiB"
+    return Reached(value=resident.trend, words=words)
+
+
+def again(resident: Resident) -> Reached:
+    """Give the time that a finished run takes when it is begun again."""
+    words = f"{number(resident.again_seconds)} s for {resident.rows:,} rows"
+    return Reached(value=resident.again_seconds, words=words)
+
+
+def minutes_to_run(visit: FrontDoor) -> Reached:
+    """Give what README's first command takes."""
+    return _minutes(visit.run_seconds)
+
+
+def minutes_to_test(visit: FrontDoor) -> Reached:
+    """Give what README's second command takes."""
+    return _minutes(visit.test_seconds)
+
+
+def _minutes(seconds: float) -> Reached:
+    return Reached(value=seconds / 60, words=f"{number(seconds / 60)} minutes")
+
+
+def installed_mb(visit: FrontDoor) -> Reached:
+    """Give the size of an installation, and what most of it is."""
+    sizes = visit.installed_mb
+    total, largest = sum(sizes.values()), max(sizes, key=lambda name: sizes[name])
+    words = f"{number(total)} MB, {largest} {number(sizes[largest])}"
+    return Reached(value=total, words=words)
+
+
+def _ours(run: Run, candidate: str | None = None) -> Result | None:
+    """Give one of ours by its name; else the engine itself, of an operation the fastest."""
+    if candidate is not None:
+        return _named(run, candidate)
+    ours = [r for r in run if r.role == "ours" and r.p50_ms is not None]
+    first = next((r for r in ours if r.candidate == "encoder-engine"), None)
+    return first or min(ours, key=lambda r: r.p50_ms or 0.0, default=None)
+
+
+def _named(run: Run, name: str | None) -> Result | None:
+    return next((r for r in run if r.candidate == name and r.p50_ms is not None), None)
+
+
+def _ratio(ours: Result, peer: Result, ratio: float) -> Reached:
+    limit = _share(ours)
+    if peer.fraction_of_limit and ours.amounts == peer.amounts:
+        limit += f"; it permits {times(1 / peer.fraction_of_limit)}"
+    return Reached(value=ratio, words=times(ratio), peer=peer.candidate, limit=limit)
+
+
+def _share(ours: Result) -> str:
+    return "" if ours.fraction_of_limit is None else f"{ours.fraction_of_limit:.0%}"

@@ -1,0 +1,174 @@
+"""Every case of every bench file runs, at the smallest size and for one round."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import peers, test_speed
+from benchmarks.__main__ import main
+from benchmarks.cases.growth import VALUES
+from benchmarks.commands import quick
+from benchmarks.measuring.case import CaseSpec, Options
+from benchmarks.measuring.machine import ROOT
+from benchmarks.measuring.measure import measure
+from benchmarks.records import results as records
+from benchmarks.registry import all_cases, choose_cases
+from benchmarks.texts import corpus
+from encoder_engine import ops
+
+CASES = all_cases()
+# Starting a process per candidate takes long; one such case shows that it works.
+ISOLATED = "embedding/minilm-float32-short"
+# Vocabularies of 250,000 pieces load slowly: of their cases those with a form of their own run.
+FORMS = ("english", "batch-lists", "sentence", "matrix", "offsets", "load")
+# At the smallest size all models are one, and a precision works on all texts or on none.
+EMBEDDING = {
+    "embedding/minilm-float32-short",
+    "embedding/minilm-float32-skewed-prose",
+    "embedding/minilm-bfloat16-skewed",
+    "embedding/minilm-int8-long",
+}
+# And all values of an axis are one.
+GROWTH = {f"growth/{axis}-{values[0]}" for axis, values in VALUES.items()}
+PARAMETERS = [
+    pytest.param(spec, id=name, marks=pytest.mark.slow if name.startswith("embedding/") else ())
+    for name, spec in CASES.items()
+    if not name.startswith("tokenizer/xlmr-") or name.endswith(FORMS)
+    if not name.startswith("embedding/") or name in EMBEDDING
+    if not name.startswith("growth/") or name in GROWTH
+]
+
+
+# Cases of whole libraries.
+BY_PEERS = ("tokenizer/", "embedding/", "latency/", "cold_start/")
+
+
+@pytest.mark.parametrize("spec", PARAMETERS)
+def test_a_case_runs_and_its_gate_passes_all_that_are_installed(spec: CaseSpec) -> None:
+    reason = spec.unavailable()
+    if reason is not None:
+        pytest.skip(reason)
+    case = spec.make(Options(threads=1, smoke=True))
+    assert case.name == spec.name
+    if spec.name != ISOLATED:
+        case = replace(case, isolated=False)
+    assert "encoder-engine" in case.candidates[0].name
+    measured = measure(case, threads=1, rounds=1, smoke=True)
+    for found, candidate in zip(measured, case.candidates, strict=True):
+        if candidate.unavailable is None:
+            expected = {"measured"}
+            if candidate.role == "peer" and spec.name.startswith(BY_PEERS):
+                expected.add("gate failed")  # not every peer is exact
+            assert found.status in expected, f"{found.candidate}: {found.reason}"
+            assert found.verdict is not None
+            assert found.verdict.figures
+        else:
+            assert (found.status, found.reason) == ("skipped", candidate.unavailable)
+
+
+def test_inputs_are_the_same_every_time() -> None:
+    options = Options(smoke=True)
+    first, second = (CASES["encoder/mixed"].make(options).fingerprint for _ in range(2))
+    assert first == second
+
+
+def test_every_operation_an_encoder_runs_has_cases() -> None:
+    measured = {name.partition("/")[0] for name in CASES}
+    # The end-to-end case holds the name embedding; probabilities are for analysis only.
+    needed = set(ops.operations()) - {"attention_probabilities", "embedding"} | {"token_embedding"}
+    assert needed <= measured
+
+
+def test_cases_are_chosen_by_name_by_group_and_by_pattern() -> None:
+    assert [spec.name for spec in choose_cases(["linear/forward"], "cpu")] == ["linear/forward"]
+    assert {spec.name for spec in choose_cases(["encoder"], "cpu")} == {
+        "encoder/equal",
+        "encoder/mixed",
+    }
+    assert all("training" in spec.name for spec in choose_cases(["*/training"], "cpu"))
+    assert not any(spec.name.startswith("embedding/") for spec in choose_cases([], "cuda"))
+    with pytest.raises(LookupError, match="encoder/mixed"):
+        choose_cases(["decoder"], "cpu")
+
+
+def test_a_peer_that_is_not_installed_is_named_with_what_to_do() -> None:
+    absent = peers.Peer(name="absent", modules={"json": "json", "no_such_module": "no-such-thing"})
+    reason = absent.available()
+    assert reason is not None
+    assert reason.startswith("no-such-thing not installed; pip install")
+    assert {peer.name for peer in peers.find_peers()} >= {"sentence-transformers", "transformers"}
+
+
+def count_words(texts: object) -> list[int]:
+    assert isinstance(texts, list)
+    return [len(text) for text in texts]
+
+
+def test_passages_fill_their_length_and_never_exceed_it() -> None:
+    documents = ["one two three", "four five six seven", "eight nine"]
+    texts = corpus.passages(documents, [12, 20, 9, 60], count_words, seed=1)
+    for text, length in zip(texts, [12, 20, 9, 60], strict=True):
+        tokens = sum(map(len, text.split()))
+        assert length - 2 - 5 < tokens <= length - 2
+    assert texts == corpus.passages(documents, [12, 20, 9, 60], count_words, seed=1)
+
+
+def test_skewed_lengths_are_mostly_short() -> None:
+    lengths = corpus.skewed_lengths(500, seed=0)
+    assert 16 <= min(lengths) < max(lengths) <= 256
+    assert sorted(lengths)[250] < 80
+
+
+def test_the_command_line_lists_refuses_and_reports(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--list"]) == 0
+    assert "embedding/minilm-float32-skewed" in capsys.readouterr().out
+    assert main(["run", "no-such-case"]) == 2
+    assert "no case 'no-such-case'" in capsys.readouterr().err
+    assert main(["run", "linear", "--repeats", "2"]) == 2
+    assert main(["run", "linear", "--threads", "0"]) == 2
+    assert main(["run", "linear", "--threads", "4096"]) == 2
+    assert main(["report"]) == 0
+    assert capsys.readouterr().out.startswith("# Benchmark results")
+    assert main(["compare", "no-such-commit", "nor-this"]) == 1
+
+
+def test_every_bench_file_is_documented() -> None:
+    text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    for group in {name.partition("/")[0] for name in CASES}:
+        assert f"`{group}`" in text, group
+    assert Path(ROOT / "benchmarks" / "LOG.md").is_file()
+
+
+def test_a_cold_start_finds_nothing_imported_that_it_is_about() -> None:
+    code = "import sys, benchmarks.cases.latency; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert not {"torch", "encoder_engine", "tokenizers", "transformers"} & set(done.stdout.split())
+
+
+def test_a_quick_run_writes_its_own_results_and_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert set(quick.CASES) <= set(CASES)
+    monkeypatch.setattr(quick, "CASES", ("quantize_rows/forward",))
+    assert main(["quick", "--output", str(tmp_path / "page")]) == 0
+    assert "report.html" in capsys.readouterr().out
+    assert "quantize_rows/forward" in (tmp_path / "page" / "report.html").read_text("utf-8")
+    found = list(records.read(tmp_path / "page"))
+    assert {result.case for result in found} == {"quantize_rows/forward"}
+    assert all(result.quick for result in found)
+
+
+def test_pytest_benchmark_has_the_cases_of_operations_and_tokenizers() -> None:
+    command = ["-m", "pytest", "-q", "benchmarks/test_speed.py", "-k", "quantize_rows"]
+    once = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "1 passed" in once.stdout
+    assert {name.partition("/")[0] for name in test_speed.CASES} >= {"tokenizer", "layer_norm"}

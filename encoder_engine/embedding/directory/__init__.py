@@ -1,0 +1,1 @@
+"""What a model directory says about turning text into vectors."""

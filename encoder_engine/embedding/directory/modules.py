@@ -1,0 +1,286 @@
+"""The modules of a sentence-transformers directory, in the dialects of version 6 and before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from encoder_engine.embedding.directory.json_files import (
+    JsonObject,
+    flag,
+    optional_count,
+    read_json,
+    read_object,
+    refuse_unknown_keys,
+)
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.ops.pooling import POOLING_MODES, PoolingMode
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from pathlib import Path
+
+MODULES = "modules.json"
+# In the order in which sentence-transformers concatenates them.
+_LEGACY_POOLING_FLAGS: dict[str, PoolingMode] = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_WIDTH_KEYS = ("embedding_dimension", "word_embedding_dimension")
+_POOLING_KEYS = (*_WIDTH_KEYS, "pooling_mode", "include_prompt", *_LEGACY_POOLING_FLAGS)
+
+_TRANSFORMER_FILES = tuple(
+    f"sentence_{family}_config.json"
+    for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+# Who loads a directory that has this module.
+_LOADERS = {
+    "Pooling": "Embedder",
+    "SpladePooling": "SparseEmbedder",
+    "MultiVectorMask": "MultiVectorEmbedder",
+}
+# Absent or at these values, these keys leave the vectors as they are.
+_TRANSFORMER_DEFAULTS: JsonObject = {
+    "transformer_task": "feature-extraction",
+    "module_output_name": "token_embeddings",
+    "backend": "torch",
+    "processing_kwargs": {},
+    "query_length": None,
+    "document_length": None,
+    "query_expansion": None,
+    "tokenizer_name_or_path": None,
+}
+_LOADING_KEYS = (
+    "model_args",
+    "model_kwargs",
+    "tokenizer_args",
+    "processor_kwargs",
+    "config_args",
+    "config_kwargs",
+)
+# How weights are loaded, not what is computed; the precision is from_pretrained's dtype.
+_HARMLESS_LOADING_KEYS = {
+    "add_pooling_layer",
+    "attn_implementation",
+    "dtype",
+    "low_cpu_mem_usage",
+    "torch_dtype",
+    "trust_remote_code",
+    "use_safetensors",
+}
+_TRANSFORMER_KEYS = (
+    "max_seq_length",
+    "do_lower_case",
+    "modality_config",
+    "unpad_inputs",
+    *_TRANSFORMER_DEFAULTS,
+    *_LOADING_KEYS,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """One entry of ``modules.json``: Transformer, Pooling or Normalize, and its folder."""
+
+    kind: str
+    folder: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig:
+    """What a Transformer module adds to its encoder."""
+
+    max_seq_length: int | None
+    lowercase: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolingConfig:
+    """How rows become one vector; several modes are concatenated. ``width``: of the encoder."""
+
+    modes: tuple[PoolingMode, ...]
+    width: int
+    include_prompt: bool
+
+
+def read_modules(
+    directory: Path, kinds: Sequence[str] = ("Transformer", "Pooling", "Normalize")
+) -> tuple[Module, ...]:
+    """Read ``modules.json``: one module of each kind, in this order; a Normalize may be left out.
+
+    Raises :class:`UnsupportedFeatureError` by name for any other module or order and
+    :class:`ConfigError` for a malformed file or a folder outside the directory.
+    """
+    path = directory / MODULES
+    modules = tuple(_read_module(path, entry, kinds) for entry in _read_entries(path))
+    found = [module.kind for module in modules]
+    least = [kind for kind in kinds if kind != "Normalize"]
+    if found not in (list(kinds), least):
+        optional = " and optionally Normalize" if "Normalize" in kinds else ""
+        raise UnsupportedFeatureError(
+            f"{path} lists {', '.join(found) or 'nothing'}; "
+            f"the engine computes {', '.join(least)}{optional}, in this order"
+        )
+    return modules
+
+
+def read_first_folder(directory: Path) -> Path:
+    """Read only the folder of the first module, whatever modules there are.
+
+    Raises :class:`ConfigError` for a malformed file or a folder outside the directory.
+    """
+    path = directory / MODULES
+    entries = _read_entries(path)
+    if not entries:
+        raise ConfigError(f"{path} lists no modules")
+    return _module_folder(path, entries[0])
+
+
+def _read_entries(path: Path) -> list[JsonObject]:
+    entries = read_json(path)
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ConfigError(f"{path} must hold a list of modules")
+    return entries
+
+
+def _module_folder(path: Path, entry: JsonObject) -> Path:
+    """Find a module's folder, inside the directory even where links are followed."""
+    folder = entry.get("path")
+    if not isinstance(folder, str):
+        raise ConfigError(f"{path}: a module needs a path, got {entry}")
+    try:
+        target = (path.parent / folder).resolve()
+        target.is_dir()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, a loop of links, a surrogate
+        raise ConfigError(f"{path}: module path {folder!a} is no path: {error!a}") from error
+    if not target.is_relative_to(path.parent.resolve()):
+        raise ConfigError(f"{path}: module path {folder!r} leads out of the directory")
+    return target
+
+
+def _read_module(path: Path, entry: JsonObject, known: Collection[str]) -> Module:
+    refuse_unknown_keys(path, entry, ("idx", "name", "path", "type", "kwargs"))
+    kind = entry.get("type")
+    if not isinstance(kind, str):
+        raise ConfigError(f"{path}: a module needs a type, got {entry}")
+    name = kind.rpartition(".")[2]
+    if not kind.startswith("sentence_transformers."):
+        raise UnsupportedFeatureError(
+            f"{path} asks for {kind}, code of the model's own, which the engine never runs"
+        )
+    if name not in known:
+        loader = _LOADERS.get(name)
+        hint = "not computed here" if loader is None else f"which {loader}.from_pretrained loads"
+        raise UnsupportedFeatureError(f"{path} needs the module {name} ({kind}), {hint}")
+    if entry.get("kwargs"):
+        raise UnsupportedFeatureError(f"{path}: module {name} takes kwargs {entry['kwargs']}")
+    return Module(kind=name, folder=_module_folder(path, entry))
+
+
+def read_transformer_config(
+    folder: Path,
+    *,
+    task: str = "feature-extraction",
+    reads: str = "last_hidden_state",
+    makes: str = "token_embeddings",
+) -> TransformerConfig:
+    """Read ``sentence_bert_config.json`` (or an older name); all defaults where there is none.
+
+    ``task`` is what the transformer must be for, ``reads`` what is taken of its output, and
+    ``makes`` the name of that among the modules.
+    """
+    path = next((folder / n for n in _TRANSFORMER_FILES if (folder / n).is_file()), None)
+    if path is None:
+        return TransformerConfig(max_seq_length=None, lowercase=False)
+    config = read_object(path)
+    refuse_unknown_keys(path, config, _TRANSFORMER_KEYS)
+    own = {"transformer_task": task, "module_output_name": makes}
+    for key, neutral in (_TRANSFORMER_DEFAULTS | own).items():
+        if config.get(key, neutral) not in (neutral, None):
+            raise UnsupportedFeatureError(
+                f"{path} sets {key} = {config[key]!r}; only {neutral!r} is computed here"
+            )
+    for key in _LOADING_KEYS:
+        extra = sorted(set(_optional_object(path, config, key)) - _HARMLESS_LOADING_KEYS)
+        if extra:
+            raise UnsupportedFeatureError(f"{path}: {key} sets {', '.join(extra)}, not read here")
+    text = _optional_object(path, config, "modality_config").get("text")
+    if "modality_config" in config and text != {"method": "forward", "method_output_name": reads}:
+        raise UnsupportedFeatureError(
+            f"{path}: modality_config reads {text} of the encoder, not its {reads}"
+        )
+    return TransformerConfig(
+        max_seq_length=optional_count(path, config, "max_seq_length"),
+        lowercase=flag(path, config, "do_lower_case", default=False),
+    )
+
+
+def _optional_object(path: Path, config: JsonObject, key: str) -> JsonObject:
+    value = config.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: {key} must be an object, got {value!a}")
+    return value
+
+
+def read_pooling_config(folder: Path) -> PoolingConfig:
+    """Read a Pooling module's ``config.json`` in either dialect."""
+    path = folder / "config.json"
+    config = read_object(path)
+    refuse_unknown_keys(path, config, _POOLING_KEYS)
+    widths = {key: optional_count(path, config, key) for key in _WIDTH_KEYS}
+    stated = {width for width in widths.values() if width is not None}
+    if len(stated) != 1:
+        raise ConfigError(f"{path} must state one embedding_dimension, got {widths}")
+    return PoolingConfig(
+        modes=_pooling_modes(path, config),
+        width=stated.pop(),
+        include_prompt=flag(path, config, "include_prompt", default=True),
+    )
+
+
+def _pooling_modes(path: Path, config: JsonObject) -> tuple[PoolingMode, ...]:
+    legacy = tuple(
+        mode
+        for key, mode in _LEGACY_POOLING_FLAGS.items()
+        if flag(path, config, key, default=False)
+    )
+    modes = legacy
+    if "pooling_mode" in config:
+        value = config["pooling_mode"]
+        modes = check_pooling_modes(value, where=f"{path}: ")
+        if legacy and set(legacy) != set(modes):
+            raise ConfigError(f"{path}: pooling_mode is {value!r}, but its flags say {legacy}")
+    if not modes:
+        raise ConfigError(f"{path} switches no pooling mode on; set one, or pass pooling=")
+    return modes
+
+
+def check_pooling_modes(value: object, *, where: str = "") -> tuple[PoolingMode, ...]:
+    """Turn a mode or a list of modes into a tuple. Raises :class:`ConfigError` for unknown ones."""
+    modes = [value] if isinstance(value, str) else value
+    if not isinstance(modes, (list, tuple)) or not modes:
+        raise ConfigError(f"{where}pooling must be a mode or a list of modes, got {value!r}")
+    for mode in modes:
+        if mode not in POOLING_MODES:
+            raise ConfigError(
+                f"{where}no pooling mode {mode!r}; there are {', '.join(POOLING_MODES)}"
+            )
+    return tuple(modes)
+
+
+def check_normalize_config(folder: Path) -> None:
+    """Make sure that a Normalize module works on the sentence vector."""
+    path = folder / "config.json"
+    if not path.is_file():
+        return
+    config = read_object(path)
+    refuse_unknown_keys(path, config, ("module_input_name", "module_output_name"))
+    for key, value in config.items():
+        if value not in ("sentence_embedding", None):
+            raise UnsupportedFeatureError(f"{path}: {key} is {value!r}, not the sentence embedding")

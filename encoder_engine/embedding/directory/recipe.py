@@ -1,0 +1,225 @@
+"""How a model directory turns text into vectors: what stands around the encoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from encoder_engine.embedding.directory.checksums import verify_modules, verify_settings
+from encoder_engine.embedding.directory.json_files import (
+    JsonObject,
+    optional_count,
+    read_object,
+    refuse_unknown_keys,
+)
+from encoder_engine.embedding.directory.modules import (
+    MODULES,
+    check_normalize_config,
+    check_pooling_modes,
+    read_first_folder,
+    read_modules,
+    read_pooling_config,
+    read_transformer_config,
+)
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.strings import find_surrogate
+from encoder_engine.text import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from encoder_engine.ops.pooling import PoolingMode
+
+CONFIG = "config_sentence_transformers.json"
+_MODEL_KEYS = ("__version__", "default_prompt_name", "model_type", "prompts")
+# What a model of a type says beside.
+_OWN_KEYS = {
+    "SentenceTransformer": ("similarity_fn_name", "truncate_dim"),
+    "SparseEncoder": ("similarity_fn_name", "max_active_dims"),
+    "MultiVectorEncoder": ("similarity_fn_name",),
+    "CrossEncoder": ("activation_fn",),
+}
+# transformers writes 1e30 where a tokenizer has no limit.
+_NO_LIMIT = 10**9
+
+
+# Who loads what config_sentence_transformers.json calls so.
+_LOADERS = {
+    "CrossEncoder": "Ranker",
+    "MultiVectorEncoder": "MultiVectorEmbedder",
+    "SentenceTransformer": "Embedder",
+    "SparseEncoder": "SparseEmbedder",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What a directory says beside its weights.
+
+    ``pooling``: modes, concatenated in this order; ``default_pooling``: nobody named them;
+    ``pooling_width``: the encoder width that the
+    pooling was made for, if stated; ``include_prompt``: whether a prompt's tokens are pooled;
+    ``normalized``: whether vectors have Euclidean length 1; ``max_seq_length``: tokens per text,
+    special tokens included; ``lowercase``: whether text is lower-cased before the tokenizer;
+    ``truncate_dim``: leading features to keep, if not all; ``layers``: which are pooled, from the
+    embeddings as 0 on, and their weights, if not the last alone.
+    """
+
+    encoder_directory: Path
+    pooling: tuple[PoolingMode, ...]
+    default_pooling: bool = False
+    pooling_width: int | None = None
+    include_prompt: bool = True
+    normalized: bool = False
+    max_seq_length: int | None = None
+    lowercase: bool = False
+    prompts: dict[str, str] = field(default_factory=lambda: {"query": "", "document": ""})
+    default_prompt_name: str | None = None
+    truncate_dim: int | None = None
+    similarity: str | None = None
+    layers: tuple[tuple[int, float], ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What ``config_sentence_transformers.json`` says; absent, all is as in a file of nothing.
+
+    ``max_active_dims``: numbers of a sparse vector to keep, if not all.
+    """
+
+    prompts: dict[str, str] = field(default_factory=lambda: {"query": "", "document": ""})
+    default_prompt_name: str | None = None
+    truncate_dim: int | None = None
+    max_active_dims: int | None = None
+    similarity: str | None = None
+
+
+def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> Recipe:
+    """Read a sentence-transformers directory, or a plain transformers one without ``modules.json``.
+
+    A plain one gets mean pooling, by default; where given, ``pooling`` names the modes instead of
+    that and of what a directory says. Files are compared with their recorded checksums before they
+    are read, all but the encoder's weights. Raises :class:`ChecksumError`, :class:`ConfigError`,
+    and :class:`UnsupportedFeatureError` for what is not computed here.
+    """
+    override = None if pooling is None else check_pooling_modes(pooling)
+    verify_settings(directory)
+    if not (directory / MODULES).is_file():
+        return Recipe(
+            encoder_directory=directory,
+            pooling=override or ("mean",),
+            default_pooling=override is None,
+            max_seq_length=tokenizer_limit(directory),
+        )
+    modules = read_modules(directory)
+    verify_modules(directory, [module.folder for module in modules])
+    transformer = read_transformer_config(modules[0].folder)
+    pooled = read_pooling_config(modules[1].folder)
+    for module in modules[2:]:
+        check_normalize_config(module.folder)
+    settings = read_settings(directory, "SentenceTransformer")
+    return Recipe(
+        encoder_directory=modules[0].folder,
+        pooling=override or pooled.modes,
+        pooling_width=pooled.width,
+        include_prompt=pooled.include_prompt,
+        normalized=len(modules) == 3,
+        max_seq_length=transformer.max_seq_length or tokenizer_limit(modules[0].folder),
+        lowercase=transformer.lowercase,
+        prompts=settings.prompts,
+        default_prompt_name=settings.default_prompt_name,
+        truncate_dim=settings.truncate_dim,
+        similarity=settings.similarity,
+    )
+
+
+def tokenizer_limit(directory: Path) -> int | None:
+    """Read the tokens that a text may have, from tokenizer_config.json; None: no limit."""
+    path = directory / "tokenizer_config.json"
+    if not path.is_file():
+        return None
+    limit = read_object(path).get("model_max_length")
+    number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
+    if limit is None or (number and limit >= _NO_LIMIT):
+        return None
+    # NaN is neither above nor below anything.
+    if not number or not limit >= 1 or limit != int(limit):
+        raise ConfigError(
+            f"{path}: model_max_length must be a positive whole number, got {limit!a}"
+        )
+    return int(limit)
+
+
+def read_tokenizer(directory: Path, *, lowercase: bool) -> Tokenizer:
+    """Load a tokenizer; where said, one that lower-cases, and treats accents as it did before."""
+    tokenizer = Tokenizer.from_pretrained(directory)
+    model = tokenizer.spec.model
+    lowered = model.lowercased() if lowercase else model
+    return tokenizer if lowered is model else Tokenizer(replace(tokenizer.spec, model=lowered))
+
+
+def read_settings(directory: Path, wanted: str) -> Settings:
+    """Read what a directory says of a model of the type wanted.
+
+    Raises :class:`UnsupportedFeatureError` for another type and :class:`ConfigError` for a
+    malformed file.
+    """
+    path = directory / CONFIG
+    stated = read_object(path) if path.is_file() else {}
+    model_type = stated.get("model_type", wanted)
+    if model_type != wanted:
+        loader = _LOADERS.get(str(model_type))
+        hint = "" if loader is None else f"; {loader}.from_pretrained loads it"
+        raise UnsupportedFeatureError(f"{path} describes a {model_type}, expected a {wanted}{hint}")
+    refuse_unknown_keys(path, stated, (*_MODEL_KEYS, *_OWN_KEYS[wanted]))
+    prompts, default_prompt_name = _read_prompts(path, stated)
+    return Settings(
+        prompts=prompts,
+        default_prompt_name=default_prompt_name,
+        truncate_dim=optional_count(path, stated, "truncate_dim"),
+        max_active_dims=optional_count(path, stated, "max_active_dims"),
+        similarity=_read_similarity(path, stated),
+    )
+
+
+def _read_similarity(path: Path, settings: JsonObject) -> str | None:
+    name = settings.get("similarity_fn_name")
+    if name is not None and not isinstance(name, str):
+        raise ConfigError(f"{path}: similarity_fn_name must be a name, got {name!a}")
+    return name
+
+
+def _read_prompts(path: Path, settings: JsonObject) -> tuple[dict[str, str], str | None]:
+    stated = settings.get("prompts") or {}
+    if not isinstance(stated, dict):
+        raise ConfigError(f"{path}: prompts must be an object of texts, got {stated!a}")
+    prompts = {"query": "", "document": ""}
+    for name, prompt in stated.items():
+        if prompt is not None and not isinstance(prompt, str):
+            raise ConfigError(f"{path}: prompt {name!a} must be a text, got {prompt!a}")
+        prompts[name] = prompt or ""
+        for text in (name, prompts[name]):
+            if find_surrogate(text) is not None:
+                raise ConfigError(f"{path}: prompts holds a lone surrogate, no character: {text!a}")
+    default = settings.get("default_prompt_name")
+    if default is not None and not (isinstance(default, str) and default in prompts):
+        raise ConfigError(
+            f"{path}: default_prompt_name is {default!a}, the prompts are {', '.join(prompts)}"
+        )
+    return prompts, default
+
+
+def encoder_directory(directory: Path) -> Path:
+    """Find the folder of a model's encoder and tokenizer, whatever modules follow them.
+
+    Compares both directories' settings and vocabularies with their recorded checksums. Raises
+    :class:`ChecksumError`, and :class:`ConfigError` for a malformed ``modules.json`` or a folder
+    outside the directory.
+    """
+    verify_settings(directory)
+    if not (directory / MODULES).is_file():
+        return directory
+    folder = read_first_folder(directory)
+    verify_settings(folder)
+    return folder

@@ -1,0 +1,106 @@
+"""One stateless step for engines that move data between machines: texts in, vectors added."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Literal
+
+from encoder_engine.errors import InputError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from encoder_engine.embedding.embedder import Embedder
+    from encoder_engine.vectors.precision import Precision
+
+__all__ = ["EmbedBatch"]
+
+
+class EmbedBatch:
+    """Adds a column of vectors to a batch: ``EmbedBatch(model)({"text": [...]})``.
+
+    A batch is a mapping of columns; ``text_column`` is a list, a numpy array or an Arrow array of
+    texts, and ``vector_column`` becomes float32 [n, D] (or what ``precision`` says). The vectors
+    are those of :meth:`Embedder.encode` with the same options.
+
+    It holds names and options alone until it is called, when it loads the model, once in each
+    process: so it can be pickled and sent to workers, and all workers compute the same.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        *,
+        text_column: str = "text",
+        vector_column: str = "embedding",
+        device: str = "auto",
+        dtype: str = "auto",
+        quantization: str | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        normalize_embeddings: bool | None = None,
+        truncate_dim: int | None = None,
+        precision: Precision = "float32",
+        batch_tokens: int | None = None,
+        on_truncation: Literal["ignore", "error"] = "ignore",
+    ) -> None:
+        self.text_column, self.vector_column = text_column, vector_column
+        self._model = model
+        self._loading: dict[str, Any] = {
+            "device": device,
+            "dtype": dtype,
+            "quantization": quantization,
+        }
+        self._options: dict[str, Any] = {
+            "prompt": prompt,
+            "prompt_name": prompt_name,
+            "normalize_embeddings": normalize_embeddings,
+            "truncate_dim": truncate_dim,
+            "precision": precision,
+            "batch_tokens": batch_tokens,
+            "on_truncation": on_truncation,
+        }
+        self._embedder: Embedder | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def embedder(self) -> Embedder:
+        """The embedder, loaded when it is first asked for."""
+        with self._lock:
+            if self._embedder is None:
+                from encoder_engine.embedding.embedder import Embedder
+
+                self._embedder = Embedder.from_pretrained(self._model, **self._loading)
+            return self._embedder
+
+    @property
+    def dimension(self) -> int:
+        """How many numbers a stored vector has."""
+        embedder = self.embedder
+        return embedder.stored_dimension(embedder.resolve_options(**self._options))
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the batch with the column of vectors.
+
+        Raises :class:`InputError` where the column of texts is missing or that of vectors is taken,
+        and what :meth:`Embedder.encode` raises.
+        """
+        if self.text_column not in batch:
+            raise InputError(
+                f"the batch has no column {self.text_column!r}; there are {', '.join(batch)}"
+            )
+        if self.vector_column in batch:
+            raise InputError(
+                f"the batch has a column {self.vector_column!r} already; name another vector_column"
+            )
+        texts = batch[self.text_column]
+        texts = texts.to_pylist() if hasattr(texts, "to_pylist") else texts
+        vectors = self.embedder.encode(texts, **self._options)
+        return {**batch, self.vector_column: vectors}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_embedder": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = {**state, "_lock": threading.Lock()}

@@ -1,0 +1,1 @@
+"""Steps from texts to vectors: check, tokenize, batch, compute, pool."""

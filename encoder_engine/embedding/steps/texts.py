@@ -1,0 +1,77 @@
+"""The door for texts: what may be embedded, one at a time, with refusals that name the row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Set, Sized
+from dataclasses import dataclass
+
+import numpy as np
+
+from encoder_engine.errors import InputError, TextError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    """Texts to embed: checked as they are drawn. ``count`` is None where only the end will tell."""
+
+    rows: Iterator[str]
+    count: int | None
+    single: bool
+
+
+def open_texts(texts: object) -> Texts:
+    """Accept a text, or any ordered iterable of texts: list, tuple, generator, numpy array of str.
+
+    Raises :class:`TextError` for what is no text (with the row, while drawing) and
+    :class:`InputError` for what has no order.
+    """
+    if isinstance(texts, np.ndarray):
+        texts = _array_texts(texts)
+    if isinstance(texts, str):
+        return Texts(rows=_checked([texts]), count=1, single=True)
+    if isinstance(texts, Mapping):
+        raise InputError(
+            f"texts is a {type(texts).__name__}, whose keys or whose values may be meant; pass "
+            "list(texts.values()), or list(texts)"
+        )
+    if isinstance(texts, Set):
+        raise InputError(
+            f"texts is a {type(texts).__name__}, which has no row order; pass a list, for example "
+            "sorted(texts)"
+        )
+    if isinstance(texts, (bytes, bytearray)) or not isinstance(texts, Iterable):
+        raise TextError(f"texts must be a str or an iterable of str, {_what_is_wrong(texts)}")
+    count = len(texts) if isinstance(texts, Sized) else None
+    return Texts(rows=_checked(texts), count=count, single=False)
+
+
+def _array_texts(array: np.ndarray) -> object:
+    if array.dtype.kind not in "UOT":
+        raise TextError(
+            f"texts is a numpy array of {array.dtype}, not of str; "
+            "convert it with .astype(str), or decode bytes first"
+        )
+    if array.ndim > 1:
+        raise InputError(
+            f"texts is a numpy array of shape {list(array.shape)}, expected [N]; use .ravel()"
+        )
+    return array.tolist()
+
+
+def _checked(texts: Iterable[object]) -> Iterator[str]:
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TextError(f"text {row} must be a str, {_what_is_wrong(text)}", row=row)
+        yield text
+
+
+def _what_is_wrong(value: object) -> str:
+    if value is None:
+        return "got None; drop the row or put an empty text"
+    if isinstance(value, (bytes, bytearray)):
+        return f"got {type(value).__name__}; decode it first, for example with .decode('utf-8')"
+    if isinstance(value, float) and np.isnan(value):
+        return "got NaN, a missing value; drop the row or put an empty text"
+    if isinstance(value, (list, tuple)):
+        return f"got a {type(value).__name__} within; embed its texts one by one"
+    return f"got {type(value).__name__}"

@@ -1,0 +1,150 @@
+"""A vector for every token of a text, and the similarity of texts token by token (ColBERT).
+
+Dimensions: T tokens of all texts, D features, Q queries, N documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from encoder_engine.embedding.steps.batching import windows
+from encoder_engine.embedding.steps.layers import mix_layers
+from encoder_engine.embedding.steps.texts import open_texts
+from encoder_engine.embedding.steps.token_rows import TokenRows
+from encoder_engine.embedding.steps.truncation import tell_truncation
+from encoder_engine.embedding.steps.window import tokenize_rows
+from encoder_engine.errors import NonFiniteVectorError, ShapeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from torch import Tensor
+
+    from encoder_engine.embedding.embedder import Embedder
+    from encoder_engine.embedding.options import EncodeOptions
+
+__all__ = ["TokenVectors", "embed_tokens", "max_similarity"]
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+IdArray = np.ndarray[Any, np.dtype[np.int32]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenVectors:
+    """The texts' tokens end to end: ``vectors`` float32 [T, D], ``ids`` int32 [T].
+
+    Text i's are those from ``cu_seqlens[i]`` to ``cu_seqlens[i + 1]``, int64 [N + 1]: ``found[i]``.
+    """
+
+    vectors: Array
+    ids: IdArray
+    cu_seqlens: np.ndarray[Any, np.dtype[np.int64]]
+
+    def __len__(self) -> int:
+        return len(self.cu_seqlens) - 1
+
+    def __getitem__(self, number: int) -> Array:
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"text {number} of {len(self)}")
+        number %= len(self)
+        return self.vectors[self.cu_seqlens[number] : self.cu_seqlens[number + 1]]
+
+    def __iter__(self) -> Iterator[Array]:
+        return (self[number] for number in range(len(self)))
+
+    def without(self, ids: Iterable[int]) -> TokenVectors:
+        """Leave out tokens by their ids."""
+        kept = ~np.isin(self.ids, np.fromiter(ids, dtype=np.int32))
+        before = np.concatenate([[0], np.cumsum(kept)])
+        return TokenVectors(
+            vectors=self.vectors[kept],
+            ids=self.ids[kept],
+            cu_seqlens=before[self.cu_seqlens].astype(np.int64),
+        )
+
+
+def max_similarity(queries: TokenVectors, documents: TokenVectors) -> Array:
+    """Score documents for queries: each query token's best product, summed; float32 [Q, N].
+
+    ``sum_i max_j (query_i . document_j)`` (Khattab and Zaharia 2020); a document without a token
+    scores 0. Raises :class:`ShapeError` for vectors of different widths.
+    """
+    widths = queries.vectors.shape[1], documents.vectors.shape[1]
+    if widths[0] != widths[1]:
+        raise ShapeError(f"queries have {widths[0]} features, documents {widths[1]}")
+    scores = np.zeros((len(queries), len(documents)), dtype=np.float32)
+    lengths = np.diff(documents.cu_seqlens)
+    there = np.flatnonzero(lengths)
+    starts = documents.cu_seqlens[:-1][there]
+    for number, query in enumerate(queries):
+        if len(query) and len(there):
+            best = np.maximum.reduceat(query @ documents.vectors.T, starts, axis=1)
+            scores[number, there] = best.sum(0)
+    return scores
+
+
+def embed_tokens(
+    embedder: Embedder,
+    texts: str | Iterable[str],
+    options: EncodeOptions,
+    *,
+    transform: Callable[[Tensor], Tensor],
+    width: int,
+) -> TokenVectors:
+    """Embed every token; ``transform`` makes [t, width] of an encoder's [t, D]."""
+    encoder = embedder.encoder.eval()
+    vectors, ids, lengths, truncated = [], [], [], []
+    first_row = 0
+    for window in windows(open_texts(texts).rows, len):
+        encoding = tokenize_rows(
+            embedder.tokenizer,
+            window,
+            first_row,
+            prompt=options.prompt,
+            num_prompt_tokens=0,
+            max_length=embedder.max_seq_length,
+        )
+        first_row += len(window)
+        truncated.append(np.asarray(encoding.truncated))
+        if options.on_truncation == "error":
+            every_cut = np.concatenate(truncated)
+            tell_truncation(every_cut, embedder.max_seq_length, "error", what="text")
+        found = np.empty((len(encoding.ids), width), dtype=np.float32)
+        starts = np.asarray(encoding.cu_seqlens, dtype=np.int64)
+        for rows, batch in TokenRows.of(encoding).batches(options.batch_tokens, encoder.device):
+            with torch.inference_mode():
+                mixed = embedder.recipe.layers is not None
+                output = encoder(batch, output_pooled=False, output_hidden_states=mixed)
+                hidden_TD = output.last_hidden_state
+                if embedder.recipe.layers is not None:
+                    hidden_TD = mix_layers(output, embedder.recipe.layers)
+                computed = transform(hidden_TD.float()).cpu().numpy()
+            own = batch.sequences.offsets
+            for place, row in enumerate(rows):
+                found[starts[row] : starts[row + 1]] = computed[own[place] : own[place + 1]]
+        vectors.append(found)
+        ids.append(np.asarray(encoding.ids))
+        lengths.append(np.diff(starts))
+    if truncated:
+        every_cut = np.concatenate(truncated)
+        tell_truncation(every_cut, embedder.max_seq_length, options.on_truncation, what="text")
+    every = TokenVectors(
+        vectors=np.concatenate([np.empty((0, width), np.float32), *vectors]),
+        ids=np.concatenate([np.empty(0, np.int32), *ids]),
+        cu_seqlens=np.concatenate([[0], np.cumsum(np.concatenate([[], *lengths]))]).astype(
+            np.int64
+        ),
+    )
+    broken = np.flatnonzero(~np.isfinite(every.vectors).all(axis=1))
+    if len(broken):
+        row = int(np.searchsorted(every.cu_seqlens, broken[0], side="right")) - 1
+        raise NonFiniteVectorError(
+            f"{len(broken)} tokens' vectors are NaN or infinite, the first of text {row}: the "
+            "model's numbers overflow or are damaged",
+            rows=[row],
+        )
+    return every

@@ -1,0 +1,296 @@
+"""Embedding a stream window by window: tokenize, batch by token budget, encode, pool, reorder."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from encoder_engine.embedding.steps.batching import first_rows, plan_batches, take, windows
+from encoder_engine.embedding.steps.layers import mix_layers
+from encoder_engine.embedding.steps.pooling import normalize, pool
+from encoder_engine.errors import (
+    DeviceMemoryError,
+    InputError,
+    NonFiniteVectorError,
+    SequenceLengthError,
+    TextError,
+)
+from encoder_engine.packing import PackedBatch
+from encoder_engine.strings import describe_surrogate, find_surrogate
+from encoder_engine.vectors.precision import quantize_vectors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from encoder_engine.embedding.embedder import Embedder
+    from encoder_engine.embedding.options import EncodeOptions
+    from encoder_engine.embedding.steps.token_rows import TokenRows
+    from encoder_engine.text import Encoding, Tokenizer
+
+Rows = np.ndarray[Any, np.dtype[np.intp]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EmbeddedWindow:
+    """Some consecutive texts, embedded.
+
+    ``vectors`` [n, D] in the order of the texts; ``first_row`` the index of the first in the
+    stream; ``truncated`` bool [n]; ``num_tokens`` computed, and ``num_padded_tokens`` that the same
+    batches would have held with padding; seconds of each stage.
+    """
+
+    vectors: np.ndarray[Any, np.dtype[Any]]
+    first_row: int
+    truncated: np.ndarray[Any, np.dtype[np.bool_]]
+    num_tokens: int
+    num_padded_tokens: int
+    tokenize_seconds: float
+    encode_seconds: float
+
+    @property
+    def num_truncated(self) -> int:
+        """How many of the texts lost tokens."""
+        return int(self.truncated.sum())
+
+
+def embed_windows(
+    embedder: Embedder, texts: Iterator[str], options: EncodeOptions
+) -> Iterator[EmbeddedWindow]:
+    """Embed a stream of texts, holding one window of it at a time."""
+    first_row = 0
+    for window in windows(texts, len):
+        yield embed_window(embedder, window, first_row, options)
+        first_row += len(window)
+
+
+def embed_window(
+    embedder: Embedder, window: list[str], first_row: int, options: EncodeOptions
+) -> EmbeddedWindow:
+    """Embed the texts of one window, of which the first is ``first_row`` of its stream."""
+    return encode_window(embedder, tokenize_window(embedder, window, first_row, options), options)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenizedWindow:
+    """A window between its two halves; ``seconds`` were spent on the first."""
+
+    encoding: Encoding
+    first_row: int
+    seconds: float
+
+
+def tokenize_window(
+    embedder: Embedder, window: list[str], first_row: int, options: EncodeOptions
+) -> TokenizedWindow:
+    """Do the half of :func:`embed_window` that needs no device."""
+    start = time.perf_counter()
+    encoding = tokenize_rows(
+        embedder.tokenizer,
+        window,
+        first_row,
+        prompt=options.prompt,
+        num_prompt_tokens=options.num_prompt_tokens,
+        max_length=embedder.max_seq_length,
+    )
+    if options.on_truncation == "error" and encoding.num_truncated:
+        row = first_row + int(np.flatnonzero(encoding.truncated)[0])
+        raise SequenceLengthError(
+            f"text {row} is longer than {embedder.max_seq_length} tokens; split it, "
+            "raise max_seq_length, or allow the cut with on_truncation='warn'",
+            row=row,
+        )
+    seconds = time.perf_counter() - start
+    return TokenizedWindow(encoding=encoding, first_row=first_row, seconds=seconds)
+
+
+def encode_window(
+    embedder: Embedder, tokenized: TokenizedWindow, options: EncodeOptions
+) -> EmbeddedWindow:
+    """Do the other half."""
+    start = time.perf_counter()
+    encoding, first_row = tokenized.encoding, tokenized.first_row
+    numbers = first_row + np.arange(len(encoding.cu_seqlens) - 1)
+    vectors, num_padded_tokens = embed_rows(embedder, encoding, numbers, options)
+    return EmbeddedWindow(
+        vectors=quantize_vectors(vectors, options.precision),
+        first_row=first_row,
+        truncated=np.asarray(encoding.truncated),
+        num_tokens=len(encoding.ids),
+        num_padded_tokens=num_padded_tokens,
+        tokenize_seconds=tokenized.seconds,
+        encode_seconds=time.perf_counter() - start,
+    )
+
+
+def tokenize_rows(
+    tokenizer: Tokenizer,
+    window: list[str],
+    first_row: int,
+    *,
+    prompt: str,
+    num_prompt_tokens: int,
+    max_length: int | None,
+) -> Encoding:
+    """Tokenize a window of a stream, each text behind a prompt.
+
+    Raises :class:`TextError`, and :class:`InputError` for a text with no token beside the
+    ``num_prompt_tokens`` that are not pooled, with the row in the whole stream.
+    """
+    texts = [prompt + text for text in window] if prompt else window
+    try:
+        encoding = tokenizer.encode_batch(
+            texts, max_length=max_length, num_threads=torch.get_num_threads()
+        )
+    except TextError as error:
+        raise _located(error, window, first_row) from None
+    _refuse_nothing_to_pool(encoding, first_row, num_prompt_tokens)
+    return encoding
+
+
+def _refuse_nothing_to_pool(encoding: Encoding, first_row: int, num_prompt_tokens: int) -> None:
+    """Raise :class:`InputError` for a text with no token beside its prompt's.
+
+    A text that runs on from its prompt without a break may make fewer tokens with it than the
+    prompt alone; sentence-transformers gives zeros there.
+    """
+    is_empty = encoding.lengths <= num_prompt_tokens
+    if not is_empty.any():
+        return
+    row = first_row + int(is_empty.argmax())
+    if num_prompt_tokens:
+        raise InputError(
+            f"text {row} melts into its prompt, whose {num_prompt_tokens} tokens are not pooled, "
+            "and leaves none to pool; end the prompt with a space or a colon",
+            row=row,
+        )
+    raise InputError(
+        f"text {row} has no token at all, so it has no vector; "
+        "this tokenizer adds no special tokens: leave empty texts out",
+        row=row,
+    )
+
+
+def _located(error: TextError, window: list[str], first_row: int) -> TextError:
+    """Say the same of the text's row in the stream rather than in its window."""
+    place = None if error.row is None else find_surrogate(window[error.row])
+    if error.row is None or place is None:
+        return error
+    row = first_row + error.row
+    described = describe_surrogate(window[error.row], place)
+    return TextError(f"text {row} has {described}", row=row)
+
+
+def embed_rows(
+    embedder: Embedder, encoding: Encoding | TokenRows, numbers: Rows, options: EncodeOptions
+) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int]:
+    """Embed rows of tokens; return [n, D], and the tokens that padded batches would have held.
+
+    ``numbers`` [n] say which text of the stream each is of, for errors to name.
+    """
+    # Dropout would add noise, should the encoder have been trained in the meantime.
+    encoder = embedder.encoder
+    if encoder.training or any(block.training for block in encoder.blocks):
+        encoder.eval()
+    lengths = encoding.lengths
+    vectors = np.empty((len(lengths), options.dimension), dtype=np.float32)
+    typed = encoding.has_types
+    num_padded_tokens = 0
+    limit = embedder.memory_limit
+    planned = plan_batches(lengths, limit.cap(options.batch_tokens))
+    while planned:
+        rows = planned[0]
+        found = _embed_if_it_fits(embedder, encoding, rows, options, typed=typed)
+        if found is None:
+            _refuse_one_alone(embedder, rows, lengths, numbers)
+            limit.lower(int(lengths[rows].sum()))
+            left = np.concatenate(planned)
+            smaller = plan_batches(lengths[left], limit.cap(options.batch_tokens))
+            planned = [left[batch] for batch in smaller]
+            continue
+        num_padded_tokens += int(lengths[rows].max()) * len(rows)
+        vectors[rows] = found
+        del planned[0]
+    is_finite = np.isfinite(vectors)
+    if not is_finite.all():
+        broken = np.unique(numbers[~is_finite.all(axis=1)])
+        hint = "" if embedder.encoder.dtype == torch.float32 else "; load it with dtype='float32'"
+        raise NonFiniteVectorError(
+            f"the vectors of {len(broken)} texts are NaN or infinite (rows "
+            f"{first_rows(broken)}): the model's numbers overflow or are damaged{hint}",
+            rows=broken.tolist(),
+        )
+    return vectors, num_padded_tokens
+
+
+def _embed_if_it_fits(
+    embedder: Embedder,
+    encoding: Encoding | TokenRows,
+    rows: Rows,
+    options: EncodeOptions,
+    *,
+    typed: bool,
+) -> np.ndarray[Any, np.dtype[np.float32]] | None:
+    """Embed a batch; None where the device has too little memory, of which nothing is held then."""
+    try:
+        return _embed_batch(embedder, encoding, rows, options, typed=typed)
+    except torch.OutOfMemoryError:
+        # The error holds the frames, and those hold tensors: both are gone after this block.
+        pass
+    if embedder.encoder.device.type == "cuda":
+        torch.cuda.empty_cache()
+    return None
+
+
+def _refuse_one_alone(
+    embedder: Embedder, rows: Rows, lengths: np.ndarray[Any, np.dtype[np.integer]], numbers: Rows
+) -> None:
+    """Raise :class:`DeviceMemoryError` for a batch that did not fit and cannot be cut."""
+    if len(rows) > 1:
+        return
+    row = int(numbers[rows[0]])
+    raise DeviceMemoryError(
+        f"text {row} has {int(lengths[rows[0]])} tokens, and {embedder.encoder.device} has too "
+        "little free memory to embed it alone; lower max_seq_length, end what else holds its "
+        "memory, or choose another device",
+        row=row,
+    )
+
+
+@torch.inference_mode()
+def _embed_batch(
+    embedder: Embedder,
+    encoding: Encoding | TokenRows,
+    rows: Rows,
+    options: EncodeOptions,
+    *,
+    typed: bool,
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    ids, cu_seqlens = take(encoding.ids, encoding.cu_seqlens, rows)
+    types = None
+    if typed:
+        types, _ = take(encoding.type_ids, encoding.cu_seqlens, rows)
+    batch = PackedBatch.from_numpy(
+        input_ids=ids,
+        cu_seqlens=cu_seqlens,
+        token_type_ids=types,
+        device=embedder.encoder.device,
+    )
+    layers = embedder.recipe.layers
+    output = embedder.encoder(batch, output_pooled=False, output_hidden_states=layers is not None)
+    is_cut = options.dimension < embedder.dimension
+    vectors = pool(
+        output.last_hidden_state if layers is None else mix_layers(output, layers),
+        batch.sequences,
+        embedder.recipe.pooling,
+        num_prompt_tokens=options.num_prompt_tokens,
+        normalized=options.normalized and not is_cut,
+    )
+    if is_cut:
+        vectors = vectors[:, : options.dimension]
+        vectors = normalize(vectors) if options.normalized else vectors
+    found: np.ndarray[Any, np.dtype[np.float32]] = vectors.cpu().numpy()
+    return found

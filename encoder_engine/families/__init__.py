@@ -1,0 +1,1 @@
+"""Families of encoders as values: specifications, names in checkpoints, configurations."""

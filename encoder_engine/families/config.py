@@ -1,0 +1,326 @@
+"""From a Hugging Face config.json to a spec, and back; what is not understood is refused."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import (
+    CheckpointFileError,
+    ConfigError,
+    UnknownConfigKeyWarning,
+    UnsupportedFeatureError,
+)
+from encoder_engine.families.facts.paths import fact, with_fact
+from encoder_engine.families.facts.spec import Activation, EmbeddingSpec, EncoderSpec
+from encoder_engine.families.facts.values import ACTIVATIONS, activation, flag, integer, number
+from encoder_engine.families.registry import find_family, recognise_family
+from encoder_engine.files import read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from encoder_engine.families.facts.family import Family
+    from encoder_engine.families.facts.spec import BlockSpec, NormSpec
+
+__all__ = ["INT8_CONFIG", "read_config", "spec_from_config", "spec_to_config"]
+
+# Keys of any configuration that do not change what an encoder computes.
+BOOKKEEPING = frozenset(
+    [
+        "_attn_implementation",
+        "_attn_implementation_autoset",
+        "_name_or_path",
+        "_num_labels",
+        "architectures",
+        "attn_implementation",
+        "bos_token_id",
+        "chunk_size_feed_forward",
+        "classifier_dropout",
+        "custom_pipelines",
+        "decoder_start_token_id",
+        "directionality",
+        "do_sample",
+        "dtype",
+        "eos_token_id",
+        "finetuning_task",
+        "gradient_checkpointing",
+        "id2label",
+        "initializer_range",
+        "is_encoder_decoder",
+        "label2id",
+        "language",
+        "mask_token_id",
+        "max_length",
+        "model_type",
+        "num_labels",
+        "output_attentions",
+        "output_hidden_states",
+        "output_past",
+        "pad_token_id",
+        "pooler_fc_size",
+        "pooler_num_attention_heads",
+        "pooler_num_fc_layers",
+        "pooler_size_per_head",
+        "pooler_type",
+        "problem_type",
+        "quantization_config",
+        "return_dict",
+        "sbert_ce_default_activation_function",
+        "sentence_transformers",
+        "sep_token_id",
+        "task_specific_params",
+        "tie_encoder_decoder",
+        "tie_word_embeddings",
+        "tokenizer_class",
+        "torch_dtype",
+        "torchscript",
+        "transformers_version",
+        "unk_token_id",
+        "use_cache",
+        "use_return_dict",
+    ]
+)
+# What a quantized encoder's config.json says of itself.
+INT8_CONFIG = {"quant_method": "encoder_engine", "weights": "int8"}
+# Values of keys, in any family, that would make the model another than the one computed here.
+REQUIRED: dict[str, tuple[Any, ...]] = {
+    "is_decoder": (False, None),
+    "add_cross_attention": (False, None),
+    "is_encoder_decoder": (False, None),
+    "position_embedding_type": ("absolute", None),
+    "pruned_heads": ({}, None),
+    "quantization_config": (None, INT8_CONFIG),
+}
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """Read config.json; :class:`ConfigError` says where it stops being one."""
+    path = directory / "config.json"
+    if not path.is_file():
+        raise CheckpointFileError(
+            f"{directory} has no config.json; it should hold config.json and model.safetensors"
+        )
+    config = read_json(path, ConfigError)
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path} must hold a JSON object, got {type(config).__name__}")
+    return config
+
+
+def spec_from_config(config: Mapping[str, Any]) -> EncoderSpec:
+    """Build the spec a configuration describes.
+
+    Raises :class:`UnknownModelTypeError`, :class:`UnsupportedFeatureError` for a value that asks
+    for another computation, :class:`ConfigError` for a missing or impossible value; warns with
+    :class:`UnknownConfigKeyWarning` of keys nobody reads.
+    """
+    family = recognise_family(config)
+    _refuse_other_computations(config, family)
+    _warn_of_unknown_keys(config, family)
+    spec = _plain_spec(config, family)
+    for key, paths in family.dropouts.items():
+        rate = number(config, key, default=family.dropout, below_one=True)
+        for path in paths:
+            spec = with_fact(spec, path, rate)
+    for key, paths in family.flags.items():
+        there = flag(config, key, default=fact(spec, paths[0]))
+        for path in paths:
+            spec = with_fact(spec, path, there)
+    for quirk in family.quirks:
+        spec = quirk.read(spec, config)
+    return spec
+
+
+def _plain_spec(config: Mapping[str, Any], family: Family) -> EncoderSpec:
+    """Read the facts that every family states alike."""
+    keys = family.keys
+    width = integer(config, keys.width)
+    norm = replace(
+        family.block.norm,
+        epsilon=number(config, keys.norm_epsilon, default=family.block.norm.epsilon),
+    )
+    padding_id = _padding_id(config, family)
+    num_positions = integer(config, keys.num_positions) if keys.num_positions else 0
+    after_padding = family.positions_follow_padding_id
+    return EncoderSpec(
+        model_type=family.model_type,
+        width=width,
+        embedding=EmbeddingSpec(
+            vocab_size=integer(config, "vocab_size"),
+            width=integer(config, keys.embedding_width) if keys.embedding_width else width,
+            num_positions=num_positions if family.position_table else 0,
+            first_position=padding_id + 1 if after_padding else 0,
+            positions_skip_padding=after_padding,
+            num_segments=_num_segments(config, family),
+            padding_id=padding_id,
+            projected=family.embedding_projected,
+            norm=norm if family.embedding_norm else None,
+        ),
+        blocks=(_plain_block(config, family, norm),) * integer(config, keys.num_blocks),
+        final_norm=norm if family.final_norm else None,
+        pooler=family.pooler,
+        position_limit=None if family.position_table else num_positions or None,
+        initializer_range=number(config, "initializer_range", default=0.02),
+    )
+
+
+def _plain_block(config: Mapping[str, Any], family: Family, norm: NormSpec) -> BlockSpec:
+    keys, block = family.keys, family.block
+    width, num_heads = integer(config, keys.width), integer(config, keys.num_heads)
+    if keys.head_dim is not None and config.get(keys.head_dim) is not None:
+        head_dim = integer(config, keys.head_dim)
+    elif width % num_heads:
+        raise ConfigError(f"{keys.width}={width} is not a multiple of {keys.num_heads}={num_heads}")
+    else:
+        head_dim = width // num_heads
+    usual = block.feed_forward.activation
+    return replace(
+        block,
+        norm=norm,
+        attention=replace(block.attention, num_heads=num_heads, head_dim=head_dim),
+        feed_forward=replace(
+            block.feed_forward,
+            width=integer(config, keys.feed_forward_width),
+            activation=usual
+            if keys.activation is None
+            else activation(config, keys.activation, default=usual),
+        ),
+    )
+
+
+def spec_to_config(spec: EncoderSpec, original: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the configuration of a spec over the one it was read from, as transformers reads it."""
+    family = find_family(spec.model_type)
+    keys, embedding = family.keys, spec.embedding
+    positions = embedding.num_positions if family.position_table else spec.position_limit
+    written: dict[str | None, Any] = {
+        keys.width: spec.width,
+        keys.num_blocks: spec.num_layers,
+        keys.num_positions: positions,
+        keys.num_segments: embedding.num_segments,
+        keys.embedding_width: embedding.width,
+        keys.norm_epsilon: fact(spec, "blocks.norm.epsilon"),
+    }
+    if spec.blocks:
+        attention, layer = spec.blocks[0].attention, spec.blocks[0].feed_forward
+        written |= {
+            keys.num_heads: attention.num_heads,
+            keys.head_dim: attention.head_dim,
+            keys.feed_forward_width: layer.width,
+            keys.activation: _activation_name(layer.activation, original, keys.activation),
+        }
+    for key, paths in {**family.dropouts, **family.flags}.items():
+        written[key] = fact(spec, paths[0])
+    stale = {key for quirk in family.quirks for key in quirk.keys}
+    for quirk in family.quirks:
+        written.update(quirk.write(spec).items())
+    own = {
+        "model_type": family.config_model_type,
+        "architectures": [family.architecture],
+        "vocab_size": embedding.vocab_size,
+        "pad_token_id": embedding.padding_id,
+        "initializer_range": spec.initializer_range,
+    }
+    kept = {key: value for key, value in original.items() if key not in stale}
+    said_by_us = {key: value for key, value in written.items() if key is not None}
+    config = dict(sorted({**kept, **family.marks, **said_by_us, **own}.items()))
+    said = _spec_said_by(config)
+    if family.pooler:
+        # No key speaks of the pooler: a checkpoint that lacks its weights has none.
+        said = replace(said, pooler=spec.pooler)
+    if said != spec:
+        raise ConfigError(
+            f"a {spec.model_type} configuration cannot say all of this spec, so it would come back "
+            f"as another: {_first_difference(spec, said)}"
+        )
+    return config
+
+
+def _spec_said_by(config: Mapping[str, Any]) -> EncoderSpec:
+    with warnings.catch_warnings():
+        # They were told of when the configuration was read.
+        warnings.simplefilter("ignore", UnknownConfigKeyWarning)
+        return spec_from_config(config)
+
+
+def _first_difference(ours: object, theirs: object, where: str = "spec") -> str:
+    for item in fields(ours):  # type: ignore[arg-type]
+        one, other = getattr(ours, item.name), getattr(theirs, item.name)
+        if one == other:
+            continue
+        if isinstance(one, tuple) and len(one) == len(other):
+            pairs = enumerate(zip(one, other, strict=True))
+            place = next(i for i, (left, right) in pairs if left != right)
+            return _first_difference(one[place], other[place], f"{where}.{item.name}[{place}]")
+        if is_dataclass(one) and is_dataclass(other):
+            return _first_difference(one, other, f"{where}.{item.name}")
+        return f"{where}.{item.name} is {one!r}, it would be {other!r}"
+    raise AssertionError("the specs are equal")
+
+
+def _refuse_other_computations(config: Mapping[str, Any], family: Family) -> None:
+    _refuse_unknown_code(config.get("auto_map"), family)
+    for key, allowed in {**REQUIRED, **family.required}.items():
+        if key in config and config[key] not in allowed:
+            raise UnsupportedFeatureError(
+                f"{key}={config[key]!r} is not supported for {family.model_type}; "
+                f"supported: {', '.join(repr(value) for value in allowed)}"
+            )
+
+
+def _refuse_unknown_code(auto_map: object, family: Family) -> None:
+    """Refuse code of the model's own, unless it is known to compute what the family does."""
+    if auto_map is None:
+        return
+    named = auto_map.values() if isinstance(auto_map, dict) else [auto_map]
+    for name in named:
+        if not (isinstance(name, str) and name.startswith(family.code or ("\0",))):
+            raise UnsupportedFeatureError(
+                f"auto_map={auto_map!r} is not supported for {family.model_type}: code of its own "
+                f"computes it; supported: {', '.join(family.code) or 'none'}"
+            )
+
+
+def _warn_of_unknown_keys(config: Mapping[str, Any], family: Family) -> None:
+    read = {value for value in vars(family.keys).values() if value is not None}
+    read |= {key for quirk in family.quirks for key in quirk.keys}
+    read |= set(family.dropouts) | set(family.flags) | set(family.marks)
+    known = read | BOOKKEEPING | set(REQUIRED) | set(family.required) | set(family.ignored)
+    unknown = sorted(set(config) - known - {"auto_map", "vocab_size"})
+    if unknown:
+        warnings.warn(
+            UnknownConfigKeyWarning(
+                f"config.json has keys nobody reads: {', '.join(unknown)}; if one of them changes "
+                f"what a {family.model_type} computes, the results here will differ",
+                names=unknown,
+            ),
+            stacklevel=2,
+        )
+
+
+def _num_segments(config: Mapping[str, Any], family: Family) -> int:
+    key = family.keys.num_segments
+    if key is None or (family.segments_optional and config.get(key) == 0):
+        return 0
+    return integer(config, key)
+
+
+def _padding_id(config: Mapping[str, Any], family: Family) -> int:
+    value = config.get("pad_token_id", family.padding_id)
+    vocab_size = integer(config, "vocab_size")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < vocab_size:
+        raise ConfigError(
+            f"pad_token_id must be an id below vocab_size={vocab_size}, got {value!r}"
+        )
+    return value
+
+
+def _activation_name(
+    activation: Activation, original: Mapping[str, Any], key: str | None
+) -> object:
+    names = ACTIVATIONS[activation]
+    if key is None:
+        return None
+    return original[key] if original.get(key) in names else names[0]

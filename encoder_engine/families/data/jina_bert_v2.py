@@ -1,0 +1,60 @@
+"""JinaBERT (Guenther et al. 2023, jina-embeddings-v2-*-en): BERT with ALiBi and GeGLU.
+
+config.json calls it a BERT; its positions are told by ``position_embedding_type``. The layout
+follows ``JinaBertModel`` of modeling_bert.py in jinaai/jina-bert-implementation, whose heads see
+both ways and whose gate is the first half of ``gated_layers``.
+"""
+
+from dataclasses import replace
+
+from encoder_engine.families.data.bert import FAMILY as BERT
+from encoder_engine.families.data.bert import POOLER
+from encoder_engine.families.facts.distance_quirks import AlibiSlopes
+from encoder_engine.families.facts.family import DROPOUTS, PLAIN_BLOCK
+from encoder_engine.families.facts.names import Rename
+
+BLOCK = "encoder.layer.{block}"
+FAMILY = replace(
+    BERT,
+    model_type="jina_bert_v2",
+    architecture="JinaBertModel",
+    # What is published with a head, rerankers, has keys of its own.
+    layouts=(),
+    written_as="bert",
+    marks={"position_embedding_type": "alibi", "feed_forward_type": "geglu"},
+    block=replace(
+        PLAIN_BLOCK, feed_forward=replace(PLAIN_BLOCK.feed_forward, gated=True, up_bias=False)
+    ),
+    position_table=False,
+    dropouts={
+        "hidden_dropout_prob": (
+            "embedding.dropout",
+            "blocks.attention.output_dropout",
+            "blocks.feed_forward.dropout",
+        ),
+        "attention_probs_dropout_prob": DROPOUTS["attention_probs_dropout_prob"],
+    },
+    quirks=(AlibiSlopes(),),
+    renames=(
+        Rename("embedding.tokens", "embeddings.word_embeddings"),
+        Rename("embedding.segments", "embeddings.token_type_embeddings"),
+        Rename("embedding.norm", "embeddings.LayerNorm"),
+        Rename(
+            "blocks.{block}.attention.qkv",
+            (
+                f"{BLOCK}.attention.self.query",
+                f"{BLOCK}.attention.self.key",
+                f"{BLOCK}.attention.self.value",
+            ),
+        ),
+        Rename("blocks.{block}.attention.output", f"{BLOCK}.attention.output.dense"),
+        Rename("blocks.{block}.attention_norm", f"{BLOCK}.attention.output.LayerNorm"),
+        Rename("blocks.{block}.feed_forward.halves", f"{BLOCK}.mlp.gated_layers"),
+        Rename("blocks.{block}.feed_forward.down", f"{BLOCK}.mlp.wo"),
+        Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.mlp.layernorm"),
+        POOLER,
+    ),
+    required={"position_embedding_type": ("alibi",)},
+    ignored=("emb_pooler", "model_max_length"),
+    code=("jinaai/jina-bert-implementation--", "configuration_bert.Jina", "modeling_bert.Jina"),
+)

@@ -1,0 +1,1 @@
+"""Facts that specifications state, and the ways in which configurations spell them."""

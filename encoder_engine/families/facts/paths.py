@@ -1,0 +1,61 @@
+"""Facts of a spec by their paths, and what a configuration says of them in ways of its own."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from encoder_engine.families.facts.spec import BlockSpec, EncoderSpec
+
+__all__ = ["Quirk", "fact", "with_attention", "with_fact"]
+
+
+Value = TypeVar("Value")
+
+
+class Quirk(Protocol):
+    """Reads keys of a configuration into a spec that holds all the plainer facts, and back."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Name the keys it reads; what was there goes when it writes."""
+
+    def read(self, spec: EncoderSpec, config: Mapping[str, Any], /) -> EncoderSpec:
+        """Return the spec with the facts the keys state."""
+
+    def write(self, spec: EncoderSpec, /) -> dict[str, Any]:
+        """Return the keys that state the spec's facts."""
+
+
+def with_fact(value: Value, path: str, new: object) -> Value:
+    """Replace the fact a dotted path names, in every block and wherever there is one."""
+    if isinstance(value, tuple):
+        # Blocks that are one object stay one: a config may ask for a million.
+        distinct = {id(item): item for item in value}
+        changed = {place: with_fact(item, path, new) for place, item in distinct.items()}
+        return type(value)(changed[id(item)] for item in value)
+    if not is_dataclass(value):
+        return value
+    name, _, rest = path.partition(".")
+    assert name in {field.name for field in fields(value)}, f"{type(value).__name__} has no {name}"
+    inner = with_fact(getattr(value, name), rest, new) if rest else new
+    return replace(value, **{name: inner})  # type: ignore[type-var]
+
+
+def fact(value: object, path: str) -> Any:
+    """Return the fact a dotted path names, of the first block; None where there is none."""
+    for name in path.split("."):
+        if isinstance(value, tuple):
+            value = value[0] if value else None
+        if value is None:
+            return None
+        value = getattr(value, name)
+    return value
+
+
+def with_attention(block: BlockSpec, **changes: Any) -> BlockSpec:
+    """Replace facts of a block's attention."""
+    return replace(block, attention=replace(block.attention, **changes))

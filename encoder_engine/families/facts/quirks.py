@@ -1,0 +1,150 @@
+"""How families say which blocks there are, and what each is, in ways of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.families.facts.paths import with_attention, with_fact
+from encoder_engine.families.facts.spec import ConvolutionSpec
+from encoder_engine.families.facts.values import ACTIVATIONS, activation, flag, integer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from encoder_engine.families.facts.spec import Activation, EncoderSpec
+
+__all__ = ["FeedForwardName", "FirstConvolution", "LayerWindows", "SharedGroups"]
+
+
+@dataclass(frozen=True)
+class SharedGroups:
+    """Layers of a group are one block: ``num_hidden_groups`` of them share the layers evenly."""
+
+    key: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Name the keys it reads."""
+        return (self.key,)
+
+    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+        """Keep one block of each group."""
+        layers, groups = len(spec.blocks), integer(config, self.key)
+        if groups > layers:
+            raise ConfigError(f"{self.key}={groups}, but there are {layers} layers to share")
+        order = tuple(int(layer / (layers / groups)) for layer in range(layers))
+        return replace(spec, blocks=spec.blocks[:groups], order=order)
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """Count the groups."""
+        return {self.key: len(spec.blocks)}
+
+
+@dataclass(frozen=True)
+class LayerWindows:
+    """Every block has a window, of which the key gives both sides together: a number or a list."""
+
+    key: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Name the keys it reads."""
+        return (self.key,)
+
+    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+        """Give each block its window."""
+        said = config.get(self.key)
+        windows = said if isinstance(said, list) else [said] * len(spec.blocks)
+        if len(windows) != len(spec.blocks):
+            raise ConfigError(
+                f"{self.key} lists {len(windows)} windows for {len(spec.blocks)} layers"
+            )
+        for window in windows:
+            if integer({self.key: window}, self.key) % 2:
+                raise ConfigError(f"{self.key} must be even, got {window}")
+        blocks = (
+            with_attention(b, window=w // 2) for b, w in zip(spec.blocks, windows, strict=True)
+        )
+        return replace(spec, blocks=tuple(blocks))
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """List the windows."""
+        return {self.key: [2 * (block.attention.window or 0) for block in spec.blocks]}
+
+
+@dataclass(frozen=True)
+class FirstConvolution:
+    """A convolution of the embeddings is added to the first block's result, where it has a size."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Name the keys it reads."""
+        return ("conv_kernel_size", "conv_act")
+
+    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+        """Give the spec its convolution."""
+        if config.get("conv_kernel_size") in (None, 0):
+            return spec
+        activation = config.get("conv_act", "tanh")
+        if activation not in ("gelu", "tanh"):
+            raise UnsupportedFeatureError(
+                f"conv_act={activation!r} is not supported; supported: 'gelu', 'tanh'"
+            )
+        convolution = ConvolutionSpec(
+            kernel_size=integer(config, "conv_kernel_size"),
+            activation=activation,
+            norm=spec.blocks[0].norm,
+            dropout=spec.blocks[0].attention.output_dropout,
+        )
+        return replace(spec, convolution=convolution)
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """Say its size and what activates it."""
+        said = spec.convolution
+        if said is None:
+            return {}
+        return {"conv_kernel_size": said.kernel_size, "conv_act": said.activation}
+
+
+@dataclass(frozen=True)
+class FeedForwardName:
+    """One name for activation and gate: ``names`` maps it to both.
+
+    A config.json may also give them apart, under ``activation_key`` and ``gate_key``; transformers
+    then computes by those, whatever the name says.
+    """
+
+    key: str
+    names: tuple[tuple[str, tuple[Activation, bool]], ...]
+    activation_key: str
+    gate_key: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Name the keys it reads."""
+        return (self.key, self.activation_key, self.gate_key)
+
+    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+        """Give every feed-forward layer its activation."""
+        known = dict(self.names)
+        said = config.get(self.key, self.names[0][0])
+        if said not in known:
+            raise UnsupportedFeatureError(
+                f"{self.key}={said!r} is not supported; supported: {', '.join(known)}"
+            )
+        named, gate = known[said]
+        function = activation(config, self.activation_key, default=named)
+        gated = flag(config, self.gate_key, default=gate)
+        layer = replace(spec.blocks[0].feed_forward, activation=function, gated=gated)
+        return with_fact(spec, "blocks.feed_forward", layer)
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """Name the activation, or give it and the gate apart."""
+        layer = spec.blocks[0].feed_forward
+        named = [name for name, is_ in self.names if is_ == (layer.activation, layer.gated)]
+        if named:
+            return {self.key: named[0]}
+        function = ACTIVATIONS[layer.activation][0]
+        return {self.activation_key: function, self.gate_key: layer.gated}

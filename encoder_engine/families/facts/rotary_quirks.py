@@ -1,0 +1,190 @@
+"""How families say by which angles positions turn, in ways of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.families.facts.paths import fact, with_attention, with_fact
+from encoder_engine.families.facts.spec import RotarySpec
+from encoder_engine.families.facts.values import integer, number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from encoder_engine.families.facts.spec import EncoderSpec
+
+__all__ = ["LayerTypes", "RopeParameters", "RopeTheta", "RotaryBase"]
+
+
+@dataclass(frozen=True)
+class RopeParameters:
+    """Every block turns alike, by the base that ``rope_parameters`` names."""
+
+    default_base: float
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Name the keys it reads."""
+        return ("rope_parameters",)
+
+    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+        """Give every block its rotary."""
+        rotary = _read_rotary(config.get("rope_parameters"), self.default_base)
+        return with_fact(spec, "blocks.attention.rotary", rotary)
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """Say the base."""
+        rotary = fact(spec, "blocks.attention.rotary")
+        return {} if rotary is None else {"rope_parameters": _write_rotary(rotary)}
+
+
+@dataclass(frozen=True)
+class RotaryBase:
+    """Every block turns alike, by the base that one key names."""
+
+    key: str
+    default_base: float
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Name the keys it reads."""
+        return (self.key,)
+
+    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+        """Give every block its rotary."""
+        rotary = RotarySpec(base=number(config, self.key, default=self.default_base))
+        return with_fact(spec, "blocks.attention.rotary", rotary)
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """Say the base."""
+        return {self.key: fact(spec, "blocks.attention.rotary.base")}
+
+
+@dataclass(frozen=True)
+class RopeTheta:
+    """Every block turns alike, by the base ``rope_theta``, stretched as ``rope_scaling`` says."""
+
+    default_base: float
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Name the keys it reads."""
+        return ("rope_theta", "rope_scaling")
+
+    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+        """Give every block its rotary."""
+        base = number(config, "rope_theta", default=self.default_base)
+        scaling = config.get("rope_scaling")
+        stretch = 1.0
+        if scaling is not None:
+            known = isinstance(scaling, dict) and scaling.keys() <= {"type", "factor", "mixed_b"}
+            if not known or scaling.get("type") != "ntk" or scaling.get("mixed_b") is not None:
+                raise UnsupportedFeatureError(
+                    f"rope_scaling={scaling!r} is not supported; supported: a factor of type 'ntk'"
+                )
+            stretch = number(scaling, "factor", default=1.0)
+        rotary = RotarySpec(base=base, stretch=stretch)
+        return with_fact(spec, "blocks.attention.rotary", rotary)
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """Say the base, and what stretches it."""
+        rotary = fact(spec, "blocks.attention.rotary")
+        if rotary is None:
+            return {}
+        scaling = None if rotary.stretch == 1.0 else {"type": "ntk", "factor": rotary.stretch}
+        return {"rope_theta": rotary.base, "rope_scaling": scaling}
+
+
+def _read_rotary(said: object, default_base: float) -> RotarySpec:
+    said = {} if said is None else said
+    if not isinstance(said, dict):
+        raise ConfigError(f"rope_parameters must be an object, got {said!r}")
+    kind = said.get("rope_type", "default")
+    if kind != "default":
+        raise UnsupportedFeatureError(f"rope_type={kind!r} is not supported; supported: 'default'")
+    return RotarySpec(base=number(said, "rope_theta", default=default_base))
+
+
+def _write_rotary(rotary: RotarySpec) -> dict[str, Any]:
+    return {"rope_theta": rotary.base, "rope_type": "default"}
+
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+@dataclass(frozen=True)
+class LayerTypes:
+    """Some blocks see all and others a window, turning by different bases; the first is not normed.
+
+    Older files say ``global_attn_every_n_layers`` for ``layer_types``, and name the bases singly.
+    """
+
+    full_base: float = 160_000.0
+    sliding_base: float = 10_000.0
+    window: int = 128
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Name the keys it reads."""
+        return (
+            "layer_types",
+            "global_attn_every_n_layers",
+            "local_attention",
+            "rope_parameters",
+            "global_rope_theta",
+            "local_rope_theta",
+        )
+
+    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+        """Give each block its window, its rotary and, but for the first, its norm."""
+        kinds = self._kinds(config, len(spec.blocks))
+        turns = self._rotaries(config)
+        told = {"local_attention": self.window} | dict(config)
+        window = integer(told, "local_attention") // 2
+        blocks = []
+        for place, (block, kind) in enumerate(zip(spec.blocks, kinds, strict=True)):
+            made = with_attention(
+                block, rotary=turns[kind], window=window if kind == SLIDING else None
+            )
+            blocks.append(replace(made, attention_norm=place > 0))
+        return replace(spec, blocks=tuple(blocks))
+
+    def _kinds(self, config: Mapping[str, Any], num_layers: int) -> list[str]:
+        kinds = config.get("layer_types")
+        if kinds is None:
+            every = integer({"global_attn_every_n_layers": 3} | dict(config), self.keys[1])
+            return [SLIDING if layer % every else FULL for layer in range(num_layers)]
+        if not isinstance(kinds, list) or any(kind not in (FULL, SLIDING) for kind in kinds):
+            raise ConfigError(f"layer_types must list {FULL} and {SLIDING}, got {kinds!r}")
+        if len(kinds) != num_layers:
+            raise ConfigError(f"layer_types lists {len(kinds)} layers, there are {num_layers}")
+        return kinds
+
+    def _rotaries(self, config: Mapping[str, Any]) -> dict[str, RotarySpec]:
+        full = number(config, "global_rope_theta", default=self.full_base)
+        sliding = self.sliding_base
+        if "local_rope_theta" in config:
+            said = config["local_rope_theta"]
+            sliding = full if said is None else number(config, "local_rope_theta", default=0.0)
+        told = config.get("rope_parameters") or {}
+        if not isinstance(told, dict):
+            raise ConfigError(f"rope_parameters must be an object, got {told!r}")
+        return {
+            FULL: _read_rotary(told.get(FULL), full),
+            SLIDING: _read_rotary(told.get(SLIDING), sliding),
+        }
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """List the layers' kinds."""
+        kinds = [FULL if b.attention.window is None else SLIDING for b in spec.blocks]
+        turns = {FULL: RotarySpec(base=self.full_base), SLIDING: RotarySpec(base=self.sliding_base)}
+        windows = [b.attention.window for b in spec.blocks if b.attention.window is not None]
+        for kind, block in zip(kinds, spec.blocks, strict=True):
+            turns[kind] = block.attention.rotary or turns[kind]
+        return {
+            "layer_types": kinds,
+            "local_attention": 2 * windows[0] if windows else self.window,
+            "rope_parameters": {kind: _write_rotary(turn) for kind, turn in turns.items()},
+        }

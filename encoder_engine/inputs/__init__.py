@@ -1,0 +1,1 @@
+"""Files of texts as rows: sources, formats, refusals that name the row."""

@@ -1,0 +1,201 @@
+"""The readers of .parquet and Arrow IPC files, through pyarrow, some thousand rows at a time."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import EncoderEngineError, MissingDependencyError, ReadError, RowError
+from encoder_engine.inputs.rows import Columns, Place, Reading, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from encoder_engine.inputs.identifiers import Identifier
+
+_BATCH_ROWS = 4096
+_NOT_UTF_8 = object()
+
+
+def import_pyarrow(purpose: str) -> Any:
+    """Import ``pyarrow.parquet`` or raise :class:`MissingDependencyError` naming the extra."""
+    try:
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingDependencyError(purpose, library="pyarrow", extra="data") from None
+    return pyarrow
+
+
+def import_lance(purpose: str) -> Any:
+    """Import ``lance.file`` or raise :class:`MissingDependencyError` naming the extra."""
+    try:
+        import lance.file
+    except ImportError:
+        raise MissingDependencyError(purpose, library="pylance", extra="lance") from None
+    return lance.file
+
+
+def read_parquet(path: Path, reading: Reading) -> Iterator[Row]:
+    """Yield the rows of a file whose text column holds strings.
+
+    Raises :class:`ReadError` for a damaged file and a missing or mistyped column.
+    """
+    pyarrow = import_pyarrow(f"reading {path.name}")
+    with (
+        _damage(pyarrow, path, "parquet file"),
+        pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file,
+    ):
+        _check_schema(pyarrow, file.schema_arrow, str(path), reading.columns)
+        batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=reading.columns.names)
+        yield from _metered_rows(batches, path, reading, num_rows=file.metadata.num_rows)
+
+
+def read_arrow(path: Path, reading: Reading) -> Iterator[Row]:
+    """Yield the rows of an Arrow IPC file or stream; as :func:`read_parquet`."""
+    pyarrow = import_pyarrow(f"reading {path.name}")
+    import pyarrow.ipc as ipc
+
+    with _damage(pyarrow, path, "Arrow IPC file"), pyarrow.OSFile(str(path)) as source:
+        file, batches = _open_arrow(pyarrow, ipc, source)
+        _check_schema(pyarrow, file.schema, str(path), reading.columns)
+        checked = _slices(pyarrow, batches, reading.columns)
+        yield from _metered_rows(checked, path, reading, num_rows=None)
+
+
+def _open_arrow(pyarrow: Any, ipc: Any, source: Any) -> tuple[Any, Iterator[Any]]:
+    """Open a file, or else a stream: its reader, and its batches as they are asked for."""
+    try:
+        file = ipc.open_file(source)
+    except pyarrow.ArrowInvalid:
+        source.seek(0)
+        stream = ipc.open_stream(source)
+        return stream, iter(stream)
+    return file, (file.get_batch(index) for index in range(file.num_record_batches))
+
+
+def _slices(pyarrow: Any, batches: Iterator[Any], columns: Columns) -> Iterator[Any]:
+    """Cut the columns that are read into batches of some thousand rows.
+
+    Arrow trusts the offsets in a file: unchecked, they may lead anywhere in memory. So each batch
+    is validated first. Raises ``pyarrow.ArrowInvalid``.
+    """
+    for batch in batches:
+        read = batch.select(columns.names)
+        for column in read.columns:
+            _validate(pyarrow, column)
+        for start in range(0, read.num_rows, _BATCH_ROWS):
+            yield read.slice(start, _BATCH_ROWS)
+
+
+def _validate(pyarrow: Any, array: Any) -> None:
+    """Check lengths, offsets and indices, not UTF-8: text in another encoding is one bad row."""
+    types = pyarrow.types
+    array.validate()
+    if types.is_dictionary(array.type):
+        array.indices.validate(full=True)
+        _validate(pyarrow, array.dictionary)
+        bounds = pyarrow.compute.min_max(array.indices)
+        lowest, highest = bounds["min"].as_py(), bounds["max"].as_py()
+        if lowest is not None and not 0 <= lowest <= highest < len(array.dictionary):
+            raise pyarrow.ArrowInvalid(
+                f"indices from {lowest} to {highest} in a dictionary of {len(array.dictionary)}"
+            )
+        return
+    for text, binary in (
+        (types.is_string, pyarrow.binary()),
+        (types.is_large_string, pyarrow.large_binary()),
+        (types.is_string_view, pyarrow.binary_view()),
+    ):
+        if text(array.type):
+            array = array.view(binary)
+    array.validate(full=True)
+
+
+@contextmanager
+def _damage(pyarrow: Any, path: Path, kind: str) -> Iterator[None]:
+    """Say of what pyarrow cannot read that the file is damaged."""
+    try:
+        yield
+    except EncoderEngineError:
+        raise
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ReadError(f"{path} is damaged or no {kind} ({reason}); write it again") from None
+
+
+def _metered_rows(
+    batches: Iterator[Any], path: Path, reading: Reading, *, num_rows: int | None
+) -> Iterator[Row]:
+    """Yield rows and count bytes: the file's, shared out evenly, or else the columns' own."""
+    place, size = Place(str(path), reading, unit="row"), path.stat().st_size
+    counted = 0
+    for batch in batches:
+        yield from _rows(batch, place)
+        share = batch.nbytes if num_rows is None else size * batch.num_rows // max(num_rows, 1)
+        share = min(share, size - counted)
+        counted += share
+        reading.meter.num_bytes += share
+    reading.meter.num_bytes += size - counted
+
+
+def _rows(batch: Any, place: Place) -> Iterator[Row]:
+    columns = place.reading.columns
+    texts = _values(batch, columns.text)
+    identifiers = None if columns.identifier is None else _values(batch, columns.identifier)
+    for index, value in enumerate(texts):
+        place.row += 1
+        place.number = place.row + 1
+        try:
+            if value is _NOT_UTF_8:
+                place.refuse(f"{columns.text} holds bytes that are not UTF-8; write it again")
+            text = place.text(value, columns.text)
+            identifier: Identifier | None = None
+            if identifiers is not None and columns.identifier is not None:
+                if identifiers[index] is _NOT_UTF_8:
+                    place.refuse(f"{columns.identifier} holds bytes that are not UTF-8")
+                identifier = place.identifier(identifiers[index], columns.identifier)
+            row = place.make_row(text, identifier)
+        except RowError as error:
+            place.reading.skip(error)
+            continue
+        yield row
+
+
+def _values(batch: Any, column: str) -> list[Any]:
+    """Give a column's values; one by one where some of them are not UTF-8."""
+    array = batch.column(column)
+    try:
+        values: list[Any] = array.to_pylist()
+    except UnicodeDecodeError:
+        return [_value(scalar) for scalar in array]
+    return values
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        return _NOT_UTF_8
+
+
+def _check_schema(pyarrow: Any, schema: Any, name: str, columns: Columns) -> None:
+    types = pyarrow.types
+    for column in columns.names:
+        if schema.names.count(column) != 1:
+            known = ", ".join(schema.names)
+            option = "column= (--column)" if column == columns.text else "id_column="
+            raise ReadError(
+                f"{name} has no single column {column!r}; there are {known}: name one with {option}"
+            )
+        kind = schema.field(column).type
+        if types.is_dictionary(kind):
+            kind = kind.value_type
+        is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+        if column == columns.text and not is_text:
+            raise ReadError(f"{name}: column {column!r} holds {kind}, expected string; cast it")
+        if column == columns.identifier and not (is_text or types.is_integer(kind)):
+            raise ReadError(
+                f"{name}: column {column!r} holds {kind}, expected string or integer; cast it"
+            )

@@ -1,0 +1,32 @@
+"""A digest of rows that does not depend on how they are cut into windows."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from encoder_engine.inputs.identifiers import Identifier
+
+__all__ = ["RowsDigest"]
+
+
+class RowsDigest:
+    """Computes the SHA-256 of rows, whatever windows they come in."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    def add(self, texts: Sequence[str], identifiers: Sequence[Identifier | None]) -> None:
+        """Add rows; their lengths are part of what is hashed, so that no two lists look alike."""
+        parts: list[bytes] = []
+        for text, identifier in zip(texts, identifiers, strict=True):
+            data = text.encode()
+            parts += (b"%d %s\n" % (len(data), repr(identifier).encode()), data)
+        self._digest.update(b"".join(parts))
+
+    def hexdigest(self) -> str:
+        """Return the digest of all rows so far."""
+        return self._digest.hexdigest()

@@ -1,0 +1,59 @@
+"""Ids that are looked at as they pass: whether one came before, and whether all are of one type."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from encoder_engine.errors import ReadError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Identifier", "IdentifierType", "UniqueIdentifiers"]
+
+Identifier = str | int
+
+
+class UniqueIdentifiers:
+    """All ids of a reading, in a temporary file of the system: any number, in flat memory."""
+
+    def __init__(self) -> None:
+        # An empty name is a file that SQLite keeps in memory while it is small and removes.
+        # Whoever reads uses it, one thread after another.
+        self._ids = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all ids, before the same inputs are read again."""
+        self._ids.executescript(
+            "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; DROP TABLE IF EXISTS ids;"
+            "CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID;"
+        )
+
+    def add(self, identifier: Identifier) -> bool:
+        """Take an id, and say whether it is new; 7 and "7" are the same."""
+        added = self._ids.execute("INSERT OR IGNORE INTO ids VALUES (?)", (str(identifier),))
+        return added.rowcount == 1
+
+
+class IdentifierType:
+    """Holds ids to the type of the first, as a column of one type asks."""
+
+    def __init__(self) -> None:
+        self._type: type | None = None
+
+    def check(self, identifiers: Sequence[Identifier], first_row: int) -> None:
+        """Raise :class:`ReadError` for an id of another type, or one beyond 64 bits."""
+        for row, name in enumerate(identifiers, start=first_row):
+            self._type = self._type or type(name)
+            if type(name) is not self._type:
+                raise ReadError(
+                    f"the ids begin as {self._type.__name__}, but row {row} has {name!r}; "
+                    "make them all texts or all whole numbers",
+                    row=row,
+                )
+            if isinstance(name, int) and not -(2**63) <= name < 2**63:
+                raise ReadError(
+                    f"the id of row {row} does not fit 64 bits; write ids as texts", row=row
+                )

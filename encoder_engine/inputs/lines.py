@@ -1,0 +1,289 @@
+"""Readers of line formats: .txt (a text a line), .jsonl, .csv and .tsv, in constant memory."""
+
+from __future__ import annotations
+
+import csv
+import json
+import threading
+from collections import Counter
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from encoder_engine.errors import RowError
+from encoder_engine.inputs.rows import Place, Reading, Row
+from encoder_engine.strings import find_surrogate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# The csv module's own limit of 128 KiB a field is less than a long document.
+_FIELD_CHARACTERS = 2**30
+_field_limit = threading.Lock()
+# No line takes more memory than that, however small its compressed file.
+_LINE_BYTES = 2**28
+# A character takes at most 4 bytes of UTF-8, or 12 of JSON (two escapes); other columns take more.
+_UTF_8_BYTES, _JSON_BYTES, _OTHER_COLUMNS_BYTES = 4, 12, 2**26
+_MEND_ENCODING = "is not UTF-8; convert the file, for example: iconv -f LATIN1 -t UTF-8"
+_UTF_16 = "seems to be UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8"
+
+
+def _lines(stream: BinaryIO, place: Place, limit: int) -> Iterator[bytes | None]:
+    """Yield each line with its line break, moving ``place`` along; None for one beyond ``limit``.
+
+    ``limit``: bytes. The remainder of a longer line is read past, a piece at a time.
+    """
+    read = partial(stream.readline, limit + 1)
+    for number, raw in enumerate(chain(_first_line(stream, place, limit), iter(read, b"")), 1):
+        place.number, place.row = number, number - 1
+        place.reading.meter.num_bytes += len(raw)
+        if len(raw) <= limit:
+            yield raw
+            continue
+        while raw and not raw.endswith(b"\n"):
+            raw = read()
+            place.reading.meter.num_bytes += len(raw)
+        yield None
+
+
+def _first_line(stream: BinaryIO, place: Place, limit: int) -> list[bytes]:
+    """Return the first line, or nothing where there is none; a byte order mark is no part of it."""
+    line = stream.readline(len(_BYTE_ORDER_MARK))
+    if line.startswith((b"\xff\xfe", b"\xfe\xff")):
+        place.number, place.row = 1, 0
+        place.refuse_file(_UTF_16)
+    if line == _BYTE_ORDER_MARK:
+        place.reading.meter.num_bytes += len(line)
+        line = b""
+    if not line.endswith(b"\n"):
+        line += stream.readline(limit + 1 - len(line))
+    return [line] if line else []
+
+
+def _line_limit(reading: Reading, *, columns: bool = True) -> int:
+    """Return how many bytes a line may have, with ``columns`` beside the text or without any."""
+    longest = reading.max_characters
+    if longest is None:
+        return _LINE_BYTES
+    if columns:
+        return _JSON_BYTES * longest + _OTHER_COLUMNS_BYTES
+    # A line of up to 1 MiB is held all the same, to say how many characters it has.
+    return max(_UTF_8_BYTES * longest + len("\r\n"), 2**20)
+
+
+def _too_long(limit: int) -> str:
+    return (
+        f"longer than {limit} bytes; split it, or allow more by a greater max_characters "
+        "(--max-characters)"
+    )
+
+
+def _decode(line: bytes, place: Place) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if b"\0" in line:
+            place.refuse_file(_UTF_16)
+        place.refuse(f"byte {error.start + 1} (0x{line[error.start]:02X}) {_MEND_ENCODING}")
+
+
+def read_txt(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
+    """Yield a row per line, ended by LF or CR LF; an empty line is an empty text."""
+    place = Place(name, reading)
+    limit = _line_limit(reading, columns=False)
+    for line in _lines(stream, place, limit):
+        try:
+            if line is None:
+                place.refuse(_too_long(limit))
+            text = _decode(line, place).removesuffix("\n").removesuffix("\r")
+            row = place.make_row(place.text(text, "the line"), None)
+        except RowError as error:
+            reading.skip(error)
+            continue
+        yield row
+
+
+def read_jsonl(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
+    """Yield a row per line, each a JSON object. Blank lines at the end are no rows."""
+    place = Place(name, reading)
+    limit = _line_limit(reading)
+    blank = _BlankLines(place, "remove it (sed '/^[[:space:]]*$/d')")
+    for line in _lines(stream, place, limit):
+        if line is not None and not line.strip():
+            blank.note()
+            continue
+        blank.report()
+        try:
+            if line is None:
+                place.refuse(_too_long(limit))
+            row = _json_row(_decode(line, place), place)
+        except RowError as error:
+            reading.skip(error)
+            continue
+        yield row
+
+
+class _BlankLines:
+    """Finds the first blank line with a record after it; blank lines at the end are no rows."""
+
+    def __init__(self, place: Place, mend: str) -> None:
+        self._place, self._mend = place, mend
+        self._first: tuple[int, int] | None = None
+
+    def note(self) -> None:
+        """Remember where the place is, at a blank line."""
+        self._first = self._first or (self._place.number, self._place.row)
+
+    def report(self) -> None:
+        """Treat the blank lines before a record as one bad row; the record itself is read on."""
+        if self._first is None:
+            return
+        place, here = self._place, (self._place.number, self._place.row)
+        (place.number, place.row), self._first = self._first, None
+        try:
+            place.refuse(f"blank, with records after it; {self._mend}")
+        except RowError as error:
+            place.reading.skip(error)
+        place.number, place.row = here
+
+
+def _json_row(line: str, place: Place) -> Row:
+    columns = place.reading.columns
+    line = line.rstrip("\r\n")
+    try:
+        record = json.loads(line, object_pairs_hook=_distinct)
+    except json.JSONDecodeError as error:
+        place.refuse(f"broken JSON ({error.msg} at character {error.pos + 1}); fix or remove it")
+    except RecursionError:
+        place.refuse("JSON nested too deep; fix or remove it")
+    except ValueError as error:  # an integer of thousands of digits, a key named twice
+        place.refuse(f"JSON that cannot be read ({error}); fix or remove it")
+    if not isinstance(record, dict):
+        place.refuse(f"must be a JSON object, got {type(record).__name__}")
+    for column in columns.names:
+        if column not in record:
+            place.refuse(place.missing_column(column, record))
+    text = place.text(record[columns.text], columns.text)
+    if columns.identifier is None:
+        return place.make_row(text, None)
+    return place.make_row(text, place.identifier(record[columns.identifier], columns.identifier))
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse an object that names a key twice, of which json would keep the last."""
+    merged = dict(pairs)
+    if len(merged) != len(pairs):
+        [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {key!a} occurs twice in one object")
+    return merged
+
+
+def read_csv(stream: BinaryIO, name: str, reading: Reading, *, delimiter: str) -> Iterator[Row]:
+    """Yield a row per record after the header, which names the columns; quoting as in RFC 4180.
+
+    Blank lines at the end are no records. Broken quoting, and a record too long to hold, end the
+    reading in any case: nobody can tell where the next record would begin.
+    """
+    place = Place(name, reading)
+    lines = _RecordLines(stream, place)
+    records = _csv_records(lines, delimiter)
+    # A blank line within quotes is part of a text, which sed would remove as well.
+    blank = _BlankLines(place, "remove it")
+    try:
+        header = next(records, None)
+        if header is None:
+            return
+        if find_surrogate("".join(header)) is not None:
+            place.refuse_file(f"the header {_MEND_ENCODING}")
+        columns = [_find_column(place, header, name) for name in reading.columns.names]
+        for place.row, record in enumerate(records):
+            if not record:
+                blank.note()
+                continue
+            blank.report()
+            try:
+                row = _csv_row(place, record, len(header), columns, delimiter)
+            except RowError as error:
+                reading.skip(error)
+                continue
+            yield row
+    except csv.Error as error:
+        began = lines.first_line
+        since = f" in the record that begins on line {began}" if began < place.number else ""
+        place.refuse_file(f"broken quoting{since} ({error}); fix the quotes")
+
+
+class _RecordLines:
+    """The lines of a CSV file, decoded, record by record: no record may outgrow the memory."""
+
+    def __init__(self, stream: BinaryIO, place: Place) -> None:
+        self._place = place
+        self._limit = _line_limit(place.reading)
+        self._lines = _lines(stream, place, self._limit)
+        self._num_bytes = 0
+        self.first_line = 1
+
+    def begin_record(self) -> None:
+        """Count from here."""
+        self._num_bytes = 0
+        self.first_line = self._place.number + 1
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._lines:
+            self._num_bytes += 0 if line is None else len(line)
+            if line is None or self._num_bytes > self._limit:
+                self._place.refuse_file(
+                    f"the record that begins on line {self.first_line} is {_too_long(self._limit)}"
+                    "; a quote that is never closed may be the reason"
+                )
+            # Bytes that are not UTF-8 become surrogates: a record with some can be told and left.
+            yield line.decode("utf-8", "surrogateescape")
+
+
+def _csv_row(
+    place: Place, record: list[str], num_fields: int, columns: list[int], delimiter: str
+) -> Row:
+    if len(record) != num_fields:
+        place.refuse(
+            f"{len(record)} fields, the header has {num_fields}; "
+            f"quote texts that hold {delimiter!r} or a line break"
+        )
+    for column in columns:
+        value = record[column]
+        if not value.isascii() and (start := find_surrogate(value)) is not None:
+            byte = ord(value[start]) - 0xDC00
+            place.refuse(f"byte 0x{byte:02X} (character {start + 1} of its field) {_MEND_ENCODING}")
+    names = place.reading.columns
+    text = place.text(record[columns[0]], names.text)
+    if names.identifier is None:
+        return place.make_row(text, None)
+    return place.make_row(text, place.identifier(record[columns[1]], names.identifier))
+
+
+def _csv_records(lines: _RecordLines, delimiter: str) -> Iterator[list[str]]:
+    """Read records with fields of any length, and leave the csv module's limit as it was.
+
+    The limit holds for the whole process, so it is raised only while a record is being read.
+    """
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    while True:
+        with _field_limit:
+            before = csv.field_size_limit(_FIELD_CHARACTERS)
+            lines.begin_record()
+            try:
+                record = next(reader, None)
+            finally:
+                csv.field_size_limit(before)
+        if record is None:
+            return
+        yield record
+
+
+def _find_column(place: Place, header: list[str], column: str) -> int:
+    found = header.count(column)
+    if found == 0:
+        place.refuse_file(place.missing_column(column, header))
+    if found > 1:
+        place.refuse_file(f"the header names {column!r} {found} times; rename the others")
+    return header.index(column)

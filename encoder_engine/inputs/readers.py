@@ -1,0 +1,173 @@
+"""Reading texts from files: each by its reader, one after the other, in constant memory."""
+
+from __future__ import annotations
+
+import errno
+import lzma
+import sys
+import zlib
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from encoder_engine.errors import EncoderEngineError, InputError, ReadError, RowError
+from encoder_engine.inputs.columnar import import_pyarrow, read_arrow, read_parquet
+from encoder_engine.inputs.identifiers import UniqueIdentifiers
+from encoder_engine.inputs.lines import read_csv, read_jsonl, read_txt
+from encoder_engine.inputs.rows import Columns, Meter, Reading, Row, fail
+from encoder_engine.inputs.sources import (
+    COLUMNAR,
+    STANDARD_INPUT,
+    Format,
+    compression_of,
+    find_sources,
+    shown_name,
+)
+from encoder_engine.inputs.unpacking import unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+DEFAULT_COLUMN = "text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """Files read one after the other, in the order given; iterate it for the rows.
+
+    ``found``: the files that a directory or glob led to, which may be empty as long as not all are.
+    ``total_bytes`` is None where standard input or a compressed file is among them. ``meter``
+    counts while reading.
+    """
+
+    sources: tuple[tuple[str, Format], ...]
+    reading: Reading
+    total_bytes: int | None
+    found: frozenset[str] = frozenset()
+
+    @property
+    def meter(self) -> Meter:
+        """How much has been read."""
+        return self.reading.meter
+
+    @property
+    def regular(self) -> bool:
+        """Whether all are files that are there as a whole: no pipes, no standard input."""
+        return all(name != STANDARD_INPUT and Path(name).is_file() for name, _ in self.sources)
+
+    def skipping(self, skip: Callable[[RowError], None]) -> Inputs:
+        """Give the same inputs, whose bad rows are told to ``skip`` and left out."""
+        return replace(self, reading=replace(self.reading, skip=skip))
+
+    def __iter__(self) -> Iterator[Row]:
+        if self.reading.unique is not None:
+            self.reading.unique.clear()
+        for name, kind in self.sources:
+            before, bad = self.meter.num_bytes, _BadRows(self.reading.skip)
+            count = 0
+            rows = self._read(name, kind, replace(self.reading, skip=bad))
+            for count, row in enumerate(rows, start=1):  # noqa: B007
+                yield row
+            if count == 0 and bad.num_rows == 0 and name not in self.found:
+                bad(_no_rows(shown_name(name)))
+            if self.total_bytes is not None:
+                # A byte order mark or a footer is no row's.
+                self.meter.num_bytes = before + Path(name).stat().st_size
+
+    def _read(self, name: str, kind: Format, reading: Reading) -> Iterator[Row]:
+        if kind in COLUMNAR:
+            read = read_parquet if kind == "parquet" else read_arrow
+            yield from read(Path(name), reading)
+            return
+        with _open(name) as stream:
+            if kind == "txt":
+                yield from read_txt(stream, shown_name(name), reading)
+            elif kind == "jsonl":
+                yield from read_jsonl(stream, shown_name(name), reading)
+            else:
+                delimiter = "\t" if kind == "tsv" else ","
+                yield from read_csv(stream, shown_name(name), reading, delimiter=delimiter)
+
+
+class _BadRows:
+    """Counts a file's bad rows on their way to whoever deals with them."""
+
+    def __init__(self, skip: Callable[[RowError], None]) -> None:
+        self.num_rows = 0
+        self._skip = skip
+
+    def __call__(self, error: RowError) -> None:
+        self._skip(error)
+        self.num_rows += 1
+
+
+def open_inputs(
+    names: Sequence[str],
+    *,
+    column: str | None = None,
+    id_column: str | None = None,
+    format: Format | None = None,  # noqa: A002
+    max_characters: int | None = None,
+    unique_ids: bool = False,
+) -> Inputs:
+    """Check the inputs' names and settle how each is read; nothing of them is read yet.
+
+    ``names``: files, directories and globs (see :func:`find_sources`), or ``-`` once for standard
+    input, which holds a text a line unless ``format`` says otherwise. ``column``: where the texts
+    are, by default ``text``. Raises :class:`ReadError`
+    for a path that is no readable file of a known ending, :class:`InputError` for options that
+    make no sense, :class:`MissingDependencyError` for what only pyarrow reads, without it.
+    """
+    looked_up = find_sources(names, format)
+    sources = tuple((source.name, source.format) for source in looked_up)
+    for name, kind in sources:
+        if kind == "txt" and (column is not None or id_column is not None):
+            raise InputError(
+                f"{shown_name(name)} is read as plain lines, which have no columns; leave the "
+                "column options out, or name another input format"
+            )
+        if kind in COLUMNAR and name == STANDARD_INPUT:
+            raise InputError(f"{kind} cannot be read from standard input; name the file")
+        if kind in COLUMNAR or compression_of(name) == "zst":
+            import_pyarrow(f"reading {name}")
+    if column is not None and column == id_column:
+        raise InputError(f"the text column and the id column are both {column!r}")
+    if unique_ids and id_column is None:
+        raise InputError("unique ids were asked for without an id column; name it")
+    plain = all(Path(name).is_file() and compression_of(name) is None for name, _ in sources)
+    reading = Reading(
+        columns=Columns(text=column or DEFAULT_COLUMN, identifier=id_column),
+        skip=fail,
+        max_characters=max_characters,
+        unique=UniqueIdentifiers() if unique_ids else None,
+    )
+    total = sum(Path(name).stat().st_size for name, _ in sources) if plain else None
+    found = frozenset(source.name for source in looked_up if not source.named)
+    return Inputs(sources=sources, reading=reading, total_bytes=total, found=found)
+
+
+def _no_rows(name: str) -> RowError:
+    reason = "holds no rows; leave it out"
+    return RowError(f"{name} {reason}", file=name, number=0, reason=reason)
+
+
+@contextmanager
+def _open(name: str) -> Iterator[BinaryIO]:
+    """Open an input; what is broken in a compressed one shows only while it is read."""
+    if name == STANDARD_INPUT:
+        yield sys.stdin.buffer
+        return
+    with ExitStack() as stack:
+        try:
+            stream = stack.enter_context(Path(name).open("rb"))
+        except OSError as error:
+            mend = "; check its permissions" if error.errno == errno.EACCES else ""
+            raise ReadError(f"{name} cannot be opened: {error.strerror}{mend}") from error
+        try:
+            yield unpack(stream, compression_of(name))
+        except EncoderEngineError:
+            raise
+        except (OSError, lzma.LZMAError, zlib.error, EOFError) as error:
+            reason = f"unpacked ({error})" if compression_of(name) else f"read: {error}"
+            raise ReadError(f"{name} cannot be {reason}; copy it again") from error

@@ -1,0 +1,141 @@
+"""One row of an input file, and the checks every format shares."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from encoder_engine.errors import ReadError, RowError
+from encoder_engine.strings import describe_surrogate, find_surrogate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from encoder_engine.inputs.identifiers import Identifier, UniqueIdentifiers
+
+
+class Row(NamedTuple):
+    """A text and, where an id column was asked for, its id."""
+
+    text: str
+    identifier: Identifier | None
+
+
+@dataclass
+class Meter:
+    """How many bytes have been read so far; readers add to it."""
+
+    num_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The names of the columns to read."""
+
+    text: str
+    identifier: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Both names, or the one."""
+        return [self.text] if self.identifier is None else [self.text, self.identifier]
+
+
+def fail(error: RowError) -> None:
+    """End the reading at a bad row, as is done where nobody says otherwise."""
+    raise error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What all files of one reading share.
+
+    ``skip`` is told of each bad row, and returns where the next is to be read. ``max_characters``:
+    a longer text is a bad row. ``unique``: an id that was there before makes a bad row.
+    """
+
+    columns: Columns
+    meter: Meter = field(default_factory=Meter)
+    skip: Callable[[RowError], None] = fail
+    max_characters: int | None = None
+    unique: UniqueIdentifiers | None = None
+
+
+@dataclass
+class Place:
+    """Where a reader stands, for its error messages: ``name``, then a line or a row of it."""
+
+    name: str
+    reading: Reading
+    unit: str = "line"
+    number: int = 0
+    row: int = field(default=-1)
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise a :class:`RowError` that names this place."""
+        row = self.row if self.row >= 0 else None
+        message = f"{self.name}, {self.unit} {self.number}: {reason}"
+        raise RowError(message, row=row, file=self.name, number=self.number, reason=reason)
+
+    def refuse_file(self, reason: str) -> NoReturn:
+        """Raise a :class:`ReadError`: from this place on, the file cannot be read at all."""
+        raise ReadError(f"{self.name}, {self.unit} {self.number}: {reason}")
+
+    def missing_column(self, column: str, known: Iterable[str]) -> str:
+        """Say that a column is not there, and which are."""
+        names = [str(name) for name in known]
+        nearest = difflib.get_close_matches(column, names, n=1)
+        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+        if len(names) == 1:
+            for separator in ";,\t|":
+                if column in names[0].split(separator):
+                    return (
+                        f"no column {column!r}: fields seem to be separated by {separator!r}; save "
+                        "the table with commas as .csv, or with tabs as .tsv"
+                    )
+        there = ", ".join(names) or "none"
+        option = "column= (--column)" if column == self.reading.columns.text else "id_column="
+        return f"no column {column!r}; {hint}there are {there}: name one with {option}"
+
+    def text(self, value: object, column: str) -> str:
+        """Return a value that is a text UTF-8 can encode, not too long; refuse any other."""
+        if not isinstance(value, str):
+            if value is None:
+                self.refuse(f"{column} is null; drop the row or put an empty text")
+            self.refuse(
+                f"{column} must be a text, got {type(value).__name__} {value!r:.60}; cast the "
+                "column to string"
+            )
+        limit = self.reading.max_characters
+        if limit is not None and len(value) > limit:
+            self.refuse(
+                f"{column} has {len(value)} characters, the limit is {limit}; split it, or raise "
+                "max_characters"
+            )
+        if not value.isascii() and (start := find_surrogate(value)) is not None:
+            self.refuse(f"{column} has {describe_surrogate(value, start)}")
+        return value
+
+    def identifier(self, value: object, column: str) -> Identifier:
+        """Return a value that is a one-line text or a whole number; refuse any other."""
+        if isinstance(value, bool) or not isinstance(value, (str, int)):
+            if value is None:
+                self.refuse(f"{column} is null; every row needs an id")
+            self.refuse(
+                f"{column} must be a text or a whole number, got {type(value).__name__} "
+                f"{value!r:.60}; cast the column to string"
+            )
+        if isinstance(value, str):
+            if find_surrogate(value) is not None:
+                self.refuse(f"{column} holds a lone surrogate: {value!a:.60}; remove it")
+            if "\n" in value or "\r" in value:
+                self.refuse(f"{column} holds a line break; ids are one line")
+        return value
+
+    def make_row(self, text: str, identifier: Identifier | None) -> Row:
+        """Put a row together; refuse one whose id came before, where ids are to be unique."""
+        unique = self.reading.unique
+        if unique is not None and identifier is not None and not unique.add(identifier):
+            self.refuse(f"the id {identifier!r:.60} came before; ids are to be unique")
+        return Row(text, identifier)

@@ -1,0 +1,1 @@
+"""Reading and writing of checkpoints in Hugging Face layout."""

@@ -1,0 +1,96 @@
+"""The one numeric rule: error(ours) <= 2 x error(same-dtype eager PyTorch) + floor.
+
+The floor is what rounding alone may cost where eager happens to be exact. It has two parts, neither
+chosen by hand: storing the result rounds it once, and a sum of n terms of size s that is kept in a
+type of precision u errs by about ``sqrt(n) u s`` (Higham and Mary 2019, A New Approach to
+Probabilistic Rounding Error Analysis). Half precision is summed in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from encoder_engine.ops.registry import find_operation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# One token, ragged, a multiple of nothing, empty sequences at every place, equal lengths apart.
+LENGTHS: list[list[int]] = [
+    [],
+    [0],
+    [1],
+    [63],
+    [507],
+    [5, 5, 5, 5],
+    [3, 0, 17, 3, 0, 1, 17, 64, 0],
+    [0, 2, 1, 2, 130, 1],
+]
+
+
+def largest(*tensors: Tensor) -> float:
+    """Return the largest absolute value of all."""
+    return max((float(t.abs().max()) for t in tensors if t.numel()), default=0.0)
+
+
+def max_error(found: Tensor, truth: Tensor) -> float:
+    """Largest absolute difference; infinite where ours is not finite."""
+    if found.numel() == 0:
+        return 0.0
+    assert bool(torch.isfinite(truth).all()), "the truth must be finite"
+    difference = (found.double() - truth.double()).abs()
+    return float(torch.nan_to_num(difference, nan=torch.inf).max())
+
+
+def floor(truth: Tensor, dtype: torch.dtype, *, terms: int, size: float) -> float:
+    """Return what rounding alone may cost: storing once, and summing ``terms`` of ``size``."""
+    summed_in = torch.promote_types(dtype, torch.float32)
+    storing = torch.finfo(dtype).eps * largest(truth)
+    summing = math.sqrt(terms) * torch.finfo(summed_in).eps * size
+    return storing + summing
+
+
+def assert_within_budget(
+    ours: Tensor,
+    eager: Tensor,
+    truth: Tensor,
+    what: str = "output",
+    *,
+    terms: int,
+    size: float | None = None,
+    eager_error: float = 0.0,
+) -> None:
+    """Hold ``ours`` to the budget that ``eager``, in the same dtype, sets; ``truth`` is float64.
+
+    ``terms`` is the length of the longest sum, ``size`` of what is summed (default: the result's).
+    ``eager_error``: what is known of eager's error beside what is seen here.
+    """
+    assert truth.dtype == torch.float64
+    assert ours.dtype == eager.dtype, f"{what}: {ours.dtype} against {eager.dtype}"
+    assert ours.shape == eager.shape == truth.shape, f"{what}: {ours.shape}, {truth.shape}"
+    size = largest(truth) if size is None else size
+    rounding = floor(truth, ours.dtype, terms=terms, size=size)
+    allowed = 2.0 * max(max_error(eager, truth), eager_error) + rounding
+    found = max_error(ours, truth)
+    assert found <= allowed, f"{what}: error {found:.3e} exceeds the budget {allowed:.3e}"
+
+
+def dtype_id(dtype: torch.dtype) -> str:
+    """Name a case by its dtype."""
+    return str(dtype).removeprefix("torch.")
+
+
+def implementations(operation: str) -> list[str]:
+    """List the implementations that are held against ``reference``."""
+    found = find_operation(operation).implementations
+    return [i.name for i in found if i.name != "reference"]
+
+
+def rows(num_rows: int, *shape: int, seed: int, dtype: torch.dtype, device: str) -> torch.Tensor:
+    """Draw [num_rows, *shape] from N(0, 1), the same values (rounded) everywhere."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(num_rows, *shape, generator=generator, dtype=torch.float64)
+    return drawn.to(dtype).to(device)

@@ -1,0 +1,184 @@
+"""Going on from a checkpoint, with a vocabulary that may have grown."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from encoder_engine.data.shards import TOKENIZER
+from encoder_engine.errors import (
+    ConfigError,
+    MissingPoolerWarning,
+    TensorNamesError,
+    UnusedWeightsWarning,
+)
+from encoder_engine.files import read_json
+from encoder_engine.models import Encoder
+from encoder_engine.models.checkpoints.loading import resolve_directory
+from encoder_engine.models.heads import MaskedLM
+from encoder_engine.objectives.objective import PretrainingModel
+from encoder_engine.text import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from encoder_engine.data.shards import Corpus
+    from encoder_engine.objectives.objective import Objective
+
+__all__ = [
+    "continue_checkpoint",
+    "copy_modules",
+    "extend_vocabulary",
+    "load_masked_lm",
+    "tokenizer_of",
+]
+
+# How sentence-transformers names the parts of a model.
+MODULES = "modules.json"
+
+
+def tokenizer_of(corpus: Corpus) -> Tokenizer | None:
+    """Load the tokenizer that a corpus was prepared with, where it is kept."""
+    source = corpus.directory / TOKENIZER
+    return Tokenizer.from_pretrained(source) if source.is_dir() else None
+
+
+def continue_checkpoint(
+    path_or_hub_id: str, corpus: Corpus, objectives: tuple[Objective, ...]
+) -> PretrainingModel:
+    """Load an encoder to go on with, and its masked-language-model head where it has one.
+
+    Raises :class:`ConfigError` where the corpus' tokens are not the checkpoint's.
+    """
+    directory = resolve_directory(path_or_hub_id)
+    pieces = _pieces_of_new_tokens(directory, corpus)
+    with warnings.catch_warnings():
+        # Heads that the checkpoint has or lacks are looked for below.
+        warnings.simplefilter("ignore", UnusedWeightsWarning)
+        warnings.simplefilter("ignore", MissingPoolerWarning)
+        encoder = Encoder.from_pretrained(directory, device="cpu", dtype="float32")
+        try:
+            head = MaskedLM.from_pretrained(directory, device="cpu", dtype="float32").head
+        except TensorNamesError:
+            head = None
+    first = _check_size(encoder, corpus, len(pieces))
+    extend_vocabulary(encoder, pieces, first=first)
+    model = PretrainingModel(encoder.train(), objectives)
+    if head is not None:
+        own = model.heads["mlm"]
+        assert isinstance(own, MaskedLM)
+        state = head.state_dict()
+        state["output.bias"] = _extended(state["output.bias"], pieces, first)
+        own.head.load_state_dict(state)
+    return model
+
+
+def copy_modules(checkpoint: Path, directory: Path) -> None:
+    """Copy what makes a transformer in ``checkpoint`` a sentence-transformers model, if it is one.
+
+    That is ``modules.json``, the folders it names, and the settings beside it: prompts, the longest
+    text. Weights of further modules (Dense) are copied as they are: nothing here trains them.
+    """
+    if not (checkpoint / MODULES).is_file():
+        return
+    modules = read_json(checkpoint / MODULES, ConfigError)
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
+        raise ConfigError(f"{checkpoint / MODULES} must list modules; fetch the checkpoint again")
+    for settings in checkpoint.glob("*sentence_*.json"):
+        shutil.copy2(settings, directory)
+    for path in [str(module.get("path", "")) for module in modules]:
+        if path and Path(path).name == path and (checkpoint / path).is_dir():
+            shutil.copytree(checkpoint / path, directory / path, dirs_exist_ok=True)
+    # Last: with it the directory is whole.
+    shutil.copy2(checkpoint / MODULES, directory)
+
+
+def load_masked_lm(path_or_hub_id: str, corpus: Corpus) -> MaskedLM:
+    """Load a checkpoint with its head, of the corpus' own tokens; spare ones are cut off.
+
+    Raises :class:`ConfigError` where the checkpoint does not know all of them.
+    """
+    directory = resolve_directory(path_or_hub_id)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnusedWeightsWarning)
+        model = MaskedLM.from_pretrained(directory, device="cpu", dtype="float32")
+    new = _pieces_of_new_tokens(directory, corpus)
+    if new:
+        raise ConfigError(
+            f"the corpus has {len(new)} tokens that the checkpoint does not know; prepare it with "
+            "the checkpoint's tokenizer, and no --add-tokens"
+        )
+    size = _check_size(model.encoder, corpus, 0)
+    _set_table(model.encoder, model.encoder.embedding.tokens.weight.detach()[:size].clone())
+    output = model.head.output
+    output.bias = nn.Parameter(output.bias.detach()[:size].clone())
+    return model
+
+
+def _check_size(encoder: Encoder, corpus: Corpus, num_new: int) -> int:
+    """Return the number of the first new token; embeddings beyond it, if any, are spare ones."""
+    known, first = encoder.spec.embedding.vocab_size, corpus.vocabulary.size - num_new
+    if known < first:
+        raise ConfigError(
+            f"the checkpoint has embeddings of {known} tokens, the corpus is in a vocabulary of "
+            f"{corpus.vocabulary.size}, {num_new} of them new; prepare it with the checkpoint's "
+            "tokenizer"
+        )
+    return first
+
+
+def _pieces_of_new_tokens(directory: Path, corpus: Corpus) -> list[list[int]]:
+    """Say of each token behind the checkpoint's last what the checkpoint's tokenizer cuts it to."""
+    mine = tokenizer_of(corpus)
+    if mine is None:
+        raise ConfigError(
+            f"{corpus.directory} keeps no tokenizer, so nothing says that its tokens are the "
+            "checkpoint's; prepare it by encoder-engine prepare"
+        )
+    theirs = Tokenizer.from_pretrained(directory)
+    for number in range(theirs.vocab_size):
+        if mine.id_to_token(number) != theirs.id_to_token(number):
+            raise ConfigError(
+                f"token {number} is {mine.id_to_token(number)!r} in the corpus and "
+                f"{theirs.id_to_token(number)!r} in the checkpoint; prepare the corpus with the "
+                "checkpoint's tokenizer"
+            )
+    new = [mine.id_to_token(n) or "" for n in range(theirs.vocab_size, mine.vocab_size)]
+    texts = [token.removeprefix("##") for token in new]
+    return [theirs.encode(text, add_special_tokens=False).tolist() for text in texts]
+
+
+def extend_vocabulary(encoder: Encoder, pieces: Sequence[Sequence[int]], *, first: int) -> None:
+    """Give an encoder tokens from ``first`` on, one for each list of pieces, in place.
+
+    Their embeddings, the pieces' mean, take the places that the table has to spare, then new ones.
+    """
+    if not pieces:
+        return
+    _set_table(encoder, _extended(encoder.embedding.tokens.weight.detach(), pieces, first))
+
+
+def _set_table(encoder: Encoder, rows: Tensor) -> None:
+    """Put rows, one a token, in place of an encoder's embeddings, whatever their number."""
+    table = encoder.embedding.tokens
+    table.weight = nn.Parameter(rows)
+    table.num_embeddings = len(rows)
+    embedding = replace(encoder.spec.embedding, vocab_size=len(rows))
+    encoder.spec = replace(encoder.spec, embedding=embedding)
+    encoder.embedding.spec = embedding
+    encoder.config["vocab_size"] = len(rows)
+
+
+def _extended(rows: Tensor, pieces: Sequence[Sequence[int]], first: int) -> Tensor:
+    """Put for each list of rows their mean from ``first`` on; of an empty list the mean of all."""
+    known = rows[:first]
+    means = [known[list(named)].mean(0) if named else known.mean(0) for named in pieces]
+    if not means:
+        return rows
+    return torch.cat([known, torch.stack(means), rows[first + len(means) :]])

@@ -1,0 +1,177 @@
+"""Makes of a recipe what it names: sequences, objectives, and a model to train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from encoder_engine.data.pairs import cut_pairs
+from encoder_engine.data.samples import cut_blocks, cut_sentences, hold_out
+from encoder_engine.data.shards import Corpus
+from encoder_engine.errors import ConfigError
+from encoder_engine.families.config import spec_from_config
+from encoder_engine.models import Encoder
+from encoder_engine.models.checkpoints.loading import resolve_directory
+from encoder_engine.objectives.distillation import DistillationModel, take_layers
+from encoder_engine.objectives.masking import Masking
+from encoder_engine.objectives.mlm import MLM
+from encoder_engine.objectives.nsp import NSP
+from encoder_engine.objectives.objective import Objective, PretrainingModel
+from encoder_engine.objectives.rtd import DetectionModel
+from encoder_engine.objectives.sbo import SBO
+from encoder_engine.training.continued_pretraining import (
+    continue_checkpoint,
+    copy_modules,
+    load_masked_lm,
+    tokenizer_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from encoder_engine.data.pairs import Negative, Pairs
+    from encoder_engine.data.samples import Samples
+    from encoder_engine.training.recipe import DataRecipe, ModelRecipe, ObjectivesRecipe, Recipe
+
+__all__ = ["Model", "Text", "build_model", "build_objectives", "build_text", "save_model"]
+
+Model = PretrainingModel | DetectionModel | DistillationModel
+
+
+class Text(NamedTuple):
+    """What is trained on, what is kept back, and the corpus both are of."""
+
+    corpus: Corpus
+    training: Samples | Pairs
+    held_out: Samples | Pairs
+
+
+def build_text(recipe: DataRecipe, *, seed: int, verify: bool = True) -> Text:
+    """Open the corpus and cut it; :class:`CorpusError` says what is wrong with it.
+
+    ``verify``: whether its files are compared with their checksums.
+    """
+    if not recipe.corpus:
+        raise ConfigError("data.corpus is not set; name a folder that encoder-engine prepare wrote")
+    corpus = Corpus.open(Path(recipe.corpus), verify=verify)
+    cut: Samples | Pairs
+    if recipe.form == "blocks":
+        cut = cut_blocks(corpus, recipe.max_length)
+    elif recipe.form in ("pairs", "swapped_pairs"):
+        negative: Negative = "elsewhere" if recipe.form == "pairs" else "swapped"
+        cut = cut_pairs(corpus, recipe.max_length, negative=negative, seed=seed)
+    else:
+        across = recipe.form == "full_sentences"
+        cut = cut_sentences(corpus, recipe.max_length, across_documents=across)
+    runs = cut if not hasattr(cut, "runs") else cut.runs
+    # A pair's wrong segment is of another run of its part.
+    together = 2 if recipe.form == "pairs" else 1
+    training, held_out = hold_out(runs, recipe.held_out, at_least=together)
+    return Text(corpus, cut.take(training), cut.take(held_out))
+
+
+def build_objectives(
+    recipe: ObjectivesRecipe, data: DataRecipe, corpus: Corpus
+) -> tuple[Objective, ...]:
+    """Make the objectives that the encoder itself, or a generator, is trained by."""
+    vocabulary = corpus.vocabulary
+    counts = None
+    if recipe.random_tokens == "unigram":
+        counted = [np.bincount(s.tokens, minlength=vocabulary.size) for s in corpus.shards]
+        counts = tuple(np.sum(counted, axis=0).tolist())
+    masking = Masking(
+        mask_id=vocabulary.mask_id,
+        vocab_size=vocabulary.size,
+        rate=recipe.rate,
+        unit=recipe.unit,
+        mask_share=recipe.mask_share,
+        random_share=recipe.random_share,
+        token_counts=counts,
+    )
+    objectives: list[Objective] = [MLM(masking=masking, label_smoothing=recipe.label_smoothing)]
+    if recipe.span_boundary:
+        objectives.append(SBO())
+    if data.form in ("pairs", "swapped_pairs"):
+        objectives.append(NSP(name="nsp" if data.form == "pairs" else "sop"))
+    return tuple(objectives)
+
+
+def build_model(recipe: Recipe, corpus: Corpus, objectives: tuple[Objective, ...]) -> Model:
+    """Draw or load the weights, which follow from the recipe's seed."""
+    torch.manual_seed(recipe.run.seed)
+    wanted = recipe.objectives
+    if recipe.model.checkpoint is not None:
+        if wanted.generator or wanted.teacher is not None:
+            raise ConfigError(
+                "a checkpoint goes on with its own head; leave out the generator or the teacher"
+            )
+        model: Model = continue_checkpoint(recipe.model.checkpoint, corpus, objectives)
+    else:
+        encoder = _encoder(recipe.model.config, corpus)
+        model = _with_heads(encoder, recipe, corpus, objectives)
+    longest = model.encoder.spec.max_length
+    if longest is not None and recipe.data.max_length > longest:
+        raise ConfigError(
+            f"data.max_length is {recipe.data.max_length}, the model takes {longest} tokens"
+        )
+    return model
+
+
+def _with_heads(
+    encoder: Encoder, recipe: Recipe, corpus: Corpus, objectives: tuple[Objective, ...]
+) -> Model:
+    wanted = recipe.objectives
+    if (wanted.generator or wanted.teacher is not None) and len(objectives) > 1:
+        raise ConfigError("a generator or a teacher comes with masked tokens alone, no pairs")
+    if wanted.generator:
+        generator = _encoder({**recipe.model.config, **wanted.generator}, corpus)
+        return DetectionModel(
+            encoder,
+            generator,
+            generator_weight=wanted.generator_weight,
+            detection_weight=wanted.detection_weight,
+        )
+    if wanted.teacher is None:
+        return PretrainingModel(encoder, objectives)
+    teacher = load_masked_lm(wanted.teacher, corpus)
+    student = DistillationModel(
+        encoder,
+        teacher,
+        temperature=wanted.temperature,
+        soft_weight=wanted.soft_weight,
+        hard_weight=wanted.hard_weight,
+        cosine_weight=wanted.cosine_weight,
+    )
+    take_layers(student.head, teacher)
+    return student
+
+
+def _encoder(said: Mapping[str, Any], corpus: Corpus) -> Encoder:
+    vocabulary = corpus.vocabulary
+    given = {"vocab_size": vocabulary.size, "pad_token_id": vocabulary.pad_id}
+    for key, value in given.items():
+        if said.get(key, value) != value:
+            raise ConfigError(
+                f"model.config says {key}={said[key]}, the corpus {value}; leave it out"
+            )
+    config = {**said, **given}
+    try:
+        return Encoder(spec_from_config(config), config=config)
+    except ConfigError as error:
+        raise ConfigError(f"model.config of the recipe: {error}") from None
+
+
+def save_model(model: Model, recipe: ModelRecipe, corpus: Corpus, directory: Path) -> None:
+    """Write the model, and the corpus' tokenizer beside it, as transformers reads both.
+
+    A sentence-transformers checkpoint that was gone on from leaves its modules: pooling, and so on.
+    """
+    model.save_pretrained(directory)
+    tokenizer = tokenizer_of(corpus)
+    if tokenizer is not None:
+        tokenizer.save(directory)
+    if recipe.checkpoint is not None:
+        copy_modules(resolve_directory(recipe.checkpoint), directory)

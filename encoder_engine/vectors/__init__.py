@@ -1,0 +1,1 @@
+"""Stored vectors: writing, verified reading, search, maps."""

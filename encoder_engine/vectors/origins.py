@@ -1,0 +1,89 @@
+"""The texts that stored vectors were made of: read from their inputs again, and compared."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from encoder_engine.errors import InputError, ReadError, RowError
+from encoder_engine.inputs.digest import RowsDigest
+from encoder_engine.inputs.readers import DEFAULT_COLUMN, open_inputs
+from encoder_engine.inputs.sources import STANDARD_INPUT
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from encoder_engine.inputs.rows import Row
+    from encoder_engine.inputs.sources import Format
+    from encoder_engine.vectors.stored_vectors import StoredVectors
+
+
+def read_texts(
+    store: StoredVectors,
+    rows: Collection[int],
+    *,
+    inputs: Sequence[str] = (),
+    column: str | None = None,
+    input_format: Format | None = None,
+) -> dict[int, str]:
+    """Return the texts of some rows of a store.
+
+    ``inputs``: by default those that a folder's manifest names, with its options; every shard's
+    rows are compared with the SHA-256 recorded of them. Of a file only their number is compared.
+    Rows that cannot be used are left out, as they were then. Raises :class:`ReadError` where they
+    are others, :class:`InputError` where nobody says which inputs they were.
+    """
+    manifest = store.manifest
+    names = list(inputs) or (manifest["inputs"] if manifest is not None else [])
+    if not names or STANDARD_INPUT in names:
+        raise InputError(
+            f"{store.path} does not say from which files its texts can be read again; name them"
+        )
+    told = {} if manifest is None else manifest["plan"]["options"]
+    if column is None and told.get("column") != DEFAULT_COLUMN:
+        column = told.get("column")
+    opened = open_inputs(
+        names,
+        column=column,
+        id_column=told.get("id_column"),
+        format=input_format,
+        max_characters=told.get("max_characters"),
+        unique_ids=told.get("unique_ids", False),
+    ).skipping(_leave_out)
+    shards = [] if manifest is None else manifest["shards"]
+    found: dict[int, str] = {}
+    stream, first_row = iter(opened), 0
+    for shard in shards:
+        digest = RowsDigest()
+        for row, (text, identifier) in enumerate(islice(stream, shard["rows"]), start=first_row):
+            digest.add([text], [identifier])
+            if row in rows:
+                found[row] = text
+        if digest.hexdigest() != shard["rows_sha256"]:
+            raise _others(store)
+        first_row += shard["rows"]
+    return found | _rest(store, stream, first_row, rows)
+
+
+def _rest(
+    store: StoredVectors, stream: Iterator[Row], first_row: int, rows: Collection[int]
+) -> dict[int, str]:
+    """Read what no manifest speaks of: nothing of a folder, all of a file."""
+    found, row = {}, first_row
+    for row, (text, _) in enumerate(stream, start=first_row + 1):
+        if row - 1 in rows:
+            found[row - 1] = text
+    if row != (first_row if store.manifest is not None else store.rows):
+        raise _others(store)
+    return found
+
+
+def _others(store: StoredVectors) -> ReadError:
+    return ReadError(
+        f"the inputs do not hold the rows that {store.path} was made of; restore them, or name "
+        "others"
+    )
+
+
+def _leave_out(_error: RowError) -> None:
+    """Know that the row was left out then, or the comparison will tell."""

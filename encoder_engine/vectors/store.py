@@ -1,0 +1,380 @@
+"""Writing vectors to a file as they come, in constant memory, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+
+from encoder_engine.errors import OutputError
+from encoder_engine.files import PendingFile, check_apart, check_target, sync_directory
+from encoder_engine.inputs.columnar import import_lance, import_pyarrow
+from encoder_engine.inputs.identifiers import IdentifierType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from encoder_engine.inputs.identifiers import Identifier
+
+VECTOR_COLUMN = "embedding"
+ENDINGS = (".npy", ".parquet", ".arrow", ".lance")
+# Room for any shape numpy can hold; a multiple of 64 keeps the data aligned, as the format asks.
+_NPY_HEADER_SIZE = 128
+_NPY_MAGIC = b"\x93NUMPY\x01\x00"
+_ROW_GROUP_ROWS = 65_536
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class _Writer(Protocol):
+    def append(self, vectors: Array, identifiers: Sequence[Identifier]) -> None: ...
+    def complete(self) -> None: ...
+    def release(self) -> None: ...
+
+
+class VectorStore:
+    """An output file being written; a context manager that publishes it on a clean exit.
+
+    ``path`` ends in ``.npy`` (rows in the order appended; ids, if ``id_column`` is given, one a
+    line in a file beside it, see :func:`ids_path`), ``.parquet``, ``.arrow`` or ``.lance`` (the ids
+    under ``id_column``, vectors as fixed-size lists under ``embedding``). Raises
+    :class:`OutputError` for an output that exists (without ``overwrite``) or could not be
+    completed: then nothing is left.
+
+    ``group_rows``: write tables by so many rows, however they are appended; None: as they are. The
+    bytes of a .npy file do not depend on it.
+
+    A .npy file that exists is whole, and the ids beside it are its own, at every moment: where ids
+    are replaced or removed, the old vectors go first and the new ones come last.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        id_column: str | None = None,
+        overwrite: bool = False,
+        group_rows: int | None = None,
+    ) -> None:
+        check_output(path, id_column=id_column, overwrite=overwrite)
+        self.num_rows = 0
+        self._path = path
+        self._overwrite = overwrite
+        self._writer: _Writer
+        # In the order in which they are published: the vectors come last.
+        if path.suffix != ".npy":
+            self._files = [PendingFile(path, overwrite=overwrite)]
+            self._writer = _TABLE_WRITERS[path.suffix](self._files[0], id_column, group_rows)
+        elif id_column is None:
+            self._files = [PendingFile(path, overwrite=overwrite)]
+            self._writer = _NpyWriter(self._files[0], None)
+        else:
+            names = (ids_path(path), path)
+            self._files = [PendingFile(name, overwrite=overwrite) for name in names]
+            self._writer = _NpyWriter(self._files[1], self._files[0])
+
+    def append(self, vectors: Array, identifiers: Sequence[Identifier] = ()) -> None:
+        """Write rows [n, D], and their ids where an id column was named."""
+        try:
+            self._writer.append(vectors, identifiers)
+        except OSError as error:
+            raise self._failed(error) from error
+        self.num_rows += len(vectors)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self._publish()
+        finally:
+            self._writer.release()
+            for file in self._files:
+                file.discard()
+
+    def _publish(self) -> None:
+        if self.num_rows == 0:
+            raise OutputError(f"{self._path} would hold no rows; nothing is written")
+        try:
+            self._writer.complete()
+            for file in self._files:
+                file.stream.flush()
+                os.fsync(file.stream.fileno())
+            self._make_way()
+            self._rename()
+        except OutputError:
+            raise
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _make_way(self) -> None:
+        """Remove the old vectors where their ids are about to change, and ids of nothing.
+
+        The vectors' name is gone from the disk before the ids' is, and both before new ones come.
+        """
+        if self._path.suffix != ".npy":
+            return
+        identifiers = ids_path(self._path)
+        if not self._overwrite:
+            check_target(identifiers, overwrite=False)
+        elif len(self._files) > 1 or identifiers.exists():
+            for old in (self._path, identifiers):
+                old.unlink(missing_ok=True)
+                sync_directory(old.parent)
+
+    def _rename(self) -> None:
+        """Give all files their names, or none."""
+        ours = [os.fstat(file.stream.fileno()) for file in self._files]
+        try:
+            for file in self._files:
+                file.publish()
+        except BaseException:
+            for file, status in reversed(list(zip(self._files, ours, strict=True))):
+                with contextlib.suppress(OSError):
+                    if os.path.samestat(file.target.stat(), status):
+                        file.target.unlink()
+            raise
+
+    def _failed(self, error: OSError) -> OutputError:
+        return OutputError(
+            f"{self._path} could not be completed: {error.strerror or error}; nothing is left of it"
+        )
+
+
+def ids_path(path: Path) -> Path:
+    """Name the file of ids beside a .npy file: ``vectors.npy`` has ``vectors.ids.txt``."""
+    return path.with_suffix(".ids.txt")
+
+
+def remove_partial(path: Path) -> None:
+    """Remove what a run that was cut off left under a name of its own."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def check_output(
+    path: Path,
+    *,
+    id_column: str | None,
+    overwrite: bool,
+    beside: Iterable[Path] = (),
+    inputs: Iterable[Path] = (),
+) -> None:
+    """Raise before any work is done for an output that could not be written.
+
+    ``beside``: more files that are written or removed with it. ``inputs``: files that are read,
+    which no output may replace or, as ids of another, remove.
+    """
+    if path.suffix not in ENDINGS:
+        raise OutputError(
+            f"{path} must end in {', '.join(ENDINGS)}, or in / to name a folder of shards"
+        )
+    outputs = [path, ids_path(path)] if path.suffix == ".npy" else [path]
+    outputs += beside
+    check_apart(outputs, inputs)
+    for output in outputs:
+        check_target(output, overwrite=overwrite)
+    check_columns(path.suffix, id_column)
+
+
+def check_columns(ending: str, id_column: str | None) -> None:
+    """Raise where files of this ending cannot be written here, or not with these columns."""
+    if ending == ".npy":
+        return
+    import_pyarrow(f"writing {ending}")
+    if ending == ".lance":
+        import_lance(f"writing {ending}")
+    if id_column == VECTOR_COLUMN:
+        raise OutputError(f"the id column may not be called {VECTOR_COLUMN!r}, as the vectors are")
+
+
+class _NpyWriter:
+    """Appends to an array of yet unknown length: its header is written last, over a placeholder."""
+
+    def __init__(self, vectors: PendingFile, identifiers: PendingFile | None) -> None:
+        self._stream = vectors.stream
+        self._identifiers = None if identifiers is None else identifiers.stream
+        self._num_rows = 0
+        self._row: Array | None = None
+        self._stream.write(bytes(_NPY_HEADER_SIZE))
+
+    def append(self, vectors: Array, identifiers: Sequence[Identifier]) -> None:
+        if self._row is None and len(vectors):
+            self._row = vectors[0]
+        self._stream.write(np.ascontiguousarray(vectors).data)
+        self._num_rows += len(vectors)
+        if self._identifiers is not None:
+            self._identifiers.write("".join(f"{name}\n" for name in identifiers).encode())
+
+    def complete(self) -> None:
+        assert self._row is not None
+        description = {
+            "descr": np.lib.format.dtype_to_descr(self._row.dtype),
+            "fortran_order": False,
+            "shape": (self._num_rows, *self._row.shape),
+        }
+        size = _NPY_HEADER_SIZE - len(_NPY_MAGIC) - 2
+        text = repr(description).ljust(size - 1) + "\n"
+        assert len(text) == size
+        self._stream.seek(0)
+        self._stream.write(_NPY_MAGIC + size.to_bytes(2, "little") + text.encode("ascii"))
+
+    def release(self) -> None:
+        """Nothing is held beside the files."""
+
+
+class _TableWriter(ABC):
+    """Appends tables to a writer of pyarrow's; the type of the ids is settled by the first row."""
+
+    def __init__(
+        self, file: PendingFile, id_column: str | None, group_rows: int | None = None
+    ) -> None:
+        self._pyarrow = import_pyarrow("writing tables")
+        self._group_rows = group_rows
+        self._waiting: list[Any] = []
+        self._stream = file.stream
+        self._id_column = id_column
+        self._id_type = IdentifierType()
+        self._writer: Any = None
+        self._num_rows = 0
+
+    def append(self, vectors: Array, identifiers: Sequence[Identifier]) -> None:
+        pyarrow = self._pyarrow
+        flat = pyarrow.array(np.ascontiguousarray(vectors).reshape(-1))
+        columns = {VECTOR_COLUMN: pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1])}
+        if self._id_column is not None:
+            self._id_type.check(identifiers, self._num_rows)
+            columns = {self._id_column: pyarrow.array(identifiers), **columns}
+        table = pyarrow.table(columns)
+        if self._writer is None:
+            self._writer = self._open(table.schema)
+        self._num_rows += len(vectors)
+        if self._group_rows is None:
+            self._write(table)
+            return
+        self._waiting.append(table)
+        self._write_groups(self._group_rows)
+
+    def _write_groups(self, num_rows: int) -> None:
+        """Write what waits, while it is so many rows; the rest waits on."""
+        if sum(table.num_rows for table in self._waiting) < num_rows:
+            return
+        waiting = self._pyarrow.concat_tables(self._waiting).combine_chunks()
+        for start in range(0, waiting.num_rows - num_rows + 1, num_rows):
+            # A copy of its own: a slice would be written with all that it is a part of.
+            self._write(self._copy(waiting.slice(start, num_rows)))
+        self._waiting = [waiting.slice(waiting.num_rows - waiting.num_rows % num_rows)]
+
+    def _copy(self, table: Any) -> Any:
+        return table.take(self._pyarrow.array(range(table.num_rows)))
+
+    @abstractmethod
+    def _open(self, schema: Any) -> Any:
+        """Return pyarrow's writer."""
+
+    @abstractmethod
+    def _write(self, table: Any) -> None:
+        """Append a table."""
+
+    def complete(self) -> None:
+        if any(table.num_rows for table in self._waiting):
+            rest = self._pyarrow.concat_tables(self._waiting).combine_chunks()
+            self._write(self._copy(rest))
+        self._waiting = []
+        self._writer.close()
+        self._writer = None
+
+    def release(self) -> None:
+        """Close pyarrow's writer while its file is still open, or it fails when collected."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with contextlib.suppress(OSError):
+                writer.close()
+
+
+class _ParquetWriter(_TableWriter):
+    """Appends row groups."""
+
+    def _open(self, schema: Any) -> Any:
+        return self._pyarrow.parquet.ParquetWriter(self._stream, schema)
+
+    def _write(self, table: Any) -> None:
+        self._writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+
+
+class _ArrowWriter(_TableWriter):
+    """Appends record batches to an Arrow IPC file, which is mapped into memory to be read."""
+
+    def _open(self, schema: Any) -> Any:
+        from pyarrow import ipc
+
+        return ipc.new_file(self._stream, schema)
+
+    def _write(self, table: Any) -> None:
+        self._writer.write_table(table)
+
+
+class _LanceWriter(_TableWriter):
+    """Appends to a Lance file, which lance opens by its name.
+
+    It writes under names of its own beside that, and leaves them where it fails: so it is given a
+    folder of its own.
+    """
+
+    def __init__(
+        self, file: PendingFile, id_column: str | None, group_rows: int | None = None
+    ) -> None:
+        super().__init__(file, id_column, group_rows)
+        self._file = file
+        self._scratch = file.path.with_suffix(".scratch.partial")
+        self._scratch.mkdir()
+
+    def _open(self, schema: Any) -> Any:
+        # From version 2.1 on, texts are packed in an order of chance: no two runs write the same.
+        writer = import_lance("writing .lance").LanceFileWriter
+        return writer(str(self._scratch / "file"), schema, version="2.0")
+
+    def _write(self, table: Any) -> None:
+        with _lance_errors():
+            self._writer.write_batch(table)
+
+    def complete(self) -> None:
+        with _lance_errors():
+            super().complete()
+        self._stream.close()
+        (self._scratch / "file").replace(self._file.path)
+        self._file.stream = self._file.path.open("r+b")
+
+    def release(self) -> None:
+        super().release()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _lance_errors() -> Iterator[None]:
+    """Leave out of an error where in lance it was raised."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(str(error).partition(", /")[0]) from error
+
+
+_TABLE_WRITERS: dict[str, type[_TableWriter]] = {
+    ".parquet": _ParquetWriter,
+    ".arrow": _ArrowWriter,
+    ".lance": _LanceWriter,
+}

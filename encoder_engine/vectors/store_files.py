@@ -1,0 +1,152 @@
+"""Reading one file of vectors and its ids: block by block, and nothing of a damaged one."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.errors import EncoderEngineError, ReadError, ShapeError
+from encoder_engine.inputs.columnar import import_lance, import_pyarrow
+from encoder_engine.vectors.store import VECTOR_COLUMN, ids_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from encoder_engine.inputs.identifiers import Identifier
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# 25 MB of 384 features: the scores of a block stay small beside it.
+BLOCK_ROWS = 16_384
+
+
+def read_blocks(path: Path) -> Iterator[Array]:
+    """Yield the vectors of a file, some thousand rows [n, D] at a time.
+
+    A .npy and an .arrow file are mapped into memory. Raises :class:`ReadError` for a damaged file,
+    :class:`ShapeError` for a .npy file that holds no rows of vectors.
+    """
+    with damage(path):
+        if path.suffix == ".npy":
+            stored = map_array(path)
+            for start in range(0, len(stored), BLOCK_ROWS):
+                yield stored[start : start + BLOCK_ROWS]
+            return
+        for batch in _batches(path, [VECTOR_COLUMN]):
+            yield _vectors(batch)
+
+
+def map_array(path: Path) -> Array:
+    """Map a .npy file into memory, read-only."""
+    stored = np.load(path, mmap_mode="r", allow_pickle=False)
+    if stored.ndim != 2:
+        raise ShapeError(f"{path} must hold rows of vectors [N, D], got {list(stored.shape)}")
+    missing = path.stat().st_size - stored.offset - stored.nbytes
+    if missing:
+        raise ReadError(f"{path} is damaged: {missing} bytes follow its vectors; copy it again")
+    mapped: Array = stored
+    return mapped
+
+
+def read_ids(path: Path, id_column: str | None) -> Iterator[Identifier]:
+    """Yield the ids of a file: of a .npy file those beside it.
+
+    ``id_column``: where a table has its ids; None: the one column beside the vectors, if there is
+    one. Raises :class:`ReadError` for what is damaged.
+    """
+    if path.suffix == ".npy":
+        yield from _lines(ids_path(path))
+        return
+    with damage(path):
+        for batch in _batches(path, None if id_column is None else [id_column]):
+            others = [name for name in batch.schema.names if name != VECTOR_COLUMN]
+            if id_column is None and len(others) > 1:
+                raise ReadError(
+                    f"{path} has several columns beside its vectors ({', '.join(others)}), of "
+                    "which none is known to hold the ids; keep that one"
+                )
+            name = id_column or (others[0] if others else None)
+            if name is None:
+                return
+            column = batch.column(name)
+            column.validate(full=True)
+            if column.null_count:
+                raise ReadError(f"{path} is damaged: {name!r} holds nulls; copy it again")
+            yield from column.to_pylist()
+
+
+def has_ids(path: Path) -> bool:
+    """Say whether a file has ids, in a column of its own or in a file beside it."""
+    if path.suffix == ".npy":
+        return ids_path(path).exists()
+    with damage(path):
+        for batch in _batches(path, None):
+            return bool(batch.num_columns > 1)
+    return False
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file of ids. Raises :class:`ReadError` where the last is cut short."""
+    with damage(path), path.open(encoding="utf-8", newline="\n") as lines:
+        for line in lines:
+            if not line.endswith("\n"):
+                raise ReadError(f"{path} is damaged: its last line is cut short; copy it again")
+            yield line.removesuffix("\n")
+
+
+@contextmanager
+def damage(path: Path) -> Iterator[None]:
+    """Raise what a library says of a file that it cannot read as :class:`ReadError`."""
+    try:
+        yield
+    except EncoderEngineError:
+        raise
+    except GeneratorExit:
+        raise
+    except FileNotFoundError as error:
+        raise ReadError(f"{path} is missing; copy it again, or embed again") from error
+    except Exception as error:  # numpy, pyarrow and lance raise errors of many types of their own
+        reason = str(error).partition("\n")[0]
+        raise ReadError(f"{path} is damaged: {reason:.200}; copy it again") from error
+    except BaseException as error:
+        # lance is written in Rust, of which a panic is no Exception.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ReadError(f"{path} is damaged: {error!s:.200}; copy it again") from error
+
+
+def _vectors(batch: Any) -> Array:
+    """Give a batch's vectors as an array [n, D], without a copy. Raises :class:`ReadError`."""
+    import pyarrow
+
+    column = batch.column(VECTOR_COLUMN)
+    kind = column.type
+    if not pyarrow.types.is_fixed_size_list(kind):
+        raise ReadError(f"column {VECTOR_COLUMN!r} holds {kind}, not lists of one fixed size")
+    column.validate()
+    if column.null_count or column.flatten().null_count:
+        raise ReadError(f"column {VECTOR_COLUMN!r} holds nulls; every row needs a vector")
+    vectors: Array = column.flatten().to_numpy().reshape(len(column), kind.list_size)
+    return vectors
+
+
+def _batches(path: Path, columns: list[str] | None) -> Iterator[Any]:
+    pyarrow = import_pyarrow(f"reading {path.name}")
+    if path.suffix == ".parquet":
+        with pyarrow.parquet.ParquetFile(path) as parquet:
+            yield from parquet.iter_batches(batch_size=BLOCK_ROWS, columns=columns)
+        return
+    if path.suffix == ".lance":
+        lance = import_lance(f"reading {path.name}")
+        reader = lance.LanceFileReader(str(path), columns=columns)
+        yield from reader.read_all(batch_size=BLOCK_ROWS).to_batches()
+        return
+    from pyarrow import ipc
+
+    with pyarrow.memory_map(str(path)) as source:
+        stored = ipc.open_file(source)
+        for index in range(stored.num_record_batches):
+            yield stored.get_batch(index)

@@ -1,0 +1,408 @@
+"""Stored vectors as they are read: every file compared with its record before it is used."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.errors import InputError, MissingDependencyError, ReadError
+from encoder_engine.files import check_apart, check_target, file_sha256
+from encoder_engine.inputs.columnar import import_pyarrow
+from encoder_engine.vectors.manifest import (
+    JOURNAL_NAME,
+    MANIFEST_NAME,
+    SKIPPED_NAME,
+    ShardRecord,
+    read_manifest,
+    record_path,
+    shard_name,
+    shard_names,
+)
+from encoder_engine.vectors.store import ENDINGS, VECTOR_COLUMN, ids_path
+from encoder_engine.vectors.store_files import damage, has_ids, map_array, read_blocks, read_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from concurrent.futures import Future
+
+    import numpy.typing as npt
+
+    from encoder_engine.inputs.identifiers import Identifier
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# Hashing holds no lock of the interpreter; more at a time would only wait for the disk.
+_MOST_HASHED = 4
+_ID_COLUMN = "id"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """A file of vectors; ``checksums`` of it and of the file of its ids, where recorded."""
+
+    path: Path
+    rows: int | None = None
+    checksums: dict[Path, str]
+
+
+class StoredVectors:
+    """Vectors that ``embed`` wrote: a file, or a finished folder of shards.
+
+    Opened by :func:`load_vectors`. Attributes: ``path``; ``manifest``, the folder's record of
+    model, options, inputs and files, or None for a file.
+
+    Every file of a folder is compared with the SHA-256 in its manifest before anything of it is
+    used, once for each file that stays as it is. A file without a manifest has none to compare
+    with: its shape, the number of its ids, and that all numbers are finite are checked. Raises
+    :class:`ReadError` for what is not as it was written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, verify: bool = True) -> None:
+        self.path = Path(path)
+        self.manifest: dict[str, Any] | None = None
+        self._verify = verify
+        self._verified: dict[Path, tuple[int, ...]] = {}
+        if self.path.is_dir():
+            self.manifest = read_manifest(self.path, ReadError)
+            if self.manifest is None:
+                raise ReadError(
+                    f"{self.path} has no {MANIFEST_NAME}, so it is not whole; run embed again, "
+                    "which goes on where it was cut off"
+                )
+            self._parts = _shards(self.path, self.manifest)
+        else:
+            self._parts = [_Part(path=self.path, checksums={})]
+        for part in self._parts:
+            if not part.path.is_file() or part.path.suffix not in ENDINGS:
+                raise ReadError(f"{part.path} is no file of vectors ({', '.join(ENDINGS)})")
+
+    def __repr__(self) -> str:
+        return f"StoredVectors({str(self.path)!r})"
+
+    def __len__(self) -> int:
+        return self.rows
+
+    @cached_property
+    def rows(self) -> int:
+        """The number of vectors."""
+        if self.manifest is not None:
+            return int(self.manifest["rows"])
+        return sum(len(block) for block in self.blocks())
+
+    @cached_property
+    def dimension(self) -> int:
+        """Numbers of a vector."""
+        return len(self.first)
+
+    @property
+    def first(self) -> Array:
+        """The first vector, [D]; no other file is read for it."""
+        part = self._parts[0]
+        self._check(part, [part.path])
+        for block in read_blocks(part.path):
+            if len(block):
+                vector: Array = block[0]
+                return vector
+        raise ReadError(f"{part.path} holds no vectors; embed again")
+
+    @cached_property
+    def vectors(self) -> Array:
+        """All vectors, [N, D], read-only: mapped where they are one .npy file, else in memory.
+
+        :meth:`blocks` and :meth:`take` need memory for a part of them alone.
+        """
+        path = self._path_of_one
+        if len(self._parts) == 1 and path.suffix == ".npy":
+            before = _signature(path)
+            for _ in self.blocks():  # compares every block of it
+                pass
+            mapped = map_array(path)
+            _refuse_changed(path, before)
+            return mapped
+        found = np.concatenate(list(self.blocks()))
+        found.flags.writeable = False
+        return found
+
+    @property
+    def _path_of_one(self) -> Path:
+        """The first file of vectors, the only one where there is one."""
+        return self._parts[0].path
+
+    @cached_property
+    def ids(self) -> list[Identifier] | None:
+        """The id of each row, in their order, or None where the store has no ids."""
+        if not self.has_ids:
+            return None
+        found = list(chain.from_iterable(map(self._ids_of, self._parts)))
+        if len(found) != self.rows:
+            raise ReadError(
+                f"{self.path} has {self.rows} vectors and {len(found)} ids; copy both again"
+            )
+        return found
+
+    @property
+    def has_ids(self) -> bool:
+        """Say whether rows have ids."""
+        if self.manifest is not None:
+            return self._id_column is not None
+        return has_ids(self._path_of_one)
+
+    @property
+    def _id_column(self) -> str | None:
+        column: str | None = None
+        if self.manifest is not None:
+            column = self.manifest["plan"]["options"]["id_column"]
+        return column
+
+    def blocks(self) -> Iterator[Array]:
+        """Yield the vectors, some thousand rows [n, D] at a time, in their order.
+
+        While one file is read, those behind it are compared with their checksums.
+        """
+        shape: tuple[int, np.dtype[Any]] | None = None
+        total = 0
+        for part in self._checked_parts():
+            before, num_rows = self._begin(part.path), 0
+            for block in read_blocks(part.path):
+                _refuse_changed(part.path, before)
+                if shape is None:
+                    shape = block.shape[1], block.dtype
+                if (block.shape[1], block.dtype) != shape:
+                    raise ReadError(
+                        f"{part.path} holds vectors of {block.shape[1]} {block.dtype}, those "
+                        f"before have {shape[0]} {shape[1]}; copy the folder again"
+                    )
+                _refuse_non_finite(block, part.path, num_rows)
+                num_rows += len(block)
+                yield block
+            _refuse_changed(part.path, before)
+            if part.rows not in (None, num_rows):
+                raise ReadError(f"{part.path} holds {num_rows} rows, {part.rows} were recorded")
+            if num_rows == 0:
+                raise ReadError(f"{part.path} holds no vectors; embed again")
+            total += num_rows
+        # Nothing else says how many a file holds.
+        self.__dict__.setdefault("rows", total)
+
+    def float_blocks(self) -> Iterator[npt.NDArray[np.float32]]:
+        """Yield the vectors. Raises :class:`InputError` where they are no float32."""
+        for block in self.blocks():
+            if block.dtype in (np.int8, np.uint8):
+                raise InputError(
+                    f"{self.path} holds {block.dtype}: vectors stored in bits have no dot products "
+                    "and no plane; embed with --precision float32"
+                )
+            if block.dtype != np.float32:
+                raise InputError(f"{self.path} holds {block.dtype}; cast the vectors to float32")
+            yield block
+
+    def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Copy some rows, which ascend: float32 [n, D]."""
+        taken, first_row = [], 0
+        for block in self.float_blocks():
+            start, stop = np.searchsorted(rows, [first_row, first_row + len(block)])
+            taken.append(block[rows[start:stop] - first_row])
+            first_row += len(block)
+        return np.concatenate(taken)
+
+    def identifiers(self, rows: set[int]) -> dict[int, Identifier]:
+        """Look up the ids of some rows; none where the store has no ids.
+
+        Of a folder only the shards are read that hold these rows.
+        """
+        if not self.has_ids:
+            return {}
+        if self.manifest is None:
+            all_ids = self.ids or []
+            return {row: all_ids[row] for row in rows}
+        found: dict[int, Identifier] = {}
+        first_row = 0
+        for part in self._parts:
+            assert part.rows is not None
+            here = {row for row in rows if first_row <= row < first_row + part.rows}
+            if here:
+                ids = enumerate(self._ids_of(part), start=first_row)
+                found.update((row, name) for row, name in ids if row in here)
+            first_row += part.rows
+        return found
+
+    def _ids_of(self, part: _Part) -> Iterator[Identifier]:
+        """Yield a file's ids; they may be used once all are read without an error.
+
+        Raises :class:`ReadError` where there are more or fewer than rows, or the file was changed.
+        """
+        path = ids_path(part.path) if part.path.suffix == ".npy" else part.path
+        self._check(part, [path])
+        before, num_ids = self._begin(path), 0
+        for name in read_ids(part.path, self._id_column):
+            num_ids += 1
+            yield name
+        _refuse_changed(path, before)
+        if part.rows not in (None, num_ids):
+            raise ReadError(f"{part.path} has {part.rows} rows and {num_ids} ids; copy both again")
+
+    def _checked_parts(self) -> Iterator[_Part]:
+        """Yield the files in order, each compared with its checksum, some of them ahead."""
+        threads = min(_MOST_HASHED, os.cpu_count() or 1)
+        with ThreadPoolExecutor(max_workers=threads) as pool:
+            rest = iter(self._parts)
+            waiting: deque[tuple[_Part, Future[None]]] = deque()
+            waiting.extend((p, pool.submit(self._check, p)) for p in islice(rest, threads))
+            while waiting:
+                part, checked = waiting.popleft()
+                checked.result()
+                waiting.extend((p, pool.submit(self._check, p)) for p in islice(rest, 1))
+                yield part
+
+    def _check(self, part: _Part, paths: Iterable[Path] | None = None) -> None:
+        """Compare a file, and that of its ids, with their checksums; or only ``paths``."""
+        for path, sha256 in part.checksums.items() if self._verify else ():
+            if paths is not None and path not in paths:
+                continue
+            try:
+                signature = _signature(path)
+                if self._verified.get(path) == signature:
+                    continue
+                found = file_sha256(path)
+                after = _signature(path)
+            except OSError as error:
+                reason = error.strerror or error
+                raise ReadError(f"{path} cannot be read: {reason}; copy it again") from error
+            if found != sha256 or after != signature:
+                raise ReadError(
+                    f"{path} is not as it was written: its SHA-256 is {found[:12]}..., "
+                    f"{sha256[:12]}... was recorded; copy it again, or remove it and run embed "
+                    "again, which makes it anew"
+                )
+            self._verified[path] = signature
+
+    def _begin(self, path: Path) -> tuple[int, ...]:
+        """Return the signature of the file that may be read: where one was verified, that one's."""
+        return self._verified.get(path) or _signature(path)
+
+    def digest(self) -> str:
+        """Return a SHA-256 that only a store of the same vectors has.
+
+        That of a folder is made of its records, so that no vector is read for it.
+        """
+        import hashlib
+
+        sums = [
+            part.checksums[part.path] if part.checksums else file_sha256(part.path)
+            for part in self._parts
+        ]
+        return hashlib.sha256("\n".join(sums).encode("ascii")).hexdigest()
+
+    def to_arrow(self) -> Any:
+        """Give a ``pyarrow.Table`` of the ids, where there are some, and of ``embedding``.
+
+        The ids are under the column's name, or ``id`` where a file does not tell it. The vectors
+        are lists of a fixed size, and not copied again.
+        """
+        pyarrow = import_pyarrow("a table")
+        vectors = self.vectors
+        flat = pyarrow.array(np.ascontiguousarray(vectors).reshape(-1))
+        columns = {VECTOR_COLUMN: pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1])}
+        if self.ids is not None:
+            columns = {self._id_column or _ID_COLUMN: pyarrow.array(self.ids), **columns}
+        return pyarrow.table(columns)
+
+    def to_pandas(self) -> Any:
+        """Give a ``pandas.DataFrame`` of the ids, where there are some, and of ``embedding``.
+
+        Each value of ``embedding`` is an array [D], a view of :attr:`vectors`.
+        """
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError:
+            raise MissingDependencyError("a DataFrame", library="pandas") from None
+        columns: dict[str, Any] = {VECTOR_COLUMN: list(self.vectors)}
+        if self.ids is not None:
+            columns = {self._id_column or _ID_COLUMN: self.ids, **columns}
+        return pandas.DataFrame(columns)
+
+    def check_target(self, target: Path, inputs: Iterable[str] = (), *, overwrite: bool) -> None:
+        """Raise :class:`OutputError` for a file that may not be written.
+
+        Nor may one of the store's own, or of the ``inputs`` that it was made of.
+        """
+        own = [part.path for part in self._parts]
+        own += [ids_path(path) for path in own]
+        named = [] if self.manifest is None else self.manifest["inputs"]
+        if self.manifest is not None:
+            records = (MANIFEST_NAME, SKIPPED_NAME, JOURNAL_NAME)
+            own += [record_path(self.path, name) for name in records]
+        check_apart([target], [*own, *map(Path, [*named, *inputs])])
+        check_target(target, overwrite=overwrite)
+
+
+def load_vectors(path: str | os.PathLike[str], *, verify: bool = True) -> StoredVectors:
+    """Open vectors that ``embed`` wrote: a file, or a finished folder of shards.
+
+    ::
+
+        stored = ee.load_vectors("vectors/")
+        stored.vectors, stored.ids, stored.rows, stored.manifest
+
+    ``verify=False`` leaves out the comparison with the checksums of the manifest: about 1 s for a
+    GB, in parallel for several files. Raises :class:`ReadError` for what is no such file or folder,
+    or not as it was written.
+    """
+    return StoredVectors(path, verify=verify)
+
+
+def _shards(folder: Path, manifest: dict[str, Any]) -> list[_Part]:
+    options = manifest["plan"]["options"]
+    parts = []
+    for shard in manifest["shards"]:
+        record = ShardRecord(**shard)
+        names = shard_names(record.shard, options)
+        parts.append(
+            _Part(
+                path=folder / shard_name(record.shard, options["shard_format"]),
+                rows=record.rows,
+                checksums={folder / name: record.files[name] for name in names},
+            )
+        )
+    return parts
+
+
+def _signature(path: Path) -> tuple[int, ...]:
+    """Tell a file from one that was put in its place or written to meanwhile.
+
+    Raises :class:`ReadError` where there is none.
+    """
+    with damage(path):
+        status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _refuse_changed(path: Path, before: tuple[int, ...]) -> None:
+    """Raise :class:`ReadError` for another file than the one that was verified or begun."""
+    if _signature(path) != before:
+        raise ReadError(f"{path} was changed while it was read; run this again")
+
+
+def _refuse_non_finite(block: Array, path: Path, first_row: int) -> None:
+    """Raise :class:`ReadError` for NaN or infinity, of which a sum of squares tells in one pass."""
+    if block.dtype.kind != "f":
+        return
+    flat = block.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(np.dot(flat, flat)):
+            return
+    rows = np.flatnonzero(~np.isfinite(block).all(axis=1))
+    if len(rows):
+        row = first_row + int(rows[0])
+        raise ReadError(
+            f"{path} holds NaN or infinity in row {row}; embed it again, or copy it again", row=row
+        )

@@ -1,0 +1,82 @@
+"""Windows and batches lose nothing and keep to their budgets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encoder_engine.embedding.steps import batching
+from encoder_engine.families.facts.spec import FeedForwardSpec
+
+if TYPE_CHECKING:
+    import pytest
+
+    from encoder_engine.embedding import Embedder
+
+LENGTHS = st.lists(st.integers(1, 300), max_size=200).map(lambda n: np.array(n, dtype=np.int32))
+
+
+@given(LENGTHS, st.integers(1, 1000))
+def test_batches_hold_every_text_once_within_the_budget(
+    lengths: np.ndarray[tuple[int], np.dtype[np.int32]], budget: int
+) -> None:
+    batches = batching.plan_batches(lengths, budget)
+    assert sorted(np.concatenate(batches).tolist() if batches else []) == list(range(len(lengths)))
+    for rows in batches:
+        assert len(rows) == 1 or lengths[rows].sum() <= budget
+    in_order = np.concatenate([lengths[rows] for rows in batches]) if batches else lengths
+    assert (np.diff(in_order) <= 0).all()
+
+
+@given(LENGTHS, st.integers(0, 2**32))
+def test_taken_sequences_are_the_ones_asked_for(
+    lengths: np.ndarray[tuple[int], np.dtype[np.int32]], seed: int
+) -> None:
+    cu_seqlens = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    values = np.arange(cu_seqlens[-1], dtype=np.int32)
+    rows = np.random.default_rng(seed).permutation(len(lengths))[: len(lengths) // 2]
+    taken, bounds = batching.take(values, cu_seqlens, rows)
+    assert taken.dtype == bounds.dtype == np.int32
+    assert bounds.tolist() == [0, *np.cumsum(lengths[rows]).tolist()]
+    for index, row in enumerate(rows):
+        expected = values[cu_seqlens[row] : cu_seqlens[row + 1]]
+        np.testing.assert_array_equal(taken[bounds[index] : bounds[index + 1]], expected)
+
+
+def test_windows_are_bounded_in_texts_and_in_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "WINDOW_TEXTS", 3)
+    monkeypatch.setattr(batching, "WINDOW_CHARACTERS", 10)
+    texts = ["a", "b", "c", "d", "e" * 50, "f" * 4, "g" * 4, "h" * 4, "i"]
+    sizes = [len(window) for window in batching.windows(iter(texts), len)]
+    assert sizes == [3, 2, 3, 1]
+    assert list(batching.windows(iter([]), len)) == []
+
+
+def test_a_gpu_gets_larger_batches_than_a_cpu_and_wider_models_smaller_ones(
+    tiny: Embedder,
+) -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda", 0)
+
+    def tokens(width: int, dtype: torch.dtype, device: torch.device = cpu) -> int:
+        spec = tiny.encoder.spec
+        wide = replace(spec.blocks[0], feed_forward=FeedForwardSpec(width=width))
+        spec = replace(spec, blocks=(*spec.blocks, wide))
+        return batching.default_batch_tokens(spec, device, dtype)
+
+    for width in (1536, 3072, 4096):
+        for dtype in (torch.float32, torch.bfloat16):
+            # Beyond 32 MiB glibc gives memory back when it is freed.
+            assert tokens(width, dtype) * width * dtype.itemsize <= 1 << 25
+            assert 1024 < tokens(width, dtype) < tokens(width, dtype, gpu)
+    assert tokens(4096, torch.float32) < tokens(1536, torch.float32)
+    assert tokens(1 << 30, torch.float32) == 1
+
+
+def test_row_numbers_in_messages_stay_short() -> None:
+    assert batching.first_rows(np.arange(3)) == "0, 1, 2"
+    assert batching.first_rows(np.arange(8)) == "0, 1, 2, 3, 4 and 3 more"

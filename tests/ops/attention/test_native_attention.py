@@ -1,0 +1,101 @@
+"""The C++ attention, which is for inference alone: output, strides, threads, tracing."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+from encoder_engine import ops
+from encoder_engine.ops.attention import AttentionFacts
+from tests.ops.attention.cases import PLAIN, TERMS, AttentionCase
+from tests.ops.cases import LENGTHS, dtype_id, lengths_id, rows, sequences, skip_if_refused
+from tests.ops.compare import compare_outputs
+
+DTYPES = [torch.float32, torch.bfloat16]
+# Widths of no whole vector, of one, and of more than a tile holds.
+TERM_LENGTHS = [[], [0, 1], [5, 0, 1, 70, 5], [500]]
+WIDTHS = [1, 8, 16, 80, 96, 128, 192, 256, 300]
+
+
+def hold_to_budget(case: AttentionCase, lengths: list[int], dtype: torch.dtype) -> None:
+    layout = sequences(lengths, "cpu")
+    facts = AttentionFacts(
+        dtype=dtype_id(dtype),
+        head_dim=case.head_dim,
+        grouped_heads=case.group > 1,
+        terms=case.terms,
+    )
+    skip_if_refused("attention", "native", facts)
+
+    compare_outputs(
+        case.attend(layout, dtype, "native"),
+        partial(case.eager, layout=layout),
+        case.attend(layout, torch.float64, "reference"),
+        case.inputs(sum(lengths), dtype, "cpu"),
+        terms=max(case.head_dim, *lengths, 1),
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+@pytest.mark.parametrize("lengths", LENGTHS, ids=lengths_id)
+@pytest.mark.parametrize("name", PLAIN)
+def test_native_output_is_within_budget(name: str, lengths: list[int], dtype: torch.dtype) -> None:
+    hold_to_budget(PLAIN[name], lengths, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+@pytest.mark.parametrize("lengths", TERM_LENGTHS, ids=lengths_id)
+@pytest.mark.parametrize("name", TERMS)
+def test_native_output_with_every_term_is_within_budget(
+    name: str, lengths: list[int], dtype: torch.dtype
+) -> None:
+    hold_to_budget(TERMS[name], lengths, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+@pytest.mark.parametrize("head_dim", WIDTHS)
+def test_native_output_of_any_width_is_within_budget(head_dim: int, dtype: torch.dtype) -> None:
+    hold_to_budget(AttentionCase(head_dim=head_dim), [1, 17, 100, 200], dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+def test_native_weights_too_small_to_matter_are_nothing(dtype: torch.dtype) -> None:
+    # Scores hundreds apart: exponentials that are denormal, or would be after a product.
+    case = AttentionCase(num_heads=1, head_dim=32, scale=8.0)
+    hold_to_budget(case, [70, 200], dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+def test_native_bits_depend_on_neither_strides_nor_threads(dtype: torch.dtype) -> None:
+    skip_if_refused("attention", "native", AttentionFacts(dtype=dtype_id(dtype)))
+    lengths = [1, 300, 9, 40, 700, 64, 65]
+    layout = sequences(lengths, "cpu")
+    joint = rows(sum(lengths), 3, 3, 32, seed=0, dtype=dtype, device="cpu")
+    views = joint.unbind(1)
+    copies = [x.clone() for x in views]
+    scattered = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in views]
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for num_threads in (1, 2, 5):
+            torch.set_num_threads(num_threads)
+            found += [
+                ops.attention(query, key, value, layout, implementation="native")
+                for query, key, value in (views, copies, scattered)
+            ]
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert torch.equal(found[0], other)
+
+
+def test_native_attention_is_an_operator_that_traces() -> None:
+    skip_if_refused("attention", "native", AttentionFacts())
+    from encoder_engine.ops.native.attention import operator
+
+    packed = [rows(20, 2, 8, seed=s, dtype=torch.float32, device="cpu") for s in range(3)]
+    torch.library.opcheck(
+        operator, (*packed, sequences([3, 17], "cpu").cu_seqlens, 0.3, 5, False, None)
+    )
