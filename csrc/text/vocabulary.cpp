@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "text/text_view.h"
 
@@ -18,11 +19,14 @@ constexpr size_t kHeadSize = 8;
 
 // Eight bytes of a text from `at` on, zeros behind its end.
 uint64_t head_of(std::string_view text, size_t at) {
-    uint64_t head = 0;
-    const size_t size = text.size() < at ? 0 : std::min(text.size() - at, kHeadSize);
-    for (size_t i = 0; i < size; ++i) {
-        head |= static_cast<uint64_t>(static_cast<uint8_t>(text[at + i])) << (56 - 8 * i);
+    uint8_t bytes[kHeadSize] = {};
+    if (text.size() >= at + kHeadSize) {
+        std::memcpy(bytes, text.data() + at, kHeadSize);
+    } else {
+        for (size_t i = at; i < text.size(); ++i) bytes[i - at] = static_cast<uint8_t>(text[i]);
     }
+    uint64_t head = 0;
+    for (const uint8_t byte : bytes) head = head << 8 | byte;
     return head;
 }
 

@@ -46,7 +46,7 @@ struct piece_trie::builder {
         uint32_t begin, end;
         bool whole;
         int32_t first_child = 0, num_children = 0;
-        int32_t place = 0;
+        int32_t place = 0, base = 0;
     };
 
     builder(const std::vector<piece>& all_pieces, const piece_trie& numbered)
@@ -62,6 +62,10 @@ struct piece_trie::builder {
 
     // Makes all nodes level by level, a node's children behind each other.
     void grow() {
+        // As many nodes as characters at most; what is never touched takes no memory.
+        size_t num_codes = 1;
+        for (const piece& p : pieces) num_codes += p.size;
+        loose.reserve(num_codes);
         loose.push_back({0, 0, static_cast<uint32_t>(pieces.size()), false});
         size_t depth = 0, level_end = 1;
         for (size_t i = 0; i < loose.size(); ++i) {
@@ -122,20 +126,7 @@ struct piece_trie::builder {
         return base;
     }
 
-    void put(loose_node& n, size_t place, int32_t parent) {
-        if (place >= used.size()) {
-            nodes.resize(place + 1);
-            ids.resize(place + 1, kNone);
-        }
-        used.add(place);
-        n.place = static_cast<int32_t>(place);
-        nodes[place].parent = parent;
-        if (!n.whole) return;
-        nodes[place].score = pieces[n.begin].score;
-        ids[place] = pieces[n.begin].id;
-    }
-
-    // Places the children of a node; their parent, written down for now, is the node's index.
+    // Finds places for the children of a node.
     void place_children(size_t index, std::vector<uint32_t>& numbers) {
         const loose_node n = loose[index];
         numbers.clear();
@@ -144,40 +135,42 @@ struct piece_trie::builder {
         }
         std::sort(numbers.begin(), numbers.end());
         const size_t base = find_base(numbers);
-        bases[index] = static_cast<int32_t>(base);
+        loose[index].base = static_cast<int32_t>(base);
         for (int32_t i = 0; i < n.num_children; ++i) {
             loose_node& child = loose[static_cast<size_t>(n.first_child + i)];
-            put(child, base + child.number, static_cast<int32_t>(index));
+            child.place = static_cast<int32_t>(base + child.number);
+            used.add(base + child.number);
         }
     }
-    std::vector<int32_t> bases;  // by loose node
 
     void place_all(size_t num_characters) {
         for (size_t place = 0; place <= num_characters; ++place) used.add(place);
-        // Hardly any place stays free; what is never touched takes no memory.
-        const size_t room = loose.size() + loose.size() / 8 + 2 * num_characters;
-        nodes.reserve(room);
-        ids.reserve(room);
-        nodes.resize(num_characters + 1);
-        ids.resize(num_characters + 1, kNone);
         const loose_node root = loose[0];
         for (int32_t i = 0; i < root.num_children; ++i) {
             loose_node& child = loose[static_cast<size_t>(root.first_child + i)];
-            put(child, child.number, 0);
+            child.place = static_cast<int32_t>(child.number);
         }
-        bases.assign(loose.size(), 0);
         std::vector<uint32_t> numbers;
         for (const uint32_t index : order_parents()) place_children(index, numbers);
-        for (size_t i = 1; i < loose.size(); ++i) {
-            const auto place = static_cast<size_t>(loose[i].place);
-            node& n = nodes[place];
-            n.base = bases[i];
-            // The number 0 leads to node 0, from which nothing may lead on.
-            n.parent = n.parent == 0 ? kRoot : loose[static_cast<size_t>(n.parent)].place;
-        }
         // A walk may look behind the last node.
-        nodes.resize(nodes.size() + num_characters + 1);
-        ids.resize(nodes.size(), kNone);
+        const size_t size = used.size() + num_characters + 1;
+        nodes.resize(size);
+        ids.resize(size, kNone);
+        for (const loose_node& parent : loose) write_children(parent);
+    }
+
+    // Writes the children of a node where they belong.
+    void write_children(const loose_node& parent) {
+        for (int32_t i = 0; i < parent.num_children; ++i) {
+            const loose_node& child = loose[static_cast<size_t>(parent.first_child + i)];
+            const auto place = static_cast<size_t>(child.place);
+            // The number 0 leads to node 0, from which nothing may lead on.
+            nodes[place].parent = &parent == loose.data() ? kRoot : parent.place;
+            nodes[place].base = child.base;
+            if (!child.whole) continue;
+            nodes[place].score = pieces[child.begin].score;
+            ids[place] = pieces[child.begin].id;
+        }
     }
 };
 
