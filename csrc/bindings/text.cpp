@@ -16,7 +16,6 @@
 #include "bindings/arrays.h"
 #include "bindings/encoder_parts.h"
 #include "bindings/errors.h"
-#include "bindings/mapped_model.h"
 #include "text/batch/encode_batch.h"
 #include "text/wordpiece/normalize_text.h"
 #include "text/wordpiece/encoder.h"
@@ -339,9 +338,7 @@ void bind_text(py::module_& module) {
     py::class_<wordpiece_model, std::shared_ptr<wordpiece_model>>(module, "WordPieceModel")
         .def(py::init(&build_wordpiece_model), py::call_guard<py::gil_scoped_release>(),
              py::kw_only(), py::arg("tokens"), py::arg("unknown_id"), py::arg("prefix"),
-             py::arg("max_word_characters"))
-        .def_static("map", &map_model<wordpiece_model>, py::arg("image"))
-        .def("image", [](const wordpiece_model& model) { return py::bytes(model.image()); });
+             py::arg("max_word_characters"));
     py::class_<batch_encoder> encoder(module, "BatchEncoder");
     encoder
         .def_static("wordpiece", &make_wordpiece, py::kw_only(), py::arg("model"),

@@ -13,7 +13,6 @@
 
 #include "bindings/encoder_parts.h"
 #include "bindings/errors.h"
-#include "bindings/mapped_model.h"
 #include "text/sentencepiece/encoder.h"
 #include "text/unigram/encoder.h"
 
@@ -171,9 +170,7 @@ void bind_unigram(py::module_& module) {
         .def("normalize", &step_normalizer::normalize, py::arg("text"));
     py::class_<unigram_model, std::shared_ptr<unigram_model>>(module, "UnigramModel")
         .def(py::init(&build_model), py::kw_only(), py::arg("pieces"), py::arg("scores"),
-             py::arg("unknown_score"), py::arg("narrow"), py::arg("mark"))
-        .def_static("map", &map_model<unigram_model>, py::arg("image"))
-        .def("image", [](const unigram_model& model) { return py::bytes(model.image()); });
+             py::arg("unknown_score"), py::arg("narrow"), py::arg("mark"));
     module.def("unigram_encoder", &make_unigram, py::kw_only(), py::arg("model"),
                py::arg("unknown_id"), py::arg("byte_ids"), py::arg("steps"), py::arg("splitting"),
                py::arg("added"), py::arg("single"), py::arg("pair"), py::arg("trim"));

@@ -66,8 +66,8 @@ std::optional<int32_t> id_of(const vocabulary& self, const py::str& text) {
 }
 
 // Of a token that occurs twice only the last id counts.
-py::object token_of(const vocabulary& self, int32_t id) {
-    const int64_t place = self.find_id(id);
+py::object token_of(const vocabulary& self, int64_t number) {
+    const int64_t place = self.find_id(number);
     if (place < 0) return py::none();
     const std::string_view text = self.tokens().text(static_cast<size_t>(place));
     return self.find(text) == place ? text_of(text) : py::none();
@@ -123,7 +123,7 @@ void bind_vocabulary(py::module_& module) {
     py::class_<vocabulary, std::shared_ptr<vocabulary>>(module, "Vocabulary")
         .def(py::init(&make_vocabulary), py::kw_only(), py::arg("texts"), py::arg("ids"))
         .def("id_of", &id_of, py::arg("text"))
-        .def("token_of", &token_of, py::arg("id"))
+        .def("token_of", &token_of, py::arg("number"))
         .def("text", &text_at, py::arg("place"))
         .def("texts", &all_texts)
         .def("ids", &all_ids)

@@ -116,7 +116,7 @@ int64_t vocabulary::find(std::string_view text) const {
     return found != sorted_.end() && tokens_.text(*found) == text ? int64_t{*found} : -1;
 }
 
-int64_t vocabulary::find_id(int32_t id) const {
+int64_t vocabulary::find_id(int64_t id) const {
     const std::vector<int32_t>& ids = tokens_.ids();
     const auto found = std::lower_bound(ids.begin(), ids.end(), id);
     return found != ids.end() && *found == id ? found - ids.begin() : -1;

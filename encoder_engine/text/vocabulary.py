@@ -1,7 +1,7 @@
 """Vocabularies that lie in memory of the extension: no Python object is made for a piece.
 
-:class:`NativeVocabulary`, :class:`NativePieces` and :class:`NativeScores` behave as the dict and the
-tuples that a specification holds otherwise. They compare equal to them and pickle as them.
+:class:`NativeVocabulary`, :class:`NativePieces` and :class:`NativeScores` stand for the dict and the
+tuples that a specification holds otherwise: they compare equal to them and pickle as them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["NativePieces", "NativeScores", "NativeVocabulary"]
 
 T = TypeVar("T")
+# No id is above it, and the extension takes no greater number.
+MAX_NUMBER = 2**31 - 1
 
 
 class NativeVocabulary(Mapping[str, int]):
@@ -40,7 +42,7 @@ class NativeVocabulary(Mapping[str, int]):
 
     def token_of(self, number: int) -> str | None:
         """Give the token that has an id, or ``None``."""
-        return self.native.token_of(number)
+        return self.native.token_of(number) if 0 <= number <= MAX_NUMBER else None
 
     def __getitem__(self, token: str) -> int:
         number = self.native.id_of(token) if isinstance(token, str) else None

@@ -54,25 +54,6 @@ unigram_model::unigram_model(const vocabulary& pieces, const double* scores, con
     measure(pieces.tokens(), scoring.mark);
 }
 
-unigram_model::unigram_model(image_reader image) {
-    piece_units_ = image.read<uint8_t>();
-    valid_ = trie_.read(image, piece_units_.size());
-    const auto numbers_read = image.read<numbers>();
-    valid_ = valid_ && image.complete() && numbers_read.size() == 1;
-    if (!valid_) return;
-    numbers_ = numbers_read[0];
-    valid_ = std::isfinite(numbers_.unknown_score) && numbers_.max_size > 0 &&
-             numbers_.max_size <= std::numeric_limits<int32_t>::max();
-}
-
-std::string unigram_model::image() const {
-    image_writer out;
-    out.add(piece_units_);
-    trie_.write(out);
-    out.add(flat_array<numbers>({numbers_}));
-    return out.take();
-}
-
 void unigram_model::measure(const token_list& pieces, uint32_t mark_code) {
     uint8_t bytes[4];
     const std::string mark(reinterpret_cast<char*>(bytes),
@@ -94,7 +75,7 @@ void unigram_model::measure(const token_list& pieces, uint32_t mark_code) {
         numbers_.cuts_before &= last == 0;
         numbers_.cuts_behind &= text.find(mark) + mark.size() == text.size();
     }
-    piece_units_ = flat_array<uint8_t>(std::move(units));
+    piece_units_ = std::move(units);
 }
 
 int32_t unigram_model::find(const uint32_t* text, int64_t size) const {

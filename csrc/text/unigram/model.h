@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "common/flat_array.h"
-#include "common/image.h"
 #include "common/pod_vector.h"
 #include "text/unigram/piece_trie.h"
 #include "text/vocabulary.h"
@@ -33,11 +31,6 @@ class unigram_model {
 public:
     // `scores` are by place. Of two pieces alike the last counts, empty ones match nothing.
     unigram_model(const vocabulary& pieces, const double* scores, const unigram_scoring& scoring);
-    // Uses what image() made, in place: the memory must outlive the model.
-    explicit unigram_model(image_reader image);
-    std::string image() const;
-    // Whether the image was one in which no search can get lost.
-    bool valid() const { return valid_; }
 
     // The id of the piece that is exactly this text, or kUnknown.
     int32_t find(const uint32_t* text, int64_t size) const;
@@ -57,7 +50,6 @@ public:
     int64_t piece_units(int32_t id) const { return piece_units_[static_cast<size_t>(id)]; }
     static constexpr int64_t kMaxUnits = 255;
     const piece_trie& trie() const { return trie_; }
-    int64_t num_bytes() const { return trie_.num_bytes() + piece_units_.num_bytes(); }
 
 private:
     struct numbers {
@@ -69,9 +61,8 @@ private:
     void measure(const token_list& pieces, uint32_t mark);
 
     piece_trie trie_;
-    flat_array<uint8_t> piece_units_;  // by id
+    std::vector<uint8_t> piece_units_;  // by id
     numbers numbers_{};
-    bool valid_ = true;
 };
 
 // Finds the best path through a text that may grow while the search goes on.

@@ -179,8 +179,8 @@ piece_trie::piece_trie(const std::vector<piece>& pieces) {
     builder build(pieces, *this);
     build.grow();
     build.place_all(num_characters);
-    nodes_ = flat_array<node>(std::move(build.nodes));
-    ids_ = flat_array<int32_t>(std::move(build.ids));
+    nodes_ = std::move(build.nodes);
+    ids_ = std::move(build.ids);
 }
 
 size_t piece_trie::number_characters(const std::vector<piece>& pieces) {
@@ -203,37 +203,9 @@ size_t piece_trie::number_characters(const std::vector<piece>& pieces) {
             astral.push_back({codes[i], number});
         }
     }
-    table_ = flat_array<uint32_t>(std::move(table));
-    astral_ = flat_array<numbered>(std::move(astral));
+    table_ = std::move(table);
+    astral_ = std::move(astral);
     return codes.size();
-}
-
-uint32_t piece_trie::largest_number() const {
-    uint32_t largest = 0;
-    for (size_t i = 0; i < table_.size(); ++i) largest = std::max(largest, table_[i]);
-    for (size_t i = 0; i < astral_.size(); ++i) largest = std::max(largest, astral_[i].number);
-    return largest;
-}
-
-bool piece_trie::read(image_reader& in, size_t num_ids) {
-    table_ = in.read<uint32_t>();
-    astral_ = in.read<numbered>();
-    nodes_ = in.read<node>();
-    ids_ = in.read<int32_t>();
-    const size_t largest = largest_number();
-    if (table_.size() != kTableEnd || nodes_.size() != ids_.size() || largest >= nodes_.size()) {
-        return false;
-    }
-    // Every child that a walk may look at is a node, and every piece has a score and an id.
-    const size_t bases_end = std::min<size_t>(nodes_.size() - largest, INT32_MAX);
-    bool valid = true;
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-        valid &= static_cast<uint32_t>(nodes_[i].base) < bases_end;
-        valid &= nodes_[i].score < std::numeric_limits<double>::infinity();
-        valid &= (ids_[i] == kNone) == (nodes_[i].score == kNoPiece);
-        valid &= ids_[i] == kNone || static_cast<uint32_t>(ids_[i]) < num_ids;
-    }
-    return valid;
 }
 
 uint32_t piece_trie::astral_number(uint32_t code) const {

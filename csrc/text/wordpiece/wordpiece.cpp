@@ -34,38 +34,6 @@ wordpiece_model::wordpiece_model(const vocabulary& tokens, const wordpiece_rules
     numbers_.continuation = trie_.walk(double_array_trie::kRoot, prefix);
 }
 
-wordpiece_model::wordpiece_model(image_reader image) {
-    piece_sizes_ = image.read<int32_t>();
-    piece_units_ = image.read<int32_t>();
-    const size_t num_ids = piece_sizes_.size();
-    valid_ = trie_.read(image, num_ids);
-    words_ = image.read<word_line>();
-    characters_ = image.read<character>();
-    const auto numbers_read = image.read<numbers>();
-    valid_ = valid_ && image.complete() && words_.size() == size_t{1} << kLineBits &&
-             piece_units_.size() == num_ids && numbers_read.size() == 1;
-    if (!valid_) return;
-    numbers_ = numbers_read[0];
-    valid_ = static_cast<uint32_t>(numbers_.unknown_id) < num_ids &&
-             numbers_.continuation >= double_array_trie::kNone &&
-             numbers_.continuation < trie_.num_nodes();
-    for (size_t i = 0; i < words_.size(); ++i) valid_ &= words_[i].ids_below(num_ids);
-    for (size_t i = 0; i < characters_.size(); ++i) {
-        valid_ &= static_cast<uint32_t>(characters_[i].id) < num_ids;
-    }
-}
-
-std::string wordpiece_model::image() const {
-    image_writer out;
-    out.add(piece_sizes_);
-    out.add(piece_units_);
-    trie_.write(out);
-    out.add(words_);
-    out.add(characters_);
-    out.add(flat_array<numbers>({numbers_}));
-    return out.take();
-}
-
 void wordpiece_model::measure(const token_list& tokens) {
     std::vector<int32_t> sizes, units;
     std::vector<character> characters;
@@ -87,9 +55,9 @@ void wordpiece_model::measure(const token_list& tokens) {
     }
     std::sort(characters.begin(), characters.end(),
               [](const character& one, const character& other) { return one.code < other.code; });
-    piece_sizes_ = flat_array<int32_t>(std::move(sizes));
-    piece_units_ = flat_array<int32_t>(std::move(units));
-    characters_ = flat_array<character>(std::move(characters));
+    piece_sizes_ = std::move(sizes);
+    piece_units_ = std::move(units);
+    characters_ = std::move(characters);
 }
 
 void wordpiece_model::keep_words(const token_list& tokens) {
@@ -104,7 +72,7 @@ void wordpiece_model::keep_words(const token_list& tokens) {
         const int32_t id = tokens.id(i);
         lines[key.hash >> (64 - kLineBits)].insert(key, &id, 1);
     }
-    words_ = flat_array<word_line>(std::move(lines));
+    words_ = std::move(lines);
 }
 
 void wordpiece_model::match(const uint8_t* word, int64_t size, pod_vector<int32_t>& ids) const {

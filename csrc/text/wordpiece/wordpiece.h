@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "common/flat_array.h"
-#include "common/image.h"
 #include "common/pod_vector.h"
 #include "text/trie.h"
 #include "text/vocabulary.h"
@@ -23,11 +21,6 @@ struct wordpiece_rules {
 class wordpiece_model {
 public:
     wordpiece_model(const vocabulary& tokens, const wordpiece_rules& rules);
-    // Uses what image() made, in place: the memory must outlive the model.
-    explicit wordpiece_model(image_reader image);
-    std::string image() const;
-    // Whether the image was one in which no search can get lost.
-    bool valid() const { return valid_; }
 
     // Appends the pieces of a word of UTF-8 bytes. A word with a part that matches nothing is one
     // unknown piece.
@@ -43,13 +36,12 @@ public:
         return piece_units_[static_cast<size_t>(id)] - (first ? 0 : numbers_.prefix_units);
     }
 
-    // The id of a word of one character. Stays clear of the trie, so that the table of characters,
-    // which asks for thousands, brings little of a mapped file into memory.
+    // The id of a word of one character: a table of their own, as the table of characters asks for
+    // thousands.
     int32_t match_character(uint32_t code) const;
 
     int32_t unknown_id() const { return numbers_.unknown_id; }
     int64_t max_word_characters() const { return numbers_.max_word_characters; }
-    int64_t num_bytes() const { return trie_.num_bytes(); }
     // The tokens of one character, as code points in ascending order.
     std::vector<uint32_t> characters() const;
 
@@ -75,12 +67,11 @@ private:
     }
 
     double_array_trie trie_;
-    flat_array<word_line> words_;       // of the vocabulary: most words are among them
-    flat_array<int32_t> piece_sizes_;   // by id, the prefix included
-    flat_array<int32_t> piece_units_;
-    flat_array<character> characters_;  // the tokens of one, by code point
+    std::vector<word_line> words_;       // of the vocabulary: most words are among them
+    std::vector<int32_t> piece_sizes_;   // by id, the prefix included
+    std::vector<int32_t> piece_units_;
+    std::vector<character> characters_;  // the tokens of one, by code point
     numbers numbers_{};
-    bool valid_ = true;
 };
 
 }  // namespace encoder_engine

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from encoder_engine.text.formats.unigram_json import REGEXES
-from encoder_engine.text.mapped.pieces import MappedKinds, MappedPieces, MappedScores
 from encoder_engine.text.spec.unigram import (
     CharsmapStep,
     LowercaseStep,
@@ -58,10 +57,7 @@ def build_unigram_normalizer(native: ModuleType, model: UnigramSpec) -> _native.
 
 
 def unigram_model(native: ModuleType, model: UnigramSpec) -> _native.UnigramModel:
-    """Build the trie of a tokenizer.json's pieces, or use a compiled one where it lies."""
-    compiled = _compiled_model(model)
-    if compiled is not None:
-        return compiled
+    """Build the trie of a tokenizer.json's pieces."""
     if isinstance(model.pieces, NativePieces):
         pieces = model.pieces.vocab.native
     else:
@@ -79,14 +75,6 @@ def unigram_model(native: ModuleType, model: UnigramSpec) -> _native.UnigramMode
         mark=MARK,
     )
     return built
-
-
-def _compiled_model(model: UnigramSpec | SentencePieceSpec) -> _native.UnigramModel | None:
-    """Give the model that was compiled from just these pieces and scores, if there is one."""
-    pieces = model.pieces
-    if isinstance(pieces, MappedPieces) and model.scores is pieces.scores:
-        return cast("_native.UnigramModel | None", pieces.vocab.model)
-    return None
 
 
 def build_unigram(
@@ -120,11 +108,8 @@ def sentencepiece_model(
 ) -> _native.UnigramModel:
     """Build the trie of the pieces that SentencePiece matches, with the scores it gives them.
 
-    A compiled one is used where it lies. ``values`` are the scores, if the caller has them.
+    ``values`` are the scores, if the caller has them.
     """
-    compiled = _compiled_model(model)
-    if compiled is not None and model.kinds is cast("MappedPieces", model.pieces).kinds:
-        return compiled
     kinds = np.asarray(model.kinds)
     if values is None:
         values = sentencepiece_scores(model)
@@ -145,17 +130,10 @@ def sentencepiece_model(
 
 def sentencepiece_scores(model: SentencePieceSpec) -> npt.NDArray[np.float32]:
     """Give the score of each piece; that of a user-defined one makes SentencePiece choose it."""
-    if isinstance(model.scores, MappedScores):
-        scores = model.scores.narrowed()
-    else:
-        scores = np.asarray(model.scores, dtype=np.float32)
-    kinds = model.kinds
-    if isinstance(kinds, MappedKinds):
-        symbols = kinds.places("user_defined")
-    else:
-        symbols = [index for index, kind in enumerate(kinds) if kind == "user_defined"]
-    for index in symbols:
-        scores[index] = 0.1 * (len(model.pieces[index].encode()) - 1)
+    scores = np.array(model.scores, dtype=np.float32)
+    for index, kind in enumerate(model.kinds):
+        if kind == "user_defined":
+            scores[index] = 0.1 * (len(model.pieces[index].encode()) - 1)
     return scores
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
@@ -13,10 +13,7 @@ from encoder_engine.text.encoders.native_unigram import (
     build_sentencepiece,
     build_unigram,
     build_unigram_normalizer,
-    sentencepiece_model,
-    unigram_model,
 )
-from encoder_engine.text.mapped.vocabulary import MappedVocabulary
 from encoder_engine.text.spec.library import LibrarySpec
 from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
 from encoder_engine.text.vocabulary import NativeVocabulary
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
         WordPieceSpec,
     )
 
-__all__ = ["BatchEncoder", "build_encoder", "native_model", "normalize_added", "normalizer_options"]
+__all__ = ["BatchEncoder", "build_encoder", "normalize_added", "normalizer_options"]
 
 # Ids, row starts, tokens of the first texts, offsets, word ids, the text of each row, what was cut.
 BatchArrays: TypeAlias = (
@@ -150,9 +147,7 @@ def _build_wordpiece(spec: TokenizerSpec, model: WordPieceSpec) -> BatchEncoder:
 
 
 def wordpiece_model(model: WordPieceSpec) -> _native.WordPieceModel:
-    """Build the model of a vocabulary, or use a compiled one where it lies."""
-    if isinstance(model.vocab, MappedVocabulary):
-        return cast("_native.WordPieceModel", model.vocab.model)
+    """Build the model of a vocabulary."""
     if isinstance(model.vocab, NativeVocabulary):
         tokens = model.vocab.native
     else:
@@ -165,17 +160,6 @@ def wordpiece_model(model: WordPieceSpec) -> _native.WordPieceModel:
         max_word_characters=model.max_input_chars_per_word,
     )
     return built
-
-
-def native_model(
-    model: WordPieceSpec | UnigramSpec | SentencePieceSpec,
-) -> _native.WordPieceModel | _native.UnigramModel:
-    """Build the part of an encoder that depends on the vocabulary alone."""
-    if isinstance(model, UnigramSpec):
-        return unigram_model(extension(), model)
-    if isinstance(model, SentencePieceSpec):
-        return sentencepiece_model(extension(), model)
-    return wordpiece_model(model)
 
 
 def _added(spec: TokenizerSpec) -> list[tuple[str, int, bool, bool, bool, bool]]:

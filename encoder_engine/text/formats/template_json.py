@@ -135,9 +135,7 @@ def _token(node: Node, id_of: IdOf) -> tuple[str, int]:
 
 def _check_id(node: Node, token: str, number: int, id_of: IdOf) -> None:
     if id_of(token) != number:
-        raise node.fail(
-            f"{token!r} has the id {number} here but {id_of(token)} in the vocabulary"
-        )
+        raise node.fail(f"{token!r} has the id {number} here but {id_of(token)} in the vocabulary")
 
 
 def _special(node: Node, id_of: IdOf) -> tuple[tuple[str, ...], tuple[int, ...]]:

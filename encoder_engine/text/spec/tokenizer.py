@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from encoder_engine.text.mapped.vocabulary import MappedVocabulary
 from encoder_engine.text.spec.library import LibraryDecoderSpec, LibrarySpec, OffsetTrim
 from encoder_engine.text.spec.unigram import (
     DecoderSteps,
@@ -188,7 +187,7 @@ class TokenizerSpec:
     def vocab_size(self) -> int:
         """Rows an embedding table needs: the largest id plus one."""
         vocab = self.model.vocab
-        if isinstance(vocab, MappedVocabulary | NativeVocabulary):
+        if isinstance(vocab, NativeVocabulary):
             largest = vocab.largest_id
         else:
             largest = max(vocab.values(), default=-1)

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from encoder_engine.errors import TokenizerFileError
-from encoder_engine.text.mapped.pieces import MappedBytes, MappedKinds, MappedPieces
 from encoder_engine.text.vocabulary import NativePieces
 
 if TYPE_CHECKING:
@@ -149,7 +148,7 @@ class UnigramSpec:
 
 
 def _vocabulary(pieces: Sequence[str]) -> Mapping[str, int]:
-    if isinstance(pieces, MappedPieces | NativePieces):
+    if isinstance(pieces, NativePieces):
         return pieces.vocab
     return {piece: number for number, piece in enumerate(pieces)}
 
@@ -161,7 +160,7 @@ class SentencePieceSpec:
     ``file`` is the whole .model, to be saved again.
     """
 
-    file: bytes | MappedBytes = field(repr=False)
+    file: bytes = field(repr=False)
     pieces: Sequence[str] = field(repr=False)
     scores: Sequence[float] = field(repr=False)  # float32
     kinds: Sequence[PieceKind] = field(repr=False)
@@ -196,12 +195,8 @@ class SentencePieceSpec:
     @property
     def symbols(self) -> list[str]:
         """The user-defined pieces: no rule changes them, and they are matched where they can be."""
-        kinds = self.kinds
-        if isinstance(kinds, MappedKinds):
-            places = kinds.places("user_defined")
-        else:
-            places = [index for index, kind in enumerate(kinds) if kind == "user_defined"]
-        return [self.pieces[index] for index in places]
+        kinds = enumerate(self.kinds)
+        return [self.pieces[index] for index, kind in kinds if kind == "user_defined"]
 
     @property
     def description(self) -> str:
