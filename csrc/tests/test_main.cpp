@@ -151,6 +151,8 @@ int main(int count, char** arguments) {
         encoder_engine::test_packed_linear_on_every_instruction_set();
         encoder_engine::test_quantized_linear_on_every_instruction_set();
         encoder_engine::test_rows_on_every_instruction_set();
+        encoder_engine::test_vocabularies_of_files();
+        encoder_engine::test_vocabularies_sort_and_find_any_bytes();
     }
     std::printf(encoder_engine::failures == 0 ? "ok\n" : "%d failures\n", encoder_engine::failures);
     return encoder_engine::failures == 0 ? 0 : 1;

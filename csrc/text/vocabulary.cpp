@@ -122,6 +122,12 @@ int64_t vocabulary::find_id(int64_t id) const {
     return found != ids.end() && *found == id ? found - ids.begin() : -1;
 }
 
+bool vocabulary::ids_ascend() const {
+    const std::vector<int32_t>& ids = tokens_.ids();
+    const auto found = std::adjacent_find(ids.begin(), ids.end(), [](int32_t a, int32_t b) { return a >= b; });
+    return found == ids.end();
+}
+
 bool vocabulary::has_lines(std::string_view file) const {
     constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
     if (file.substr(0, kByteOrderMark.size()) == kByteOrderMark) return false;

@@ -21,6 +21,8 @@ public:
     int64_t find(std::string_view text) const;
     // The place of an id, or -1; ids must be in ascending order.
     int64_t find_id(int64_t id) const;
+    // Whether each id is greater than the one before.
+    bool ids_ascend() const;
     // Whether a vocab.txt of these bytes is this vocabulary: a token a line, ids from 0 on, no token
     // empty or with white space at its ends. False as well where that is not certain.
     bool has_lines(std::string_view file) const;

@@ -69,9 +69,9 @@ def load(path: str | PathLike[str], *, lowercase: bool | None = None) -> Tokeniz
         raise TokenizerFileError(f"{place} does not exist")
     elif place.suffix == FORMER_COMPILED:
         raise TokenizerFileError(
-            f"{place}: expected a tokenizer.json, a vocab.txt or a .model, found a compiled tokenizer "
-            "of a former version; load the file that it was made from, or write one with Tokenizer.save "
-            "of that version"
+            f"{place}: expected a tokenizer.json, a vocab.txt or a .model, found a compiled "
+            "tokenizer of a former version; load the file that it was made from, or write one with "
+            "Tokenizer.save of that version"
         )
     elif place.suffix == ".json":
         _refuse_lowercase(lowercase, place)

@@ -1,7 +1,7 @@
 """Vocabularies that lie in memory of the extension: no Python object is made for a piece.
 
-:class:`NativeVocabulary`, :class:`NativePieces` and :class:`NativeScores` stand for the dict and the
-tuples that a specification holds otherwise: they compare equal to them and pickle as them.
+The classes stand for the dict and the tuples that a specification holds otherwise: they compare
+equal to them and pickle as them.
 """
 
 from __future__ import annotations
