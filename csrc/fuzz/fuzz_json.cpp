@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "fuzz/fuzz_checks.h"
+#include "fuzz/fuzz_input.h"
 #include "text/json/vocabulary_reader.h"
 
 namespace encoder_engine {
