@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import TokenizerFileError
-from encoder_engine.text.encoders.native_wordpiece import extension
+from encoder_engine.text.extension import extension
 from encoder_engine.text.formats.json_reading import Node, parse_json, read_bytes
 from encoder_engine.text.formats.library_json import (
     LIBRARY_MODELS,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = [
+    "REGEXES",
     "ByteFallbackStep",
     "CharsmapStep",
     "DecoderStep",
@@ -32,6 +33,16 @@ __all__ = [
     "UnicodeFormStep",
     "UnigramSpec",
 ]
+
+# The regular expressions that published files have in a Replace, as runs: of white space or of the
+# space alone, of at least so many characters, or one of the last.
+REGEXES = {
+    " {2,}": (False, 2, ""),
+    " +": (False, 1, ""),
+    r"\s{2,}": (True, 2, ""),
+    r"\s+": (True, 1, ""),
+    r"\s{2,}|[\n\r\t]": (True, 2, "\n\r\t"),
+}
 
 PieceKind = Literal["normal", "unknown", "control", "user_defined", "unused", "byte"]
 PrependScheme = Literal["always", "first", "never"]

@@ -11,7 +11,7 @@ import pytest
 
 from encoder_engine.errors import TokenizerFileError
 from encoder_engine.text import Tokenizer
-from encoder_engine.text.encoders.native_wordpiece import extension
+from encoder_engine.text.extension import extension
 from encoder_engine.text.formats.json_reading import parse_json
 from encoder_engine.text.formats.tokenizer_json import read_tokenizer_json, spec_from_json
 from encoder_engine.text.formats.vocab_txt import read_vocab_txt
