@@ -291,6 +291,7 @@ PyMethodDef encode_definition = {
 std::shared_ptr<wordpiece_model> build_wordpiece_model(const vocabulary& tokens, int32_t unknown_id,
                                                        const std::string& prefix,
                                                        int64_t max_word_characters) {
+    const py::gil_scoped_release unlocked;
     return std::make_shared<wordpiece_model>(
         tokens, wordpiece_rules{unknown_id, prefix, max_word_characters});
 }
@@ -336,9 +337,8 @@ void bind_text(py::module_& module) {
         .def(py::init<const normalizer_options&>(), py::arg("options"))
         .def("normalize", &normalizer::normalize, py::arg("text"));
     py::class_<wordpiece_model, std::shared_ptr<wordpiece_model>>(module, "WordPieceModel")
-        .def(py::init(&build_wordpiece_model), py::call_guard<py::gil_scoped_release>(),
-             py::kw_only(), py::arg("tokens"), py::arg("unknown_id"), py::arg("prefix"),
-             py::arg("max_word_characters"));
+        .def(py::init(&build_wordpiece_model), py::kw_only(), py::arg("tokens"),
+             py::arg("unknown_id"), py::arg("prefix"), py::arg("max_word_characters"));
     py::class_<batch_encoder> encoder(module, "BatchEncoder");
     encoder
         .def_static("wordpiece", &make_wordpiece, py::kw_only(), py::arg("model"),

@@ -200,7 +200,7 @@ def _check_same_vocab(spec: TokenizerSpec, path: Path) -> None:
     if isinstance(ours, NativeVocabulary) and ours.native.has_lines(read_bytes(path)):
         return
     vocab = read_vocab_txt(path)
-    ours = dict(ours)
+    ours = dict(ours.items())
     added = {token.content: token.id for token in spec.added_tokens}
     for token, number in vocab.items():
         found = ours.get(token, added.get(token))

@@ -316,7 +316,7 @@ def check_same_pieces(spec: TokenizerSpec, path: Path) -> None:
     if not isinstance(model, UnigramSpec):
         return
     theirs = read_sentencepiece_model(path).spec
-    numbers, scores = dict(model.vocab), tuple(model.scores)
+    numbers, scores = dict(model.vocab.items()), tuple(model.scores)
     shift: int | None = None
     for index, (piece, score) in enumerate(zip(theirs.pieces, theirs.scores, strict=True)):
         if theirs.kinds[index] != "normal":
