@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from encoder_engine.kernels.masked_projection.differentiable import define_operator
-from encoder_engine.kernels.masked_projection.products import gradients
+from encoder_engine.kernels.masked_projection.gemm import gradients
 from encoder_engine.kernels.masked_projection.terms import (
     Found,
     Given,
