@@ -1,4 +1,4 @@
-"""When a kernel of the C++ extension can take a call."""
+"""The conditions under which a kernel of the C++ extension can take a call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from encoder_engine.ops.native import native_instruction_set
 
 if TYPE_CHECKING:
-    from encoder_engine.ops.registry import Facts
+    from encoder_engine.ops.registry import CallFacts
 
 DTYPES = ("float32", "bfloat16")
 
@@ -18,8 +18,8 @@ def _instruction_set() -> str | None:
     return native_instruction_set()
 
 
-def refuse_native(facts: Facts) -> str | None:
-    """Say why no native kernel can take the call, or None."""
+def refuse_native(facts: CallFacts) -> str | None:
+    """Return the reason why no native kernel can take the call, or None."""
     if _instruction_set() is None:
         return "the extension is not built"
     if facts.device != "cpu":
@@ -33,7 +33,7 @@ def refuse_native(facts: Facts) -> str | None:
 
 @cache
 def is_amd() -> bool:
-    """Say whether AMD made the processor, as far as the extension is there to know."""
+    """Whether the processor is AMD's; False where the extension is not built."""
     if _instruction_set() is None:
         return False
     from encoder_engine import _native
@@ -41,6 +41,6 @@ def is_amd() -> bool:
     return _native.is_amd()
 
 
-def on_its_own(_facts: Facts) -> bool:
-    """Say whether a native kernel may be chosen unasked: on narrow vectors PyTorch is faster."""
+def is_automatic(_facts: CallFacts) -> bool:
+    """Whether a native kernel may be chosen without a request: on narrow vectors aten is faster."""
     return _instruction_set() != "portable"

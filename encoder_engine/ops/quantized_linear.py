@@ -1,4 +1,4 @@
-"""The dense layer in 8-bit integers: weights rounded once, activations row by row."""
+"""The dense layer in 8-bit integers: weights quantized once, activations row by row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from encoder_engine.errors import ImplementationError, ShapeError
 from encoder_engine.ops import cpu
 from encoder_engine.ops.activation import check_approximation
 from encoder_engine.ops.registry import (
-    Facts,
+    CallFacts,
     Implementation,
     Operation,
     check_alike,
@@ -28,20 +28,21 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizedWeight", "quantize_weight", "quantized_linear", "requantized_linear"]
 
-# Of more products of a byte and an int8, int32 may not hold the sum.
+# 131,072 products of a byte and an int8, 255 * 127 each, may overflow int32.
 MOST_TERMS = 2**17 - 1
-# Numbers of a weight that are rounded at once: small temporaries are used again, whole ones leave
-# holes in the heap.
+# Elements of a weight quantized at a time: small temporaries are reused, large ones fragment the
+# heap.
 ROUNDED_AT_ONCE = 1 << 18
 OUTPUT_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class QuantizedWeight:
-    """A dense layer's weight as int8 [N, K] with a scale for each feature out, float32 [N].
+    """A dense layer's weight as int8 [N, K] with a scale for each output feature, float32 [N].
 
-    ``content`` is laid out for the implementation that runs unasked; :meth:`unpack` gives int8
-    [N, K] back. ``bias_N``: float32 [N] or None.
+    ``content``: in the layout of the implementation that is chosen automatically; :meth:`unpack`
+    returns int8 [N, K].
+    ``bias_N``: float32 [N] or None.
     """
 
     content: Tensor
@@ -52,13 +53,13 @@ class QuantizedWeight:
 
     @classmethod
     def pack(cls, weight_NK: Tensor, scale_N: Tensor, bias_N: Tensor | None) -> QuantizedWeight:
-        """Lay an int8 weight [N, K] out; its bytes are kept, not doubled.
+        """Pack an int8 weight [N, K], without a second copy of its bytes.
 
         ``scale_N``: float32 [N]; ``bias_N``: float32 [N] or None; all on the CPU. Raises
         :class:`ShapeError`, also for a K that is 0 or beyond 131,071.
         """
         _check_integers(weight_NK, scale_N, bias_N)
-        layout = "native" if _QUANTIZED_LINEAR.explain(Facts())[0][1] is None else "aten"
+        layout = "native" if _QUANTIZED_LINEAR.explain(CallFacts())[0][1] is None else "aten"
         rows, columns = weight_NK.shape
         return cls(
             content=_layouts(layout).pack(weight_NK),
@@ -74,36 +75,36 @@ class QuantizedWeight:
         return plain
 
     def content_for(self, layout: str) -> Tensor:
-        """Return the content in a layout; one that is not its own is made for each call."""
+        """Return the content in a layout; one other than its own is repacked in each call."""
         if layout == self.layout:
             return self.content
         content: Tensor = _layouts(layout).pack(self.unpack())
         return content
 
     def dequantize(self) -> Tensor:
-        """Return what the integers stand for, float32 [N, K]."""
+        """Return the weight's values, float32 [N, K]."""
         return self.unpack().float() * self.scale_N[:, None]
 
 
 def _layouts(name: str) -> ModuleType:
-    """Return the module of an implementation that lays weights out."""
+    """Return the module of an implementation that packs weights."""
     return importlib.import_module(f"encoder_engine.ops.{name}.quantized_linear")
 
 
-def _refuse_aten(facts: Facts) -> str | None:
+def _refuse_aten(facts: CallFacts) -> str | None:
     return None if facts.device == "cpu" else f"integers are for CPUs, this is {facts.device}"
 
 
 def _operation(name: str) -> Operation:
     return Operation(
         name,
-        Facts,
+        CallFacts,
         (
             Implementation(
                 name="native",
                 module="encoder_engine.ops.native.quantized_linear",
                 refuse=cpu.refuse_native,
-                unasked=cpu.on_its_own,
+                automatic=cpu.is_automatic,
             ),
             Implementation(
                 name="aten", module="encoder_engine.ops.aten.quantized_linear", refuse=_refuse_aten
@@ -118,12 +119,13 @@ _REQUANTIZED_LINEAR = _operation("requantized_linear")
 
 
 def quantize_weight(weight_NK: Tensor, bias_N: Tensor | None = None) -> QuantizedWeight:
-    """Round a weight [N, K] to int8, each feature out to 255 steps around zero.
+    """Quantize a weight [N, K] to int8, each output feature to 255 steps around zero.
 
-    ``scale = weight.abs().amax(1) / 127; (weight / scale[:, None]).round()``. ``bias_N``: [N] or
-    None, kept in float32. On the CPU. A feature of nothing above 2^-100 has scale 1; one that holds
-    an infinity or no number has scale NaN, and so have its results. Raises :class:`ShapeError`,
-    also for a K that is 0 or beyond 131,071, where sums in int32 end, and
+    ``scale = weight.abs().amax(1) / 127; (weight / scale[:, None]).round()``
+
+    ``bias_N``: [N] or None, kept in float32. On the CPU. A feature without a magnitude above 2^-100
+    has scale 1; one with an infinity or NaN has scale NaN, and NaN results. Raises
+    :class:`ShapeError`, also for a K of 0 or beyond 131,071, where int32 sums may overflow, and
     :class:`ImplementationError` on another device.
     """
     from encoder_engine.ops.aten.quantize import row_scales
@@ -173,7 +175,7 @@ def _check_terms(weight_NK: Tensor) -> None:
     terms = weight_NK.shape[1]
     if not 1 <= terms <= MOST_TERMS:
         raise ShapeError(
-            f"a quantized weight has 1 to {MOST_TERMS} features in, got {list(weight_NK.shape)}"
+            f"a quantized weight has 1 to {MOST_TERMS} input features, got {list(weight_NK.shape)}"
         )
 
 
@@ -186,12 +188,12 @@ def quantized_linear(
     gelu: Approximation | None = None,
     implementation: str | None = None,
 ) -> Tensor:
-    """Compute ``((input - 128) * scale) @ weight.T + bias`` and, where asked for, GELU of it.
+    """Compute ``((input - 128) * scale) @ weight.T + bias``, and GELU of it with ``gelu``.
 
-    ``input_TK``: uint8 [T, K] and ``scale_T``: float32 [T], as :func:`ops.quantize_rows` gives
-    them. Returns [T, N] in ``dtype``, float32 or bfloat16. Products and sums are exact integers, so
-    that a row's result does not depend on the other rows. For inference: there is no gradient.
-    Raises :class:`ShapeError`.
+    ``input_TK``: uint8 [T, K], from :func:`ops.quantize_rows`.
+    ``scale_T``: float32 [T], from the same.
+    Returns [T, N] in ``dtype``, float32 or bfloat16. Products and sums are exact integers: a row's
+    result does not depend on the other rows. Has no gradient. Raises :class:`ShapeError`.
     """
     _check(input_TK, scale_T, weight, gelu)
     if dtype not in OUTPUT_DTYPES:
@@ -209,7 +211,7 @@ def requantized_linear(
     gelu: Approximation | None = None,
     implementation: str | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute what :func:`quantized_linear` does, and quantize it: the next layer's input.
+    """Compute :func:`quantized_linear` and quantize the result, as the next layer's input.
 
     Returns uint8 [T, N] and float32 [T] as :func:`ops.quantize_rows` of the float32 result would.
     Raises :class:`ShapeError`.

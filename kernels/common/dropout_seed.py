@@ -7,5 +7,5 @@ from torch import Tensor
 
 
 def draw_seed(like: Tensor) -> Tensor:
-    """Return a seed, int64 [1], from the device's generator; a CUDA graph redraws at each replay."""
+    """Return a seed, int64 [1], from the device's generator; CUDA graphs redraw at each replay."""
     return torch.randint(2**62, (1,), dtype=torch.int64, device=like.device)

@@ -20,7 +20,7 @@ def layer_norm(
     dropout: float,
     return_sum: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return ``(x - mean) / sqrt(var + eps) * weight + bias``, ``x = dropout(input) + residual``."""
+    """Return ``(x - mean) / sqrt(var + eps) * weight + bias``; x: ``dropout(input) + residual``."""
     x = _summed(input_TD, residual_TD, dropout)
     centred = x - x.mean(dim=1, keepdim=True)
     variance = (centred * centred).mean(dim=1, keepdim=True)

@@ -13,7 +13,7 @@ from encoder_engine import ops
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops.aten import quantized_linear as aten
 from encoder_engine.ops.quantized_linear import MOST_TERMS
-from encoder_engine.ops.registry import Facts
+from encoder_engine.ops.registry import CallFacts
 from encoder_engine.ops.testing import assert_within_budget, largest
 from tests.ops.cases import dtype_id, rows, skip_if_refused
 
@@ -134,7 +134,7 @@ def test_a_row_is_bit_equal_whatever_comes_with_it(num_threads: int) -> None:
 
 
 def test_native_products_are_operators_that_trace() -> None:
-    skip_if_refused("quantized_linear", "native", Facts())
+    skip_if_refused("quantized_linear", "native", CallFacts())
     from encoder_engine.ops.native import quantized_linear
 
     weight = ops.quantize_weight(torch.randn(6, 8), torch.randn(6))
