@@ -163,7 +163,7 @@ def test_a_batch_grows_to_its_size() -> None:
 
 
 def test_a_recipe_needs_a_model() -> None:
-    with pytest.raises(ConfigError, match="a config, or a checkpoint"):
+    with pytest.raises(ConfigError, match="either a config or a checkpoint"):
         recipe_from_values({"model": {}})
     with pytest.raises(ConfigError, match="lacks model"):
         recipe_from_values({})
