@@ -87,7 +87,7 @@ REQUIRED_VALUES = {
     "share_att_key": (False, True),
     "position_biased_input": (True, False),
 }
-# What configurations call it that content terms a position, and a position content.
+# The names of content-to-position and position-to-content terms in pos_att_type.
 POSITION_TERMS = {"c2p": "query", "p2c": "key"}
 
 
