@@ -12,6 +12,7 @@ choice is a constant of the graph.
 from __future__ import annotations
 
 import importlib
+import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from encoder_engine import kernels
 from encoder_engine.errors import ShapeError, UnknownNameError
 from encoder_engine.ops import choose
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 IMPLEMENTATION_NAMES = ("triton", "native", "aten", "reference")
 _OPERATIONS: dict[str, Operation] = {}
+# The package that this file is of: modules of implementations are its attributes once imported.
+_OPS = sys.modules["encoder_engine.ops"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,10 +121,8 @@ _choose_module._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 def _look_up(module: str, function: str) -> Callable[..., Any]:
     """Return a function of an imported module, by steps that torch.compile can trace."""
-    from encoder_engine import kernels, ops
-
     _, room, *steps = module.split(".")
-    found: Any = {"kernels": kernels, "ops": ops}[room]
+    found: Any = {"kernels": kernels, "ops": _OPS}[room]
     for name in (*steps, function):
         found = getattr(found, name)
     computed: Callable[..., Any] = found

@@ -1,0 +1,151 @@
+"""The weights of dense layers in the layouts of CPU kernels: packed, and quantized to int8."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from encoder_engine.errors import ShapeError
+from encoder_engine.ops import cpu
+from encoder_engine.ops.registry import CallFacts, check_device
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from torch import Tensor
+
+__all__ = [
+    "MOST_TERMS",
+    "Approximation",
+    "PackedWeight",
+    "QuantizedWeight",
+    "check_terms",
+    "layout_module",
+]
+
+Approximation = Literal["none", "tanh"]
+# 131,072 products of a byte and an int8, 255 * 127 each, may overflow int32.
+MOST_TERMS = 2**17 - 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PackedWeight:
+    """A dense layer's weight [N, K], packed for the CPU's matrix products, and its bias or None.
+
+    ``content``: in the layout of the implementation that is chosen automatically, of the plain
+    weight's size; :meth:`unpack` returns the plain weight bit for bit.
+    """
+
+    content: Tensor
+    bias_N: Tensor | None
+    shape: tuple[int, int]
+    dtype: torch.dtype
+    layout: str
+
+    def unpack(self) -> Tensor:
+        """Return the plain weight, [N, K]."""
+        plain: Tensor = layout_module(self.layout, "packed_linear").unpack(
+            self.content, self.shape, self.dtype
+        )
+        return plain
+
+    def content_for(self, layout: str) -> Tensor:
+        """Return the content in a layout; one other than its own is repacked in each call."""
+        if layout == self.layout:
+            return self.content
+        content: Tensor = layout_module(layout, "packed_linear").pack(self.unpack(), self.bias_N)
+        return content
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class QuantizedWeight:
+    """A dense layer's weight as int8 [N, K] with a scale for each output feature, float32 [N].
+
+    ``content``: in the layout of the implementation that is chosen automatically; :meth:`unpack`
+    returns int8 [N, K].
+    ``bias_N``: float32 [N] or None.
+    """
+
+    content: Tensor
+    scale_N: Tensor
+    bias_N: Tensor | None
+    shape: tuple[int, int]
+    layout: str
+
+    @classmethod
+    def pack(cls, weight_NK: Tensor, scale_N: Tensor, bias_N: Tensor | None) -> QuantizedWeight:
+        """Pack an int8 weight [N, K], without a second copy of its bytes.
+
+        ``scale_N``: float32 [N]; ``bias_N``: float32 [N] or None; all on the CPU. Raises
+        :class:`ShapeError`, also for a K that is 0 or beyond 131,071.
+        """
+        _check_integers(weight_NK, scale_N, bias_N)
+        layout = _automatic_layout()
+        rows, columns = weight_NK.shape
+        return cls(
+            content=layout_module(layout, "quantized_linear").pack(weight_NK),
+            scale_N=scale_N,
+            bias_N=bias_N,
+            shape=(rows, columns),
+            layout=layout,
+        )
+
+    def unpack(self) -> Tensor:
+        """Return the weight as int8, [N, K]."""
+        plain: Tensor = layout_module(self.layout, "quantized_linear").unpack(
+            self.content, self.shape
+        )
+        return plain
+
+    def content_for(self, layout: str) -> Tensor:
+        """Return the content in a layout; one other than its own is repacked in each call."""
+        if layout == self.layout:
+            return self.content
+        content: Tensor = layout_module(layout, "quantized_linear").pack(self.unpack())
+        return content
+
+    def dequantize(self) -> Tensor:
+        """Return the weight's values, float32 [N, K]."""
+        return self.unpack().float() * self.scale_N[:, None]
+
+
+def layout_module(layout: str, operation: str) -> ModuleType:
+    """Return the module of an implementation that packs weights of an operation."""
+    return importlib.import_module(f"encoder_engine.ops.{layout}.{operation}")
+
+
+def _automatic_layout() -> str:
+    """Return the layout of the implementation of int8 products that is chosen automatically."""
+    facts = CallFacts()
+    native = cpu.refuse_native(facts) is None and cpu.is_automatic(facts)
+    return "native" if native else "aten"
+
+
+def _check_integers(weight_NK: Tensor, scale_N: Tensor, bias_N: Tensor | None) -> None:
+    if weight_NK.dim() != 2 or weight_NK.dtype != torch.int8 or weight_NK.device.type != "cpu":
+        raise ShapeError(
+            f"weight must be torch.int8 [N, K] on the CPU, got {weight_NK.dtype} "
+            f"{list(weight_NK.shape)} on {weight_NK.device}"
+        )
+    check_terms(weight_NK)
+    check_device(weight_NK, scale=scale_N, bias=bias_N)
+    for name, vector in (("scale", scale_N), ("bias", bias_N)):
+        if vector is None:
+            continue
+        if vector.shape != weight_NK.shape[:1] or vector.dtype != torch.float32:
+            raise ShapeError(
+                f"{name} must be torch.float32 [{len(weight_NK)}], got {vector.dtype} "
+                f"{list(vector.shape)}"
+            )
+
+
+def check_terms(weight_NK: Tensor) -> None:
+    """Raise :class:`ShapeError` for so many input features that int32 sums may overflow."""
+    terms = weight_NK.shape[1]
+    if not 1 <= terms <= MOST_TERMS:
+        raise ShapeError(
+            f"a quantized weight has 1 to {MOST_TERMS} input features, got {list(weight_NK.shape)}"
+        )
