@@ -33,9 +33,9 @@ PYBIND11_MODULE(_native, module) {
     module.def(
         "checksum",
         [](const py::buffer& bytes) {
-            const py::buffer_info held = bytes.request();
-            return ee::checksum(static_cast<const uint8_t*>(held.ptr),
-                                static_cast<size_t>(held.size * held.itemsize));
+            const py::buffer_info buffer = bytes.request();
+            return ee::checksum(static_cast<const uint8_t*>(buffer.ptr),
+                                static_cast<size_t>(buffer.size * buffer.itemsize));
         },
         py::arg("data"));
     module.def("hash_memory", [](const std::vector<std::pair<uintptr_t, size_t>>& places,

@@ -1,4 +1,4 @@
-// A checksum that finds damage as fast as memory is read; no defence against intent.
+// A checksum against damage, at memory bandwidth; not cryptographic.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace encoder_engine {
 
-// Four lanes of multiply and rotate over 32 bytes at a time, the rest as zeros; the size counts.
+// Four lanes of multiply and rotate over 32 bytes at a time, zero-padded; the size is hashed too.
 inline uint64_t checksum(const uint8_t* bytes, size_t size) {
     constexpr uint64_t kPrime = 0x9E3779B97F4A7C15ull;
     uint64_t lanes[4] = {1, 2, 3, size};

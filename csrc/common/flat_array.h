@@ -1,4 +1,4 @@
-// An array of plain values that is either its own or lies in memory that something else keeps.
+// An array of plain values that owns its memory or refers to memory of another owner.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Arrays written one after the other into one block of bytes, and read back where they lie.
+// Arrays serialised into one block of bytes, and read in place.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ public:
         const void* values = ok_ ? take(count * sizeof(T)) : nullptr;
         return flat_array<T>(static_cast<const T*>(values), ok_ ? count : 0);
     }
-    // Whether all arrays were there, and nothing else.
+    // Whether the block held all arrays and nothing else.
     bool complete() const { return ok_ && left_ == 0; }
 
 private:

@@ -109,21 +109,21 @@ def _load(stored: StoredVectors, options: dict[str, Any]) -> Embedder:
             raise InputError(
                 f"{stored.path} records how it was made; leave --{option.replace('_', '-')} out"
             )
-    told = manifest["plan"]["model"]
+    recorded = manifest["plan"]["model"]
     embedder = Embedder.from_pretrained(
         name or manifest["model"],
         device=options["device"],
-        dtype=told["dtype"],
-        quantization=told["quantization"],
-        pooling=told["pooling"],
+        dtype=recorded["dtype"],
+        quantization=recorded["quantization"],
+        pooling=recorded["pooling"],
     )
     # First: with another model, an error about a limit or a layer would mislead.
     _refuse_another(stored, name or manifest["model"], embedder)
-    if told["layers"]:
-        layers = tuple((number, float(weight)) for number, weight in told["layers"])
+    if recorded["layers"]:
+        layers = tuple((number, float(weight)) for number, weight in recorded["layers"])
         embedder.recipe = replace(embedder.recipe, layers=layers)
-    if told["max_seq_length"] is not None:
-        embedder.max_seq_length = told["max_seq_length"]
+    if recorded["max_seq_length"] is not None:
+        embedder.max_seq_length = recorded["max_seq_length"]
     return embedder
 
 

@@ -60,18 +60,18 @@ def log_position_entries(
     """
     import torch
 
-    behind = -torch.arange(-max_distance, max_distance + 1)
+    distance = -torch.arange(-max_distance, max_distance + 1)
     if num_buckets is None:
-        return (behind + max_distance).clamp(0, 2 * max_distance - 1).to(device)
+        return (distance + max_distance).clamp(0, 2 * max_distance - 1).to(device)
     middle = num_buckets // 2
     if num_buckets < 4 or num_buckets % 2 or max_distance - 1 <= middle:
         raise ShapeError(
             f"buckets are even and at least 4, and max_distance is more than half of them and one, "
             f"got {num_buckets} and {max_distance}"
         )
-    away = behind.abs().clamp(min=middle)
+    away = distance.abs().clamp(min=middle)
     # In float32, as the models were trained: at a border, float64 may choose the other bucket.
     octaves = torch.log(away.float() / middle) / math.log((max_distance - 1) / middle)
-    far = (torch.ceil(octaves * (middle - 1)) + middle).long() * behind.sign()
-    entries = torch.where(behind.abs() <= middle, behind, far) + num_buckets
+    far = (torch.ceil(octaves * (middle - 1)) + middle).long() * distance.sign()
+    entries = torch.where(distance.abs() <= middle, distance, far) + num_buckets
     return entries.clamp(0, 2 * num_buckets - 1).to(device)

@@ -29,11 +29,11 @@ class RelativeBuckets:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return tuple(key for key in (self.num_buckets, self.max_distance) if key is not None)
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
-        """Give the spec its relative bias."""
+        """Set the spec's relative bias."""
         distance = self.family_max_distance
         if self.max_distance is not None and self.max_distance in config:
             distance = integer(config, self.max_distance)
@@ -64,7 +64,7 @@ class AlibiSlopes:
         return ()
 
     def read(self, spec: EncoderSpec, _config: Mapping[str, Any]) -> EncoderSpec:
-        """Give every block its slopes."""
+        """Set every block's slopes."""
         slopes = _slopes(spec.num_heads)
         return with_fact(spec, "blocks.attention.alibi_slopes", slopes)
 
@@ -100,7 +100,7 @@ class DisentangledAttention:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return (
             "pos_att_type",
             "position_buckets",

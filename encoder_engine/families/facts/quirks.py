@@ -26,7 +26,7 @@ class SharedGroups:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return (self.key,)
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
@@ -50,11 +50,11 @@ class LayerWindows:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return (self.key,)
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
-        """Give each block its window."""
+        """Set each block's window."""
         listed = config.get(self.key)
         windows = listed if isinstance(listed, list) else [listed] * len(spec.blocks)
         if len(windows) != len(spec.blocks):
@@ -80,7 +80,7 @@ class FirstConvolution:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return ("conv_kernel_size", "conv_act")
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
@@ -123,7 +123,7 @@ class FeedForwardName:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return (self.key, self.activation_key, self.gate_key)
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:

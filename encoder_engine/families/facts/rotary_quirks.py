@@ -26,16 +26,16 @@ class RopeParameters:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return ("rope_parameters",)
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
-        """Give every block its rotary."""
+        """Set every block's rotary embedding."""
         rotary = _read_rotary(config.get("rope_parameters"), self.default_base)
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Say the base."""
+        """Return the base."""
         rotary = fact(spec, "blocks.attention.rotary")
         return {} if rotary is None else {"rope_parameters": _write_rotary(rotary)}
 
@@ -49,16 +49,16 @@ class RotaryBase:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return (self.key,)
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
-        """Give every block its rotary."""
+        """Set every block's rotary embedding."""
         rotary = RotarySpec(base=number(config, self.key, default=self.default_base))
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Say the base."""
+        """Return the base."""
         return {self.key: fact(spec, "blocks.attention.rotary.base")}
 
 
@@ -70,11 +70,11 @@ class RopeTheta:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return ("rope_theta", "rope_scaling")
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
-        """Give every block its rotary."""
+        """Set every block's rotary embedding."""
         base = number(config, "rope_theta", default=self.default_base)
         scaling = config.get("rope_scaling")
         stretch = 1.0
@@ -128,7 +128,7 @@ class LayerTypes:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return (
             "layer_types",
             "global_attn_every_n_layers",

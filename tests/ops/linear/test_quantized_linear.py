@@ -205,7 +205,7 @@ def test_sums_are_exact_up_to_the_limit_and_refused_beyond() -> None:
             ops.quantize_weight,
             partial(ops.QuantizedWeight.pack, scale_N=ones, bias_N=None),
         ):
-            with pytest.raises(ShapeError, match="features in"):
+            with pytest.raises(ShapeError, match="input features"):
                 make(steps)
 
 
