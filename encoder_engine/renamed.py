@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import TYPE_CHECKING, Any
+
+from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,16 +24,13 @@ def former_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     def getattr_of_module(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        warn_of_former_name(f"{module}.{name}", f"{module}.{names[name]}", stacklevel=3)
+        warn_of_former_name(f"{module}.{name}", f"{module}.{names[name]}")
         return getattr(sys.modules[module], names[name])
 
     return getattr_of_module
 
 
-def warn_of_former_name(former: str, current: str, *, stacklevel: int) -> None:
-    """Warn of a former name; ``stacklevel`` as of :func:`warnings.warn`, called from here."""
-    warnings.warn(
-        f"{former} is now called {current}; the former name will go in the next release",
-        DeprecationWarning,
-        stacklevel=stacklevel,
-    )
+def warn_of_former_name(former: str, current: str) -> None:
+    """Warn, at the caller's line, that a name was changed."""
+    message = f"{former} is now called {current}; the former name will go in the next release"
+    warn_caller(DeprecationWarning(message))

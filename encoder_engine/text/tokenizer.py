@@ -13,6 +13,7 @@ from encoder_engine.text.decoding.decoder import Decoder
 from encoder_engine.text.encoders.build import build_encoder
 from encoder_engine.text.encoding import Encoding
 from encoder_engine.text.extension import extension
+from encoder_engine.text.formats.saving import save
 from encoder_engine.text.sampling import UnigramSampling, check_count
 from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
 
@@ -264,8 +265,6 @@ class Tokenizer:
 
     def save(self, directory: str | PathLike[str]) -> None:
         """Write tokenizer.json and its companions, which ``transformers`` loads as well."""
-        from encoder_engine.text.formats.saving import save
-
         save(self._spec, directory)
 
     def save_compiled(self, path: str | PathLike[str]) -> None:

@@ -132,7 +132,7 @@ class ObjectivesRecipe:
 
     def __post_init__(self, rate: float | None) -> None:
         if rate is not None:
-            warn_of_former_name("objectives.rate", "objectives.mask_probability", stacklevel=4)
+            warn_of_former_name("objectives.rate", "objectives.mask_probability")
             object.__setattr__(self, "mask_probability", rate)
         if self.span_boundary and self.unit != "span":
             raise ConfigError("objectives.span_boundary needs objectives.unit: span")

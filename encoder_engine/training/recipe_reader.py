@@ -86,7 +86,7 @@ def recipe_from_values(values: Any) -> TrainingRecipe:
     A former key is read with a DeprecationWarning that names the current one.
     """
     for section, key, current in _former_keys_in(values):
-        warn_of_former_name(f"{section}.{key}", f"{section}.{current}", stacklevel=3)
+        warn_of_former_name(f"{section}.{key}", f"{section}.{current}")
     made: TrainingRecipe = _made(TrainingRecipe, current_keys(values), "recipe")
     return made
 
@@ -128,7 +128,7 @@ def with_settings(values: dict[str, Any], settings: Sequence[str]) -> dict[str, 
         *sections, last = where.split(".")
         former = FORMER_KEYS.get(".".join(sections), {})
         if last in former:
-            warn_of_former_name(where, ".".join([*sections, former[last]]), stacklevel=3)
+            warn_of_former_name(where, ".".join([*sections, former[last]]))
             last = former[last]
         inner = values
         for section in sections:
