@@ -39,9 +39,9 @@ class PackedCopy:
     def __init__(self, base: Any) -> None:
         self._base = base
         spec = read_spec(base)
-        theirs = {name: p.detach() for name, p in parameters_by_name(base, spec).items()}
-        encoder = bare_encoder(spec, theirs)
-        found = origins_checked(encoder, theirs, base)
+        model_tensors = {name: p.detach() for name, p in parameters_by_name(base, spec).items()}
+        encoder = bare_encoder(spec, model_tensors)
+        found = origins_checked(encoder, model_tensors, base)
         dense = {n for n, m in encoder.named_modules() if isinstance(m, nn.Linear)}
         copied = [
             name
@@ -55,7 +55,7 @@ class PackedCopy:
         self._copied = [by_name[name] for name in copied]
         self._content = _Content(self._copied)
         encoder.load_state_dict(
-            {ours: stack_tensors(origin, theirs) for ours, origin in found.items()},
+            {ours: stack_tensors(origin, model_tensors) for ours, origin in found.items()},
             strict=True,
             assign=True,
         )

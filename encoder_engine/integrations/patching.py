@@ -58,7 +58,7 @@ def apply_encoder_engine(*model_types: str, pack: bool = False) -> None:
 
 
 def revert_encoder_engine(*model_types: str) -> None:
-    """Undo :func:`apply_encoder_engine`, by default for all types; existing models keep theirs."""
+    """Undo :func:`apply_encoder_engine`, by default for all types; existing models stay."""
     for base_class in _chosen(model_types):
         _revert(base_class)
 

@@ -114,16 +114,16 @@ class SharedEncoder:
         spec = read_spec(base)
         self._base = base
         self._check = ModuleCheck(base, lambda: _twin(base))
-        theirs = parameters_by_name(base, spec)
-        placed = {(tensor.device, tensor.dtype) for tensor in theirs.values()}
+        model_tensors = parameters_by_name(base, spec)
+        placed = {(tensor.device, tensor.dtype) for tensor in model_tensors.values()}
         if len(placed) != 1:
             raise UnsupportedFeatureError(
                 f"the parameters have several devices or dtypes: {sorted(map(str, placed))}; "
                 "move the model to one by .to(device, dtype)"
             )
         self._placed = placed.pop()
-        self.encoder = bare_encoder(spec, theirs)
-        self._origins = origins_checked(self.encoder, theirs, base)
+        self.encoder = bare_encoder(spec, model_tensors)
+        self._origins = origins_checked(self.encoder, model_tensors, base)
         for ours, origin in self._origins.items():
             path, _, part = ours.rpartition(".")
             if len(origin.names) == 1 and not origin.halves_swapped:
@@ -131,7 +131,7 @@ class SharedEncoder:
                 if getattr(source, "padding_idx", None) is not None:
                     self.encoder.set_submodule(path, PaddedTable(source))
                 else:
-                    setattr(self.encoder.get_submodule(path), part, theirs[origin.names[0]])
+                    setattr(self.encoder.get_submodule(path), part, model_tensors[origin.names[0]])
             elif part == "weight":
                 layers = tuple(base.get_submodule(name[: -len(".weight")]) for name in origin.names)
                 self.encoder.set_submodule(path, JoinedLinear(layers, origin))
@@ -237,48 +237,50 @@ def parameters_by_name(base: Any, spec: EncoderSpec) -> dict[str, Tensor]:
 
     Raises :class:`UnsupportedFeatureError` where parameters that should be tied are two.
     """
-    theirs = dict(base.named_parameters(remove_duplicate=False))
+    model_tensors = dict(base.named_parameters(remove_duplicate=False))
     for copied, original in find_family(spec.model_type).copies.items():
-        held = theirs.pop(copied, None)
-        if held is not None and held is not theirs.get(original, held):
+        tied = model_tensors.pop(copied, None)
+        if tied is not None and tied is not model_tensors.get(original, tied):
             raise UnsupportedFeatureError(
                 f"{copied} is no longer {original}, as in any {type(base).__name__}; tie them "
                 "(model.tie_weights()), or call restore(model)"
             )
-    return theirs
+    return model_tensors
 
 
-def bare_encoder(spec: EncoderSpec, theirs: dict[str, Tensor]) -> Encoder:
+def bare_encoder(spec: EncoderSpec, model_tensors: dict[str, Tensor]) -> Encoder:
     """Make an encoder on the meta device, with a pooler where the model has one."""
     with torch.device("meta"):
         encoder = Encoder(spec)
-    if not any(name.startswith("pooler.") for name in theirs):
+    if not any(name.startswith("pooler.") for name in model_tensors):
         encoder.pooler = None
     return encoder
 
 
-def origins_checked(encoder: Encoder, theirs: dict[str, Tensor], base: Any) -> dict[str, Origin]:
+def origins_checked(
+    encoder: Encoder, model_tensors: dict[str, Tensor], base: Any
+) -> dict[str, Origin]:
     """Map the engine's parameters to the model's; raises :class:`UnsupportedFeatureError`."""
     parameters = dict(encoder.named_parameters())
     family = find_family(encoder.spec.model_type)
     found = origins(family.memory_renames or family.renames, parameters)
     wanted = {name for origin in found.values() for name in origin.names}
     kind = type(base).__name__
-    if wanted != theirs.keys():
+    if wanted != model_tensors.keys():
         raise UnsupportedFeatureError(
             f"this {kind}'s parameters are not those its config describes: missing "
-            f"{sorted(wanted - theirs.keys())[:4]}, unexpected "
-            f"{sorted(theirs.keys() - wanted)[:4]}; merge adapters (merge_and_unload()) or "
+            f"{sorted(wanted - model_tensors.keys())[:4]}, unexpected "
+            f"{sorted(model_tensors.keys() - wanted)[:4]}; merge adapters (merge_and_unload()) or "
             "parametrisations into it, or call restore(model)"
         )
     for ours, origin in found.items():
         rows, *rest = parameters[ours].shape
         shape = (rows // len(origin.names), *rest)
         for name in origin.names:
-            if tuple(theirs[name].shape) != shape or theirs[name].is_meta:
+            if tuple(model_tensors[name].shape) != shape or model_tensors[name].is_meta:
                 raise UnsupportedFeatureError(
-                    f"{name} of this {kind} is {list(theirs[name].shape)} on "
-                    f"{theirs[name].device}; its configuration says {list(shape)}, in memory"
+                    f"{name} of this {kind} is {list(model_tensors[name].shape)} on "
+                    f"{model_tensors[name].device}; its configuration says {list(shape)}, in memory"
                 )
     return found
 
@@ -294,8 +296,8 @@ def norms_of(encoder: Encoder, found: dict[str, Origin], base: Any) -> list[tupl
 
 def read_epsilons(norms: list[tuple[Norm, nn.Module]]) -> None:
     """Copy the epsilon of the model's norms, which its configuration may not contain."""
-    for ours, theirs in norms:
-        epsilon = next(float(getattr(theirs, name)) for name in EPSILONS if hasattr(theirs, name))
+    for ours, norm in norms:
+        epsilon = next(float(getattr(norm, name)) for name in EPSILONS if hasattr(norm, name))
         if ours.spec.epsilon != epsilon:
             ours.spec = replace(ours.spec, epsilon=epsilon)
 

@@ -353,6 +353,6 @@ def _make_block(spec: BlockSpec, layer: Any) -> Block:
     return block.train(layer.training)
 
 
-def _share(ours: nn.Module | None, theirs: nn.Module) -> None:
+def _share(ours: nn.Module | None, layer: nn.Module) -> None:
     assert ours is not None
-    ours.weight, ours.bias = theirs.weight, theirs.bias
+    ours.weight, ours.bias = layer.weight, layer.bias

@@ -116,16 +116,17 @@ def take_layers(student: MaskedLM, teacher: MaskedLM) -> None:
     Weights that the student lacks, such as segment embeddings, are left out. Raises
     :class:`ConfigError` where sizes differ.
     """
-    mine, theirs = student.encoder.blocks, teacher.encoder.blocks
-    if len(theirs) % len(mine):
+    blocks, teacher_blocks = student.encoder.blocks, teacher.encoder.blocks
+    if len(teacher_blocks) % len(blocks):
         raise ConfigError(
-            f"the student has {len(mine)} blocks, which do not divide the teacher's {len(theirs)}"
+            f"the student has {len(blocks)} blocks, which do not divide the teacher's "
+            f"{len(teacher_blocks)}; choose a divisor"
         )
-    step = len(theirs) // len(mine)
+    step = len(teacher_blocks) // len(blocks)
     parts: list[tuple[nn.Module, nn.Module]] = [
         (student.encoder.embedding, teacher.encoder.embedding),
         (student.head, teacher.head),
-        *((block, theirs[step * place]) for place, block in enumerate(mine)),
+        *((block, teacher_blocks[step * place]) for place, block in enumerate(blocks)),
     ]
     for own, other in parts:
         state = other.state_dict()

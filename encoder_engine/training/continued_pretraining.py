@@ -140,23 +140,23 @@ def _check_size(encoder: Encoder, corpus: Corpus, num_new: int) -> int:
 
 def _pieces_of_new_tokens(directory: Path, corpus: Corpus) -> list[list[int]]:
     """Return the checkpoint's pieces of each token after its last, as lists of ids."""
-    mine = tokenizer_of(corpus)
-    if mine is None:
+    own = tokenizer_of(corpus)
+    if own is None:
         raise ConfigError(
             f"{corpus.directory} has no tokenizer/ folder, so its tokens cannot be compared with "
             "the checkpoint's; prepare the corpus by encoder-engine prepare"
         )
-    theirs = Tokenizer.from_pretrained(directory)
-    for number in range(theirs.vocab_size):
-        if mine.id_to_token(number) != theirs.id_to_token(number):
+    known = Tokenizer.from_pretrained(directory)
+    for number in range(known.vocab_size):
+        if own.id_to_token(number) != known.id_to_token(number):
             raise ConfigError(
-                f"token {number} is {mine.id_to_token(number)!r} in the corpus and "
-                f"{theirs.id_to_token(number)!r} in the checkpoint; prepare the corpus with the "
+                f"token {number} is {own.id_to_token(number)!r} in the corpus and "
+                f"{known.id_to_token(number)!r} in the checkpoint; prepare the corpus with the "
                 "checkpoint's tokenizer"
             )
-    new = [mine.id_to_token(n) or "" for n in range(theirs.vocab_size, mine.vocab_size)]
+    new = [own.id_to_token(n) or "" for n in range(known.vocab_size, own.vocab_size)]
     texts = [token.removeprefix("##") for token in new]
-    return [theirs.encode(text, add_special_tokens=False).tolist() for text in texts]
+    return [known.encode(text, add_special_tokens=False).tolist() for text in texts]
 
 
 def extend_vocabulary(encoder: Encoder, pieces: Sequence[Sequence[int]], *, first: int) -> None:
