@@ -69,7 +69,9 @@ def test_where_nothing_can_be_locked_a_run_goes_on_with_a_warning(
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with (
-        pytest.warns(EncoderEngineWarning, match="has no locks .*start no second run") as told,
+        pytest.warns(
+            EncoderEngineWarning, match="has no locks .*do not start a second run"
+        ) as told,
         files.FolderLock(tmp_path),
     ):
         assert (tmp_path / files.LOCK_NAME).read_text("ascii") == f"{os.getpid()}\n"

@@ -121,7 +121,7 @@ def test_other_masks_are_refused_by_name() -> None:
     mask = batch.pop("attention_mask")
     length = mask.shape[1]
     for shape in ((len(mask), length, length), (len(mask), 1, length, length)):
-        with pytest.raises(UnsupportedFeatureError, match="which token sees which"):
+        with pytest.raises(UnsupportedFeatureError, match="masks of pairs of tokens"):
             model(**batch, attention_mask=torch.ones(shape))
     with pytest.raises(BatchError, match="row 0 of attention_mask holds other numbers") as caught:
         model(**batch, attention_mask=(1.0 - mask) * -1e9)

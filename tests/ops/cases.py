@@ -12,7 +12,7 @@ from encoder_engine.ops.testing import LENGTHS, dtype_id, implementations, rows
 from encoder_engine.packing import Sequences
 
 if TYPE_CHECKING:
-    from encoder_engine.ops.registry import Facts
+    from encoder_engine.ops.registry import CallFacts
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 __all__ = [
@@ -39,7 +39,7 @@ def lengths_id(lengths: list[int]) -> str:
     return "x".join(map(str, lengths)) or "empty"
 
 
-def skip_if_refused(operation: str, implementation: str, facts: Facts) -> None:
+def skip_if_refused(operation: str, implementation: str, facts: CallFacts) -> None:
     """Skip a case with the implementation's own reason."""
     reason = dict(ops.find_operation(operation).explain(facts, named=True))[implementation]
     interpreted = facts.device == "cpu" and implementation == "triton"

@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import ops
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops.registry import Facts
+from encoder_engine.ops.registry import CallFacts
 from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, rows, skip_if_refused
 from tests.ops.compare import compare
 
@@ -27,7 +27,7 @@ def test_output_and_gradients_are_within_budget(
     implementation: str,
     device: str,
 ) -> None:
-    facts = Facts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    facts = CallFacts(device=device, dtype=dtype_id(dtype), requires_grad=True)
     skip_if_refused("bias_gelu", implementation, facts)
     draw = partial(rows, dtype=dtype, device=device)
     inputs = {"x": 3 * draw(num_rows, 96, seed=0), "bias": draw(96, seed=1)}

@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import ops
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops.registry import Facts
+from encoder_engine.ops.registry import CallFacts
 from tests.ops.cases import (
     DEVICES,
     DTYPES,
@@ -51,7 +51,7 @@ def test_output_and_gradients_are_within_budget(
     implementation: str,
     device: str,
 ) -> None:
-    facts = Facts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    facts = CallFacts(device=device, dtype=dtype_id(dtype), requires_grad=True)
     skip_if_refused(form.split()[0], implementation, facts)
     skip_if_too_slow(implementation, num_rows, device)
     draw = partial(rows, dtype=dtype, device=device)

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 from encoder_engine import ops
 from encoder_engine.errors import BatchError, ShapeError, TokenIdError
 from encoder_engine.ops.masked_projection import choose_mode
-from encoder_engine.ops.registry import Facts
+from encoder_engine.ops.registry import CallFacts
 from encoder_engine.ops.testing import assert_within_budget, largest
 from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, rows, skip_if_refused
 from tests.ops.compare import compare
@@ -26,7 +26,9 @@ GROUP = 60
 
 
 def skip_if_not_here(by: str, dtype: torch.dtype, device: str) -> None:
-    skip_if_refused(OPERATION, by, Facts(device=device, dtype=dtype_id(dtype), requires_grad=True))
+    skip_if_refused(
+        OPERATION, by, CallFacts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)

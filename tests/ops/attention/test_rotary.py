@@ -9,7 +9,7 @@ import torch
 
 from encoder_engine import ops
 from encoder_engine.errors import SequenceLengthError, ShapeError
-from encoder_engine.ops.registry import Facts
+from encoder_engine.ops.registry import CallFacts
 from tests.ops.cases import (
     DEVICES,
     DTYPES,
@@ -48,7 +48,7 @@ def eager(
 def test_output_and_gradients_are_within_budget(
     lengths: list[int], head_dim: int, dtype: torch.dtype, implementation: str, device: str
 ) -> None:
-    facts = Facts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    facts = CallFacts(device=device, dtype=dtype_id(dtype), requires_grad=True)
     skip_if_refused("rotary", implementation, facts)
     positions = sequences(lengths, device).positions
     draw = partial(rows, sum(lengths), dtype=dtype, device=device)
@@ -103,7 +103,7 @@ def test_a_table_is_what_transformers_computes_for_modernbert() -> None:
 
 @pytest.mark.parametrize("implementation", implementations("rotary"))
 def test_a_view_of_a_joint_projection_is_taken_as_it_lies_in_one_graph(implementation: str) -> None:
-    skip_if_refused("rotary", implementation, Facts(requires_grad=True))
+    skip_if_refused("rotary", implementation, CallFacts(requires_grad=True))
     table, positions = ops.rotary_table(20, 16, base=BASE), torch.arange(11)
 
     def block(joint: torch.Tensor) -> torch.Tensor:

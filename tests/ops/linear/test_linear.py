@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 
 from encoder_engine import ops
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops.registry import Facts
+from encoder_engine.ops.registry import CallFacts
 from encoder_engine.ops.testing import assert_within_budget, largest
 from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, rows, skip_if_refused
 from tests.ops.compare import compare
@@ -35,7 +35,7 @@ def trained_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 def test_output_and_gradients_are_within_budget(
     num_rows: int, inner: int, outer: int, dtype: torch.dtype, implementation: str, device: str
 ) -> None:
-    facts = Facts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    facts = CallFacts(device=device, dtype=dtype_id(dtype), requires_grad=True)
     skip_if_refused("linear", implementation, facts)
     draw = partial(rows, dtype=dtype, device=device)
     inputs = {

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 from encoder_engine import ops
 from encoder_engine.errors import ImplementationError, ShapeError
 from encoder_engine.ops.packed_linear import PackedFacts, packed_linear
-from encoder_engine.ops.registry import Facts
+from encoder_engine.ops.registry import CallFacts
 from encoder_engine.ops.testing import assert_within_budget, largest
 from tests.ops.cases import dtype_id, rows, skip_if_refused
 
@@ -107,7 +107,7 @@ def test_unpacking_gives_the_weight_back_bit_for_bit(
 
 
 def test_native_products_are_an_operator_that_traces() -> None:
-    skip_if_refused("packed_linear", "native", Facts())
+    skip_if_refused("packed_linear", "native", CallFacts())
     from encoder_engine.ops.native import packed_linear as native
 
     packed = ops.pack_weight(torch.randn(6, 8), torch.randn(6), implementation="native")
@@ -116,7 +116,7 @@ def test_native_products_are_an_operator_that_traces() -> None:
 
 def test_a_small_product_ends_no_thread_that_a_large_one_needs() -> None:
     # GCC's OpenMP runtime keeps as many threads as the last team had: others would be started anew.
-    skip_if_refused("packed_linear", "native", Facts())
+    skip_if_refused("packed_linear", "native", CallFacts())
     tasks = Path("/proc/self/task")
     if not tasks.is_dir():
         pytest.skip("the system does not list a process's threads")
