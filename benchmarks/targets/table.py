@@ -28,9 +28,14 @@ def all_targets() -> list[Target]:
 
 
 def _target(row: dict[str, str]) -> Target:
-    words = ("group", "what", "wanted", "case", "gpu", "unmeasured", "reason")
     return Target(
-        **{name: row[name] for name in words},
+        group=row["group"],
+        what=row["what"],
+        wanted=row["wanted"],
+        case=row["case"],
+        gpu=row["gpu"],
+        unmeasured=row["unmeasured"],
+        reason=row["reason"],
         at_least=float(row["at_least"]) if row["at_least"] else None,
         at_most=float(row["at_most"]) if row["at_most"] else None,
         threads=int(row["threads"]) if row["threads"] else None,
