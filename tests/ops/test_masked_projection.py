@@ -14,9 +14,18 @@ from encoder_engine.errors import BatchError, ShapeError, TokenIdError
 from encoder_engine.ops.masked_projection import choose_mode
 from encoder_engine.ops.registry import Facts
 from encoder_engine.ops.testing import assert_within_budget, largest
-from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, rows, skip_if_refused
+from tests.ops.cases import (
+    DEVICES,
+    DTYPES,
+    dtype_id,
+    implementations,
+    refusal,
+    rows,
+    skip_if_refused,
+)
 from tests.ops.compare import compare
 from tests.ops.masked_cases import MaskedCase, draw_case, hold_to_budget, ours
+from tests.selection import unless
 
 OPERATION = "masked_cross_entropy"
 MODES: tuple[ops.ProjectionMode, ...] = get_args(ops.ProjectionMode)
@@ -25,10 +34,20 @@ NUM_CASES = {"aten": 1200, "triton": 60}
 GROUP = 60
 
 
+def refused(by: str, device: str, dtype: torch.dtype = torch.float32) -> str | None:
+    facts = Facts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    return refusal(OPERATION, by, facts)
+
+
+def refused_by_triton(device: str, dtype: torch.dtype) -> str | None:
+    return refused("triton", device, dtype)
+
+
 def skip_if_not_here(by: str, dtype: torch.dtype, device: str) -> None:
     skip_if_refused(OPERATION, by, Facts(device=device, dtype=dtype_id(dtype), requires_grad=True))
 
 
+@unless(refused)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
@@ -38,7 +57,6 @@ def skip_if_not_here(by: str, dtype: torch.dtype, device: str) -> None:
 def test_drawn_cases_are_within_budget(
     by: str, first: int, mode: ops.ProjectionMode, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    skip_if_not_here(by, torch.float32, device)
     if first % (2 * GROUP):
         # As for a large vocabulary: several parts, the last of them short.
         monkeypatch.setattr("encoder_engine.ops.aten.masked_projection.PART_LOGITS", 0)
@@ -58,6 +76,7 @@ def test_drawn_cases_are_within_budget(
             raise AssertionError(f"{case}: {error}") from error
 
 
+@unless(refused)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("mode", MODES)
@@ -74,7 +93,6 @@ def test_awkward_sizes_are_within_budget(
     dtype: torch.dtype,
     device: str,
 ) -> None:
-    skip_if_not_here(by, dtype, device)
     case = MaskedCase(
         num_tokens=2 * num_rows,
         num_rows=num_rows,
@@ -86,12 +104,12 @@ def test_awkward_sizes_are_within_budget(
     hold_to_budget(case, by, mode)
 
 
+@unless(refused_by_triton)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=dtype_id)
 def test_the_kernels_go_through_a_vocabulary_of_several_parts(
     dtype: torch.dtype, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    skip_if_not_here("triton", dtype, device)
     monkeypatch.setattr("encoder_engine.kernels.masked_projection.backward.PART_COLUMNS", 256)
     case = MaskedCase(
         num_tokens=9,
