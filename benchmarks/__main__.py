@@ -12,27 +12,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
 from benchmarks.commands import quick as quick_cases
-from benchmarks.commands.front_door import front_door, read_front_doors
+from benchmarks.commands.front_door import front_door
 from benchmarks.commands.million import million
 from benchmarks.commands.profile import profile
+from benchmarks.commands.run_case import open_console, run_case
 from benchmarks.environments import environments
 from benchmarks.measuring.case import CaseSpec, Options
-from benchmarks.measuring.machine import ROOT, Device, find_device
-from benchmarks.measuring.measure import MIN_ROUNDS, measure
+from benchmarks.measuring.machine import ROOT, find_device
+from benchmarks.measuring.measure import MIN_ROUNDS
 from benchmarks.peers import find_peers
 from benchmarks.records import results as records
 from benchmarks.records.compare import compare as compare_commits
+from benchmarks.records.front_doors import read_front_doors
 from benchmarks.records.profiles import read_profiles
 from benchmarks.registry import choose_cases
-from benchmarks.report.tables import comparison_table, footnotes, result_table
+from benchmarks.report.tables import comparison_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.records.results import Result
 
 DONE, FAILED, USAGE = 0, 1, 2
 README = ROOT / "README.md"
@@ -131,32 +131,6 @@ def _run(
     return FAILED if wrong else DONE
 
 
-def run_case(
-    spec: CaseSpec, options: Options, machine: Device, console: Console, *, rounds: int | None
-) -> list[Result]:
-    """Measure one case and show it; nothing comes back where it cannot run here."""
-    reason = spec.unavailable()
-    if reason is not None:
-        console.print(f"{spec.name}: skipped: {reason}", highlight=False)
-        return []
-    with console.status(f"{spec.name}: preparing", refresh_per_second=2) as status:
-        case = spec.make(options)
-        measurements = measure(
-            case,
-            threads=options.threads,
-            rounds=rounds,
-            smoke=options.smoke,
-            watch=lambda message: status.update(f"{spec.name}: {message}"),
-        )
-    lines = records.make_results(
-        case, measurements, device=machine, threads=options.threads, quick=options.quick
-    )
-    console.print(result_table(lines))
-    for text in footnotes(lines):
-        console.print(f"  {text}", highlight=False, markup=False)
-    return lines
-
-
 @cli.command()
 @click.argument("base")
 @click.argument("head")
@@ -236,12 +210,6 @@ def list_peers(folder: Path | None, *, setup: bool) -> int:
         versions = ", ".join(map(" ".join, peer.versions().items()))
         click.echo(f"peer {peer.name}: {peer.available() or 'ready'} {versions}".rstrip())
     return DONE
-
-
-def open_console() -> Console:
-    """Write to standard output; tables keep their columns where it is no terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=120)
 
 
 def _require_pictures() -> None:

@@ -32,12 +32,27 @@ def describe(name: str, value: object, level: int) -> list[str]:
         lines += ["```python", f"{name.rpartition('.')[2]}{inspect.signature(value)}", "```", ""]
     lines += ["```text", inspect.getdoc(value) or "", "```", ""]
     if inspect.isclass(value) and not issubclass(value, (Exception, Warning)):
-        for member, found in sorted(vars(value).items()):
+        for member, found in sorted(members_of(value).items()):
             function = found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
             documented = inspect.isfunction(function) or isinstance(function, property)
             if documented and not member.startswith("_") and inspect.getdoc(function):
                 lines += describe(f"{name}.{member}", function, level + 1)
     return lines
+
+
+def members_of(described: type) -> dict[str, object]:
+    """List a class's own members, and those of the bases that no module exports."""
+    members: dict[str, object] = {}
+    for base in reversed(described.__mro__):
+        if base is described or (base.__module__.startswith("encoder_engine") and not public(base)):
+            members |= vars(base)
+    return members
+
+
+def public(found: type) -> bool:
+    """Say whether a module of the page exports a class."""
+    modules = map(importlib.import_module, MODULES)
+    return any(getattr(module, found.__name__, None) is found for module in modules)
 
 
 def render() -> str:

@@ -7,7 +7,6 @@ is configured, and so a figure of set-up is one of its sources as much as of thi
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
@@ -15,20 +14,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from benchmarks.measuring.machine import ROOT, find_device
 from benchmarks.records import results as records
+from benchmarks.records.front_doors import FrontDoor, write_front_door
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-SUFFIX = "-front-door.json"
 # What a visitor's shell does not set.
 OWN = re.compile(r"PYTHONPATH|ENCODER_ENGINE_.*|OMP_.*|MKL_.*|CMAKE_ARGS")
 # Megabytes of every distribution here but for those that the named ones ask for, and pip itself.
@@ -53,30 +48,6 @@ def size(found):
 sizes = {name: size(found) / 1e6 for name, found in there.items() if name not in left_out}
 print(json.dumps(sizes))
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class FrontDoor:
-    """Seconds of the two commands, set-up included; ``installed_mb``: by name of distribution."""
-
-    device: str
-    time_utc: str
-    commit: str
-    run_seconds: float
-    test_seconds: float
-    installed_mb: Mapping[str, float]
-
-
-def read_front_doors(folder: Path) -> Iterator[FrontDoor]:
-    """Read those of every device."""
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
-        yield FrontDoor(**json.loads(path.read_text("utf-8")))
-
-
-def write_front_door(found: FrontDoor, folder: Path) -> None:
-    """Write that of one device, in the place of an older one."""
-    path = folder / f"{found.device}{SUFFIX}"
-    path.write_text(json.dumps(dataclasses.asdict(found), indent=1) + "\n", "utf-8")
 
 
 def timed(command: list[str], folder: Path) -> float:

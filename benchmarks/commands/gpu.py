@@ -123,7 +123,7 @@ def _last(printed: str, lines: int = 60) -> str:
 
 def _benchmarks(ends: float) -> list[str]:
     """Measure the cases on the GPU; return what failed. Starts none after its time is up."""
-    from benchmarks.__main__ import open_console, run_case
+    from benchmarks.commands.run_case import open_console, run_case
     from benchmarks.measuring.case import Options
     from benchmarks.measuring.machine import find_device
     from benchmarks.records import results as records

@@ -14,7 +14,7 @@ from benchmarks.targets.targets import all_targets
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.commands.front_door import FrontDoor
+    from benchmarks.records.front_doors import FrontDoor
     from benchmarks.records.resident import Resident
     from benchmarks.records.runs import Run
     from benchmarks.report.page import Block, Mark

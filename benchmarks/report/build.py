@@ -18,7 +18,7 @@ from benchmarks.report.summary import summary_section
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.commands.front_door import FrontDoor
+    from benchmarks.records.front_doors import FrontDoor
     from benchmarks.records.profiles import Profile
     from benchmarks.records.resident import Resident
     from benchmarks.records.results import Result

@@ -10,7 +10,7 @@ from benchmarks.records.runs import measured
 from benchmarks.records.words import amount, number, times
 
 if TYPE_CHECKING:
-    from benchmarks.commands.front_door import FrontDoor
+    from benchmarks.records.front_doors import FrontDoor
     from benchmarks.records.resident import Resident
     from benchmarks.records.results import Result
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from benchmarks.commands.front_door import FrontDoor
+    from benchmarks.records.front_doors import FrontDoor
     from benchmarks.records.resident import Resident
     from benchmarks.targets.quantities import Quantity, Reached, Run
 

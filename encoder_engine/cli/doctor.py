@@ -43,7 +43,7 @@ def build_report(
     from encoder_engine.cli.findings import installation_findings, machine_findings
     from encoder_engine.cli.machine import extra_facts, machine_facts, version_facts
     from encoder_engine.cli.model_check import check_model
-    from encoder_engine.ops.native import native_instruction_set
+    from encoder_engine.ops.cpu import native_instruction_set
 
     machine, versions, extras = machine_facts(), version_facts(), extra_facts()
     native = native_instruction_set()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from encoder_engine.errors import InputError, ShapeError
 
 if TYPE_CHECKING:
-    from encoder_engine.models.encoder import EncoderOutput
+    from encoder_engine.models.network import EncoderOutput
 
 __all__ = ["ScalarMix"]
 

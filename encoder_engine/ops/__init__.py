@@ -5,7 +5,7 @@ float64, obviously right). The best that can take a call is chosen by its facts;
 says which and why, :func:`use` names one.
 """
 
-from encoder_engine.ops.activation import Approximation, bias_gelu, geglu, swiglu
+from encoder_engine.ops.activation import bias_gelu, geglu, swiglu
 from encoder_engine.ops.attention import Disentangled, attention, attention_probabilities
 from encoder_engine.ops.embedding import embedding
 from encoder_engine.ops.layer_norm import layer_norm, rms_norm
@@ -17,11 +17,10 @@ from encoder_engine.ops.masked_projection import (
     Transform,
     masked_cross_entropy,
 )
-from encoder_engine.ops.packed_linear import PackedWeight, pack_weight, packed_linear
+from encoder_engine.ops.packed_linear import pack_weight, packed_linear
 from encoder_engine.ops.pooling import POOLING_MODES, PoolingMode, pooling
 from encoder_engine.ops.quantize import layer_norm_quantized, quantize_rows
 from encoder_engine.ops.quantized_linear import (
-    QuantizedWeight,
     quantize_weight,
     quantized_linear,
     requantized_linear,
@@ -29,6 +28,7 @@ from encoder_engine.ops.quantized_linear import (
 from encoder_engine.ops.registry import explain, find_operation, operations, use
 from encoder_engine.ops.relative_position import log_position_entries, relative_position_buckets
 from encoder_engine.ops.rotary import rotary, rotary_table
+from encoder_engine.ops.weights import Approximation, PackedWeight, QuantizedWeight
 
 __all__ = [
     "POOLING_MODES",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops import cpu, gpu
@@ -12,13 +12,13 @@ from encoder_engine.ops.registry import (
     Operation,
     check_alike,
 )
+from encoder_engine.ops.weights import Approximation
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Approximation", "bias_gelu", "geglu", "swiglu"]
 
-Approximation = Literal["none", "tanh"]
+__all__ = ["Approximation", "bias_gelu", "geglu", "swiglu"]
 
 
 def _activation(name: str) -> Operation:

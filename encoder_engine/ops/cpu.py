@@ -5,12 +5,19 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from encoder_engine.ops.native import native_instruction_set
-
 if TYPE_CHECKING:
     from encoder_engine.ops.registry import Facts
 
 DTYPES = ("float32", "bfloat16")
+
+
+def native_instruction_set() -> str | None:
+    """Name the instruction set the extension chose at load time; None: it is not built."""
+    try:
+        from encoder_engine import _native
+    except ImportError:
+        return None
+    return _native.instruction_set()
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from encoder_engine.errors import BatchError, ShapeError, TokenIdError
 from encoder_engine.ops import gpu
-from encoder_engine.ops.activation import Approximation, bias_gelu
+from encoder_engine.ops.activation import bias_gelu
 from encoder_engine.ops.layer_norm import layer_norm
 from encoder_engine.ops.linear import linear
 from encoder_engine.ops.registry import (
@@ -21,6 +21,8 @@ from encoder_engine.ops.registry import (
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from encoder_engine.ops.weights import Approximation
 
 __all__ = ["MaskedTokenLoss", "ProjectionMode", "Reduction", "Transform", "masked_cross_entropy"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,49 +17,16 @@ from encoder_engine.ops.registry import (
     check_alike,
     tensor_facts,
 )
+from encoder_engine.ops.weights import PackedWeight, layout_module
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from torch import Tensor
 
-    from encoder_engine.ops.activation import Approximation
+    from encoder_engine.ops.weights import Approximation
 
 __all__ = ["PackedWeight", "pack_weight", "packed_linear"]
 
 LAYOUTS = ("native", "aten")
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PackedWeight:
-    """A dense layer's weight [N, K] as matrix products here read it, and its bias [N] or None.
-
-    ``content`` is laid out for the implementation that runs unasked and takes the plain weight's
-    memory; :meth:`unpack` gives that back bit for bit.
-    """
-
-    content: Tensor
-    bias_N: Tensor | None
-    shape: tuple[int, int]
-    dtype: torch.dtype
-    layout: str
-
-    def unpack(self) -> Tensor:
-        """Return the plain weight, [N, K]."""
-        plain: Tensor = _layouts(self.layout).unpack(self.content, self.shape, self.dtype)
-        return plain
-
-    def content_for(self, layout: str) -> Tensor:
-        """Return the content in a layout; one that is not its own is made for each call."""
-        if layout == self.layout:
-            return self.content
-        content: Tensor = _layouts(layout).pack(self.unpack(), self.bias_N)
-        return content
-
-
-def _layouts(name: str) -> ModuleType:
-    """Return the module of an implementation that lays weights out."""
-    return importlib.import_module(f"encoder_engine.ops.{name}.packed_linear")
 
 
 def _refuse_onednn(facts: Facts) -> str | None:
@@ -131,7 +97,7 @@ def pack_weight(
     bias_N = None if bias_N is None else bias_N.detach().to(weight_NK.dtype)
     rows, columns = weight_NK.shape
     return PackedWeight(
-        content=_layouts(layout).pack(weight_NK, bias_N),
+        content=layout_module(layout, "packed_linear").pack(weight_NK, bias_N),
         bias_N=bias_N,
         shape=(rows, columns),
         dtype=weight_NK.dtype,

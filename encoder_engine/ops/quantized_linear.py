@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,76 +16,19 @@ from encoder_engine.ops.registry import (
     check_alike,
     check_device,
 )
+from encoder_engine.ops.weights import QuantizedWeight, check_terms
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from torch import Tensor
 
-    from encoder_engine.ops.activation import Approximation
+    from encoder_engine.ops.weights import Approximation
 
 __all__ = ["QuantizedWeight", "quantize_weight", "quantized_linear", "requantized_linear"]
 
-# Of more products of a byte and an int8, int32 may not hold the sum.
-MOST_TERMS = 2**17 - 1
 # Numbers of a weight that are rounded at once: small temporaries are used again, whole ones leave
 # holes in the heap.
 ROUNDED_AT_ONCE = 1 << 18
 OUTPUT_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class QuantizedWeight:
-    """A dense layer's weight as int8 [N, K] with a scale for each feature out, float32 [N].
-
-    ``content`` is laid out for the implementation that runs unasked; :meth:`unpack` gives int8
-    [N, K] back. ``bias_N``: float32 [N] or None.
-    """
-
-    content: Tensor
-    scale_N: Tensor
-    bias_N: Tensor | None
-    shape: tuple[int, int]
-    layout: str
-
-    @classmethod
-    def pack(cls, weight_NK: Tensor, scale_N: Tensor, bias_N: Tensor | None) -> QuantizedWeight:
-        """Lay an int8 weight [N, K] out; its bytes are kept, not doubled.
-
-        ``scale_N``: float32 [N]; ``bias_N``: float32 [N] or None; all on the CPU. Raises
-        :class:`ShapeError`, also for a K that is 0 or beyond 131,071.
-        """
-        _check_integers(weight_NK, scale_N, bias_N)
-        layout = "native" if _QUANTIZED_LINEAR.explain(Facts())[0][1] is None else "aten"
-        rows, columns = weight_NK.shape
-        return cls(
-            content=_layouts(layout).pack(weight_NK),
-            scale_N=scale_N,
-            bias_N=bias_N,
-            shape=(rows, columns),
-            layout=layout,
-        )
-
-    def unpack(self) -> Tensor:
-        """Return the weight as int8, [N, K]."""
-        plain: Tensor = _layouts(self.layout).unpack(self.content, self.shape)
-        return plain
-
-    def content_for(self, layout: str) -> Tensor:
-        """Return the content in a layout; one that is not its own is made for each call."""
-        if layout == self.layout:
-            return self.content
-        content: Tensor = _layouts(layout).pack(self.unpack())
-        return content
-
-    def dequantize(self) -> Tensor:
-        """Return what the integers stand for, float32 [N, K]."""
-        return self.unpack().float() * self.scale_N[:, None]
-
-
-def _layouts(name: str) -> ModuleType:
-    """Return the module of an implementation that lays weights out."""
-    return importlib.import_module(f"encoder_engine.ops.{name}.quantized_linear")
 
 
 def _refuse_aten(facts: Facts) -> str | None:
@@ -133,7 +74,7 @@ def quantize_weight(weight_NK: Tensor, bias_N: Tensor | None = None) -> Quantize
         raise ShapeError(
             f"weight must be [N, K] and bias [N], got {list(weight_NK.shape)}, {shape}"
         )
-    _check_terms(weight_NK)
+    check_terms(weight_NK)
     check_alike(weight_NK, bias=bias_N)
     if weight_NK.device.type != "cpu":
         raise ImplementationError(f"weights are quantized on the CPU, not {weight_NK.device}")
@@ -149,32 +90,6 @@ def quantize_weight(weight_NK: Tensor, bias_N: Tensor | None = None) -> Quantize
         rounded_MK.copy_(torch.nan_to_num(wide_MK / scale_M[:, None]).round_())
     bias = None if bias_N is None else bias_N.detach().float()
     return QuantizedWeight.pack(rounded_NK, scale_N, bias)
-
-
-def _check_integers(weight_NK: Tensor, scale_N: Tensor, bias_N: Tensor | None) -> None:
-    if weight_NK.dim() != 2 or weight_NK.dtype != torch.int8 or weight_NK.device.type != "cpu":
-        raise ShapeError(
-            f"weight must be torch.int8 [N, K] on the CPU, got {weight_NK.dtype} "
-            f"{list(weight_NK.shape)} on {weight_NK.device}"
-        )
-    _check_terms(weight_NK)
-    check_device(weight_NK, scale=scale_N, bias=bias_N)
-    for name, vector in (("scale", scale_N), ("bias", bias_N)):
-        if vector is None:
-            continue
-        if vector.shape != weight_NK.shape[:1] or vector.dtype != torch.float32:
-            raise ShapeError(
-                f"{name} must be torch.float32 [{len(weight_NK)}], got {vector.dtype} "
-                f"{list(vector.shape)}"
-            )
-
-
-def _check_terms(weight_NK: Tensor) -> None:
-    terms = weight_NK.shape[1]
-    if not 1 <= terms <= MOST_TERMS:
-        raise ShapeError(
-            f"a quantized weight has 1 to {MOST_TERMS} features in, got {list(weight_NK.shape)}"
-        )
 
 
 def quantized_linear(

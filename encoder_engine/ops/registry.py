@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from encoder_engine import kernels
 from encoder_engine.errors import ShapeError, UnknownNameError
 from encoder_engine.ops import choose
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 IMPLEMENTATION_NAMES = ("triton", "native", "aten", "reference")
 _OPERATIONS: dict[str, Operation] = {}
+# The package that this file is of: modules of implementations are its attributes once imported.
+_OPS = sys.modules["encoder_engine.ops"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,10 +111,8 @@ _choose_module._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 def _look_up(module: str, function: str) -> Callable[..., Any]:
     """Find a function of a module that is imported, by steps that torch.compile can trace."""
-    from encoder_engine import kernels, ops
-
     _, room, *steps = module.split(".")
-    found: Any = {"kernels": kernels, "ops": ops}[room]
+    found: Any = {"kernels": kernels, "ops": _OPS}[room]
     for name in (*steps, function):
         found = getattr(found, name)
     computed: Callable[..., Any] = found

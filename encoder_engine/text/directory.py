@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from encoder_engine.errors import TokenizerFileError
 from encoder_engine.files import verify_checksums
 from encoder_engine.text.compiled.file import SUFFIX, read_compiled
-from encoder_engine.text.encoders.native_wordpiece import normalize_added
+from encoder_engine.text.encoders.normalizing import normalize_added
 from encoder_engine.text.formats.byte_bpe import (
     MERGES,
     VOCAB,

@@ -6,24 +6,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from encoder_engine.errors import BatchError, InputError
 from encoder_engine.text.arguments import check_integer
-from encoder_engine.text.encoders.native_wordpiece import extension
+from encoder_engine.text.extension import extension
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from encoder_engine._native import IntTable
     from encoder_engine.packing import PackedBatch
+    from encoder_engine.text.arrays import BoolArray, IntArray, LongArray
     from encoder_engine.text.spec.tokenizer import Side, TemplatePiece
 
 __all__ = ["Encoding"]
-
-IntArray = npt.NDArray[np.int32]
-LongArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 class Encoding:

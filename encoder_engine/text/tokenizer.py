@@ -10,8 +10,9 @@ from encoder_engine.errors import InputError, TextError
 from encoder_engine.text import directory
 from encoder_engine.text.arguments import check_integer
 from encoder_engine.text.decoding.decoder import Decoder
-from encoder_engine.text.encoders.native_wordpiece import build_encoder, extension
-from encoder_engine.text.encoding import Encoding, IntArray
+from encoder_engine.text.encoders.build import build_encoder
+from encoder_engine.text.encoding import Encoding
+from encoder_engine.text.extension import extension
 from encoder_engine.text.sampling import UnigramSampling, check_count
 from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from encoder_engine import _native
+    from encoder_engine.text.arrays import IntArray
     from encoder_engine.text.spec.tokenizer import Side, TokenizerSpec
 
 __all__ = ["Tokenizer"]

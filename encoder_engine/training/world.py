@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from encoder_engine.errors import EncoderEngineError
-from encoder_engine.models.checkpoints.placement import resolve_device
+from encoder_engine.models.placement import resolve_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

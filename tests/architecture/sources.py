@@ -17,9 +17,9 @@ class Import(NamedTuple):
     line: int
 
 
-def module_name(path: Path) -> str:
+def module_name(path: Path, root: Path = ROOT) -> str:
     """Name a file as Python imports it; kernels/ is encoder_engine.kernels."""
-    parts = list(path.relative_to(ROOT).with_suffix("").parts)
+    parts = list(path.relative_to(root).with_suffix("").parts)
     if parts[-1] == "__init__":
         parts.pop()
     if parts[0] == "kernels":
@@ -32,9 +32,9 @@ def sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-def imports(path: Path) -> list[Import]:
+def imports(path: Path, root: Path = ROOT) -> list[Import]:
     """List every import of a file, wherever it stands, relative ones resolved."""
-    importer = module_name(path)
+    importer = module_name(path, root)
     package = importer if path.name == "__init__.py" else importer.rpartition(".")[0]
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

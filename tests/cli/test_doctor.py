@@ -16,7 +16,7 @@ from encoder_engine.cli import machine
 from encoder_engine.cli.accuracy_check import EXAMPLES
 from encoder_engine.cli.findings import installation_findings, machine_findings
 from encoder_engine.embedding.accuracy import COSINE_CLASSES, CosineClass
-from encoder_engine.ops.native import native_instruction_set
+from encoder_engine.ops.cpu import native_instruction_set
 from tests.embedding.tiny_model import write_json
 
 if TYPE_CHECKING:

@@ -108,7 +108,7 @@ def test_eight_bit_integers_compute_here_as_there(run: Run, model: Path, tmp_pat
 
 
 def test_every_number_format_offered_is_one_the_encoder_knows() -> None:
-    from encoder_engine.models.checkpoints.placement import _DTYPES
+    from encoder_engine.models.placement import _DTYPES
 
     assert sorted(DTYPES) == sorted(["auto", *_DTYPES])
 

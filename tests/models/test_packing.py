@@ -19,7 +19,7 @@ import encoder_engine as ee
 from encoder_engine import ops
 from encoder_engine.errors import ImplementationError, UnsupportedFeatureError
 from encoder_engine.models.linear import Linear, replace_layers
-from encoder_engine.ops.native import native_instruction_set
+from encoder_engine.ops.cpu import native_instruction_set
 from encoder_engine.ops.packed_linear import PackedFacts
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack

@@ -16,7 +16,7 @@ import encoder_engine as ee
 from encoder_engine import ops
 from encoder_engine.models.layers import Block
 from encoder_engine.models.plan import Planner
-from encoder_engine.ops.native import native_instruction_set
+from encoder_engine.ops.cpu import native_instruction_set
 from encoder_engine.packing import pack
 from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from encoder_engine.ops.native import native_instruction_set
+from encoder_engine.ops.cpu import native_instruction_set
 from tests import ROOT
 
 pytestmark = pytest.mark.slow

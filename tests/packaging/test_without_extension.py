@@ -11,7 +11,7 @@ SCRIPT = """
 import sys
 sys.modules["encoder_engine._native"] = None  # what a missing extension looks like to import
 import encoder_engine as ee
-from encoder_engine.ops.native import native_instruction_set
+from encoder_engine.ops.cpu import native_instruction_set
 assert native_instruction_set() is None
 try:
     ee.Tokenizer.from_pretrained(sys.argv[1], lowercase=True)

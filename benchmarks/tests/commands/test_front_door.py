@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from benchmarks.commands import front_door as door
 from benchmarks.records import results as records
+from benchmarks.records.front_doors import FrontDoor, read_front_doors, write_front_door
 from benchmarks.report.aims import hold
 from benchmarks.targets import quantities as by
 from benchmarks.targets.target import Target
@@ -19,7 +20,7 @@ from benchmarks.targets.target import Target
 if TYPE_CHECKING:
     from pathlib import Path
 
-VISIT = door.FrontDoor(
+VISIT = FrontDoor(
     device="a-machine",
     time_utc="2026-11-22T10:00:00+00:00",
     commit="abc",
@@ -51,8 +52,8 @@ def test_a_visit_is_held_against_its_targets() -> None:
 def test_the_newest_visit_of_a_device_is_kept(tmp_path: Path) -> None:
     other = replace(VISIT, device="b-machine")
     for one in (VISIT, other, replace(VISIT, run_seconds=1.0)):
-        door.write_front_door(one, tmp_path)
-    assert list(door.read_front_doors(tmp_path)) == [replace(VISIT, run_seconds=1.0), other]
+        write_front_door(one, tmp_path)
+    assert list(read_front_doors(tmp_path)) == [replace(VISIT, run_seconds=1.0), other]
 
 
 def test_what_is_left_out_takes_along_what_only_it_asks_for() -> None:
@@ -90,7 +91,7 @@ def test_what_the_commands_take_is_recorded_with_the_clones_commit(
     environments = [command[-1] for command in visit.ran[1:3]]
     assert [command[:2] for command in visit.ran[1:3]] == [["make", "run"], ["make", "test"]]
     assert len(set(environments)) == 2
-    (found,) = door.read_front_doors(tmp_path)
+    (found,) = read_front_doors(tmp_path)
     assert (found.commit, found.run_seconds, found.test_seconds) == ("c0ffee", 2.0, 3.0)
     assert found.installed_mb == {"numpy": 70.0}
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.__main__ import README, main
-from benchmarks.commands.front_door import read_front_doors
 from benchmarks.records import results as records
+from benchmarks.records.front_doors import read_front_doors
 from benchmarks.records.profiles import read_profiles
 from benchmarks.records.resident import read_residents
 from benchmarks.records.runs import facing

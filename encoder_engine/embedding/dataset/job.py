@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from encoder_engine.embedding.dataset.outputs import is_list_of_skipped
 from encoder_engine.errors import InputError, OutputError
 from encoder_engine.inputs.readers import Inputs, open_inputs
 from encoder_engine.inputs.sources import STANDARD_INPUT
@@ -221,3 +221,12 @@ def _check_folder(job: DatasetJob, files: list[Path]) -> None:
     if folder.is_dir() and any(file.absolute().is_relative_to(folder.absolute()) for file in files):
         raise OutputError(f"{folder} holds inputs; name another folder for the shards")
     check_columns(f".{job.shard_format}", job.options.id_column)
+
+
+def is_list_of_skipped(path: Path) -> bool:
+    """Say whether a file is a list of skipped rows, by its lines."""
+    try:
+        with path.open(encoding="ascii") as lines:
+            return all(set(json.loads(line)) == {"file", "number", "reason"} for line in lines)
+    except (OSError, ValueError, TypeError):
+        return False

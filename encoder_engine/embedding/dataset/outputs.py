@@ -93,15 +93,6 @@ class SkippedRows:
             self._file.discard()
 
 
-def is_list_of_skipped(path: Path) -> bool:
-    """Say whether a file is a list of skipped rows, by its lines."""
-    try:
-        with path.open(encoding="ascii") as lines:
-            return all(set(json.loads(line)) == {"file", "number", "reason"} for line in lines)
-    except (OSError, ValueError, TypeError):
-        return False
-
-
 class SingleFile:
     """All vectors in one file, which appears when it is whole."""
 

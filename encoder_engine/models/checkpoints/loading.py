@@ -33,18 +33,18 @@ from encoder_engine.models.checkpoints.assembling import (
     warn_of_suspicious,
 )
 from encoder_engine.models.checkpoints.memory import trim_heap
-from encoder_engine.models.checkpoints.placement import (
-    check_quantizable,
-    resolve_device,
-    resolve_dtype,
-)
 from encoder_engine.models.checkpoints.quantized import (
     load_quantized,
-    quantize_block,
     quantized_parameters,
 )
 from encoder_engine.models.checkpoints.tensors import StoredTensor, open_tensors, resolve_directory
 from encoder_engine.models.constants import Constant
+from encoder_engine.models.linear import Linear, replace_layers
+from encoder_engine.models.placement import (
+    check_quantizable,
+    resolve_device,
+    resolve_dtype,
+)
 
 if TYPE_CHECKING:
     import os
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from encoder_engine.families.facts.family import Family
     from encoder_engine.families.facts.names import Rename
     from encoder_engine.families.facts.spec import EncoderSpec
-    from encoder_engine.models.encoder import Encoder
-    from encoder_engine.models.heads import HeadModel
+    from encoder_engine.models.head_network import HeadNetwork
+    from encoder_engine.models.network import Network
 
 __all__ = [
     "load_encoder",
@@ -64,8 +64,8 @@ __all__ = [
     "resolve_directory",
 ]
 
-EncoderType = TypeVar("EncoderType", bound="Encoder")
-HeadModelType = TypeVar("HeadModelType", bound="HeadModel")
+EncoderType = TypeVar("EncoderType", bound="Network")
+HeadModelType = TypeVar("HeadModelType", bound="HeadNetwork")
 
 # What a layout's copies call the token embeddings.
 EMBEDDINGS = "embedding.tokens"
@@ -92,20 +92,19 @@ def load_encoder(
 
 def load_head_model(
     model_type: type[HeadModelType],
+    encoder_type: type[EncoderType],
     path_or_hub_id: str | os.PathLike[str],
     *,
     device: str | torch.device,
     dtype: str | torch.dtype,
 ) -> HeadModelType:
     """Build the encoder and the head a directory holds; see :meth:`HeadModel.from_pretrained`."""
-    from encoder_engine.models.encoder import Encoder
-
     with ExitStack() as files:
         with warnings.catch_warnings():
             # Whether a pooler is needed is the head's to say.
             warnings.simplefilter("ignore", MissingPoolerWarning)
             encoder, tensors = _load_parts(
-                Encoder, path_or_hub_id, files, device=device, dtype=dtype, quantized=False
+                encoder_type, path_or_hub_id, files, device=device, dtype=dtype, quantized=False
             )
         if encoder.quantization is not None:
             raise UnsupportedFeatureError(
@@ -139,7 +138,7 @@ def load_head_model(
             raise TensorNamesError(
                 f"{path_or_hub_id} holds no head of {layout.architecture}: missing "
                 f"{', '.join(sorted(wanted)[:4])}; to begin with a new one: "
-                f"{model_type.__name__}(Encoder.from_pretrained(...))",
+                f"{model_type.__name__}({encoder_type.__name__}.from_pretrained(...))",
                 missing=sorted(wanted),
             )
         assembly = Assembly(parameters, own, renames)
@@ -198,7 +197,7 @@ def _load_parts(
         state = assembly.read(name for name in parameters if name.startswith(f"{part}."))
         _fill(module, part, state, device=device, dtype=dtype)
         if quantized and not saved_quantized and module in encoder.blocks.children():
-            quantize_block(module)
+            replace_layers(module, Linear, Linear.quantize)
         trim_heap()
     warn_of_suspicious(assembly.suspicious, stacklevel=5)
     for module in encoder.modules():
@@ -207,7 +206,7 @@ def _load_parts(
     return encoder.eval().requires_grad_(encoder.quantization is None), heads
 
 
-def _parts(encoder: Encoder) -> dict[str, nn.Module]:
+def _parts(encoder: Network) -> dict[str, nn.Module]:
     """Name whatever has weights; the embedding, the largest, while there is little else."""
     blocks = {f"blocks.{place}": block for place, block in enumerate(encoder.blocks)}
     others = {name: part for name, part in encoder.named_children() if name != "blocks"}

@@ -13,17 +13,12 @@ from encoder_engine.models.linear import Linear, QuantizedLinear, replace_layers
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from encoder_engine.models.encoder import Encoder
+    from encoder_engine.models.network import Network
 
-__all__ = ["load_quantized", "quantize_block", "quantized_parameters"]
-
-
-def quantize_block(block: nn.Module) -> None:
-    """Round a block's dense layers to 8-bit integers, in place."""
-    replace_layers(block, Linear, Linear.quantize)
+__all__ = ["load_quantized", "quantized_parameters"]
 
 
-def quantized_parameters(encoder: Encoder) -> dict[str, Tensor]:
+def quantized_parameters(encoder: Network) -> dict[str, Tensor]:
     """Give names and shapes of what a quantized encoder has otherwise, on no device."""
     parameters = {}
     for name, layer in _layers(encoder.blocks, "blocks").items():

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from encoder_engine.models.encoder import Encoder
-    from encoder_engine.models.heads import HeadModel
+    from encoder_engine.models.head_network import HeadNetwork
+    from encoder_engine.models.network import Network
 
 __all__ = ["save_encoder", "save_head_model"]
 
 
-def save_encoder(encoder: Encoder, directory: str | os.PathLike[str]) -> None:
+def save_encoder(encoder: Network, directory: str | os.PathLike[str]) -> None:
     """Write what transformers reads as well; see :meth:`Encoder.save_pretrained`."""
     config = _config_to_save(encoder)
     if encoder.quantization is not None:
@@ -34,7 +34,7 @@ def save_encoder(encoder: Encoder, directory: str | os.PathLike[str]) -> None:
     _write_model(config, _tensors_to_save(encoder), directory)
 
 
-def save_head_model(model: HeadModel, directory: str | os.PathLike[str]) -> None:
+def save_head_model(model: HeadNetwork, directory: str | os.PathLike[str]) -> None:
     """Write what transformers reads as well; see :meth:`HeadModel.save_pretrained`."""
     if model.encoder.quantization is not None:
         raise UnsupportedFeatureError(
@@ -50,7 +50,7 @@ def save_head_model(model: HeadModel, directory: str | os.PathLike[str]) -> None
     _write_model(config, tensors, directory)
 
 
-def _config_to_save(encoder: Encoder) -> dict[str, Any]:
+def _config_to_save(encoder: Network) -> dict[str, Any]:
     config = spec_to_config(encoder.spec, encoder.config)
     config |= {"dtype": str(encoder.dtype).removeprefix("torch.")}
     for stale in ("torch_dtype", "quantization_config"):
@@ -58,7 +58,7 @@ def _config_to_save(encoder: Encoder) -> dict[str, Any]:
     return config
 
 
-def _tensors_to_save(encoder: Encoder) -> dict[str, Tensor]:
+def _tensors_to_save(encoder: Network) -> dict[str, Tensor]:
     family = find_family(encoder.spec.model_type)
     tensors: dict[str, Tensor] = {}
     parameters = encoder.state_dict()

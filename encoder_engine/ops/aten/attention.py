@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from encoder_engine.ops.aten.attention_calls import attend
 from encoder_engine.ops.aten.attention_groups import (
     add_mask,
-    attend,
     groups_of,
     mask_of,
     position_scores,

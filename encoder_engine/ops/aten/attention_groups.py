@@ -34,40 +34,6 @@ def groups_of(sequences: Sequences, terms: Terms) -> list[Group]:
     ]
 
 
-def attend(
-    query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
-) -> Tensor:
-    """Call SDPA once per group."""
-    dtype = query_MHD.dtype
-    if not groups_of(sequences, terms):
-        # No row to compute; the sums keep all tied to the graph.
-        learned = sum(x[:0].sum() for x in _learned(terms))
-        return query_MHD + key_TKD[:0].sum() + value_TKD[:0].sum() + learned
-    if any(x.requires_grad for x in _learned(terms)) and torch.is_grad_enabled():
-        # SDPA would round every score's gradient, and theirs is a sum of all of them.
-        wide = torch.promote_types(query_MHD.dtype, torch.float32)
-        query_MHD, key_TKD, value_TKD = (x.to(wide) for x in (query_MHD, key_TKD, value_TKD))
-    from encoder_engine.ops.aten.attention_sorted import attend_sorted
-
-    compute = attend_sorted if torch.is_grad_enabled() else _attend_in_place
-    return compute(query_MHD, key_TKD, value_TKD, sequences, terms).to(dtype)
-
-
-def _attend_in_place(
-    query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
-) -> Tensor:
-    outputs = []
-    for group in groups_of(sequences, terms):
-        query = taken(query_MHD, group.queries, group.num_queries)
-        key, value = (taken(x, group.rows, group.length) for x in (key_TKD, value_TKD))
-        outputs.append(attend_group(group, query, key, value, terms))
-    if len(outputs) == 1:
-        return outputs[0]
-    joined = torch.cat(outputs)
-    order = sequences.grouped_order if terms.query_rows is None else terms.query_rows.grouped_order
-    return joined if order is None else joined[order]
-
-
 def attend_group(
     group: Group, query_nHQD: Tensor, key_nKLD: Tensor, value_nKLD: Tensor, terms: Terms
 ) -> Tensor:
@@ -78,12 +44,6 @@ def attend_group(
     output_nHQD = _attend(query_nHQD, key_nKLD, value_nKLD, mask, terms)
     num_heads, head_dim = output_nHQD.shape[1], output_nHQD.shape[3]
     return output_nHQD.transpose(1, 2).reshape(-1, num_heads, head_dim)
-
-
-def _learned(terms: Terms) -> list[Tensor]:
-    """List what gets a gradient besides query, key and value."""
-    vectors = () if terms.disentangled is None else terms.disentangled[:2]
-    return [x for x in (terms.bias_HR, *vectors) if x is not None]
 
 
 def taken(packed_THD: Tensor, rows: Tensor | slice, length: int) -> Tensor:

@@ -10,10 +10,10 @@ import torch
 
 from encoder_engine.kernels.attention.differentiable import Call, Gradients, define_operator
 from encoder_engine.kernels.attention.terms import Terms
+from encoder_engine.ops.aten.attention_calls import attend
 from encoder_engine.ops.aten.attention_groups import (
     Group,
     add_mask,
-    attend,
     distances_of,
     entries_of,
     groups_of,

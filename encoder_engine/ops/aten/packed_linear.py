@@ -10,7 +10,7 @@ from torch import Tensor
 from encoder_engine.ops.aten.linear import onednn_linear
 
 if TYPE_CHECKING:
-    from encoder_engine.ops.packed_linear import PackedWeight
+    from encoder_engine.ops.weights import PackedWeight
 
 
 def pack(weight_NK: Tensor, _bias_N: Tensor | None) -> Tensor:

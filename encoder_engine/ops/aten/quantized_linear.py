@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from encoder_engine.ops.quantized_linear import QuantizedWeight
+    from encoder_engine.ops.weights import QuantizedWeight
 
 # The byte that stands for 0.
 ZERO = 128

@@ -12,7 +12,7 @@ from encoder_engine.ops.native.activation import GELU_NAMES
 from encoder_engine.ops.native.rows import address
 
 if TYPE_CHECKING:
-    from encoder_engine.ops.packed_linear import PackedWeight
+    from encoder_engine.ops.weights import PackedWeight
 
 
 def pack(weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:

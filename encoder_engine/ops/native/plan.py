@@ -15,9 +15,7 @@ from encoder_engine.ops.native.activation import GELU_NAMES
 from encoder_engine.ops.native.rows import address
 
 if TYPE_CHECKING:
-    from encoder_engine.ops.activation import Approximation
-    from encoder_engine.ops.packed_linear import PackedWeight
-    from encoder_engine.ops.quantized_linear import QuantizedWeight
+    from encoder_engine.ops.weights import Approximation, PackedWeight, QuantizedWeight
     from encoder_engine.packing import Sequences
 
 __all__ = ["INPUT", "OUTPUT", "Plan", "QuantizedRows"]

@@ -12,7 +12,7 @@ from encoder_engine.ops.native.activation import GELU_NAMES
 from encoder_engine.ops.native.rows import address
 
 if TYPE_CHECKING:
-    from encoder_engine.ops.quantized_linear import QuantizedWeight
+    from encoder_engine.ops.weights import QuantizedWeight
 
 
 def pack(weight_NK: Tensor) -> Tensor:

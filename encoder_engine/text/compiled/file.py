@@ -23,7 +23,8 @@ from encoder_engine.errors import OutputError, TokenizerFileError
 from encoder_engine.files import write_atomically
 from encoder_engine.text.compiled.checks import check_spec
 from encoder_engine.text.compiled.spec_json import spec_from_value, spec_to_value
-from encoder_engine.text.encoders.native_wordpiece import extension, native_model
+from encoder_engine.text.encoders.build import native_model
+from encoder_engine.text.extension import extension
 from encoder_engine.text.mapped.pieces import (
     MappedBytes,
     MappedKinds,

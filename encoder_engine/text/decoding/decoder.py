@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from encoder_engine.errors import TokenIdError
 from encoder_engine.text.decoding.unigram import SentencePieceJoiner, StepJoiner
 from encoder_engine.text.encoders.library import LibraryJoiner
-from encoder_engine.text.encoders.native_wordpiece import normalize_added
+from encoder_engine.text.encoders.normalizing import normalize_added
 from encoder_engine.text.mapped.vocabulary import MappedVocabulary
 from encoder_engine.text.spec.library import LibraryDecoderSpec
 from encoder_engine.text.spec.unigram import DecoderSteps, SentencePieceDecoderSpec

@@ -25,8 +25,7 @@ from encoder_engine.text.encoders.library_texts import check_batch, check_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from encoder_engine.text.encoders.native_wordpiece import BatchArrays
-    from encoder_engine.text.encoding import IntArray
+    from encoder_engine.text.arrays import BatchArrays, IntArray
     from encoder_engine.text.spec.library import LibraryDecoderSpec, LibrarySpec
     from encoder_engine.text.spec.tokenizer import TokenizerSpec
 

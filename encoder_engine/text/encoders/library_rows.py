@@ -15,8 +15,7 @@ from encoder_engine.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from encoder_engine.text.encoders.native_wordpiece import BatchArrays
-    from encoder_engine.text.encoding import IntArray
+    from encoder_engine.text.arrays import BatchArrays, IntArray
     from encoder_engine.text.spec.library import OffsetTrim
     from encoder_engine.text.spec.tokenizer import TemplatePiece
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from encoder_engine.text.formats.unigram_json import REGEXES
 from encoder_engine.text.mapped.pieces import MappedKinds, MappedPieces, MappedScores
 from encoder_engine.text.spec.unigram import (
+    REGEXES,
     CharsmapStep,
     LowercaseStep,
     PrependStep,
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from encoder_engine import _native
+    from encoder_engine.text.encoders.protocols import EncoderParts
     from encoder_engine.text.spec.unigram import NormalizerStep, SentencePieceSpec, UnigramSpec
 
 __all__ = [
-    "EncoderParts",
     "build_sentencepiece",
     "build_unigram",
     "build_unigram_normalizer",
@@ -39,15 +39,6 @@ __all__ = [
 SCHEMES = {"always": 0, "first": 1, "never": 2}
 UNKNOWN_PENALTY = 10.0
 MARK = "\u2581"
-
-
-class EncoderParts(NamedTuple):
-    """What every native encoder takes besides its model."""
-
-    added: list[tuple[str, int, bool, bool, bool, bool]]
-    single: list[tuple[int, list[int]]]
-    pair: list[tuple[int, list[int]]]
-    trim: int
 
 
 def build_unigram_normalizer(native: ModuleType, model: UnigramSpec) -> _native.UnigramNormalizer:

@@ -12,10 +12,12 @@ from encoder_engine.text.formats.charsmap import check_charsmap
 from encoder_engine.text.formats.json_reading import MAX_ID
 from encoder_engine.text.formats.protobuf import Message
 from encoder_engine.text.spec.tokenizer import SpecialTokenNames, TemplatePiece, TokenizerSpec
-from encoder_engine.text.spec.unigram import PieceKind, SentencePieceDecoderSpec, SentencePieceSpec
+from encoder_engine.text.spec.unigram import SentencePieceDecoderSpec, SentencePieceSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from encoder_engine.text.mapped.pieces import PieceKind
 
 __all__ = ["SentencePieceModel", "read_sentencepiece_model", "spec_from_sentencepiece"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from encoder_engine.text.encoders.native_wordpiece import extension
+from encoder_engine.text.extension import extension
 from encoder_engine.text.formats.json_reading import Node, read_json
 from encoder_engine.text.formats.library_json import (
     LIBRARY_MODELS,

@@ -11,6 +11,7 @@ from encoder_engine.strings import find_surrogate
 from encoder_engine.text.formats.charsmap import check_charsmap
 from encoder_engine.text.formats.json_reading import MAX_ID, Node
 from encoder_engine.text.spec.unigram import (
+    REGEXES,
     ByteFallbackStep,
     CharsmapStep,
     DecoderSteps,
@@ -29,17 +30,8 @@ from encoder_engine.text.spec.unigram import (
 if TYPE_CHECKING:
     from encoder_engine.text.spec.unigram import DecoderStep, NormalizerStep
 
-__all__ = ["REGEXES", "check_unigram", "read_unigram", "read_unigram_decoder"]
+__all__ = ["check_unigram", "read_unigram", "read_unigram_decoder"]
 
-# The regular expressions that published files have in a Replace, as runs: of white space or of the
-# space alone, of at least so many characters, or one of the last.
-REGEXES = {
-    " {2,}": (False, 2, ""),
-    " +": (False, 1, ""),
-    r"\s{2,}": (True, 2, ""),
-    r"\s+": (True, 1, ""),
-    r"\s{2,}|[\n\r\t]": (True, 2, "\n\r\t"),
-}
 SCHEMES = {"always": "always", "first": "first", "never": "never"}
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
 
 import numpy as np
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from encoder_engine.text.mapped.vocabulary import MappedVocabulary
-    from encoder_engine.text.spec.unigram import PieceKind
 
 __all__ = [
     "MappedBytes",
@@ -27,6 +26,7 @@ __all__ = [
 ]
 
 # In the file, a kind is its place here.
+PieceKind = Literal["normal", "unknown", "control", "user_defined", "unused", "byte"]
 KINDS: tuple[PieceKind, ...] = (
     "normal",
     "unknown",
@@ -90,7 +90,7 @@ class MappedScores(MappedSequence[float]):
         return iter(self._values.tolist())
 
 
-class MappedKinds(MappedSequence["PieceKind"]):
+class MappedKinds(MappedSequence[PieceKind]):
     """What kind each piece of a SentencePiece model is of."""
 
     def __init__(self, section: memoryview) -> None:

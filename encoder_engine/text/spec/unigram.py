@@ -7,12 +7,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from encoder_engine.errors import TokenizerFileError
-from encoder_engine.text.mapped.pieces import MappedBytes, MappedKinds, MappedPieces
+from encoder_engine.text.mapped.pieces import MappedBytes, MappedKinds, MappedPieces, PieceKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = [
+    "REGEXES",
     "ByteFallbackStep",
     "CharsmapStep",
     "DecoderStep",
@@ -21,7 +22,6 @@ __all__ = [
     "LowercaseStep",
     "MetaspaceSpec",
     "NormalizerStep",
-    "PieceKind",
     "PrependStep",
     "ReplaceStep",
     "SentencePieceDecoderSpec",
@@ -33,7 +33,16 @@ __all__ = [
     "UnigramSpec",
 ]
 
-PieceKind = Literal["normal", "unknown", "control", "user_defined", "unused", "byte"]
+# The regular expressions that published files have in a Replace, as runs: of white space or of the
+# space alone, of at least so many characters, or one of the last.
+REGEXES = {
+    " {2,}": (False, 2, ""),
+    " +": (False, 1, ""),
+    r"\s{2,}": (True, 2, ""),
+    r"\s+": (True, 1, ""),
+    r"\s{2,}|[\n\r\t]": (True, 2, "\n\r\t"),
+}
+
 PrependScheme = Literal["always", "first", "never"]
 
 

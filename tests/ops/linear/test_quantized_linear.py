@@ -12,9 +12,9 @@ import torch.nn.functional as F  # noqa: N812
 from encoder_engine import ops
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops.aten import quantized_linear as aten
-from encoder_engine.ops.quantized_linear import MOST_TERMS
 from encoder_engine.ops.registry import Facts
 from encoder_engine.ops.testing import assert_within_budget, largest
+from encoder_engine.ops.weights import MOST_TERMS
 from tests.ops.cases import dtype_id, rows, skip_if_refused
 
 DTYPES = [torch.float32, torch.bfloat16]

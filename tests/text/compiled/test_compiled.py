@@ -15,7 +15,7 @@ import pytest
 from encoder_engine.errors import OutputError, TokenIdError, TokenizerFileError
 from encoder_engine.text import Tokenizer, UnigramSampling
 from encoder_engine.text.compiled.file import ENTRY, HEADER
-from encoder_engine.text.encoders.native_wordpiece import extension
+from encoder_engine.text.extension import extension
 from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
 from tests.text.sentencepiece_models import train
 from tests.text.strings import StringMaker

@@ -57,7 +57,7 @@ def test_strip_accents_and_lowercase_and_strip() -> None:
     "pattern", [" {2,}", " +", r"\s{2,}", r"\s+", r"\s{2,}|[\n\r\t]"], ids=repr
 )
 def test_the_regular_expressions_that_files_have(pattern: str) -> None:
-    from encoder_engine.text.formats.unigram_json import REGEXES
+    from encoder_engine.text.spec.unigram import REGEXES
 
     ours = _native.UnigramNormalizer([("ReplaceRuns", *REGEXES[pattern], "_")])
     theirs = normalizers.Replace(Regex(pattern), "_")

@@ -1,0 +1,222 @@
+"""The network of an encoder with a head for a task.
+
+Dimensions: T packed tokens, B sequences, M rows that are asked for, D width, E width of the token
+embeddings, V vocabulary, C labels.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from encoder_engine import ops
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.families.facts.values import number
+from encoder_engine.families.registry import find_family
+from encoder_engine.models.init import draw_weights
+from encoder_engine.models.layers import GELU
+from encoder_engine.models.linear import Linear
+from encoder_engine.models.norm import Norm
+from encoder_engine.packing import SelectedRows
+
+if TYPE_CHECKING:
+    from encoder_engine.families.facts.head_layout import HeadLayout, Rows, Task
+    from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.models.network import EncoderOutput, Network
+    from encoder_engine.packing import PackedBatch, Sequences
+
+__all__ = ["HeadNetwork", "VocabularyBias", "find_layout"]
+
+
+class VocabularyBias(nn.Module):
+    """A number for each token; the weight beside it is the embedding's own."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+
+
+class Head(nn.Module):
+    """Perhaps a dense layer, activated and normalised, and the last one."""
+
+    def __init__(
+        self, layout: HeadLayout, spec: EncoderSpec, *, num_outputs: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.layout, self.dropout = layout, dropout
+        self.activation = spec.blocks[0].feed_forward.activation
+        dense, width = layout.dense, spec.width
+        self.dense = self.norm = None
+        if dense is not None:
+            width = spec.embedding.width if dense.to_embedding_width else width
+            self.dense = Linear(spec.width, width, bias=dense.bias)
+            self.norm = Norm(spec.blocks[0].norm, width=width) if dense.norm else None
+        of_vocabulary = layout.task == "masked-lm"
+        self.output = VocabularyBias(num_outputs) if of_vocabulary else Linear(width, num_outputs)
+        with torch.no_grad():
+            draw_weights(self, spec.initializer_range)
+
+    def transform(self, hidden_MD: Tensor) -> Tensor:
+        """Return what the last layer takes, [M, E]."""
+        if self.dense is not None:
+            assert self.layout.dense is not None
+            if self.layout.dense.dropout_before:
+                hidden_MD = self._drop(hidden_MD)
+            hidden_MD = self._activated(self.dense, hidden_MD)
+        if self.norm is not None:
+            hidden_MD = self.norm(hidden_MD)
+        return self._drop(hidden_MD)
+
+    def _activated(self, dense: nn.Module, hidden_MD: Tensor) -> Tensor:
+        assert self.layout.dense is not None
+        activation = self.layout.dense.activation or self.activation
+        raised_ME: Tensor
+        if activation in ("gelu", "gelu_tanh"):
+            raised_ME = dense(hidden_MD, gelu=GELU[activation])
+            return raised_ME
+        raised_ME = dense(hidden_MD)
+        other = {"relu": torch.relu, "silu": F.silu, "tanh": torch.tanh}
+        return other[activation](raised_ME)
+
+    def _drop(self, hidden_MD: Tensor) -> Tensor:
+        return F.dropout(hidden_MD, self.dropout) if self.training and self.dropout else hidden_MD
+
+    def forward(self, hidden_MD: Tensor) -> Tensor:
+        """Return the last layer's numbers, [M, C]."""
+        numbers_MC: Tensor = self.output(self.transform(hidden_MD))
+        return numbers_MC
+
+
+class HeadNetwork(nn.Module):
+    """An encoder and a head for a task, the head randomly initialised.
+
+    ``num_labels``, where the task has labels, defaults to what the encoder's configuration says.
+    Raises :class:`UnsupportedFeatureError` where the family has no head for the task.
+    """
+
+    task: ClassVar[Task]
+
+    def __init__(self, encoder: Network, *, num_labels: int | None = None) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.layout = find_layout(encoder.spec.model_type, self.task)
+        config = encoder.config
+        for key, allowed in self.layout.required.items():
+            if key in config and config[key] not in allowed:
+                raise UnsupportedFeatureError(
+                    f"{key}={config[key]!r} is not supported for {self.layout.architecture}; "
+                    f"supported: {', '.join(map(repr, allowed))}"
+                )
+        self.rows = self._read_rows(config)
+        self.head = Head(
+            self.layout,
+            encoder.spec,
+            num_outputs=self._count_outputs(num_labels),
+            dropout=self._read_dropout(config),
+        )
+        self.head.to(device=encoder.device, dtype=encoder.dtype)
+        self.train(encoder.training)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration, with the labels' names."""
+        return self.encoder.config
+
+    @property
+    def id2label(self) -> dict[int, str]:
+        """The labels' names, by number."""
+        said = self.config.get("id2label")
+        if not isinstance(said, dict):
+            return {number: f"LABEL_{number}" for number in range(self._num_labels)}
+        return {int(number): str(name) for number, name in said.items()}
+
+    @property
+    def _num_labels(self) -> int:
+        said = self.config.get("id2label")
+        number = len(said) if isinstance(said, dict) else self.config.get("num_labels", 2)
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise ConfigError(f"num_labels must be an integer of at least 1, got {number!r}")
+        return number
+
+    def _count_outputs(self, num_labels: int | None) -> int:
+        if self.task == "masked-lm":
+            return self.encoder.spec.embedding.vocab_size
+        if self.layout.num_outputs is not None:
+            return self.layout.num_outputs
+        if num_labels is not None and num_labels != self._num_labels:
+            names = {str(number): f"LABEL_{number}" for number in range(num_labels)}
+            self.config["id2label"] = names
+            self.config["label2id"] = {name: int(number) for number, name in names.items()}
+        return self._num_labels
+
+    def _read_rows(self, config: dict[str, Any]) -> Rows:
+        key = self.layout.rows_key
+        if key is None or key not in config:
+            return self.layout.rows
+        if config[key] not in self.layout.rows_names:
+            raise ConfigError(
+                f"{key} must be one of {', '.join(self.layout.rows_names)}, got {config[key]!r}"
+            )
+        return self.layout.rows_names[config[key]]
+
+    def _read_dropout(self, config: dict[str, Any]) -> float:
+        for key in self.layout.dropouts:
+            if config.get(key) is not None:
+                return number(config, key, default=0.0, below_one=True)
+        return self.layout.dropout if self.layout.dropouts else 0.0
+
+    def encode(self, batch: PackedBatch, global_rows: SelectedRows | None = None) -> EncoderOutput:
+        """Encode a batch as the head needs it."""
+        if global_rows is None and self.layout.sees_all is not None:
+            global_rows = self._choose_global_rows(batch)
+        output: EncoderOutput = self.encoder(
+            batch, output_pooled=self.rows == "pooled", global_rows=global_rows
+        )
+        return output
+
+    def _choose_global_rows(self, batch: PackedBatch) -> SelectedRows:
+        sequences = batch.sequences
+        if self.layout.sees_all == "first":
+            starts = sequences.cu_seqlens[:-1][sequences.cu_seqlens.diff() > 0]
+            return SelectedRows(starts, sequences)
+        separator = self.config.get("sep_token_id")
+        if not isinstance(separator, int):
+            raise ConfigError("config.json has no sep_token_id, which tells where a question ends")
+        after = _after_first(torch.eq(batch.input_ids, separator), sequences)
+        return SelectedRows((~after).nonzero().flatten(), sequences)
+
+    def numbers(self, output: EncoderOutput) -> Tensor:
+        """Return the head's numbers of an encoder's output: [T, C] or [B, C]."""
+        hidden = output.last_hidden_state
+        if self.rows == "pooled":
+            if output.pooler_output is None:
+                raise UnsupportedFeatureError(
+                    f"{self.layout.architecture} computes of the pooler's output, but this encoder "
+                    "has no pooler: its checkpoint lacks the weights"
+                )
+            hidden = output.pooler_output
+        elif self.rows != "all":
+            mode: ops.PoolingMode = "cls" if self.rows == "first" else "mean"
+            hidden = ops.pooling(hidden, output.sequences, mode=mode)
+        numbers: Tensor = self.head(hidden)
+        return numbers
+
+
+def _after_first(marked_T: Tensor, sequences: Sequences) -> Tensor:
+    """Say of each row whether its sequence has a marked row at it or before it."""
+    counted = marked_T.long().cumsum(0)
+    ahead = torch.cat([counted.new_zeros(1), counted])[sequences.cu_seqlens[:-1].long()]
+    return counted > ahead[sequences.sequence_ids]
+
+
+def find_layout(model_type: str, task: Task) -> HeadLayout:
+    """Find a family's head for a task; :class:`UnsupportedFeatureError` lists those it has."""
+    layouts = {layout.task: layout for layout in find_family(model_type).layouts}
+    if task not in layouts:
+        raise UnsupportedFeatureError(
+            f"{model_type} has no head for {task}; it has {', '.join(layouts) or 'none'}"
+        )
+    return layouts[task]

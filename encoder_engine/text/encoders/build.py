@@ -1,0 +1,78 @@
+"""Builds the encoder of a specification: the C++ extension's, or Hugging Face tokenizers'."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from encoder_engine.text.encoders.library import LibraryEncoder
+from encoder_engine.text.encoders.native_unigram import (
+    build_sentencepiece,
+    build_unigram,
+    sentencepiece_model,
+    unigram_model,
+)
+from encoder_engine.text.encoders.native_wordpiece import build_wordpiece, wordpiece_model
+from encoder_engine.text.encoders.normalizing import normalize_added
+from encoder_engine.text.encoders.protocols import EncoderParts
+from encoder_engine.text.extension import extension
+from encoder_engine.text.spec.library import LibrarySpec
+from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
+
+if TYPE_CHECKING:
+    from encoder_engine import _native
+    from encoder_engine.text.encoders.protocols import BatchEncoder
+    from encoder_engine.text.spec.tokenizer import TemplatePiece, TokenizerSpec, WordPieceSpec
+
+__all__ = ["build_encoder", "native_model"]
+
+# The order of csrc/text/batch/encode_batch.h.
+PIECE_KINDS = {"special": 0, "first": 1, "second": 2}
+TRIM_NONE, TRIM_ALL, TRIM_PREFIXED = range(3)
+
+
+def build_encoder(spec: TokenizerSpec) -> BatchEncoder:
+    """Build the encoder of a specification."""
+    if isinstance(spec.model, LibrarySpec):
+        return LibraryEncoder(spec, spec.model)
+    parts = EncoderParts(_added(spec), _template(spec.single), _template(spec.pair), _trim(spec))
+    if isinstance(spec.model, SentencePieceSpec):
+        return build_sentencepiece(extension(), spec.model, parts)
+    if isinstance(spec.model, UnigramSpec):
+        return build_unigram(extension(), spec.model, parts)
+    return build_wordpiece(spec.model, parts)
+
+
+def native_model(
+    model: WordPieceSpec | UnigramSpec | SentencePieceSpec,
+) -> _native.WordPieceModel | _native.UnigramModel:
+    """Build the part of an encoder that depends on the vocabulary alone."""
+    if isinstance(model, UnigramSpec):
+        return unigram_model(extension(), model)
+    if isinstance(model, SentencePieceSpec):
+        return sentencepiece_model(extension(), model)
+    return wordpiece_model(model)
+
+
+def _added(spec: TokenizerSpec) -> list[tuple[str, int, bool, bool, bool, bool]]:
+    forms = normalize_added(spec)
+    return [
+        (
+            forms[token.content],
+            token.id,
+            token.single_word,
+            token.lstrip,
+            token.rstrip,
+            token.normalized,
+        )
+        for token in spec.added_tokens
+    ]
+
+
+def _trim(spec: TokenizerSpec) -> int:
+    if spec.trim is None:
+        return TRIM_NONE
+    return TRIM_PREFIXED if spec.trim.add_prefix_space else TRIM_ALL
+
+
+def _template(pieces: tuple[TemplatePiece, ...]) -> list[tuple[int, list[int]]]:
+    return [(PIECE_KINDS[piece.kind], list(piece.ids)) for piece in pieces]

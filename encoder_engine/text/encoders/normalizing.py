@@ -1,0 +1,41 @@
+"""Builds normalizers, and the normal forms of added tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from encoder_engine.text.encoders.library import LibraryNormalizer
+from encoder_engine.text.encoders.native_unigram import build_unigram_normalizer
+from encoder_engine.text.encoders.native_wordpiece import normalizer_options
+from encoder_engine.text.extension import extension
+from encoder_engine.text.spec.library import LibrarySpec
+from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
+
+if TYPE_CHECKING:
+    from encoder_engine.text.encoders.protocols import TextNormalizer
+    from encoder_engine.text.spec.tokenizer import ModelSpec, TokenizerSpec
+
+__all__ = ["build_normalizer", "normalize_added"]
+
+
+def build_normalizer(model: ModelSpec) -> TextNormalizer:
+    """Build the normalizer of a model: it brings text into the form that the model sees."""
+    if isinstance(model, LibrarySpec):
+        return LibraryNormalizer(model)
+    if isinstance(model, UnigramSpec):
+        return build_unigram_normalizer(extension(), model)
+    if isinstance(model, SentencePieceSpec):
+        raise TypeError("a bare SentencePiece model has no added tokens")
+    normalizer: TextNormalizer = extension().Normalizer(normalizer_options(model.normalizer))
+    return normalizer
+
+
+def normalize_added(spec: TokenizerSpec) -> dict[str, str]:
+    """Give for each added token the text to match: its normal form where it says so."""
+    forms = {token.content: token.content for token in spec.added_tokens}
+    if any(token.normalized for token in spec.added_tokens):
+        normalizer = build_normalizer(spec.model)
+        for token in spec.added_tokens:
+            if token.normalized:
+                forms[token.content] = normalizer.normalize(token.content)
+    return forms
