@@ -14,6 +14,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import pytest
 import torch
 
+from tests.layers import ProcessGuard, add_markers, is_left_out
 from tests.selection import select
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ if not torch.cuda.is_available():
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 
+_guard = ProcessGuard()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_pycollect_makeitem() -> Generator[None, object, object]:
     """Generate the cases of a test that can run here; see ``tests/selection.py``."""
@@ -37,6 +41,28 @@ def pytest_pycollect_makeitem() -> Generator[None, object, object]:
     if isinstance(made, list) and all(isinstance(item, pytest.Function) for item in made):
         return select(made)
     return made
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file whose tests are all left out; see ``tests/layers.py``."""
+    return True if is_left_out(collection_path, config.option.markexpr) else None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test by the place it is in."""
+    add_markers(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Let no unit test start a process."""
+    with _guard.around(item):
+        return (yield)
+
+
+def pytest_report_header() -> str:
+    """Say once what is not generated here."""
+    return "" if torch.cuda.is_available() else "no CUDA device: no case for one is generated"
 
 
 @pytest.fixture(scope="session")
