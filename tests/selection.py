@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import torch
 
+from encoder_engine.ops import gpu
+
 Refusal = Callable[..., str | None]
 
 
@@ -37,28 +39,38 @@ def select(items: list[pytest.Function]) -> list[pytest.Function]:
         for item, reason in zip(items[:1], reasons, strict=False):
             item.add_marker(pytest.mark.skip(reason=reason or ""))
         return items[:1]
-    short = set(all_pairs([_axes(item) for item in accepted]))
+    for item in accepted:
+        if "triton" in parameters(item).values() and gpu.interpreted():
+            # A hundred times as long as compiled.
+            item.add_marker(pytest.mark.slow)
+    # The unit tests cover every pair they have by themselves, the slow ones what is left.
+    places = [n for n, item in enumerate(accepted) if "exhaustive" not in item.keywords]
+    unit = [n for n in places if "slow" not in accepted[n].keywords]
+    cases = [_axes(item) for item in accepted]
+    chosen = {unit[n] for n in all_pairs([cases[n] for n in unit])}
+    there = [place for place, n in enumerate(places) if n in chosen]
+    chosen |= {places[n] for n in all_pairs([cases[n] for n in places], there)}
     for place, item in enumerate(accepted):
-        if place not in short:
+        if place not in chosen:
             item.add_marker(pytest.mark.exhaustive)
     return accepted
 
 
-def all_pairs(cases: Sequence[Mapping[str, Hashable]]) -> list[int]:
+def all_pairs(cases: Sequence[Mapping[str, Hashable]], first: Sequence[int] = ()) -> list[int]:
     """Choose cases until every pair of values that two axes take together is covered.
 
-    ``cases`` maps axes to values. Returns places in ``cases``, ascending; the same for the same
-    cases. Greedy: the next case is the one that covers the most pairs that are missing.
+    ``cases`` maps axes to values; those at ``first`` are chosen already. Returns places in
+    ``cases``, ascending; the same for the same cases. Greedy: the next case is the one that covers the most pairs that are missing.
     """
     names = [name for name in (cases[0] if cases else ()) if len({c[name] for c in cases}) > 1]
     if len(names) < 3:
         return list(range(len(cases)))
     pairs = [{*combinations(((name, case[name]) for name in names), 2)} for case in cases]
-    missing = set().union(*pairs)
+    missing = set().union(*pairs).difference(*(pairs[place] for place in first))
     # What a case covers only shrinks: a stale count is recounted when it comes to the top.
     queue = [(-len(covered), place) for place, covered in enumerate(pairs)]
     heapify(queue)
-    chosen = []
+    chosen = list(first)
     while missing:
         _, place = heappop(queue)
         entry = (-len(pairs[place] & missing), place)

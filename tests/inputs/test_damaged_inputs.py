@@ -170,6 +170,7 @@ def test_a_csv_record_over_many_lines_is_bounded_too(tmp_path: Path) -> None:
         texts_of(path, max_characters=100)
 
 
+@pytest.mark.slow
 def test_a_long_line_takes_no_more_memory_than_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(bytes(200_000_000).replace(b"\0", b"x"), 1))

@@ -32,6 +32,8 @@ MODES: tuple[ops.ProjectionMode, ...] = get_args(ops.ProjectionMode)
 # Of each mode: the interpreter takes a hundred times as long, and has fewer and smaller ones.
 NUM_CASES = {"aten": 1200, "triton": 60}
 GROUP = 60
+# Groups come in fours: whole or in parts, by oneDNN or not.
+NUM_SHORT = 4 * GROUP
 
 
 def refused(by: str, device: str, dtype: torch.dtype = torch.float32) -> str | None:
@@ -52,7 +54,11 @@ def skip_if_not_here(by: str, dtype: torch.dtype, device: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("by", "first"),
-    [(by, first) for by in implementations(OPERATION) for first in range(0, NUM_CASES[by], GROUP)],
+    [
+        pytest.param(by, first, marks=[pytest.mark.exhaustive] * (first >= NUM_SHORT))
+        for by in implementations(OPERATION)
+        for first in range(0, NUM_CASES[by], GROUP)
+    ],
 )
 def test_drawn_cases_are_within_budget(
     by: str, first: int, mode: ops.ProjectionMode, device: str, monkeypatch: pytest.MonkeyPatch
@@ -140,6 +146,7 @@ def test_splits_of_the_vocabulary_are_bounded_and_cover_it(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("vocab_size", "width"), [(30522, 256), (250002, 64), (4099, 1024)])
@@ -288,6 +295,7 @@ def test_where_nothing_counts_the_mean_is_nan_as_in_torch_and_gradients_are_zero
             assert not grad.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_gradcheck_in_float64(mode: ops.ProjectionMode) -> None:
     for seed in range(8):
@@ -374,6 +382,7 @@ def test_more_than_two_to_the_31_logits_are_addressed(mode: ops.ProjectionMode) 
         torch.testing.assert_close(many, few)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("by", implementations(OPERATION))
 def test_one_graph_serves_every_number_of_rows(by: str, mode: ops.ProjectionMode) -> None:

@@ -98,6 +98,7 @@ def assert_same_files(ours: Tokenizer, mapped: Tokenizer, folder: Path) -> None:
     assert (folder / "mapped.eetok").read_bytes() == (folder / "ours.eetok").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_compiled_tokenizer_gives_the_same_results(
     bert_peers: list[Peer], variant_peers: list[Peer], tmp_path: Path
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_compiled_tokenizer_gives_the_same_results(
         assert_same_results(peer.ours, mapped, [maker.text() for _ in range(500)])
 
 
+@pytest.mark.slow
 def test_a_compiled_unigram_tokenizer_is_the_one_it_was_made_from(
     unigram_peers: list[Peer], unigram_variant_peers: list[Peer], tmp_path: Path
 ) -> None:
@@ -242,6 +244,7 @@ def use(path: Path, texts: Sequence[str]) -> None:
     tokenizer.spec.model.vocab.items()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["toy", "unigram", "sentencepiece"])
 def test_damage_under_a_right_checksum_is_an_error_or_harmless(
     kind: str,

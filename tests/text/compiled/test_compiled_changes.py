@@ -37,6 +37,7 @@ def test_a_file_written_over_in_place_changes_no_result(compiled: Path) -> None:
         Tokenizer.from_pretrained(compiled)
 
 
+@pytest.mark.slow
 def test_a_file_cut_short_ends_no_process(compiled: Path) -> None:
     program = (
         "import os, sys\n"
