@@ -60,7 +60,8 @@ def all_pairs(cases: Sequence[Mapping[str, Hashable]], first: Sequence[int] = ()
     """Choose cases until every pair of values that two axes take together is covered.
 
     ``cases`` maps axes to values; those at ``first`` are chosen already. Returns places in
-    ``cases``, ascending; the same for the same cases. Greedy: the next case is the one that covers the most pairs that are missing.
+    ``cases``, ascending; the same for the same cases. Greedy: the next case is the one that
+    covers the most pairs that are missing.
     """
     names = [name for name in (cases[0] if cases else ()) if len({c[name] for c in cases}) > 1]
     if len(names) < 3:
