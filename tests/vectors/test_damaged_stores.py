@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.vectors import damaged_stores
-
-if TYPE_CHECKING:
-    import pytest
 
 
 @pytest.mark.slow
