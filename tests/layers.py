@@ -60,7 +60,6 @@ SLOW = (
 )
 EXHAUSTIVE = (
     "tests/kernels/test_ahead_of_time.py",
-    "tests/native/test_compilers.py",
     "tests/native/test_sanitizers.py",
     "tests/ops/test_instruction_sets.py",
     "tests/packaging/test_wheel.py",
