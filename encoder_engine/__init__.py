@@ -5,13 +5,20 @@
     import encoder_engine as ee
     embedder = ee.Embedder.from_pretrained("path/to/all-MiniLM-L6-v2")
     vectors = embedder.encode(["a text", "another"])  # float32 [2, 384]
+
+Each name is imported at its first use (PEP 562): a user of the tokenizer does not wait for torch.
 """
 
-from encoder_engine import errors, ops, packing
-from encoder_engine.embedding import EmbedBatch, Embedder, StoredVectors, load_vectors
-from encoder_engine.models import Encoder, EncoderOutput
-from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
-from encoder_engine.text import Encoding, Tokenizer
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from encoder_engine import errors, ops, packing
+    from encoder_engine.embedding import EmbedBatch, Embedder
+    from encoder_engine.models import Encoder, EncoderOutput
+    from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
+    from encoder_engine.text import Encoding, Tokenizer
+    from encoder_engine.vectors import StoredVectors, load_vectors
 
 __version__ = "0.1.0"
 
@@ -32,3 +39,36 @@ __all__ = [
     "ops",
     "packing",
 ]
+
+# The module that each name is in; "": a module itself.
+_MODULES = {
+    "EmbedBatch": "embedding",
+    "Embedder": "embedding",
+    "Encoder": "models",
+    "EncoderOutput": "models",
+    "Encoding": "text",
+    "PackedBatch": "packing",
+    "SelectedRows": "packing",
+    "Sequences": "packing",
+    "StoredVectors": "vectors",
+    "Tokenizer": "text",
+    "errors": "",
+    "load_vectors": "vectors",
+    "ops": "",
+    "packing": "",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not _MODULES[name]:
+        return importlib.import_module(f"{__name__}.{name}")
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

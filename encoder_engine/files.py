@@ -33,7 +33,10 @@ __all__ = [
     "PendingFile",
     "check_apart",
     "check_target",
+    "decode_text",
     "file_sha256",
+    "parse_json",
+    "read_bytes",
     "read_json",
     "read_text",
     "recorded_checksums",
@@ -60,14 +63,25 @@ _LOCK_PAUSE = 0.005
 
 def read_text(path: Path, error: type[EncoderEngineError]) -> str:
     """Read a UTF-8 file; raise ``error`` with the reason where it is missing or is not one."""
+    return decode_text(read_bytes(path, error), path, error)
+
+
+def read_bytes(path: Path, error: type[EncoderEngineError]) -> bytes:
+    """Read a file; raise ``error`` with the reason where it is missing."""
     try:
-        text = path.read_bytes().decode("utf-8")
+        return path.read_bytes()
     except FileNotFoundError:
         raise error(
             f"{path} is missing; look at the name, and whether all of its folder was copied"
         ) from None
     except OSError as failure:
         raise error(f"{path} cannot be read: {failure.strerror}") from failure
+
+
+def decode_text(content: bytes, path: Path, error: type[EncoderEngineError]) -> str:
+    """Decode the content of a UTF-8 file; raise ``error`` with the reason where it is not one."""
+    try:
+        text = content.decode("utf-8")
     except UnicodeDecodeError as failure:
         raise error(f"{path} is not UTF-8: byte {failure.start} is wrong") from failure
     if text.startswith("\ufeff"):
@@ -85,7 +99,17 @@ def read_json(
 
     ``parse_float`` makes a number of what has a decimal point or an exponent, in place of float().
     """
-    text = read_text(path, error)
+    return parse_json(read_text(path, error), path, error, parse_float=parse_float)
+
+
+def parse_json(
+    text: str,
+    path: Path,
+    error: type[EncoderEngineError],
+    *,
+    parse_float: Callable[[str], float] | None = None,
+) -> Any:
+    """Parse the text of a JSON file as :func:`read_json` does."""
     try:
         with _no_collection():
             return json.loads(text, object_pairs_hook=_distinct, parse_float=parse_float)

@@ -198,26 +198,10 @@ def make_case(vocabulary: Vocabulary, kind: Kind, options: Options) -> Case:
     )
 
 
-def _compiled(file: str) -> str:
-    """Compile a tokenizer.json with the engine, beside it."""
-    from encoder_engine.text import Tokenizer
-
-    path = f"{file}.eetok"
-    if not Path(path).is_file():
-        Tokenizer.from_pretrained(file).save_compiled(path)
-    return path
-
-
 def _ours(kind: Kind, job: TokenizerJob) -> list[Candidate]:
-    """Give the engine; where threads are compared, first with as many as the peers have.
-
-    What is loaded is the peers' file, and then what the engine has compiled of it.
-    """
+    """Give the engine; where threads are compared, first with as many as the peers have."""
     make = partial(build, load, job, modules=("encoder_engine.text", "encoder_engine._native"))
     whole = Candidate(name="encoder-engine", role="ours", build=make)
-    if kind.task == "load":
-        mapped = partial(make.func, load, replace(job, file=_compiled(job.file)), **make.keywords)
-        return [whole, Candidate(name="encoder-engine, compiled", role="ours", build=mapped)]
     if kind.threads is None:
         return [whole]
     lacking = f"the run has {job.threads} threads, and the case is about {kind.threads}"

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 GROUP = "tokenizer/"
 HEADER = ["case", "threads", "engine", "best peer", "x", "x CPU", "own x", "rows wrong of peers"]
-# What the engine does more slowly beside the others, and faster.
-ALONE, COMPILED = ", one thread", ", compiled"
+# The candidate that the engine's own times are compared with.
+ALONE = ", one thread"
 
 
 def is_tokenizer_run(run: Sequence[Result]) -> bool:
@@ -23,8 +23,7 @@ def is_tokenizer_run(run: Sequence[Result]) -> bool:
 def tokenizer_row(run: Sequence[Result]) -> list[str]:
     """Write one case: a rate or, for a sentence or a load, a time; and how many times the peer's.
 
-    ``own x``: the engine's own time with one thread over its time with all; of a load, its time
-    from the peers' file over that from its own.
+    ``own x``: the engine's own time with one thread over its time with all.
     """
     first = run[0]
     cells = [first.case.removeprefix(GROUP), str(first.threads)]
@@ -36,15 +35,13 @@ def tokenizer_row(run: Sequence[Result]) -> list[str]:
     frugal = min(peers, key=lambda r: r.cpu_p50_ms or 0.0, default=None)
     own = [r for r in run if r.role == "ours" and r.p50_ms]
     alone = next((r for r in own if r.candidate.endswith(ALONE)), None)
-    compiled = next((r for r in own if r.candidate.endswith(COMPILED)), None)
-    slow, fast = (engine, compiled) if compiled is not None else (alone, engine)
     return [
         *cells,
-        speed(engine) if compiled is None else f"{speed(engine)}; compiled {speed(compiled)}",
+        speed(engine),
         "none" if peer is None else f"{peer.candidate}, {speed(peer)}",
         "" if peer is None else _times(peer.p50_ms, engine.p50_ms),
         "" if frugal is None else _times(frugal.cpu_p50_ms, engine.cpu_p50_ms),
-        "" if slow is None else _times(slow.p50_ms, fast.p50_ms),
+        "" if alone is None else _times(alone.p50_ms, engine.p50_ms),
         wrong_rows(run),
     ]
 

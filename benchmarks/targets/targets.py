@@ -31,15 +31,8 @@ TOKENIZER_TIMES = {
     "matrix": (20.0, 18.0),
     "cold": (4.0, 3.0),
 }
-# Milliseconds, and MB, to load a compiled vocabulary.
-LOAD = {"wordpiece": (4.0, 6.0), "xlmr": (30.0, 20.0)}
 _WORDS = "looking up words and cutting them take most of the time (LOG.md, 2026-11-21)"
 _CALL = "a good part of a sentence is the interpreter and numpy around it (LOG.md, 2026-11-21)"
-_SPECIFICATION = "what is left is Python reading the specification (LOG.md, 2026-11-21)"
-_TABLE = (
-    "the mapped file is read whole to be checked, and the tables for the first text come on top "
-    "(LOG.md, 2026-11-22)"
-)
 _PATHS = "finding words and following their paths take the most time (LOG.md, 2026-11-22)"
 _START = "starting up weighs in: past it the aim is reached (LOG.md, 2026-11-21)"
 TOKENIZER_REASONS: dict[tuple[str, str], str] = {
@@ -172,23 +165,16 @@ def _times(vocabulary: str, kind: str, least: float, peer: str = "", *, isa: str
 
 
 def _loads(vocabulary: str, isa: str | None) -> Iterator[Target]:
-    """Ask for the time and the memory of loading; memory is that of every build."""
-    compiled = "encoder-engine, compiled"
-    most_ms, most_mb = LOAD[vocabulary]
-    for quantity, most, unit, reason in (
-        (by.milliseconds(compiled), most_ms * _slack(isa), "ms", _SPECIFICATION),
-        (by.peak_mb(compiled), most_mb, "MB", _TABLE),
-    ):
-        yield Target(
-            group=TOKENIZERS,
-            what=f"{VOCABULARIES[vocabulary]}: loading its compiled file{_build(isa)}",
-            wanted=f"<= {most:g} {unit}",
-            at_most=most,
-            case=f"tokenizer/{vocabulary}-load",
-            isa=isa,
-            quantity=quantity,
-            reason=reason,
-        )
+    """Ask that a file is loaded no later than by the best peer."""
+    yield Target(
+        group=TOKENIZERS,
+        what=f"{VOCABULARIES[vocabulary]}: loading its tokenizer.json{_build(isa)}",
+        wanted=">= 1x the best peer",
+        at_least=1.0,
+        case=f"tokenizer/{vocabulary}-load",
+        isa=isa,
+        quantity=by.times_best(),
+    )
 
 
 def encoder_targets() -> Iterator[Target]:

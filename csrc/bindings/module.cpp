@@ -10,7 +10,7 @@
 #include "bindings/rows.h"
 #include "bindings/text.h"
 #include "bindings/unigram.h"
-#include "common/checksum.h"
+#include "bindings/vocabulary.h"
 #include "common/cpu_features.h"
 #include "common/memory_hash.h"
 
@@ -30,14 +30,6 @@ PYBIND11_MODULE(_native, module) {
         }
         return py::tuple(names);
     });
-    module.def(
-        "checksum",
-        [](const py::buffer& bytes) {
-            const py::buffer_info held = bytes.request();
-            return ee::checksum(static_cast<const uint8_t*>(held.ptr),
-                                static_cast<size_t>(held.size * held.itemsize));
-        },
-        py::arg("data"));
     module.def("hash_memory", [](const std::vector<std::pair<uintptr_t, size_t>>& places,
                                  int num_threads) {
         std::vector<ee::memory_piece> pieces;
@@ -51,6 +43,7 @@ PYBIND11_MODULE(_native, module) {
     ee::bind_cpu(module);
     ee::bind_plan(module);
     ee::bind_rows(module);
+    ee::bind_vocabulary(module);
     ee::bind_text(module);
     ee::bind_unigram(module);
 }

@@ -16,7 +16,6 @@
 #include "bindings/arrays.h"
 #include "bindings/encoder_parts.h"
 #include "bindings/errors.h"
-#include "bindings/mapped_model.h"
 #include "text/batch/encode_batch.h"
 #include "text/wordpiece/normalize_text.h"
 #include "text/wordpiece/encoder.h"
@@ -289,18 +288,12 @@ PyMethodDef encode_definition = {
     "encode", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(encode_method)),
     METH_FASTCALL, "encode($self, text, add_special_tokens, /)\n--\n\n"};
 
-std::shared_ptr<wordpiece_model> build_wordpiece_model(const py::dict& tokens, int32_t unknown_id,
+std::shared_ptr<wordpiece_model> build_wordpiece_model(const vocabulary& tokens, int32_t unknown_id,
                                                        const std::string& prefix,
                                                        int64_t max_word_characters) {
-    wordpiece_vocabulary vocabulary;
-    vocabulary.tokens.reserve(tokens.size());
-    for (const auto& item : tokens) {
-        vocabulary.tokens.emplace_back(item.first.cast<std::string>(), item.second.cast<int32_t>());
-    }
-    vocabulary.unknown_id = unknown_id;
-    vocabulary.continuation_prefix = prefix;
-    vocabulary.max_word_characters = max_word_characters;
-    return std::make_shared<wordpiece_model>(vocabulary);
+    const py::gil_scoped_release unlocked;
+    return std::make_shared<wordpiece_model>(
+        tokens, wordpiece_rules{unknown_id, prefix, max_word_characters});
 }
 
 std::unique_ptr<batch_encoder> make_wordpiece(const std::shared_ptr<wordpiece_model>& model,
@@ -345,9 +338,7 @@ void bind_text(py::module_& module) {
         .def("normalize", &normalizer::normalize, py::arg("text"));
     py::class_<wordpiece_model, std::shared_ptr<wordpiece_model>>(module, "WordPieceModel")
         .def(py::init(&build_wordpiece_model), py::kw_only(), py::arg("tokens"),
-             py::arg("unknown_id"), py::arg("prefix"), py::arg("max_word_characters"))
-        .def_static("map", &map_model<wordpiece_model>, py::arg("image"))
-        .def("image", [](const wordpiece_model& model) { return py::bytes(model.image()); });
+             py::arg("unknown_id"), py::arg("prefix"), py::arg("max_word_characters"));
     py::class_<batch_encoder> encoder(module, "BatchEncoder");
     encoder
         .def_static("wordpiece", &make_wordpiece, py::kw_only(), py::arg("model"),

@@ -13,8 +13,6 @@
 
 #include "bindings/encoder_parts.h"
 #include "bindings/errors.h"
-#include "bindings/mapped_model.h"
-#include "text/json_number.h"
 #include "text/sentencepiece/encoder.h"
 #include "text/unigram/encoder.h"
 
@@ -23,7 +21,6 @@ namespace py = pybind11;
 namespace encoder_engine {
 namespace {
 
-using id_array = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
 using score_array = py::array_t<double, py::array::c_style | py::array::forcecast>;
 using float_array = py::array_t<float, py::array::c_style | py::array::forcecast>;
 
@@ -85,22 +82,16 @@ std::vector<normalizer_step> read_steps(const std::vector<py::tuple>& steps) {
     return out;
 }
 
-std::shared_ptr<unigram_model> build_model(const py::sequence& texts, const id_array& ids,
-                                           const score_array& scores, double unknown_score,
-                                           bool narrow, char32_t mark) {
-    const size_t count = texts.size();
-    if (static_cast<size_t>(ids.size()) != count || static_cast<size_t>(scores.size()) != count) {
-        throw py::value_error("pieces, ids and scores are not as many as each other");
+std::shared_ptr<unigram_model> build_model(const vocabulary& pieces, const score_array& scores,
+                                           double unknown_score, bool narrow, char32_t mark) {
+    if (static_cast<size_t>(scores.size()) != pieces.tokens().size()) {
+        throw py::value_error("pieces and scores are not as many as each other");
     }
-    unigram_pieces pieces;
-    pieces.pieces.reserve(count);
-    for (size_t i = 0; i < count; ++i) {
-        pieces.pieces.push_back({texts[i].cast<std::string>(), ids.data()[i], scores.data()[i]});
-    }
-    pieces.unknown_score = unknown_score;
-    pieces.rounding = narrow ? score_rounding::narrow : score_rounding::wide;
-    pieces.mark = mark;
-    return std::make_shared<unigram_model>(pieces);
+    const double* values = scores.data();
+    const unigram_scoring scoring{unknown_score, narrow ? score_rounding::narrow : score_rounding::wide,
+                              mark};
+    const py::gil_scoped_release unlocked;
+    return std::make_shared<unigram_model>(pieces, values, scoring);
 }
 
 // White space, mark (or none), scheme and split.
@@ -153,13 +144,6 @@ std::unique_ptr<batch_encoder> make_sentencepiece(
                                            read_template(pair));
 }
 
-double read_number(const py::str& text) {
-    Py_ssize_t size = 0;
-    const char* bytes = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
-    if (bytes == nullptr) throw py::error_already_set();
-    return read_json_number(bytes, static_cast<size_t>(size));
-}
-
 // The normalizers alone: for added tokens, and for the tests that compare every code point.
 class step_normalizer {
 public:
@@ -185,11 +169,8 @@ void bind_unigram(py::module_& module) {
         .def(py::init<const std::vector<py::tuple>&>(), py::arg("steps"))
         .def("normalize", &step_normalizer::normalize, py::arg("text"));
     py::class_<unigram_model, std::shared_ptr<unigram_model>>(module, "UnigramModel")
-        .def(py::init(&build_model), py::kw_only(), py::arg("pieces"), py::arg("ids"),
-             py::arg("scores"), py::arg("unknown_score"), py::arg("narrow"), py::arg("mark"))
-        .def_static("map", &map_model<unigram_model>, py::arg("image"))
-        .def("image", [](const unigram_model& model) { return py::bytes(model.image()); });
-    module.def("read_json_number", &read_number, py::arg("text"));
+        .def(py::init(&build_model), py::kw_only(), py::arg("pieces"), py::arg("scores"),
+             py::arg("unknown_score"), py::arg("narrow"), py::arg("mark"));
     module.def("unigram_encoder", &make_unigram, py::kw_only(), py::arg("model"),
                py::arg("unknown_id"), py::arg("byte_ids"), py::arg("steps"), py::arg("splitting"),
                py::arg("added"), py::arg("single"), py::arg("pair"), py::arg("trim"));

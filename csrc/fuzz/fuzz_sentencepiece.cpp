@@ -133,7 +133,7 @@ std::unique_ptr<subject> make_subject(const choices& wanted, size_t index) {
     auto made = std::make_unique<subject>();
     const unigram_pieces pieces = make_pieces(wanted, kScales[index % std::size(kScales)]);
     const sentencepiece_options options = make_options(wanted, pieces);
-    const auto model = std::make_shared<unigram_model>(pieces);
+    const auto model = make_model(pieces);
     const auto make = [&] { return std::make_unique<sentencepiece_encoder>(model, options); };
     const auto levels = supported_instruction_sets();
     for (const instruction_set level : levels) {

@@ -158,7 +158,7 @@ std::unique_ptr<subject> make_subject(size_t choice) {
     const unigram_pieces pieces = make_pieces();
     const unigram_options options = make_options(choice, pieces);
     const auto added = make_added(choice);
-    const auto model = std::make_shared<unigram_model>(pieces);
+    const auto model = make_model(pieces);
     const auto make = [&] { return std::make_unique<unigram_encoder>(model, options, added); };
     const auto levels = supported_instruction_sets();
     for (const instruction_set level : levels) {

@@ -86,7 +86,7 @@ struct subject {
 std::unique_ptr<subject> make_subject(const choices& wanted) {
     auto made = std::make_unique<subject>();
     const wordpiece_vocabulary vocabulary = make_vocabulary(wanted.max_word_characters);
-    const auto model = std::make_shared<wordpiece_model>(vocabulary);
+    const auto model = make_model(vocabulary);
     const auto added = make_added(wanted.raw_added, wanted.normalized_added);
     const auto make = [&] {
         return std::make_unique<wordpiece_encoder>(model, wanted.options, added);

@@ -34,6 +34,15 @@ CLUSTERS = (
     "\x01\x01 low\x01 \u200b \u200blow\u200ber\ufe0f low er \u00ad\u0600a \ufdfa \u00bd \u2026",
     "  low  er\u3000lower\u2581\u2581lowers \u2581 is \u2581the [M]ab==x \u4e2d\u56fd\u4e2d ",
 )
+# For the reader of vocabularies: what stands around, and a value or a part of one.
+VOCABULARIES = (
+    '\0{"version": "1.0", "model": {"type": "WordPiece", "vocab": {"a": 0, "##b": 1}}}',
+    '\1{"u": 0, "\\u00e9\\ud83d\\ude00": 5,\n        "\u4e2d\U0001f600": 16777215}',
+    '\1[["u", 0], ["a", -1.5e-3], [ "" , 1E+22 ], ["a", 0.12345678901234567]]',
+    '\2"u": 0, "a\\n\\"\\\\": 1',
+    "\3-20.364700317382812",
+    "\4\\t\\/b",
+)
 
 
 def seeds(texts: list[str]) -> list[bytes]:
@@ -43,7 +52,7 @@ def seeds(texts: list[str]) -> list[bytes]:
         for turn, checks in enumerate(CHECKS):
             header = ((5 * number + 4 * turn) % NUM_TOKENIZERS, checks, (7 * number) % 64)
             out.append(bytes(header) + text.encode("utf-8", "surrogatepass"))
-    return out
+    return out + [text.encode() for text in VOCABULARIES]
 
 
 def main(folder: Path, files: list[Path]) -> None:

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "text/unigram/model.h"
+#include "tests/model_pieces.h"
 
 namespace encoder_engine {
 

@@ -35,6 +35,7 @@ void test_packed_linear_on_every_instruction_set();
 void test_threads_may_share_a_plan();
 void test_quantized_linear_on_every_instruction_set();
 void test_rows_on_every_instruction_set();
-void test_damaged_images_are_refused_or_harmless();
+void test_vocabularies_of_files();
+void test_vocabularies_sort_and_find_any_bytes();
 
 }  // namespace encoder_engine

@@ -8,6 +8,7 @@
 
 #include "common/cpu_features.h"
 #include "tests/checks.h"
+#include "tests/model_pieces.h"
 #include "text/batch/encode_batch.h"
 #include "text/wordpiece/normalize_text.h"
 #include "text/trie.h"
@@ -30,7 +31,7 @@ void test_trie_holds_exactly_its_keys() {
                            [](const auto& a, const auto& b) { return a.first == b.first; }),
                keys.end());
     double_array_trie trie;
-    trie.build(keys);
+    trie.build({keys.begin(), keys.end()});
     for (const auto& [key, value] : keys) {
         const int32_t node = trie.walk(double_array_trie::kRoot, key);
         CHECK(node >= 0 && trie.value(node) == value);
@@ -69,7 +70,7 @@ wordpiece_encoder make_encoder(bool normalized) {
     vocabulary.tokens = {{"[UNK]", 0}, {"a", 1}, {"##b", 2}, {"low", 3}, {"##er", 4}, {"\xE4\xB8\xAD", 5}};
     std::vector<added_token> added{{{'[', 'M', ']'}, 6, false, true, true, false}};
     if (normalized) added.push_back({{'l', 'o', 'w', 'e', 'r'}, 7, true, false, false, true});
-    return wordpiece_encoder(std::make_shared<wordpiece_model>(vocabulary), normalizer_options{}, added);
+    return wordpiece_encoder(make_model(vocabulary), normalizer_options{}, added);
 }
 
 void test_random_batches_encode_the_same_on_any_number_of_threads() {
@@ -150,7 +151,8 @@ int main(int count, char** arguments) {
         encoder_engine::test_packed_linear_on_every_instruction_set();
         encoder_engine::test_quantized_linear_on_every_instruction_set();
         encoder_engine::test_rows_on_every_instruction_set();
-        encoder_engine::test_damaged_images_are_refused_or_harmless();
+        encoder_engine::test_vocabularies_of_files();
+        encoder_engine::test_vocabularies_sort_and_find_any_bytes();
     }
     std::printf(encoder_engine::failures == 0 ? "ok\n" : "%d failures\n", encoder_engine::failures);
     return encoder_engine::failures == 0 ? 0 : 1;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <string_view>
 
 namespace encoder_engine {
 
@@ -51,7 +51,7 @@ inline uint32_t read_utf8(const uint8_t*& at) {
 }
 
 // 16-bit units of UTF-8 text: one for each character, two from four bytes on.
-inline int32_t count_units(const std::string& text) {
+inline int32_t count_units(std::string_view text) {
     int32_t count = 0;
     for (const char c : text) {
         const auto byte = static_cast<uint8_t>(c);

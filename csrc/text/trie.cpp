@@ -13,7 +13,7 @@ constexpr size_t kOpenBlocks = 16;
 }  // namespace
 
 struct double_array_trie::builder {
-    using keys = std::vector<std::pair<std::string, int32_t>>;
+    using keys = std::vector<std::pair<std::string_view, int32_t>>;
 
     struct block {
         std::array<uint64_t, 4> free{~0ull, ~0ull, ~0ull, ~0ull};
@@ -108,7 +108,7 @@ struct double_array_trie::builder {
     }
 };
 
-void double_array_trie::build(const std::vector<std::pair<std::string, int32_t>>& sorted_keys) {
+void double_array_trie::build(const std::vector<std::pair<std::string_view, int32_t>>& sorted_keys) {
     std::vector<unit> units;
     std::vector<int32_t> values;
     builder build{sorted_keys, units, values, {}};
@@ -125,23 +125,8 @@ void double_array_trie::build(const std::vector<std::pair<std::string, int32_t>>
     }
     units.shrink_to_fit();
     values.shrink_to_fit();
-    units_ = flat_array<unit>(std::move(units));
-    values_ = flat_array<int32_t>(std::move(values));
-}
-
-bool double_array_trie::read(image_reader& in, size_t num_values) {
-    units_ = in.read<unit>();
-    values_ = in.read<int32_t>();
-    if (units_.size() == 0 || units_.size() % 256 != 0 || units_.size() != values_.size()) {
-        return false;
-    }
-    bool valid = true;
-    for (size_t i = 0; i < units_.size(); ++i) {
-        const int32_t node = static_cast<int32_t>(i);
-        valid &= static_cast<uint32_t>(base(node)) < units_.size();
-        valid &= !has_value(node) || static_cast<uint32_t>(values_[i]) < num_values;
-    }
-    return valid;
+    units_ = std::move(units);
+    values_ = std::move(values);
 }
 
 int32_t double_array_trie::walk(int32_t node, const std::string& bytes) const {

@@ -3,11 +3,9 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
-
-#include "common/flat_array.h"
-#include "common/image.h"
 
 namespace encoder_engine {
 
@@ -17,15 +15,7 @@ public:
     static constexpr int32_t kNone = -1;
 
     // Builds from distinct non-empty keys in ascending byte order, each with its value.
-    void build(const std::vector<std::pair<std::string, int32_t>>& sorted_keys);
-
-    void write(image_writer& out) const {
-        out.add(units_);
-        out.add(values_);
-    }
-    // Uses what write() wrote, in place; false if a walk could leave it, or if values are not below
-    // `num_values`.
-    bool read(image_reader& in, size_t num_values);
+    void build(const std::vector<std::pair<std::string_view, int32_t>>& sorted_keys);
 
     // The child of `node` by one byte, or kNone.
     int32_t child(int32_t node, uint8_t byte) const {
@@ -42,9 +32,6 @@ public:
     int32_t num_nodes() const { return static_cast<int32_t>(units_.size()); }
     int32_t base(int32_t node) const { return units_[node].base & ~kHasValue; }
     int32_t parent(int32_t node) const { return units_[node].parent; }
-    int64_t num_bytes() const {
-        return units_.num_bytes() + values_.num_bytes();
-    }
 
 private:
     static constexpr int32_t kHasValue = 1 << 30;
@@ -55,8 +42,8 @@ private:
         int32_t parent = -1;  // -1 where free
     };
     struct builder;
-    flat_array<unit> units_;
-    flat_array<int32_t> values_;
+    std::vector<unit> units_;
+    std::vector<int32_t> values_;
 };
 
 }  // namespace encoder_engine

@@ -145,7 +145,8 @@ def embed(inputs: tuple[str, ...], output: str, model: str, **options: Any) -> N
 
 
 def _dataset_options(options: dict[str, Any]) -> DatasetOptions:
-    from encoder_engine.embedding.dataset.job import DatasetOptions, EncodeCall
+    from encoder_engine.embedding.dataset.job import DatasetOptions
+    from encoder_engine.embedding.options import EncodeCall
 
     def chosen(kind: type[DatasetOptions | EncodeCall]) -> dict[str, Any]:
         return {field.name: options[field.name] for field in fields(kind) if field.name in options}

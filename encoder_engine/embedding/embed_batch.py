@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
+from encoder_engine.embedding.embedder import Embedder
+from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
+    from typing import Unpack
 
-    from encoder_engine.embedding.embedder import Embedder
-    from encoder_engine.vectors.precision import Precision
+    from encoder_engine.embedding.options import EncodeKeywords
 
 __all__ = ["EmbedBatch"]
 
@@ -37,13 +40,8 @@ class EmbedBatch:
         device: str = "auto",
         dtype: str = "auto",
         quantization: str | None = None,
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        normalize_embeddings: bool | None = None,
-        truncate_dim: int | None = None,
-        precision: Precision = "float32",
-        batch_tokens: int | None = None,
         on_truncation: Literal["ignore", "error"] = "ignore",
+        **options: Unpack[EncodeKeywords],
     ) -> None:
         self.text_column, self.vector_column = text_column, vector_column
         self._model = model
@@ -52,15 +50,7 @@ class EmbedBatch:
             "dtype": dtype,
             "quantization": quantization,
         }
-        self._options: dict[str, Any] = {
-            "prompt": prompt,
-            "prompt_name": prompt_name,
-            "normalize_embeddings": normalize_embeddings,
-            "truncate_dim": truncate_dim,
-            "precision": precision,
-            "batch_tokens": batch_tokens,
-            "on_truncation": on_truncation,
-        }
+        self._call = EncodeCall(on_truncation=on_truncation, **options)
         self._embedder: Embedder | None = None
         self._lock = threading.Lock()
 
@@ -69,8 +59,6 @@ class EmbedBatch:
         """The embedder, loaded when it is first asked for."""
         with self._lock:
             if self._embedder is None:
-                from encoder_engine.embedding.embedder import Embedder
-
                 self._embedder = Embedder.from_pretrained(self._model, **self._loading)
             return self._embedder
 
@@ -78,7 +66,7 @@ class EmbedBatch:
     def dimension(self) -> int:
         """How many numbers a stored vector has."""
         embedder = self.embedder
-        return embedder.stored_dimension(embedder.resolve_options(**self._options))
+        return embedder.stored_dimension(embedder.resolve(self._call))
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the batch with the column of vectors.
@@ -96,7 +84,7 @@ class EmbedBatch:
             )
         texts = batch[self.text_column]
         texts = texts.to_pylist() if hasattr(texts, "to_pylist") else texts
-        vectors = self.embedder.encode(texts, **self._options)
+        vectors = self.embedder.encode(texts, **asdict(self._call))
         return {**batch, self.vector_column: vectors}
 
     def __getstate__(self) -> dict[str, Any]:

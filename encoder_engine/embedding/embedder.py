@@ -1,54 +1,46 @@
-"""Texts in, vectors out: the tokenizer, the encoder and the pooling of one model directory."""
+"""Texts in, vectors out: the tokenizer, the encoder and the pooling of one model directory.
+
+How it works: a stream of texts is cut into windows of 4,096 texts or 16 million characters, so that
+memory is constant. The texts of a window are tokenized by all threads, sorted by length and grouped
+into batches of at most ``batch_tokens`` tokens; a batch is packed, encoded and pooled without
+padding, and its vectors are written at the rows of their texts. ``steps/window.py`` is that loop.
+"""
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 import torch
 
-from encoder_engine.embedding.directory.recipe import Recipe, read_recipe, read_tokenizer
-from encoder_engine.embedding.loading import Loading
-from encoder_engine.embedding.options import (
-    EncodeOptions,
-    OnTruncation,
-    check_options,
-    resolve_batch_tokens,
-    resolve_dimension,
-    resolve_prompt,
-)
-from encoder_engine.embedding.steps.batching import MemoryLimit, default_batch_tokens
-from encoder_engine.embedding.steps.layers import layer_weights
+from encoder_engine.embedding.dataset.job import DatasetOptions, open_job
+from encoder_engine.embedding.dataset.run import run_job
+from encoder_engine.embedding.loading import load_parts
+from encoder_engine.embedding.options import EncodeCall
+from encoder_engine.embedding.parts import EmbedderParts
+from encoder_engine.embedding.steps.long_texts import embed_long
 from encoder_engine.embedding.steps.pooling import normalize
 from encoder_engine.embedding.steps.progress import progress_bar
 from encoder_engine.embedding.steps.texts import open_texts
-from encoder_engine.embedding.steps.truncation import warn_of_truncation
+from encoder_engine.embedding.steps.token_vectors import embed_tokens
+from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import EmbeddedWindow, embed_windows
-from encoder_engine.errors import (
-    ConfigError,
-    DefaultPoolingWarning,
-    InputError,
-    MissingPoolerWarning,
-)
-from encoder_engine.models import Encoder
-from encoder_engine.models.checkpoints.loading import resolve_directory
-from encoder_engine.vectors.precision import quantize_vectors
+from encoder_engine.errors import InputError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Unpack
 
     from torch import Tensor
 
     from encoder_engine.embedding.dataset.job import OnError
     from encoder_engine.embedding.dataset.run import DatasetSummary
+    from encoder_engine.embedding.options import EncodeKeywords, OnTruncation
     from encoder_engine.embedding.steps.layers import Layers
     from encoder_engine.embedding.steps.long_texts import ChunkPooling
     from encoder_engine.embedding.steps.token_vectors import TokenVectors
     from encoder_engine.inputs.sources import Format
-    from encoder_engine.text import Tokenizer
     from encoder_engine.vectors.manifest import ShardFormat
     from encoder_engine.vectors.precision import Precision
 
@@ -57,7 +49,7 @@ __all__ = ["Embedder"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Embedder:
+class Embedder(EmbedderParts):
     """Turns texts into vectors as sentence-transformers would with the same directory.
 
     Safe to call from several threads: a call changes nothing but what it returns, except that it
@@ -67,33 +59,6 @@ class Embedder:
     where a token id would lie outside the encoder's vocabulary, where the pooling was made for
     another width, or where the limit leaves no room for a token.
     """
-
-    def __init__(self, encoder: Encoder, tokenizer: Tokenizer, recipe: Recipe) -> None:
-        spec = encoder.spec
-        if recipe.pooling_width not in (None, spec.width):
-            raise ConfigError(
-                f"the pooling expects vectors of {recipe.pooling_width} features, "
-                f"the encoder computes {spec.width}; the files belong to different models"
-            )
-        if tokenizer.vocab_size > spec.embedding.vocab_size:
-            raise ConfigError(
-                f"the tokenizer has {tokenizer.vocab_size} tokens, the encoder's table "
-                f"{spec.embedding.vocab_size}; the files belong to different models"
-            )
-        self.encoder = encoder.eval()
-        self.tokenizer = tokenizer
-        self.recipe = recipe
-        # How to load the same again; None where it was put together in memory.
-        self.loading: Loading | None = None
-        self.memory_limit = MemoryLimit()
-        limits = [n for n in (recipe.max_seq_length, spec.max_length) if n is not None]
-        self._max_seq_length = min(limits) if limits else None
-        if limits and min(limits) < self._least_length():
-            raise ConfigError(
-                f"{recipe.encoder_directory} limits texts to {min(limits)} tokens, which leaves no "
-                f"room for one beside the special tokens; it takes {self._least_length()}. "
-                "Mend the file, or pass max_seq_length="
-            )
 
     def __repr__(self) -> str:
         """Say which model this is, and where and how it computes."""
@@ -126,72 +91,16 @@ class Embedder:
         :class:`ConfigError`, :class:`CheckpointError` or :class:`TokenizerFileError` for files that
         do not add up.
         """
-        directory = resolve_directory(path_or_hub_id)
-        recipe = read_recipe(directory, _pooling_names(pooling))
-        tokenizer = read_tokenizer(recipe.encoder_directory, lowercase=recipe.lowercase)
-        with warnings.catch_warnings():
-            # Pooling reads the token vectors, never the pooler's.
-            warnings.simplefilter("ignore", MissingPoolerWarning)
-            encoder = Encoder.from_pretrained(
-                recipe.encoder_directory, device=device, dtype=dtype, quantization=quantization
-            )
-        if encoder.packable:
-            encoder.pack()
-        if layers is not None:
-            recipe = replace(recipe, layers=layer_weights(layers, encoder.spec.num_layers))
-        if max_seq_length is None:
-            embedder = cls(encoder, tokenizer, recipe)
-        else:
-            embedder = cls(encoder, tokenizer, replace(recipe, max_seq_length=None))
-            embedder.recipe = recipe
-            embedder.max_seq_length = max_seq_length
-        embedder.loading = Loading(
-            path=str(directory),
-            dtype=str(dtype).removeprefix("torch."),
+        return load_parts(
+            cls,
+            path_or_hub_id,
+            device=device,
+            dtype=dtype,
             quantization=quantization,
-            pooling=_pooling_names(pooling),
+            pooling=pooling,
             max_seq_length=max_seq_length,
-            layers=recipe.layers,
+            layers=layers,
         )
-        if recipe.default_pooling:
-            warnings.warn(
-                DefaultPoolingWarning(
-                    f"{directory} has no modules.json to say how tokens are pooled, so their mean "
-                    "is taken; to choose another, pass pooling= (--pooling cls, mean, max, ...)"
-                ),
-                stacklevel=2,
-            )
-        return embedder
-
-    @property
-    def max_seq_length(self) -> int | None:
-        """Tokens kept of each text, special tokens included; None: no limit."""
-        return self._max_seq_length
-
-    @max_seq_length.setter
-    def max_seq_length(self, value: int) -> None:
-        limit, least = self.encoder.spec.max_length, self._least_length()
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise InputError(
-                f"max_seq_length must be a whole number of at least {least}, got {value!r}"
-            )
-        if limit is not None and value > limit:
-            raise InputError(f"max_seq_length is {value}, the model can place {limit} tokens")
-        self._max_seq_length = value
-
-    def _least_length(self) -> int:
-        """Count the special tokens around a text, and one for the text."""
-        return len(self.tokenizer.encode("")) + 1
-
-    @property
-    def dimension(self) -> int:
-        """Features of a vector before ``truncate_dim``."""
-        return self.encoder.spec.width * len(self.recipe.pooling)
-
-    @property
-    def prompts(self) -> Mapping[str, str]:
-        """The named prompts of the directory."""
-        return self.recipe.prompts
 
     @overload
     def encode(
@@ -255,27 +164,25 @@ class Embedder:
         """
         if output not in ("numpy", "torch"):
             raise InputError(f"output must be 'numpy' or 'torch', got {output!r}")
-        options = self.resolve_options(
-            prompt=prompt,
-            prompt_name=prompt_name,
-            normalize_embeddings=normalize_embeddings,
-            truncate_dim=truncate_dim,
-            precision=precision,
-            batch_tokens=batch_tokens,
-            on_truncation=on_truncation,
+        options = self.resolve(
+            EncodeCall(
+                prompt=prompt,
+                prompt_name=prompt_name,
+                normalize_embeddings=normalize_embeddings,
+                truncate_dim=truncate_dim,
+                precision=precision,
+                batch_tokens=batch_tokens,
+                on_truncation=on_truncation,
+            )
         )
-        opened = open_texts(texts)
-        parts: list[Array] = []
-        num_texts = num_truncated = 0
+        opened, notice = open_texts(texts), TruncationNotice.of(self, on_truncation)
+        parts = [self.no_vectors(options)]
         with progress_bar(opened.count, shown=show_progress_bar) as advance:
-            for window in embed_windows(self, opened.rows, options):
+            for window in embed_windows(self, opened.rows, options, notice):
                 parts.append(window.vectors)
-                num_texts += len(window.vectors)
-                num_truncated += window.num_truncated
                 advance(len(window.vectors))
-        if num_truncated and on_truncation == "warn":
-            warn_of_truncation(self, num_truncated, num_texts)
-        vectors = np.concatenate(parts) if parts else self._no_vectors(options)
+        notice.warn()
+        vectors = parts[1] if len(parts) == 2 else np.concatenate(parts)
         if opened.single:
             vectors = vectors[0]
         return vectors if output == "numpy" else torch.from_numpy(vectors)
@@ -284,29 +191,17 @@ class Embedder:
         self,
         texts: Iterable[str],
         *,
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        normalize_embeddings: bool | None = None,
-        truncate_dim: int | None = None,
-        precision: Precision = "float32",
-        batch_tokens: int | None = None,
         on_truncation: Literal["ignore", "error"] = "ignore",
+        **options: Unpack[EncodeKeywords],
     ) -> Iterator[EmbeddedWindow]:
         """Embed a stream of any length in constant memory: a few thousand texts at a time.
 
         Options as in :meth:`encode`, checked at once; the windows come in the order of the texts
         and carry their counts of tokens and truncated texts, and the seconds spent.
         """
-        options = self.resolve_options(
-            prompt=prompt,
-            prompt_name=prompt_name,
-            normalize_embeddings=normalize_embeddings,
-            truncate_dim=truncate_dim,
-            precision=precision,
-            batch_tokens=batch_tokens,
-            on_truncation=on_truncation,
-        )
-        return embed_windows(self, open_texts(texts).rows, options)
+        resolved = self.resolve(EncodeCall(on_truncation=on_truncation, **options))
+        notice = TruncationNotice.of(self, on_truncation)
+        return embed_windows(self, open_texts(texts).rows, resolved, notice)
 
     def encode_long(
         self,
@@ -314,33 +209,19 @@ class Embedder:
         *,
         overlap: int | None = None,
         chunk_pooling: ChunkPooling = "mean",
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        normalize_embeddings: bool | None = None,
-        truncate_dim: int | None = None,
-        precision: Precision = "float32",
-        batch_tokens: int | None = None,
+        **options: Unpack[EncodeKeywords],
     ) -> Array:
         """Embed texts of any length: one vector each, [N, D]; [D] for a single ``str``.
 
-        A text of more than ``max_seq_length`` tokens is cut into chunks of that many, special
-        tokens and prompt around each, of which each shares ``overlap`` tokens with the one before
-        (None: an eighth). The vector is the mean of theirs, their ``"weighted"`` mean by tokens, or
-        their ``"max"``, normalised where they are. A text that is not cut has the vector of
-        :meth:`encode`, whose options the others are, and so is what is raised.
+        A text of more than ``max_seq_length`` tokens is cut into chunks of that many, each with the
+        special tokens and the prompt around it. Neighbouring chunks share ``overlap`` tokens (None:
+        an eighth of a chunk). ``chunk_pooling`` joins the chunk vectors: ``"mean"``, ``"weighted"``
+        by tokens, or ``"max"``; the result is normalised if the chunk vectors are. A text that fits
+        in one chunk gets exactly the vector of :meth:`encode`. Other options and exceptions: see
+        :meth:`encode`.
         """
-        from encoder_engine.embedding.steps.long_texts import embed_long
-
-        options = self.resolve_options(
-            prompt=prompt,
-            prompt_name=prompt_name,
-            normalize_embeddings=normalize_embeddings,
-            truncate_dim=truncate_dim,
-            precision=precision,
-            batch_tokens=batch_tokens,
-            on_truncation="ignore",
-        )
-        return embed_long(self, texts, options, overlap=overlap, chunk_pooling=chunk_pooling)
+        resolved = self.resolve(EncodeCall(**options))
+        return embed_long(self, texts, resolved, overlap=overlap, chunk_pooling=chunk_pooling)
 
     def encode_tokens(
         self,
@@ -352,24 +233,20 @@ class Embedder:
         batch_tokens: int | None = None,
         on_truncation: OnTruncation = "warn",
     ) -> TokenVectors:
-        """Embed every token, special ones and the prompt's included, without pooling.
+        """Embed every token without pooling, special tokens and those of the prompt included.
 
-        Of :class:`TokenVectors` ``found[i]`` are text i's, float32 [n, D]. Options as in
-        :meth:`encode`, and so is what is raised.
+        ``found[i]`` of the :class:`TokenVectors` are the vectors of text i, float32 [n, D]. Options
+        and exceptions: see :meth:`encode`.
         """
-        from encoder_engine.embedding.steps.token_vectors import embed_tokens
-
-        options = self.resolve_options(
+        call = EncodeCall(
             prompt=prompt,
             prompt_name=prompt_name,
             normalize_embeddings=normalize_embeddings,
-            truncate_dim=None,
-            precision="float32",
             batch_tokens=batch_tokens,
             on_truncation=on_truncation,
         )
         return embed_tokens(
-            *(self, texts, options),
+            *(self, texts, self.resolve(call)),
             transform=normalize if normalize_embeddings else torch.Tensor.contiguous,
             width=self.encoder.spec.width,
         )
@@ -389,42 +266,27 @@ class Embedder:
         shard_format: ShardFormat | None = None,
         overwrite: bool = False,
         workers: int = 1,
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        normalize_embeddings: bool | None = None,
-        truncate_dim: int | None = None,
-        precision: Precision = "float32",
-        batch_tokens: int | None = None,
         on_truncation: Literal["ignore", "error"] = "ignore",
+        **options: Unpack[EncodeKeywords],
     ) -> DatasetSummary:
         """Embed files of any size into a file, or a folder of shards, in constant memory.
 
-        What ``encoder-engine embed`` does. ``inputs``: files, directories, globs, or ``"-"`` for
-        standard input; ``output``: a file, or a folder if it has no ending, exists as one, or
-        shards were asked for (``shard_rows`` of them in each; None: 100,000, or as many as 45
-        seconds take; ``shard_format`` ``"npy"``, ``"parquet"``, ``"arrow"`` or ``"lance"``). Called
-        again, it goes on after the last whole shard of a folder, to the same rows, and with
-        ``shard_rows`` to the same bytes; with another model, other options or changed inputs it is
-        refused with a :class:`ResumeError`. :func:`load_vectors` reads what it wrote.
+        The method behind ``encoder-engine embed``. Called again, it goes on after the last whole
+        shard of a folder: to the same rows, and with ``shard_rows`` to the same bytes. With another
+        model, other options or changed inputs it raises :class:`ResumeError`. :func:`load_vectors`
+        reads the output.
 
-        ``on_error`` ``"skip"`` lists bad rows in a file beside instead of raising a
-        :class:`RowError`; texts of more than ``max_characters`` are such rows, and ids that came
-        before where ``unique_ids``. ``workers``: processes, a GPU each where used. The other
-        options are those of :meth:`encode`.
+        inputs: files, directories, globs, or ``"-"`` for standard input.
+        output: a file, or a folder if it has no ending, exists as one, or shards were asked for.
+        shard_rows: rows of a shard; None: 100,000, or as many as 45 seconds take.
+        shard_format: ``"npy"``, ``"parquet"``, ``"arrow"`` or ``"lance"``.
+        on_error: ``"skip"`` lists bad rows in a file beside instead of raising :class:`RowError`.
+        max_characters: a longer text is a bad row.
+        unique_ids: an id that came before makes a bad row.
+        workers: processes, each with a GPU of its own where GPUs are used.
+        options: those of :meth:`encode`.
         """
-        from encoder_engine.embedding.dataset.job import DatasetOptions, EncodeCall, open_job
-        from encoder_engine.embedding.dataset.run import run_job
-
-        call = EncodeCall(
-            prompt=prompt,
-            prompt_name=prompt_name,
-            normalize_embeddings=normalize_embeddings,
-            truncate_dim=truncate_dim,
-            precision=precision,
-            batch_tokens=batch_tokens,
-            on_truncation=on_truncation,
-        )
-        options = DatasetOptions(
+        asked = DatasetOptions(
             column=column,
             id_column=id_column,
             input_format=input_format,
@@ -435,62 +297,6 @@ class Embedder:
             shard_format=shard_format,
             overwrite=overwrite,
             workers=workers,
-            encode=call,
+            encode=EncodeCall(on_truncation=on_truncation, **options),
         )
-        return run_job(open_job(inputs, output, options), self)
-
-    def resolve_options(
-        self,
-        *,
-        prompt: str | None,
-        prompt_name: str | None,
-        normalize_embeddings: bool | None,
-        truncate_dim: int | None,
-        precision: Precision,
-        batch_tokens: int | None,
-        on_truncation: OnTruncation,
-    ) -> EncodeOptions:
-        """Check the options of a call and fill in what the directory says."""
-        recipe = self.recipe
-        prefix = resolve_prompt(prompt, prompt_name, recipe.prompts, recipe.default_prompt_name)
-        encoder = self.encoder
-        default_tokens = default_batch_tokens(encoder.spec, encoder.device, encoder.dtype)
-        normalized = recipe.normalized if normalize_embeddings is None else normalize_embeddings
-        return check_options(
-            EncodeOptions(
-                prompt=prefix,
-                num_prompt_tokens=self._count_prompt_tokens(prefix),
-                normalized=normalized,
-                dimension=resolve_dimension(truncate_dim, recipe.truncate_dim, self.dimension),
-                precision=precision,
-                batch_tokens=resolve_batch_tokens(batch_tokens, default_tokens),
-                on_truncation=on_truncation,
-            )
-        )
-
-    def _count_prompt_tokens(self, prompt: str) -> int:
-        """Count the tokens to leave out of the pooling: the prompt's, with what opens a text."""
-        if not prompt or self.recipe.include_prompt:
-            return 0
-        ids = self.tokenizer.encode(prompt)
-        around = self.tokenizer.encode("")
-        closed = len(around) > 0 and ids[-1] == around[-1]
-        if self._max_seq_length is not None and len(ids) >= self._max_seq_length:
-            raise InputError(
-                f"the prompt has {len(ids)} tokens and leaves no room for a text: "
-                f"the limit is {self._max_seq_length}"
-            )
-        return len(ids) - int(closed)
-
-    def stored_dimension(self, options: EncodeOptions) -> int:
-        """Count the numbers of a vector as it is stored: features, or bytes of bits."""
-        return int(self._no_vectors(options).shape[1])
-
-    def _no_vectors(self, options: EncodeOptions) -> Array:
-        return quantize_vectors(np.zeros((0, options.dimension), np.float32), options.precision)
-
-
-def _pooling_names(pooling: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    if pooling is None:
-        return None
-    return (pooling,) if isinstance(pooling, str) else tuple(pooling)
+        return run_job(open_job(inputs, output, asked), self)

@@ -1,35 +1,91 @@
-"""How an embedder was loaded: what another process, or another machine, needs to load the same."""
+"""Loading of an embedder's parts from a model directory, here or in another process."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from encoder_engine.embedding.directory.recipe import read_recipe, read_tokenizer
+from encoder_engine.embedding.parts import EmbedderParts, Loading
+from encoder_engine.embedding.steps.layers import layer_weights
+from encoder_engine.errors import DefaultPoolingWarning, MissingPoolerWarning
+from encoder_engine.models import Encoder
+from encoder_engine.models.checkpoints.loading import resolve_directory
+from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
-    from encoder_engine.embedding.embedder import Embedder
+    import os
+    from collections.abc import Sequence
+
+    import torch
+
+    from encoder_engine.embedding.steps.layers import Layers
+
+__all__ = ["load_again", "load_parts"]
+
+Parts = TypeVar("Parts", bound=EmbedderParts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Loading:
-    """How an embedder was loaded, so that another process can load the same."""
+def load_again(loading: Loading, device: str, parts_type: type[Parts]) -> Parts:
+    """Load the parts once more, as they were loaded before."""
+    return load_parts(
+        parts_type,
+        loading.path,
+        device=device,
+        dtype=loading.dtype,
+        quantization=loading.quantization,
+        pooling=loading.pooling,
+        max_seq_length=loading.max_seq_length,
+        layers=None if loading.layers is None else dict(loading.layers),
+    )
 
-    path: str
-    dtype: str
-    quantization: str | None
-    pooling: tuple[str, ...] | None
-    max_seq_length: int | None
-    layers: tuple[tuple[int, float], ...] | None = None
 
-    def load(self, device: str) -> Embedder:
-        """Load it once more."""
-        from encoder_engine.embedding.embedder import Embedder
-
-        return Embedder.from_pretrained(
-            self.path,
-            device=device,
-            dtype=self.dtype,
-            quantization=self.quantization,
-            pooling=self.pooling,
-            max_seq_length=self.max_seq_length,
-            layers=None if self.layers is None else dict(self.layers),
+def load_parts(
+    parts_type: type[Parts],
+    path_or_hub_id: str | os.PathLike[str],
+    *,
+    device: str | torch.device,
+    dtype: str | torch.dtype,
+    quantization: str | None,
+    pooling: str | Sequence[str] | None,
+    max_seq_length: int | None,
+    layers: Layers | None,
+) -> Parts:
+    """Load a model directory; see :meth:`Embedder.from_pretrained`."""
+    directory = resolve_directory(path_or_hub_id)
+    modes = None if pooling is None else (pooling,) if isinstance(pooling, str) else tuple(pooling)
+    recipe = read_recipe(directory, modes)
+    tokenizer = read_tokenizer(recipe.encoder_directory, lowercase=recipe.lowercase)
+    with warnings.catch_warnings():
+        # Pooling reads the token vectors, never the pooler's.
+        warnings.simplefilter("ignore", MissingPoolerWarning)
+        encoder = Encoder.from_pretrained(
+            recipe.encoder_directory, device=device, dtype=dtype, quantization=quantization
         )
+    if encoder.packable:
+        encoder.pack()
+    if layers is not None:
+        recipe = replace(recipe, layers=layer_weights(layers, encoder.spec.num_layers))
+    if max_seq_length is None:
+        parts = parts_type(encoder, tokenizer, recipe)
+    else:
+        parts = parts_type(encoder, tokenizer, replace(recipe, max_seq_length=None))
+        parts.recipe = recipe
+        parts.max_seq_length = max_seq_length
+    if recipe.default_pooling:
+        warn_caller(
+            DefaultPoolingWarning(
+                f"{directory} has no modules.json to say how tokens are pooled, so their mean "
+                "is taken; to choose another, pass pooling= (--pooling cls, mean, max, ...)"
+            )
+        )
+    parts.loading = Loading(
+        path=str(directory),
+        dtype=str(dtype).removeprefix("torch."),
+        quantization=quantization,
+        pooling=modes,
+        max_seq_length=max_seq_length,
+        layers=recipe.layers,
+    )
+    return parts

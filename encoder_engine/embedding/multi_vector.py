@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from encoder_engine import ops
-from encoder_engine.embedding.directory.checksums import verify_modules, verify_settings
 from encoder_engine.embedding.directory.json_files import (
     JsonObject,
     flag,
@@ -14,19 +13,14 @@ from encoder_engine.embedding.directory.json_files import (
     read_object,
     refuse_unknown_keys,
 )
-from encoder_engine.embedding.directory.modules import read_modules, read_transformer_config
-from encoder_engine.embedding.directory.recipe import (
-    Recipe,
-    read_settings,
-    read_tokenizer,
-    tokenizer_limit,
-)
+from encoder_engine.embedding.directory.opening import open_directory
+from encoder_engine.embedding.directory.recipe import Recipe
 from encoder_engine.embedding.embedder import Embedder
+from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.steps.pooling import normalize
 from encoder_engine.embedding.steps.token_vectors import TokenVectors, embed_tokens
 from encoder_engine.errors import CheckpointFileError, ConfigError, UnsupportedFeatureError
 from encoder_engine.models import Encoder
-from encoder_engine.models.checkpoints.loading import resolve_directory
 from encoder_engine.models.checkpoints.tensors import open_tensors
 
 if TYPE_CHECKING:
@@ -96,26 +90,21 @@ class MultiVectorEmbedder:
         :meth:`Embedder.from_pretrained`. Files that a ``SHA256SUMS`` lists, the directory's or a
         module's, are compared with it first.
         """
-        directory = resolve_directory(path_or_hub_id)
         kinds = ("Transformer", "Dense", "MultiVectorMask", "Normalize")
-        verify_settings(directory)
-        modules = read_modules(directory, kinds)
-        verify_modules(directory, [module.folder for module in modules])
-        transformer, dense, mask, *norms = modules
-        said = read_transformer_config(transformer.folder)
-        settings = read_settings(directory, "MultiVectorEncoder")
-        tokenizer = read_tokenizer(transformer.folder, lowercase=said.lowercase)
-        encoder = Encoder.from_pretrained(transformer.folder, device=device, dtype=dtype)
+        opened = open_directory(path_or_hub_id, "MultiVectorEncoder", kinds, plain=False)
+        _, dense, mask, *norms = opened.modules
+        folder, tokenizer = opened.encoder_folder, opened.read_tokenizer()
+        encoder = Encoder.from_pretrained(folder, device=device, dtype=dtype)
         projection_ND = _read_projection(dense.folder).to(encoder.device, encoder.dtype)
         if encoder.packable:
             encoder.pack()
         recipe = Recipe(
-            encoder_directory=transformer.folder,
+            encoder_directory=folder,
             pooling=("mean",),
-            max_seq_length=said.max_seq_length or tokenizer_limit(transformer.folder),
-            lowercase=said.lowercase,
-            prompts=settings.prompts,
-            default_prompt_name=settings.default_prompt_name,
+            max_seq_length=opened.max_seq_length,
+            lowercase=opened.transformer.lowercase,
+            prompts=opened.settings.prompts,
+            default_prompt_name=opened.settings.default_prompt_name,
         )
         return cls(
             Embedder(encoder, tokenizer, recipe),
@@ -159,18 +148,17 @@ class MultiVectorEmbedder:
         batch_tokens: int | None,
         on_truncation: OnTruncation,
     ) -> TokenVectors:
-        options = self.embedder.resolve_options(
-            prompt=None,
+        call = EncodeCall(
             prompt_name=kind,
             normalize_embeddings=self.normalized,
-            truncate_dim=None,
-            precision="float32",
             batch_tokens=batch_tokens,
             on_truncation=on_truncation,
         )
         transform = partial(_project, weight_ND=self.projection_ND, normalized=self.normalized)
         return embed_tokens(
-            *(self.embedder, texts, options), transform=transform, width=self.dimension
+            *(self.embedder, texts, self.embedder.resolve(call)),
+            transform=transform,
+            width=self.dimension,
         )
 
 

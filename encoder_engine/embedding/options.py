@@ -1,9 +1,9 @@
-"""What one call of ``encode`` asks for, checked before the first text is read."""
+"""Options of one call: as given, and resolved before the first text is read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from encoder_engine.errors import InputError
 from encoder_engine.strings import find_surrogate
@@ -15,6 +15,40 @@ if TYPE_CHECKING:
     from encoder_engine.vectors.precision import Precision
 
 OnTruncation = Literal["warn", "ignore", "error"]
+
+
+class EncodeKeywords(TypedDict, total=False):
+    """The keywords that every door of an embedder passes on; :class:`EncodeCall` says the defaults.
+
+    ``prompt`` or ``prompt_name`` is put before every text. ``normalize_embeddings`` True or False
+    makes vectors of length 1 or leaves them as pooled; None does what the directory says.
+    ``truncate_dim`` keeps the leading features and, if normalised, normalises those.
+    ``precision``: see :func:`quantize_vectors`. ``batch_tokens``: tokens of a batch at most.
+    """
+
+    prompt: str | None
+    prompt_name: str | None
+    normalize_embeddings: bool | None
+    truncate_dim: int | None
+    precision: Precision
+    batch_tokens: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeCall:
+    """The options of one call, as they were given: :class:`EncodeKeywords` and ``on_truncation``.
+
+    ``on_truncation``: what happens where texts are cut to ``max_seq_length``: one
+    :class:`TruncationWarning`, nothing, or a :class:`SequenceLengthError`.
+    """
+
+    prompt: str | None = None
+    prompt_name: str | None = None
+    normalize_embeddings: bool | None = None
+    truncate_dim: int | None = None
+    precision: Precision = "float32"
+    batch_tokens: int | None = None
+    on_truncation: OnTruncation = "ignore"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +112,7 @@ def check_options(options: EncodeOptions) -> EncodeOptions:
     return options
 
 
-def check_on_truncation(said: str) -> None:
-    """Raise :class:`InputError` for what nobody knows to do with texts that are too long."""
-    if said not in ("warn", "ignore", "error"):
-        raise InputError(f"on_truncation must be 'warn', 'ignore' or 'error', got {said!r}")
+def check_on_truncation(choice: str) -> None:
+    """Raise :class:`InputError` for an unknown way to treat texts that are too long."""
+    if choice not in ("warn", "ignore", "error"):
+        raise InputError(f"on_truncation must be 'warn', 'ignore' or 'error', got {choice!r}")

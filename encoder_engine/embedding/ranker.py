@@ -7,40 +7,27 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict, ge
 import numpy as np
 import torch
 
-from encoder_engine.embedding.directory.checksums import verify_modules
 from encoder_engine.embedding.directory.json_files import read_object
-from encoder_engine.embedding.directory.modules import (
-    MODULES,
-    read_modules,
-    read_transformer_config,
-)
-from encoder_engine.embedding.directory.recipe import (
-    CONFIG,
-    Settings,
-    encoder_directory,
-    read_settings,
-    read_tokenizer,
-    tokenizer_limit,
-)
+from encoder_engine.embedding.directory.opening import open_directory
+from encoder_engine.embedding.directory.recipe import CONFIG, Settings
+from encoder_engine.embedding.limits import default_batch_tokens
 from encoder_engine.embedding.options import (
     OnTruncation,
     check_on_truncation,
     resolve_batch_tokens,
     resolve_prompt,
 )
-from encoder_engine.embedding.steps.batching import default_batch_tokens
+from encoder_engine.embedding.parts import check_vocabulary, smallest
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.token_rows import TokenRows
-from encoder_engine.embedding.steps.truncation import tell_truncation
+from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.errors import (
-    ConfigError,
     InputError,
     NonFiniteVectorError,
     TextError,
     UnsupportedFeatureError,
 )
 from encoder_engine.models import SequenceClassification
-from encoder_engine.models.checkpoints.loading import resolve_directory
 
 if TYPE_CHECKING:
     import os
@@ -84,15 +71,10 @@ class Ranker:
         settings: Settings | None = None,
     ) -> None:
         spec = model.encoder.spec
-        if tokenizer.vocab_size > spec.embedding.vocab_size:
-            raise ConfigError(
-                f"the tokenizer has {tokenizer.vocab_size} tokens, the encoder's table "
-                f"{spec.embedding.vocab_size}; the files belong to different models"
-            )
-        limits = [n for n in (max_seq_length, spec.max_length) if n is not None]
+        check_vocabulary(tokenizer, spec)
         self.model = model.eval()
         self.tokenizer = tokenizer
-        self.max_seq_length = min(limits) if limits else None
+        self.max_seq_length = smallest(max_seq_length, spec.max_length)
         self.activation = _check_activation(activation)
         self.settings = Settings() if settings is None else settings
 
@@ -112,31 +94,26 @@ class Ranker:
         :class:`ConfigError`, :class:`CheckpointError` or :class:`TokenizerFileError` for files that
         do not add up, :class:`UnsupportedFeatureError` for modules after the transformer.
         """
-        directory = resolve_directory(path_or_hub_id)
-        folder = encoder_directory(directory)
-        settings = read_settings(directory, "CrossEncoder")
-        if (directory / MODULES).is_file():
-            modules = read_modules(directory, ("Transformer",))
-            verify_modules(directory, [module.folder for module in modules])
-        said = read_transformer_config(
-            *(folder,), task="sequence-classification", reads="logits", makes="scores"
+        opened = open_directory(
+            *(path_or_hub_id, "CrossEncoder", ("Transformer",)),
+            task="sequence-classification",
+            reads="logits",
+            makes="scores",
         )
+        folder = opened.encoder_folder
         model = SequenceClassification.from_pretrained(folder, device=device, dtype=dtype)
         if model.encoder.packable:
             model.encoder.pack()
         if activation is None:
-            activation = _read_activation(directory, folder)
+            activation = _read_activation(opened.directory, folder)
         if activation is None:
             activation = "sigmoid" if len(model.id2label) == 1 else "identity"
-        if max_seq_length is None:
-            max_seq_length = said.max_seq_length or tokenizer_limit(folder)
-        tokenizer = read_tokenizer(folder, lowercase=said.lowercase)
         return cls(
             model,
-            tokenizer,
-            max_seq_length=max_seq_length,
+            opened.read_tokenizer(),
+            max_seq_length=max_seq_length or opened.max_seq_length,
             activation=activation,
-            settings=settings,
+            settings=opened.settings,
         )
 
     @property
@@ -161,6 +138,7 @@ class Ranker:
         in :meth:`Embedder.encode`. Raises :class:`TextError` and :class:`InputError` naming the
         row, :class:`NonFiniteVectorError` rather than return NaN.
         """
+        check_on_truncation(on_truncation)
         firsts, seconds = _unzip(pairs)
         applied = self.activation if activation is None else _check_activation(activation)
         settings = self.settings
@@ -170,8 +148,9 @@ class Ranker:
         encoding = self.tokenizer.encode_batch(
             firsts, seconds, max_length=self.max_seq_length, num_threads=torch.get_num_threads()
         )
-        check_on_truncation(on_truncation)
-        tell_truncation(encoding.truncated, self.max_seq_length, on_truncation, what="pair")
+        notice = TruncationNotice(on_truncation, limit=self.max_seq_length, row_name="pair")
+        notice.observe(np.asarray(encoding.truncated))
+        notice.warn()
         encoder = self.model.encoder
         budget = default_batch_tokens(encoder.spec, encoder.device, encoder.dtype)
         scores = np.empty((len(firsts), self.num_labels), dtype=np.float32)

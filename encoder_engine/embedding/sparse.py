@@ -12,39 +12,27 @@ import numpy as np
 import torch
 
 from encoder_engine import ops
-from encoder_engine.embedding.directory.checksums import verify_modules
 from encoder_engine.embedding.directory.json_files import read_object, refuse_unknown_keys
-from encoder_engine.embedding.directory.modules import (
-    MODULES,
-    read_modules,
-    read_transformer_config,
-)
-from encoder_engine.embedding.directory.recipe import (
-    Settings,
-    encoder_directory,
-    read_settings,
-    read_tokenizer,
-    tokenizer_limit,
-)
+from encoder_engine.embedding.directory.opening import open_directory
+from encoder_engine.embedding.directory.recipe import Settings
+from encoder_engine.embedding.limits import WIDEST_BYTES
 from encoder_engine.embedding.options import (
     OnTruncation,
     check_on_truncation,
     resolve_batch_tokens,
     resolve_prompt,
 )
-from encoder_engine.embedding.steps.batching import WIDEST_BYTES, windows
+from encoder_engine.embedding.parts import check_vocabulary, smallest
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.token_rows import TokenRows
-from encoder_engine.embedding.steps.truncation import tell_truncation
-from encoder_engine.embedding.steps.window import tokenize_rows
+from encoder_engine.embedding.steps.truncation import TruncationNotice
+from encoder_engine.embedding.steps.window import tokenized_windows
 from encoder_engine.errors import (
-    ConfigError,
     InputError,
     NonFiniteVectorError,
     ShapeError,
 )
 from encoder_engine.models import MaskedLM
-from encoder_engine.models.checkpoints.loading import resolve_directory
 
 if TYPE_CHECKING:
     import os
@@ -123,21 +111,16 @@ class SparseEmbedder:
         settings: Settings | None = None,
     ) -> None:
         spec = model.encoder.spec
-        if tokenizer.vocab_size > spec.embedding.vocab_size:
-            raise ConfigError(
-                f"the tokenizer has {tokenizer.vocab_size} tokens, the encoder's table "
-                f"{spec.embedding.vocab_size}; the files belong to different models"
-            )
-        for what, said, known in (
+        check_vocabulary(tokenizer, spec)
+        for what, choice, known in (
             ("pooling", pooling, get_args(SparsePooling)),
             ("activation", activation, get_args(SparseActivation)),
         ):
-            if said not in known:
-                raise InputError(f"{what} must be one of {', '.join(known)}, got {said!r}")
-        limits = [n for n in (max_seq_length, spec.max_length) if n is not None]
+            if choice not in known:
+                raise InputError(f"{what} must be one of {', '.join(known)}, got {choice!r}")
         self.model = model.eval()
         self.tokenizer = tokenizer
-        self.max_seq_length = min(limits) if limits else None
+        self.max_seq_length = smallest(max_seq_length, spec.max_length)
         self.pooling, self.activation = pooling, activation
         self.settings = Settings() if settings is None else settings
 
@@ -156,26 +139,25 @@ class SparseEmbedder:
         ``pooling`` None: what the directory says, or else the greatest. Raises as
         :meth:`Embedder.from_pretrained`.
         """
-        directory = resolve_directory(path_or_hub_id)
-        folder = encoder_directory(directory)
-        settings = read_settings(directory, "SparseEncoder")
-        said: dict[str, Any] = {}
-        lowercase = False
-        if (directory / MODULES).is_file():
-            modules = read_modules(directory, ("Transformer", "SpladePooling"))
-            verify_modules(directory, [module.folder for module in modules])
-            config = read_transformer_config(folder, task="fill-mask", reads="logits")
-            max_seq_length = max_seq_length or config.max_seq_length
-            lowercase = config.lowercase
-            said = _read_pooling(modules[1].folder)
+        opened = open_directory(
+            *(path_or_hub_id, "SparseEncoder", ("Transformer", "SpladePooling")),
+            task="fill-mask",
+            reads="logits",
+        )
+        stated = _read_pooling(opened.modules[1].folder) if opened.modules else {}
+        if pooling is not None:
+            stated["pooling"] = pooling
+        folder = opened.encoder_folder
         model = MaskedLM.from_pretrained(folder, device=device, dtype=dtype)
         if model.encoder.packable:
             model.encoder.pack()
-        if pooling is not None:
-            said["pooling"] = pooling
-        limit = max_seq_length or tokenizer_limit(folder)
-        tokenizer = read_tokenizer(folder, lowercase=lowercase)
-        return cls(model, tokenizer, max_seq_length=limit, settings=settings, **said)
+        return cls(
+            model,
+            opened.read_tokenizer(),
+            max_seq_length=max_seq_length or opened.max_seq_length,
+            settings=opened.settings,
+            **stated,
+        )
 
     def encode(
         self,
@@ -205,31 +187,25 @@ class SparseEmbedder:
         vocab_size = encoder.spec.embedding.vocab_size
         budget = resolve_batch_tokens(batch_tokens, max(1, 4 * WIDEST_BYTES // (4 * vocab_size)))
         parts: list[SparseVectors] = []
-        truncated = [np.zeros(0, dtype=bool)]
         check_on_truncation(on_truncation)
-        first_row = 0
-        for window in windows(open_texts(texts).rows, len):
-            encoding = tokenize_rows(
-                self.tokenizer,
-                window,
-                first_row,
-                prompt=prefix,
-                num_prompt_tokens=0,
-                max_length=self.max_seq_length,
-            )
-            truncated.append(np.asarray(encoding.truncated))
-            if on_truncation == "error":
-                every = np.concatenate(truncated)
-                tell_truncation(every, self.max_seq_length, "error", what="text")
-            found: list[Any] = [None] * len(window)
+        notice = TruncationNotice(on_truncation, limit=self.max_seq_length)
+        tokenized = tokenized_windows(
+            self.tokenizer,
+            open_texts(texts).rows,
+            prompt=prefix,
+            num_prompt_tokens=0,
+            max_length=self.max_seq_length,
+            notice=notice,
+        )
+        for window in tokenized:
+            encoding, first_row = window.encoding, window.first_row
+            found: list[Any] = [None] * (len(encoding.cu_seqlens) - 1)
             for rows, batch in TokenRows.of(encoding).batches(budget, encoder.device):
                 weights_BV = self._weigh(batch).cpu().numpy()
                 for row, weights_V in zip(rows, weights_BV, strict=True):
                     found[row] = _active(weights_V, max_active_dims, first_row + int(row))
-            first_row += len(window)
             parts.append(_join(found, vocab_size))
-        every = np.concatenate(truncated)
-        tell_truncation(every, self.max_seq_length, on_truncation, what="text")
+        notice.warn()
         return _concatenate(parts, vocab_size)
 
     @torch.inference_mode()

@@ -5,8 +5,6 @@ Dimensions: B texts, L longest.
 
 from __future__ import annotations
 
-import sys
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +12,7 @@ from torch import Tensor
 
 from encoder_engine.errors import BatchError, EncoderEngineWarning, UnsupportedFeatureError
 from encoder_engine.packing import PackedBatch, SelectedRows, unpad
+from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
     from encoder_engine.models import EncoderSpec
@@ -71,26 +70,14 @@ PASSED_ON = ("encoder_engine", "sentence_transformers", "torch", "transformers")
 
 def warn_of_left_padding(mask: str) -> None:
     """Warn that a batch is computed at the original's speed, at the line that called the model."""
-    warnings.warn(
+    warn_caller(
         EncoderEngineWarning(
             f"{mask} has texts that begin with padding: such batches are right, but computed by "
             "the original forward at its speed; pad on the right "
             "(tokenizer.padding_side = 'right')"
         ),
-        stacklevel=_levels_to_caller(),
+        passed_on=PASSED_ON,
     )
-
-
-def _levels_to_caller() -> int:
-    """Count the frames from a function that warns up to the first of other libraries' callers."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and _passes_on(frame.f_globals.get("__name__", "")):
-        level, frame = level + 1, frame.f_back
-    return level
-
-
-def _passes_on(module: str) -> bool:
-    return module.partition(".")[0] in PASSED_ON
 
 
 def without_padding(spec: EncoderSpec, named: dict[str, Any], keep_BL: Tensor) -> PackedBatch:

@@ -9,6 +9,7 @@ import torch
 from encoder_engine.errors import ImplementationError, ShapeError
 from encoder_engine.ops import cpu
 from encoder_engine.ops.activation import check_approximation
+from encoder_engine.ops.aten.quantize import row_scales
 from encoder_engine.ops.registry import (
     Facts,
     Implementation,
@@ -67,8 +68,6 @@ def quantize_weight(weight_NK: Tensor, bias_N: Tensor | None = None) -> Quantize
     also for a K that is 0 or beyond 131,071, where sums in int32 end, and
     :class:`ImplementationError` on another device.
     """
-    from encoder_engine.ops.aten.quantize import row_scales
-
     if weight_NK.dim() != 2 or (bias_N is not None and bias_N.shape != weight_NK.shape[:1]):
         shape = None if bias_N is None else list(bias_N.shape)
         raise ShapeError(

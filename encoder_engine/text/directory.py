@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from encoder_engine.errors import TokenizerFileError
 from encoder_engine.files import verify_checksums
-from encoder_engine.text.compiled.file import SUFFIX, read_compiled
 from encoder_engine.text.encoders.normalizing import normalize_added
 from encoder_engine.text.formats.byte_bpe import (
     MERGES,
@@ -18,6 +17,7 @@ from encoder_engine.text.formats.byte_bpe import (
 )
 from encoder_engine.text.formats.companion_tokens import append_tokens
 from encoder_engine.text.formats.config_json import BERT_LIKE, TokenizerConfig, read_config
+from encoder_engine.text.formats.json_reading import read_bytes
 from encoder_engine.text.formats.sentencepiece_families import (
     MODEL_FILES,
     check_same_pieces,
@@ -31,6 +31,7 @@ from encoder_engine.text.formats.vocab_txt import read_vocab_txt, spec_from_voca
 from encoder_engine.text.spec.library import LibrarySpec
 from encoder_engine.text.spec.tokenizer import BertNormalizerSpec, SpecialTokenNames, WordPieceSpec
 from encoder_engine.text.spec.unigram import LowercaseStep, SentencePieceSpec, UnigramSpec
+from encoder_engine.text.vocabulary import NativeVocabulary
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -50,6 +51,8 @@ OWN_FILES = (
     MERGES,
     *MODEL_FILES,
 )
+# What Tokenizer.save_compiled of a former version wrote.
+FORMER_COMPILED = ".eetok"
 PARTS = ("unk", "cls", "sep", "pad", "mask")
 DEFAULT_NAMES = SpecialTokenNames(unk="[UNK]", cls="[CLS]", sep="[SEP]", pad="[PAD]", mask="[MASK]")
 
@@ -64,9 +67,12 @@ def load(path: str | PathLike[str], *, lowercase: bool | None = None) -> Tokeniz
         spec = _load_directory(place, lowercase)
     elif not place.is_file():
         raise TokenizerFileError(f"{place} does not exist")
-    elif place.suffix == SUFFIX:
-        _refuse_lowercase(lowercase, place)
-        spec = read_compiled(place)
+    elif place.suffix == FORMER_COMPILED:
+        raise TokenizerFileError(
+            f"{place}: expected a tokenizer.json, a vocab.txt or a .model, found a compiled "
+            "tokenizer of a former version; load the file that it was made from, or write one with "
+            "Tokenizer.save of that version"
+        )
     elif place.suffix == ".json":
         _refuse_lowercase(lowercase, place)
         spec = read_tokenizer_json(place)
@@ -104,7 +110,7 @@ def _load_directory(folder: Path, lowercase: bool | None) -> TokenizerSpec:
     if model_path is not None:
         check_same_pieces(spec, model_path)
     if vocab_path.is_file():
-        _check_same_vocab(spec, read_vocab_txt(vocab_path), vocab_path)
+        _check_same_vocab(spec, vocab_path)
     _check_config(spec, config)
     _check_decoder(spec, config)
     return _with_companions(_with_config(spec, config), config)
@@ -189,8 +195,12 @@ def _check_numbers(vocab: dict[str, int], config: TokenizerConfig) -> tuple[Adde
     return added
 
 
-def _check_same_vocab(spec: TokenizerSpec, vocab: dict[str, int], path: Path) -> None:
+def _check_same_vocab(spec: TokenizerSpec, path: Path) -> None:
     ours = spec.model.vocab
+    if isinstance(ours, NativeVocabulary) and ours.native.has_lines(read_bytes(path)):
+        return
+    vocab = read_vocab_txt(path)
+    ours = dict(ours.items())
     added = {token.content: token.id for token in spec.added_tokens}
     for token, number in vocab.items():
         found = ours.get(token, added.get(token))

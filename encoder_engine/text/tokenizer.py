@@ -13,6 +13,7 @@ from encoder_engine.text.decoding.decoder import Decoder
 from encoder_engine.text.encoders.build import build_encoder
 from encoder_engine.text.encoding import Encoding
 from encoder_engine.text.extension import extension
+from encoder_engine.text.formats.saving import save
 from encoder_engine.text.sampling import UnigramSampling, check_count
 from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
 
@@ -51,7 +52,7 @@ class Tokenizer:
     ) -> Tokenizer:
         """Read a tokenizer.json, a vocab.txt, or a directory that holds either or both.
 
-        A .model of SentencePiece and a compiled .eetok are read as well.
+        A .model of SentencePiece is read as well.
 
         Args:
             path: the file or directory.
@@ -264,23 +265,7 @@ class Tokenizer:
 
     def save(self, directory: str | PathLike[str]) -> None:
         """Write tokenizer.json and its companions, which ``transformers`` loads as well."""
-        from encoder_engine.text.formats.saving import save
-
         save(self._spec, directory)
-
-    def save_compiled(self, path: str | PathLike[str]) -> None:
-        """Write one ``.eetok`` file, which :meth:`from_pretrained` reads into memory as one block.
-
-        Reading it takes a fraction of the time of reading tokenizer.json. It is a cache of ours:
-        another version may ask for it to be compiled again, and other libraries do not read it.
-
-        Raises:
-            OutputError: the file cannot be written, or the model is not WordPiece or Unigram.
-
-        """
-        from encoder_engine.text.compiled.file import write_compiled
-
-        write_compiled(self._spec, path)
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[TokenizerSpec]]:
         return Tokenizer, (self._spec,)

@@ -16,6 +16,7 @@ from encoder_engine.embedding import (
     SparseEmbedder,
     max_similarity,
 )
+from encoder_engine.embedding.loading import load_again
 from encoder_engine.embedding.steps import batching
 from encoder_engine.embedding.steps.batching import WINDOW_TEXTS
 from encoder_engine.errors import (
@@ -143,7 +144,9 @@ def test_a_scalar_mix_learns_weights_that_an_embedder_takes(tiny_directory: Path
     found = tensor(mixed.encode(TEXTS, normalize_embeddings=False))
     assert_within_budget(found, pooled(torch.float32), pooled(torch.float64), terms=TERMS)
     assert mixed.loading is not None
-    assert np.array_equal(mixed.loading.load("cpu").encode(TEXTS), mixed.encode(TEXTS))
+    assert np.array_equal(
+        load_again(mixed.loading, "cpu", Embedder).encode(TEXTS), mixed.encode(TEXTS)
+    )
     with pytest.raises(ShapeError, match="output_hidden_states"):
         mix(embedder.encoder(embedder.tokenizer.encode_batch(TEXTS).to_packed("cpu")))
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from encoder_engine.embedding import Embedder
-from encoder_engine.embedding.steps.batching import WINDOW_TEXTS, MemoryLimit
+from encoder_engine.embedding.limits import MemoryLimit
+from encoder_engine.embedding.steps.batching import WINDOW_TEXTS
 from encoder_engine.errors import DeviceMemoryError
 
 if TYPE_CHECKING:

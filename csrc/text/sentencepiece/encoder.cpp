@@ -83,7 +83,7 @@ std::unique_ptr<unigram_lane_rules> make_lane(const unigram_model& model,
                            options.byte_ids);
 }
 
-// A damaged image of the model may have more ids.
+// The model may have more ids than there are scores.
 std::vector<float> for_every_id(std::vector<float> scores, const unigram_model& model) {
     scores.resize(std::max(scores.size(), static_cast<size_t>(model.num_ids())));
     return scores;

@@ -11,7 +11,7 @@ sentencepiece_rules::sentencepiece_rules(const std::string& charsmap_bytes,
                                          std::vector<std::string> symbols)
     : rules_(charsmap_bytes), stage_(kUnicodeEnd >> 8, 0), entries_(256), forms_(1) {
     std::sort(symbols.begin(), symbols.end());
-    std::vector<std::pair<std::string, int32_t>> keys;
+    std::vector<std::pair<std::string_view, int32_t>> keys;
     for (const std::string& symbol : symbols) keys.emplace_back(symbol, 0);
     symbols_.build(keys);
     std::vector<uint32_t> starts;

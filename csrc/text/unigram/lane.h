@@ -297,7 +297,6 @@ private:
         const int64_t start = scratch_.chunk.starts[index];
         int64_t from = -1;
         for (int64_t i = first; i < out_.size(); ++i) {
-            // A damaged image of the model may lie about a piece.
             const int64_t to =
                 std::min<int64_t>(from + model_.piece_units(out_.ids[i]), scratch_.chunk.sizes[index]);
             const int64_t begin =

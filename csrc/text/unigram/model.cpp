@@ -10,49 +10,30 @@
 namespace encoder_engine {
 namespace {
 
-// The pieces that can match, sorted; of equal texts the last stays.
+// The pieces that can match, in ascending order.
 struct sorted_pieces {
+    static constexpr size_t kAhead = 12;
     std::vector<uint32_t> codes;  // of all of them, one after the other
     std::vector<piece_trie::piece> pieces;
 
-    explicit sorted_pieces(const std::vector<unigram_pieces::piece>& from) {
-        // The order of UTF-8 is that of its characters; most texts differ in their first bytes.
-        struct key {
-            uint64_t head;
-            size_t index;
-        };
-        std::vector<key> keys;
-        size_t num_bytes = 0;
-        for (size_t i = 0; i < from.size(); ++i) {
-            if (from[i].text.empty()) continue;
-            keys.push_back({head_of(from[i].text), i});
-            num_bytes += from[i].text.size();
-        }
-        std::sort(keys.begin(), keys.end(), [&from](const key& a, const key& b) {
-            if (a.head != b.head) return a.head < b.head;
-            const int order = from[a.index].text.compare(from[b.index].text);
-            return order != 0 ? order < 0 : a.index < b.index;
-        });
-        codes.reserve(num_bytes);  // and so never moved
-        pieces.reserve(keys.size());
-        for (size_t i = 0; i < keys.size(); ++i) {
-            const unigram_pieces::piece& piece = from[keys[i].index];
-            if (i + 1 < keys.size() && from[keys[i + 1].index].text == piece.text) continue;
+    sorted_pieces(const vocabulary& from, const double* scores) {
+        const token_list& tokens = from.tokens();
+        codes.reserve(tokens.bytes().size());  // and so never moved
+        pieces.reserve(from.sorted().size());
+        // The order of UTF-8 is that of its characters.
+        const std::vector<uint32_t>& sorted = from.sorted();
+        for (size_t i = 0; i < sorted.size(); ++i) {
+            const uint32_t place = sorted[i];
+            // The order jumps about in memory.
+            if (i + kAhead < sorted.size()) __builtin_prefetch(tokens.text(sorted[i + kAhead]).data());
+            const std::string_view text = tokens.text(place);
+            if (text.empty()) continue;
             const size_t first = codes.size();
-            const auto* at = reinterpret_cast<const uint8_t*>(piece.text.data());
-            const uint8_t* end = at + piece.text.size();
+            const auto* at = reinterpret_cast<const uint8_t*>(text.data());
+            const uint8_t* end = at + text.size();
             while (at < end) codes.push_back(read_utf8(at));
-            pieces.push_back({codes.data() + first, codes.size() - first, piece.id, piece.score});
+            pieces.push_back({codes.data() + first, codes.size() - first, tokens.id(place), scores[place]});
         }
-    }
-
-private:
-    static uint64_t head_of(const std::string& text) {
-        uint64_t head = 0;
-        for (size_t i = 0; i < 8; ++i) {
-            head = head << 8 | (i < text.size() ? static_cast<uint8_t>(text[i]) : 0u);
-        }
-        return head;
     }
 };
 
@@ -67,49 +48,34 @@ constexpr double kMostSum = 100000.0;
 
 }  // namespace
 
-unigram_model::unigram_model(const unigram_pieces& pieces)
-    : trie_(sorted_pieces(pieces.pieces).pieces) {
-    numbers_ = {pieces.unknown_score, 1, pieces.rounding == score_rounding::narrow, 1, 1, {}};
-    measure(pieces);
+unigram_model::unigram_model(const vocabulary& pieces, const double* scores, const unigram_scoring& scoring)
+    : trie_(sorted_pieces(pieces, scores).pieces) {
+    numbers_ = {scoring.unknown_score, 1, scoring.rounding == score_rounding::narrow, 1, 1, {}};
+    measure(pieces.tokens(), scoring.mark);
 }
 
-unigram_model::unigram_model(image_reader image) {
-    piece_units_ = image.read<uint8_t>();
-    valid_ = trie_.read(image, piece_units_.size());
-    const auto numbers_read = image.read<numbers>();
-    valid_ = valid_ && image.complete() && numbers_read.size() == 1;
-    if (!valid_) return;
-    numbers_ = numbers_read[0];
-    valid_ = std::isfinite(numbers_.unknown_score) && numbers_.max_size > 0 &&
-             numbers_.max_size <= std::numeric_limits<int32_t>::max();
-}
-
-std::string unigram_model::image() const {
-    image_writer out;
-    out.add(piece_units_);
-    trie_.write(out);
-    out.add(flat_array<numbers>({numbers_}));
-    return out.take();
-}
-
-void unigram_model::measure(const unigram_pieces& pieces) {
+void unigram_model::measure(const token_list& pieces, uint32_t mark_code) {
     uint8_t bytes[4];
     const std::string mark(reinterpret_cast<char*>(bytes),
-                           static_cast<size_t>(write_utf8(pieces.mark, bytes)));
+                           static_cast<size_t>(write_utf8(mark_code, bytes)));
     std::vector<uint8_t> units;
-    for (const unigram_pieces::piece& piece : pieces.pieces) {
-        const auto place = static_cast<size_t>(piece.id);
+    for (size_t i = 0; i < pieces.size(); ++i) {
+        const std::string_view text = pieces.text(i);
+        const auto place = static_cast<size_t>(pieces.id(i));
         if (place >= units.size()) units.resize(place + 1);
-        units[place] = static_cast<uint8_t>(std::min<int64_t>(count_units(piece.text), kMaxUnits));
-        const int64_t size = std::count_if(piece.text.begin(), piece.text.end(),
-                                           [](char c) { return (c & 0xC0) != 0x80; });
+        int64_t size = 0, astral = 0;
+        for (const char c : text) {
+            size += (c & 0xC0) != 0x80;
+            astral += static_cast<uint8_t>(c) >= 0xF0;
+        }
+        units[place] = static_cast<uint8_t>(std::min<int64_t>(size + astral, kMaxUnits));
         numbers_.max_size = std::max(numbers_.max_size, size);
-        const size_t last = piece.text.rfind(mark);
-        if (last == std::string::npos) continue;
+        const size_t last = text.rfind(mark);
+        if (last == std::string_view::npos) continue;
         numbers_.cuts_before &= last == 0;
-        numbers_.cuts_behind &= piece.text.find(mark) + mark.size() == piece.text.size();
+        numbers_.cuts_behind &= text.find(mark) + mark.size() == text.size();
     }
-    piece_units_ = flat_array<uint8_t>(std::move(units));
+    piece_units_ = std::move(units);
 }
 
 int32_t unigram_model::find(const uint32_t* text, int64_t size) const {

@@ -5,23 +5,16 @@
 #include <string>
 #include <vector>
 
-#include "common/flat_array.h"
-#include "common/image.h"
 #include "common/pod_vector.h"
 #include "text/unigram/piece_trie.h"
+#include "text/vocabulary.h"
 
 namespace encoder_engine {
 
 // How sums are rounded: the library adds in double, SentencePiece in float.
 enum class score_rounding : uint8_t { wide, narrow };
 
-struct unigram_pieces {
-    struct piece {
-        std::string text;  // UTF-8; of two alike the last counts, empty ones match nothing
-        int32_t id;
-        double score;
-    };
-    std::vector<piece> pieces;
+struct unigram_scoring {
     double unknown_score = 0.0;
     score_rounding rounding = score_rounding::wide;
     uint32_t mark = 0x2581;  // what stands for a space in pieces
@@ -36,12 +29,8 @@ struct path_piece {
 
 class unigram_model {
 public:
-    explicit unigram_model(const unigram_pieces& pieces);
-    // Uses what image() made, in place: the memory must outlive the model.
-    explicit unigram_model(image_reader image);
-    std::string image() const;
-    // Whether the image was one in which no search can get lost.
-    bool valid() const { return valid_; }
+    // `scores` are by place. Of two pieces alike the last counts, empty ones match nothing.
+    unigram_model(const vocabulary& pieces, const double* scores, const unigram_scoring& scoring);
 
     // The id of the piece that is exactly this text, or kUnknown.
     int32_t find(const uint32_t* text, int64_t size) const;
@@ -61,7 +50,6 @@ public:
     int64_t piece_units(int32_t id) const { return piece_units_[static_cast<size_t>(id)]; }
     static constexpr int64_t kMaxUnits = 255;
     const piece_trie& trie() const { return trie_; }
-    int64_t num_bytes() const { return trie_.num_bytes() + piece_units_.num_bytes(); }
 
 private:
     struct numbers {
@@ -70,12 +58,11 @@ private:
         uint8_t narrow, cuts_before, cuts_behind, unused[5];
     };
 
-    void measure(const unigram_pieces& pieces);
+    void measure(const token_list& pieces, uint32_t mark);
 
     piece_trie trie_;
-    flat_array<uint8_t> piece_units_;  // by id
+    std::vector<uint8_t> piece_units_;  // by id
     numbers numbers_{};
-    bool valid_ = true;
 };
 
 // Finds the best path through a text that may grow while the search goes on.

@@ -2,7 +2,6 @@
 #include "text/unigram/piece_trie.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace encoder_engine {
 namespace {
@@ -40,12 +39,14 @@ private:
 }  // namespace
 
 struct piece_trie::builder {
-    // A node without its place: children follow each other, in the order of their numbers.
+    // A node without its place: children follow each other, in the order of their numbers. The pieces
+    // [begin, end) lead through it, and the first of them ends here if it is `whole`.
     struct loose_node {
         uint32_t number;
-        int32_t piece;  // index in `pieces`, or -1
+        uint32_t begin, end;
+        bool whole;
         int32_t first_child = 0, num_children = 0;
-        int32_t place = 0;
+        int32_t place = 0, base = 0;
     };
 
     builder(const std::vector<piece>& all_pieces, const piece_trie& numbered)
@@ -59,32 +60,51 @@ struct piece_trie::builder {
     place_set used;
     size_t first_free = 1, search_from = 1, num_searched = 0;
 
-    // Pieces [begin, end) share their first `depth` characters, which lead to node `parent`.
-    struct range {
-        size_t begin, end, depth;
-        size_t parent;
-    };
-
-    // Makes all nodes, each range's children behind each other.
+    // Makes all nodes level by level, a node's children behind each other.
     void grow() {
-        loose.push_back({0, -1, 0, 0, 0});
-        std::vector<range> todo{{0, pieces.size(), 0, 0}};
-        for (size_t i = 0; i < todo.size(); ++i) {
-            const range r = todo[i];
-            size_t at = r.begin;
-            if (r.depth > 0 && pieces[at].size == r.depth) ++at;
-            const size_t first = loose.size();
-            while (at < r.end) {
-                const uint32_t code = pieces[at].codes[r.depth];
-                const size_t begin = at;
-                while (at < r.end && pieces[at].codes[r.depth] == code) ++at;
-                const bool whole = pieces[begin].size == r.depth + 1;
-                todo.push_back({begin, at, r.depth + 1, loose.size()});
-                loose.push_back({trie.number_of(code), whole ? static_cast<int32_t>(begin) : -1, 0, 0, 0});
+        // As many nodes as characters at most; what is never touched takes no memory.
+        size_t num_codes = 1;
+        for (const piece& p : pieces) num_codes += p.size;
+        loose.reserve(num_codes);
+        loose.push_back({0, 0, static_cast<uint32_t>(pieces.size()), false});
+        size_t depth = 0, level_end = 1;
+        for (size_t i = 0; i < loose.size(); ++i) {
+            if (i == level_end) {
+                ++depth;
+                level_end = loose.size();
             }
-            loose[r.parent].first_child = static_cast<int32_t>(first);
-            loose[r.parent].num_children = static_cast<int32_t>(loose.size() - first);
+            uint32_t at = loose[i].begin + loose[i].whole;
+            const uint32_t end = loose[i].end;
+            const size_t first = loose.size();
+            while (at < end) {
+                const uint32_t code = pieces[at].codes[depth];
+                const uint32_t begin = at;
+                do {
+                    ++at;
+                } while (at < end && pieces[at].codes[depth] == code);
+                loose.push_back({trie.number_of(code), begin, at, pieces[begin].size == depth + 1});
+            }
+            loose[i].first_child = static_cast<int32_t>(first);
+            loose[i].num_children = static_cast<int32_t>(loose.size() - first);
         }
+    }
+
+    // The nodes that have children, those with most first, in their order otherwise.
+    std::vector<uint32_t> order_parents() const {
+        int32_t most = 0;
+        for (size_t i = 1; i < loose.size(); ++i) most = std::max(most, loose[i].num_children);
+        std::vector<uint32_t> starts(static_cast<size_t>(most) + 1);
+        for (size_t i = 1; i < loose.size(); ++i) {
+            // Counted by those with more children, which come before.
+            if (loose[i].num_children > 0) ++starts[static_cast<size_t>(most - loose[i].num_children) + 1];
+        }
+        for (size_t i = 1; i < starts.size(); ++i) starts[i] += starts[i - 1];
+        std::vector<uint32_t> order(starts.back());
+        for (size_t i = 1; i < loose.size(); ++i) {
+            if (loose[i].num_children == 0) continue;
+            order[starts[static_cast<size_t>(most - loose[i].num_children)]++] = static_cast<uint32_t>(i);
+        }
+        return order;
     }
 
     // A base from which children of all these numbers, in ascending order, find their places free;
@@ -106,20 +126,7 @@ struct piece_trie::builder {
         return base;
     }
 
-    void put(loose_node& n, size_t place, int32_t parent) {
-        if (place >= used.size()) {
-            nodes.resize(place + 1);
-            ids.resize(place + 1, kNone);
-        }
-        used.add(place);
-        n.place = static_cast<int32_t>(place);
-        nodes[place].parent = parent;
-        if (n.piece < 0) return;
-        nodes[place].score = pieces[static_cast<size_t>(n.piece)].score;
-        ids[place] = pieces[static_cast<size_t>(n.piece)].id;
-    }
-
-    // Places the children of a node; their parent, written down for now, is the node's index.
+    // Finds places for the children of a node.
     void place_children(size_t index, std::vector<uint32_t>& numbers) {
         const loose_node n = loose[index];
         numbers.clear();
@@ -128,44 +135,42 @@ struct piece_trie::builder {
         }
         std::sort(numbers.begin(), numbers.end());
         const size_t base = find_base(numbers);
-        bases[index] = static_cast<int32_t>(base);
+        loose[index].base = static_cast<int32_t>(base);
         for (int32_t i = 0; i < n.num_children; ++i) {
             loose_node& child = loose[static_cast<size_t>(n.first_child + i)];
-            put(child, base + child.number, static_cast<int32_t>(index));
+            child.place = static_cast<int32_t>(base + child.number);
+            used.add(base + child.number);
         }
     }
-    std::vector<int32_t> bases;  // by loose node
 
     void place_all(size_t num_characters) {
         for (size_t place = 0; place <= num_characters; ++place) used.add(place);
-        nodes.resize(num_characters + 1);
-        ids.resize(num_characters + 1, kNone);
         const loose_node root = loose[0];
         for (int32_t i = 0; i < root.num_children; ++i) {
             loose_node& child = loose[static_cast<size_t>(root.first_child + i)];
-            put(child, child.number, 0);
+            child.place = static_cast<int32_t>(child.number);
         }
-        bases.assign(loose.size(), 0);
-        std::vector<size_t> order(loose.size() - 1);
-        std::iota(order.begin(), order.end(), 1);
-        std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-            return loose[a].num_children > loose[b].num_children;
-        });
         std::vector<uint32_t> numbers;
-        for (const size_t index : order) {
-            if (loose[index].num_children == 0) break;
-            place_children(index, numbers);
-        }
-        for (size_t i = 1; i < loose.size(); ++i) {
-            const auto place = static_cast<size_t>(loose[i].place);
-            node& n = nodes[place];
-            n.base = bases[i];
-            // The number 0 leads to node 0, from which nothing may lead on.
-            n.parent = n.parent == 0 ? kRoot : loose[static_cast<size_t>(n.parent)].place;
-        }
+        for (const uint32_t index : order_parents()) place_children(index, numbers);
         // A walk may look behind the last node.
-        nodes.resize(nodes.size() + num_characters + 1);
-        ids.resize(nodes.size(), kNone);
+        const size_t size = used.size() + num_characters + 1;
+        nodes.resize(size);
+        ids.resize(size, kNone);
+        for (const loose_node& parent : loose) write_children(parent);
+    }
+
+    // Writes the children of a node where they belong.
+    void write_children(const loose_node& parent) {
+        for (int32_t i = 0; i < parent.num_children; ++i) {
+            const loose_node& child = loose[static_cast<size_t>(parent.first_child + i)];
+            const auto place = static_cast<size_t>(child.place);
+            // The number 0 leads to node 0, from which nothing may lead on.
+            nodes[place].parent = &parent == loose.data() ? kRoot : parent.place;
+            nodes[place].base = child.base;
+            if (!child.whole) continue;
+            nodes[place].score = pieces[child.begin].score;
+            ids[place] = pieces[child.begin].id;
+        }
     }
 };
 
@@ -174,8 +179,8 @@ piece_trie::piece_trie(const std::vector<piece>& pieces) {
     builder build(pieces, *this);
     build.grow();
     build.place_all(num_characters);
-    nodes_ = flat_array<node>(std::move(build.nodes));
-    ids_ = flat_array<int32_t>(std::move(build.ids));
+    nodes_ = std::move(build.nodes);
+    ids_ = std::move(build.ids);
 }
 
 size_t piece_trie::number_characters(const std::vector<piece>& pieces) {
@@ -198,37 +203,9 @@ size_t piece_trie::number_characters(const std::vector<piece>& pieces) {
             astral.push_back({codes[i], number});
         }
     }
-    table_ = flat_array<uint32_t>(std::move(table));
-    astral_ = flat_array<numbered>(std::move(astral));
+    table_ = std::move(table);
+    astral_ = std::move(astral);
     return codes.size();
-}
-
-uint32_t piece_trie::largest_number() const {
-    uint32_t largest = 0;
-    for (size_t i = 0; i < table_.size(); ++i) largest = std::max(largest, table_[i]);
-    for (size_t i = 0; i < astral_.size(); ++i) largest = std::max(largest, astral_[i].number);
-    return largest;
-}
-
-bool piece_trie::read(image_reader& in, size_t num_ids) {
-    table_ = in.read<uint32_t>();
-    astral_ = in.read<numbered>();
-    nodes_ = in.read<node>();
-    ids_ = in.read<int32_t>();
-    const size_t largest = largest_number();
-    if (table_.size() != kTableEnd || nodes_.size() != ids_.size() || largest >= nodes_.size()) {
-        return false;
-    }
-    // Every child that a walk may look at is a node, and every piece has a score and an id.
-    const size_t bases_end = std::min<size_t>(nodes_.size() - largest, INT32_MAX);
-    bool valid = true;
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-        valid &= static_cast<uint32_t>(nodes_[i].base) < bases_end;
-        valid &= nodes_[i].score < std::numeric_limits<double>::infinity();
-        valid &= (ids_[i] == kNone) == (nodes_[i].score == kNoPiece);
-        valid &= ids_[i] == kNone || static_cast<uint32_t>(ids_[i]) < num_ids;
-    }
-    return valid;
 }
 
 uint32_t piece_trie::astral_number(uint32_t code) const {

@@ -6,9 +6,6 @@
 #include <limits>
 #include <vector>
 
-#include "common/flat_array.h"
-#include "common/image.h"
-
 namespace encoder_engine {
 
 // Characters have small numbers, in the order of their codes; a node's child by a character lies at
@@ -32,18 +29,6 @@ public:
 
     // From pieces in ascending order, no two alike.
     explicit piece_trie(const std::vector<piece>& pieces);
-    // An empty one, to be read.
-    piece_trie() = default;
-
-    void write(image_writer& out) const {
-        out.add(table_);
-        out.add(astral_);
-        out.add(nodes_);
-        out.add(ids_);
-    }
-    // Uses what write() wrote, in place; false if a walk could leave it, or if ids are not below
-    // `num_ids`.
-    bool read(image_reader& in, size_t num_ids);
 
     // The number of a character, 0 for one that no piece has. It leads nowhere.
     uint32_t number_of(uint32_t code) const {
@@ -59,9 +44,6 @@ public:
     const node* nodes() const { return nodes_.data(); }
     // The id of the piece that ends at a node, or kNone.
     int32_t id_of(int32_t place) const { return ids_[static_cast<size_t>(place)]; }
-    int64_t num_bytes() const {
-        return table_.num_bytes() + astral_.num_bytes() + nodes_.num_bytes() + ids_.num_bytes();
-    }
 
 private:
     static constexpr int32_t kRoot = -2;  // the parent of the first nodes
@@ -74,12 +56,11 @@ private:
 
     uint32_t astral_number(uint32_t code) const;
     size_t number_characters(const std::vector<piece>& pieces);
-    uint32_t largest_number() const;
 
-    flat_array<uint32_t> table_;   // by code point below kTableEnd
-    flat_array<numbered> astral_;  // ascending
-    flat_array<node> nodes_;
-    flat_array<int32_t> ids_;  // by node
+    std::vector<uint32_t> table_;   // by code point below kTableEnd
+    std::vector<numbered> astral_;  // ascending
+    std::vector<node> nodes_;
+    std::vector<int32_t> ids_;  // by node
 };
 
 }  // namespace encoder_engine

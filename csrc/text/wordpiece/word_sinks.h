@@ -274,7 +274,6 @@ private:
             const bool last = i + 1 == out_.size();
             int64_t to = size;
             if (!last) {
-                // A damaged image of the model may lie about a piece.
                 to = std::min(std::max(from + size_of(out_.ids[i], i == first), from + 1), size);
             }
             const token_span span = span_of(from, to);

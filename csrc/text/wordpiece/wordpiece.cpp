@@ -17,61 +17,30 @@ word_key padded_key(const uint8_t* word, int64_t size) {
 
 }  // namespace
 
-wordpiece_model::wordpiece_model(const wordpiece_vocabulary& vocabulary) {
-    numbers_ = {vocabulary.max_word_characters,
-                static_cast<int32_t>(vocabulary.continuation_prefix.size()),
-                count_units(vocabulary.continuation_prefix), double_array_trie::kNone,
-                vocabulary.unknown_id};
-    measure(vocabulary);
-    keep_words(vocabulary);
-    // An empty token can match nothing.
-    std::vector<std::pair<std::string, int32_t>> tokens;
-    tokens.reserve(vocabulary.tokens.size());
-    for (const auto& token : vocabulary.tokens) {
-        if (!token.first.empty()) tokens.push_back(token);
+wordpiece_model::wordpiece_model(const vocabulary& tokens, const wordpiece_rules& rules) {
+    const std::string& prefix = rules.continuation_prefix;
+    numbers_ = {rules.max_word_characters, static_cast<int32_t>(prefix.size()), count_units(prefix),
+                double_array_trie::kNone, rules.unknown_id};
+    measure(tokens.tokens());
+    keep_words(tokens.tokens());
+    std::vector<std::pair<std::string_view, int32_t>> keys;
+    keys.reserve(tokens.sorted().size());
+    for (const uint32_t place : tokens.sorted()) {
+        const std::string_view text = tokens.tokens().text(place);
+        // An empty token can match nothing.
+        if (!text.empty()) keys.emplace_back(text, tokens.tokens().id(place));
     }
-    std::sort(tokens.begin(), tokens.end());
-    trie_.build(tokens);
-    numbers_.continuation = trie_.walk(double_array_trie::kRoot, vocabulary.continuation_prefix);
+    trie_.build(keys);
+    numbers_.continuation = trie_.walk(double_array_trie::kRoot, prefix);
 }
 
-wordpiece_model::wordpiece_model(image_reader image) {
-    piece_sizes_ = image.read<int32_t>();
-    piece_units_ = image.read<int32_t>();
-    const size_t num_ids = piece_sizes_.size();
-    valid_ = trie_.read(image, num_ids);
-    words_ = image.read<word_line>();
-    characters_ = image.read<character>();
-    const auto numbers_read = image.read<numbers>();
-    valid_ = valid_ && image.complete() && words_.size() == size_t{1} << kLineBits &&
-             piece_units_.size() == num_ids && numbers_read.size() == 1;
-    if (!valid_) return;
-    numbers_ = numbers_read[0];
-    valid_ = static_cast<uint32_t>(numbers_.unknown_id) < num_ids &&
-             numbers_.continuation >= double_array_trie::kNone &&
-             numbers_.continuation < trie_.num_nodes();
-    for (size_t i = 0; i < words_.size(); ++i) valid_ &= words_[i].ids_below(num_ids);
-    for (size_t i = 0; i < characters_.size(); ++i) {
-        valid_ &= static_cast<uint32_t>(characters_[i].id) < num_ids;
-    }
-}
-
-std::string wordpiece_model::image() const {
-    image_writer out;
-    out.add(piece_sizes_);
-    out.add(piece_units_);
-    trie_.write(out);
-    out.add(words_);
-    out.add(characters_);
-    out.add(flat_array<numbers>({numbers_}));
-    return out.take();
-}
-
-void wordpiece_model::measure(const wordpiece_vocabulary& vocabulary) {
+void wordpiece_model::measure(const token_list& tokens) {
     std::vector<int32_t> sizes, units;
     std::vector<character> characters;
-    for (const auto& [token, id] : vocabulary.tokens) {
-        const size_t place = static_cast<size_t>(id);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+        const std::string_view token = tokens.text(i);
+        const int32_t id = tokens.id(i);
+        const auto place = static_cast<size_t>(id);
         if (place >= sizes.size()) {
             sizes.resize(place + 1);
             units.resize(place + 1);
@@ -86,23 +55,24 @@ void wordpiece_model::measure(const wordpiece_vocabulary& vocabulary) {
     }
     std::sort(characters.begin(), characters.end(),
               [](const character& one, const character& other) { return one.code < other.code; });
-    piece_sizes_ = flat_array<int32_t>(std::move(sizes));
-    piece_units_ = flat_array<int32_t>(std::move(units));
-    characters_ = flat_array<character>(std::move(characters));
+    piece_sizes_ = std::move(sizes);
+    piece_units_ = std::move(units);
+    characters_ = std::move(characters);
 }
 
-void wordpiece_model::keep_words(const wordpiece_vocabulary& vocabulary) {
+void wordpiece_model::keep_words(const token_list& tokens) {
     std::vector<word_line> lines(size_t{1} << kLineBits, word_line{});
     // Of three that meet in a line the last, as a rule the more frequent, stay.
-    for (auto token = vocabulary.tokens.rbegin(); token != vocabulary.tokens.rend(); ++token) {
-        const auto size = static_cast<int64_t>(token->first.size());
+    for (size_t i = tokens.size(); i-- > 0;) {
+        const std::string_view token = tokens.text(i);
+        const auto size = static_cast<int64_t>(token.size());
         if (size == 0 || size > word_key::kMaxSize) continue;
-        if (token->first.find('\0') != std::string::npos) continue;
-        const word_key key =
-            padded_key(reinterpret_cast<const uint8_t*>(token->first.data()), size);
-        lines[key.hash >> (64 - kLineBits)].insert(key, &token->second, 1);
+        if (token.find('\0') != std::string_view::npos) continue;
+        const word_key key = padded_key(reinterpret_cast<const uint8_t*>(token.data()), size);
+        const int32_t id = tokens.id(i);
+        lines[key.hash >> (64 - kLineBits)].insert(key, &id, 1);
     }
-    words_ = flat_array<word_line>(std::move(lines));
+    words_ = std::move(lines);
 }
 
 void wordpiece_model::match(const uint8_t* word, int64_t size, pod_vector<int32_t>& ids) const {

@@ -3,19 +3,16 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "common/flat_array.h"
-#include "common/image.h"
 #include "common/pod_vector.h"
 #include "text/trie.h"
+#include "text/vocabulary.h"
 #include "text/words/word_cache.h"
 
 namespace encoder_engine {
 
-struct wordpiece_vocabulary {
-    std::vector<std::pair<std::string, int32_t>> tokens;  // distinct UTF-8 strings and their ids
+struct wordpiece_rules {
     int32_t unknown_id = 0;
     std::string continuation_prefix = "##";
     int64_t max_word_characters = 100;
@@ -23,12 +20,7 @@ struct wordpiece_vocabulary {
 
 class wordpiece_model {
 public:
-    explicit wordpiece_model(const wordpiece_vocabulary& vocabulary);
-    // Uses what image() made, in place: the memory must outlive the model.
-    explicit wordpiece_model(image_reader image);
-    std::string image() const;
-    // Whether the image was one in which no search can get lost.
-    bool valid() const { return valid_; }
+    wordpiece_model(const vocabulary& tokens, const wordpiece_rules& rules);
 
     // Appends the pieces of a word of UTF-8 bytes. A word with a part that matches nothing is one
     // unknown piece.
@@ -44,13 +36,12 @@ public:
         return piece_units_[static_cast<size_t>(id)] - (first ? 0 : numbers_.prefix_units);
     }
 
-    // The id of a word of one character. Stays clear of the trie, so that the table of characters,
-    // which asks for thousands, brings little of a mapped file into memory.
+    // The id of a word of one character: a table of their own, as the table of characters asks for
+    // thousands.
     int32_t match_character(uint32_t code) const;
 
     int32_t unknown_id() const { return numbers_.unknown_id; }
     int64_t max_word_characters() const { return numbers_.max_word_characters; }
-    int64_t num_bytes() const { return trie_.num_bytes(); }
     // The tokens of one character, as code points in ascending order.
     std::vector<uint32_t> characters() const;
 
@@ -68,20 +59,19 @@ private:
         int32_t id;
     };
 
-    void measure(const wordpiece_vocabulary& vocabulary);
-    void keep_words(const wordpiece_vocabulary& vocabulary);
+    void measure(const token_list& tokens);
+    void keep_words(const token_list& tokens);
     void match_pieces(const uint8_t* word, int64_t size, pod_vector<int32_t>& ids) const;
     const word_line& line_of(const word_key& key) const {
         return words_[key.hash >> (64 - kLineBits)];
     }
 
     double_array_trie trie_;
-    flat_array<word_line> words_;       // of the vocabulary: most words are among them
-    flat_array<int32_t> piece_sizes_;   // by id, the prefix included
-    flat_array<int32_t> piece_units_;
-    flat_array<character> characters_;  // the tokens of one, by code point
+    std::vector<word_line> words_;       // of the vocabulary: most words are among them
+    std::vector<int32_t> piece_sizes_;   // by id, the prefix included
+    std::vector<int32_t> piece_units_;
+    std::vector<character> characters_;  // the tokens of one, by code point
     numbers numbers_{};
-    bool valid_ = true;
 };
 
 }  // namespace encoder_engine

@@ -37,17 +37,6 @@ public:
         ways_[0].pieces[1] |= static_cast<uint64_t>(count) << (32 + kIdBits);
     }
 
-    // Whether every piece, or what stands for none, is below a number of ids.
-    bool ids_below(size_t num_ids) const {
-        for (const entry& way : ways_) {
-            for (const uint64_t pair : way.pieces) {
-                const uint64_t ids = pair & kIdMasks;
-                if ((ids & 0xFFFFFFFF) >= num_ids || ids >> 32 >= num_ids) return false;
-            }
-        }
-        return true;
-    }
-
 private:
     // Ids take 27 bits (see char_action); the rest of the last one holds the count.
     static constexpr int kIdBits = 27;

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.errors import InputError, OutputError
 from encoder_engine.inputs.readers import Inputs, open_inputs
 from encoder_engine.inputs.sources import STANDARD_INPUT
@@ -22,24 +23,10 @@ if TYPE_CHECKING:
 
     from encoder_engine.inputs.sources import Format
     from encoder_engine.vectors.manifest import ShardFormat
-    from encoder_engine.vectors.precision import Precision
 
 OnError = Literal["fail", "skip"]
 # 150 MB of 384 features in float32, at most.
 DEFAULT_SHARD_ROWS = 100_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncodeCall:
-    """The options of ``encode_windows``, as they were given."""
-
-    prompt: str | None = None
-    prompt_name: str | None = None
-    normalize_embeddings: bool | None = None
-    truncate_dim: int | None = None
-    precision: Precision = "float32"
-    batch_tokens: int | None = None
-    on_truncation: Literal["ignore", "error"] = "ignore"
 
 
 @dataclass(frozen=True, kw_only=True)

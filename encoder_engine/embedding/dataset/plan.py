@@ -16,30 +16,30 @@ from encoder_engine.files import file_sha256
 
 if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.job import DatasetJob
-    from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.options import EncodeOptions
+    from encoder_engine.embedding.parts import EmbedderParts
     from encoder_engine.models import Encoder
     from encoder_engine.text import Tokenizer
 
 
-def make_plan(embedder: Embedder, job: DatasetJob, encode: EncodeOptions) -> dict[str, Any]:
+def make_plan(parts: EmbedderParts, job: DatasetJob, encode: EncodeOptions) -> dict[str, Any]:
     """Describe model, tokenizer, options and versions, as values of JSON.
 
     Not among them: what changes the speed alone (batches, threads, workers), whether bad rows end a
     run or are left out, and the names of the inputs, whose rows are compared themselves.
     """
-    encoder, options = embedder.encoder, job.options
+    encoder, options = parts.encoder, job.options
     return {
         "model": {
             "fingerprint": model_fingerprint(encoder),
             "dtype": str(encoder.dtype).removeprefix("torch."),
             "device": encoder.device.type,
             "quantization": encoder.quantization,
-            "pooling": list(embedder.recipe.pooling),
-            "layers": [list(pair) for pair in embedder.recipe.layers or ()],
-            "max_seq_length": embedder.max_seq_length,
+            "pooling": list(parts.recipe.pooling),
+            "layers": [list(pair) for pair in parts.recipe.layers or ()],
+            "max_seq_length": parts.max_seq_length,
         },
-        "tokenizer": {"fingerprint": tokenizer_fingerprint(embedder.tokenizer)},
+        "tokenizer": {"fingerprint": tokenizer_fingerprint(parts.tokenizer)},
         "options": {
             "prompt": encode.prompt,
             "num_prompt_tokens": encode.num_prompt_tokens,

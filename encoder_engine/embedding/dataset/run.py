@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.outputs import Output
     from encoder_engine.embedding.dataset.windows import TextWindow
     from encoder_engine.embedding.dataset.workers import Engine
-    from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.options import EncodeOptions
+    from encoder_engine.embedding.parts import EmbedderParts
     from encoder_engine.embedding.steps.window import EmbeddedWindow
 
     Watch = Callable[["DatasetSummary", int], None]
@@ -81,7 +81,7 @@ class DatasetSummary:
 
 def run_job(
     job: DatasetJob,
-    embedder: Embedder,
+    parts: EmbedderParts,
     *,
     load_seconds: float = 0.0,
     watch: Watch | None = None,
@@ -89,24 +89,24 @@ def run_job(
     """Embed all rows. ``watch`` is told of the summary so far and the bytes read, now and then."""
     start = time.perf_counter()
     call = job.options.encode
-    options = embedder.resolve_options(**asdict(call))
-    name = embedder.loading.path if embedder.loading else str(embedder.recipe.encoder_directory)
+    options = parts.resolve(call)
+    name = parts.loading.path if parts.loading else str(parts.recipe.encoder_directory)
     summary = DatasetSummary(
         output=str(job.output),
         model=name,
-        max_seq_length=embedder.max_seq_length,
-        dimension=embedder.stored_dimension(options),
-        dtype=str(embedder.encoder.dtype).removeprefix("torch."),
+        max_seq_length=parts.max_seq_length,
+        dimension=parts.stored_dimension(options),
+        dtype=str(parts.encoder.dtype).removeprefix("torch."),
         workers=job.options.workers,
     )
     summary.seconds["load"] = load_seconds
     engine: Engine
     if job.options.workers > 1:
-        engine = WorkerEngine(embedder, call, job.options.workers)
+        engine = WorkerEngine(parts, call, job.options.workers)
     else:
-        on_cpu = embedder.encoder.device.type == "cpu"
-        engine = LocalEngine(embedder, call, beside=job.inputs.regular and not on_cpu)
-    output = _make_output(job, embedder, options, name)
+        on_cpu = parts.encoder.device.type == "cpu"
+        engine = LocalEngine(parts, call, beside=job.inputs.regular and not on_cpu)
+    output = _make_output(job, parts, options, name)
     try:
         with output:
             _write_all(job, engine, output, summary, watch)
@@ -152,10 +152,12 @@ def _ways_on(
     return notes
 
 
-def _make_output(job: DatasetJob, embedder: Embedder, options: EncodeOptions, name: str) -> Output:
+def _make_output(
+    job: DatasetJob, parts: EmbedderParts, options: EncodeOptions, name: str
+) -> Output:
     if not job.sharded:
         return SingleFile(job)
-    return ShardFolder(job, make_plan(embedder, job, options), name)
+    return ShardFolder(job, make_plan(parts, job, options), name)
 
 
 def _write_all(

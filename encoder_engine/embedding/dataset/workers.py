@@ -7,13 +7,15 @@ import signal
 import threading
 from collections import deque
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from encoder_engine.embedding.dataset.pipeline import ahead
 from encoder_engine.embedding.dataset.plan import model_fingerprint
+from encoder_engine.embedding.loading import load_again
+from encoder_engine.embedding.parts import EmbedderParts
 from encoder_engine.embedding.steps.window import (
     EmbeddedWindow,
     embed_window,
@@ -27,10 +29,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from multiprocessing.queues import SimpleQueue
 
-    from encoder_engine.embedding.dataset.job import EncodeCall
     from encoder_engine.embedding.dataset.windows import TextWindow
-    from encoder_engine.embedding.embedder import Embedder
-    from encoder_engine.embedding.loading import Loading
+    from encoder_engine.embedding.options import EncodeCall
+    from encoder_engine.embedding.parts import Loading
     from encoder_engine.embedding.steps.window import TokenizedWindow
 
 # Windows that wait for each worker: the next is there when one is done.
@@ -53,9 +54,9 @@ class LocalEngine:
     it would take from them what it gives.
     """
 
-    def __init__(self, embedder: Embedder, call: EncodeCall, *, beside: bool) -> None:
-        self._embedder = embedder
-        self._options = embedder.resolve_options(**asdict(call))
+    def __init__(self, parts: EmbedderParts, call: EncodeCall, *, beside: bool) -> None:
+        self._parts = parts
+        self._options = parts.resolve(call)
         self._beside = beside
 
     def embed(
@@ -67,7 +68,7 @@ class LocalEngine:
             for window, half in halves:
                 embedded = None
                 if half is not None:
-                    embedded = encode_window(self._embedder, half, self._options)
+                    embedded = encode_window(self._parts, half, self._options)
                 yield window, embedded
 
     def _tokenize(
@@ -76,24 +77,22 @@ class LocalEngine:
         for window in windows:
             half = None
             if not done(window.shard):
-                half = tokenize_window(
-                    self._embedder, window.texts, window.first_row, self._options
-                )
+                half = tokenize_window(self._parts, window.texts, window.first_row, self._options)
             yield window, half
 
 
 class WorkerEngine:
     """Embeds in several processes, each with its own copy of the model, a GPU each where used."""
 
-    def __init__(self, embedder: Embedder, call: EncodeCall, num_workers: int) -> None:
-        self._devices = worker_devices(embedder.encoder.device.type, num_workers)
-        if embedder.loading is None:
+    def __init__(self, parts: EmbedderParts, call: EncodeCall, num_workers: int) -> None:
+        self._devices = worker_devices(parts.encoder.device.type, num_workers)
+        if parts.loading is None:
             raise InputError(
                 "several workers need an embedder that Embedder.from_pretrained loaded: each loads "
                 "the same files"
             )
-        self._loading = replace(embedder.loading, max_seq_length=embedder.max_seq_length)
-        self._fingerprint = model_fingerprint(embedder.encoder)
+        self._loading = replace(parts.loading, max_seq_length=parts.max_seq_length)
+        self._fingerprint = model_fingerprint(parts.encoder)
         self._call = call
         self._num_threads = max(1, torch.get_num_threads() // num_workers)
 
@@ -160,7 +159,7 @@ def worker_devices(kind: str, num_workers: int) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Task:
-    """What a worker needs beside texts; the same for all windows of a run."""
+    """The part of a worker's task that is the same for all windows of a run."""
 
     loading: Loading
     fingerprint: str
@@ -168,7 +167,7 @@ class _Task:
 
 
 _device = "cpu"
-_loaded: tuple[Embedder, Any] | None = None
+_loaded: tuple[EmbedderParts, Any] | None = None
 
 
 def _start_worker(devices: SimpleQueue[str], num_threads: int) -> None:
@@ -198,11 +197,11 @@ def _embed_in_worker(task: _Task, texts: list[str], first_row: int) -> EmbeddedW
         with warnings.catch_warnings():
             # The parent has told them.
             warnings.simplefilter("ignore")
-            embedder = task.loading.load(_device)
-        if model_fingerprint(embedder.encoder) != task.fingerprint:
+            parts = load_again(task.loading, _device, EmbedderParts)
+        if model_fingerprint(parts.encoder) != task.fingerprint:
             raise ConfigError(
                 f"{task.loading.path} holds other weights than the embedder in memory; save it, "
                 "load it from there, or use one process"
             )
-        _loaded = embedder, embedder.resolve_options(**asdict(task.call))
+        _loaded = parts, parts.resolve(task.call)
     return embed_window(_loaded[0], texts, first_row, _loaded[1])

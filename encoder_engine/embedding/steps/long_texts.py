@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from encoder_engine.embedding.steps.batching import windows
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.token_rows import TokenRows
-from encoder_engine.embedding.steps.window import embed_rows, tokenize_rows
+from encoder_engine.embedding.steps.truncation import TruncationNotice
+from encoder_engine.embedding.steps.window import embed_rows, tokenized_windows
 from encoder_engine.errors import InputError
 from encoder_engine.vectors.precision import quantize_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.options import EncodeOptions
+    from encoder_engine.embedding.parts import EmbedderParts
 
 __all__ = ["ChunkPooling", "chunk_rows", "embed_long"]
 
@@ -27,7 +27,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def embed_long(
-    embedder: Embedder,
+    parts: EmbedderParts,
     texts: str | Iterable[str],
     options: EncodeOptions,
     *,
@@ -40,21 +40,22 @@ def embed_long(
             f"chunk_pooling must be one of {', '.join(get_args(ChunkPooling))}, got "
             f"{chunk_pooling!r}"
         )
-    around = len(embedder.tokenizer.encode(""))
-    prompt = len(embedder.tokenizer.encode(options.prompt)) - around if options.prompt else 0
-    limit = embedder.max_seq_length
+    around = len(parts.tokenizer.encode(""))
+    prompt = len(parts.tokenizer.encode(options.prompt)) - around if options.prompt else 0
+    limit = parts.max_seq_length
     _check_overlap(overlap, None if limit is None else limit - around - prompt)
-    parts = [quantize_vectors(np.zeros((0, options.dimension), np.float32), options.precision)]
-    opened, first_row = open_texts(texts), 0
-    for window in windows(opened.rows, len):
-        encoding = tokenize_rows(
-            embedder.tokenizer,
-            window,
-            first_row,
-            prompt=options.prompt,
-            num_prompt_tokens=options.num_prompt_tokens,
-            max_length=None,
-        )
+    found = [parts.no_vectors(options)]
+    opened = open_texts(texts)
+    tokenized = tokenized_windows(
+        parts.tokenizer,
+        opened.rows,
+        prompt=options.prompt,
+        num_prompt_tokens=options.num_prompt_tokens,
+        max_length=None,
+        notice=TruncationNotice("ignore", limit=None),
+    )
+    for window in tokenized:
+        encoding, num_texts = window.encoding, len(window.encoding.cu_seqlens) - 1
         rows, owners = chunk_rows(
             TokenRows.of(encoding),
             np.asarray(encoding.special_tokens_mask),
@@ -62,17 +63,16 @@ def embed_long(
             overlap=overlap,
             prompt=prompt,
         )
-        numbers = (first_row + owners).astype(np.intp)
-        vectors, _ = embed_rows(embedder, rows, numbers, options)
-        first_row += len(window)
+        numbers = (window.first_row + owners).astype(np.intp)
+        vectors, _ = embed_rows(parts, rows, numbers, options)
         own = rows.lengths - around - prompt
-        pooled = _pool(vectors, owners, own, len(window), chunk_pooling)
+        pooled = _pool(vectors, owners, own, num_texts, chunk_pooling)
         if options.normalized:
-            several = np.bincount(owners, minlength=len(window)) > 1
+            several = np.bincount(owners, minlength=num_texts) > 1
             lengths = np.linalg.norm(pooled[several], axis=1, keepdims=True)
             pooled[several] /= np.maximum(lengths, 1e-12)
-        parts.append(quantize_vectors(pooled, options.precision))
-    every: Array = np.concatenate(parts)
+        found.append(quantize_vectors(pooled, options.precision))
+    every: Array = np.concatenate(found)
     return every[0] if opened.single else every
 
 

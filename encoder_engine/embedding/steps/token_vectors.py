@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from encoder_engine.embedding.steps.batching import windows
 from encoder_engine.embedding.steps.layers import mix_layers
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.token_rows import TokenRows
-from encoder_engine.embedding.steps.truncation import tell_truncation
-from encoder_engine.embedding.steps.window import tokenize_rows
+from encoder_engine.embedding.steps.truncation import TruncationNotice
+from encoder_engine.embedding.steps.window import tokenized_windows
 from encoder_engine.errors import NonFiniteVectorError, ShapeError
 
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.options import EncodeOptions
+    from encoder_engine.embedding.parts import EmbedderParts
 
 __all__ = ["TokenVectors", "embed_tokens", "max_similarity"]
 
@@ -88,7 +87,7 @@ def max_similarity(queries: TokenVectors, documents: TokenVectors) -> Array:
 
 
 def embed_tokens(
-    embedder: Embedder,
+    parts: EmbedderParts,
     texts: str | Iterable[str],
     options: EncodeOptions,
     *,
@@ -96,32 +95,28 @@ def embed_tokens(
     width: int,
 ) -> TokenVectors:
     """Embed every token; ``transform`` makes [t, width] of an encoder's [t, D]."""
-    encoder = embedder.encoder.eval()
-    vectors, ids, lengths, truncated = [], [], [], []
-    first_row = 0
-    for window in windows(open_texts(texts).rows, len):
-        encoding = tokenize_rows(
-            embedder.tokenizer,
-            window,
-            first_row,
-            prompt=options.prompt,
-            num_prompt_tokens=0,
-            max_length=embedder.max_seq_length,
-        )
-        first_row += len(window)
-        truncated.append(np.asarray(encoding.truncated))
-        if options.on_truncation == "error":
-            every_cut = np.concatenate(truncated)
-            tell_truncation(every_cut, embedder.max_seq_length, "error", what="text")
+    encoder = parts.encoder.eval()
+    vectors, ids, lengths = [], [], []
+    notice = TruncationNotice.of(parts, options.on_truncation)
+    tokenized = tokenized_windows(
+        parts.tokenizer,
+        open_texts(texts).rows,
+        prompt=options.prompt,
+        num_prompt_tokens=0,
+        max_length=parts.max_seq_length,
+        notice=notice,
+    )
+    for window in tokenized:
+        encoding = window.encoding
         found = np.empty((len(encoding.ids), width), dtype=np.float32)
         starts = np.asarray(encoding.cu_seqlens, dtype=np.int64)
         for rows, batch in TokenRows.of(encoding).batches(options.batch_tokens, encoder.device):
             with torch.inference_mode():
-                mixed = embedder.recipe.layers is not None
+                mixed = parts.recipe.layers is not None
                 output = encoder(batch, output_pooled=False, output_hidden_states=mixed)
                 hidden_TD = output.last_hidden_state
-                if embedder.recipe.layers is not None:
-                    hidden_TD = mix_layers(output, embedder.recipe.layers)
+                if parts.recipe.layers is not None:
+                    hidden_TD = mix_layers(output, parts.recipe.layers)
                 computed = transform(hidden_TD.float()).cpu().numpy()
             own = batch.sequences.offsets
             for place, row in enumerate(rows):
@@ -129,9 +124,7 @@ def embed_tokens(
         vectors.append(found)
         ids.append(np.asarray(encoding.ids))
         lengths.append(np.diff(starts))
-    if truncated:
-        every_cut = np.concatenate(truncated)
-        tell_truncation(every_cut, embedder.max_seq_length, options.on_truncation, what="text")
+    notice.warn()
     every = TokenVectors(
         vectors=np.concatenate([np.empty((0, width), np.float32), *vectors]),
         ids=np.concatenate([np.empty(0, np.int32), *ids]),

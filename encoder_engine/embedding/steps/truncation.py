@@ -1,63 +1,72 @@
-"""Saying that texts were longer than a model reads, once for a call."""
+"""The notice of texts that were longer than a model reads: one a call."""
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from encoder_engine.errors import SequenceLengthError, TruncationWarning
+from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
-    from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.options import OnTruncation
+    from encoder_engine.embedding.parts import EmbedderParts
 
-__all__ = ["tell_truncation", "warn_of_truncation"]
+__all__ = ["TruncationNotice"]
 
 
-def tell_truncation(
-    truncated: np.ndarray[Any, np.dtype[np.bool_]],
-    limit: int | None,
-    on_truncation: OnTruncation,
-    *,
-    what: str,
-) -> None:
-    """Warn of rows that lost tokens, or raise :class:`SequenceLengthError`, or neither."""
-    number = int(truncated.sum())
-    if not number or on_truncation == "ignore":
-        return
-    said = f"{number} of {len(truncated)} {what}s were longer than {limit} tokens"
-    if on_truncation == "error":
-        row = int(np.flatnonzero(truncated)[0])
-        raise SequenceLengthError(
-            f"{said}, the first is {what} {row}; split it, or allow the cut with "
-            "on_truncation='warn'",
-            row=row,
+class TruncationNotice:
+    """Counts the rows of a call that were cut, refuses the first, or warns of all at the end.
+
+    ``limit``: tokens kept of a row. ``row_name``: what a row is called. ``remedy``: the advice of
+    the warning.
+    """
+
+    def __init__(
+        self,
+        on_truncation: OnTruncation,
+        *,
+        limit: int | None,
+        row_name: str = "text",
+        remedy: str = "split them",
+    ) -> None:
+        self.num_rows = self.num_truncated = 0
+        self._on_truncation, self._limit = on_truncation, limit
+        self._row_name, self._remedy = row_name, remedy
+
+    @classmethod
+    def of(cls, parts: EmbedderParts, on_truncation: OnTruncation) -> TruncationNotice:
+        """Make the notice of an embedder's call: its limit may be lower than the model's."""
+        positions, limit = parts.encoder.spec.max_length, parts.max_seq_length
+        raised = (
+            f"raise max_seq_length (the model can place {positions}) or "
+            if positions is None or (limit or 0) < positions
+            else ""
         )
-    warnings.warn(
-        TruncationWarning(
-            f"{said} and lost their tails; split them, or accept it with on_truncation='ignore'",
-            num_truncated=number,
-        ),
-        stacklevel=4,
-    )
+        remedy = f"{raised}split them, embed them whole by encode_long"
+        return cls(on_truncation, limit=limit, remedy=remedy)
 
+    def observe(self, truncated: np.ndarray[Any, np.dtype[np.bool_]], first_row: int = 0) -> None:
+        """Count the rows of a window, bool [n]. Raises :class:`SequenceLengthError` if asked."""
+        self.num_rows += len(truncated)
+        self.num_truncated += int(truncated.sum())
+        if self.num_truncated and self._on_truncation == "error":
+            row = first_row + int(np.flatnonzero(truncated)[0])
+            raise SequenceLengthError(
+                f"{self._row_name} {row} is longer than {self._limit} tokens; split it, "
+                "raise max_seq_length, or allow the cut with on_truncation='warn'",
+                row=row,
+            )
 
-def warn_of_truncation(embedder: Embedder, num_truncated: int, num_texts: int) -> None:
-    """Warn that texts lost their tails, and say what could be done about it."""
-    positions, limit = embedder.encoder.spec.max_length, embedder.max_seq_length
-    more = (
-        f"raise max_seq_length (the model can place {positions}) or "
-        if positions is None or (limit or 0) < positions
-        else ""
-    )
-    warnings.warn(
-        TruncationWarning(
-            f"{num_truncated} of {num_texts} texts were longer than {limit} tokens and lost their "
-            f"tails; {more}split them, embed them whole by encode_long, or accept it with "
-            "on_truncation='ignore'",
-            num_truncated=num_truncated,
-        ),
-        stacklevel=3,
-    )
+    def warn(self) -> None:
+        """Warn the caller once, where rows were cut and nobody said to ignore it."""
+        if self.num_truncated and self._on_truncation == "warn":
+            warn_caller(
+                TruncationWarning(
+                    f"{self.num_truncated} of {self.num_rows} {self._row_name}s were longer than "
+                    f"{self._limit} tokens and lost their tails; {self._remedy}, or accept it "
+                    "with on_truncation='ignore'",
+                    num_truncated=self.num_truncated,
+                )
+            )

@@ -12,11 +12,11 @@ import torch
 from encoder_engine.embedding.steps.batching import first_rows, plan_batches, take, windows
 from encoder_engine.embedding.steps.layers import mix_layers
 from encoder_engine.embedding.steps.pooling import normalize, pool
+from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.errors import (
     DeviceMemoryError,
     InputError,
     NonFiniteVectorError,
-    SequenceLengthError,
     TextError,
 )
 from encoder_engine.packing import PackedBatch
@@ -26,8 +26,8 @@ from encoder_engine.vectors.precision import quantize_vectors
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.options import EncodeOptions
+    from encoder_engine.embedding.parts import EmbedderParts
     from encoder_engine.embedding.steps.token_rows import TokenRows
     from encoder_engine.text import Encoding, Tokenizer
 
@@ -57,64 +57,95 @@ class EmbeddedWindow:
         return int(self.truncated.sum())
 
 
-def embed_windows(
-    embedder: Embedder, texts: Iterator[str], options: EncodeOptions
-) -> Iterator[EmbeddedWindow]:
-    """Embed a stream of texts, holding one window of it at a time."""
-    first_row = 0
-    for window in windows(texts, len):
-        yield embed_window(embedder, window, first_row, options)
-        first_row += len(window)
-
-
-def embed_window(
-    embedder: Embedder, window: list[str], first_row: int, options: EncodeOptions
-) -> EmbeddedWindow:
-    """Embed the texts of one window, of which the first is ``first_row`` of its stream."""
-    return encode_window(embedder, tokenize_window(embedder, window, first_row, options), options)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenizedWindow:
-    """A window between its two halves; ``seconds`` were spent on the first."""
+    """A window whose texts are tokenized, but not yet embedded; ``seconds`` were spent on that."""
 
     encoding: Encoding
     first_row: int
     seconds: float
 
 
+def tokenized_windows(
+    tokenizer: Tokenizer,
+    texts: Iterator[str],
+    *,
+    prompt: str,
+    num_prompt_tokens: int,
+    max_length: int | None,
+    notice: TruncationNotice,
+) -> Iterator[TokenizedWindow]:
+    """Tokenize a stream of texts, each behind the prompt, holding one window of it at a time.
+
+    ``notice`` observes which texts were cut to ``max_length``. Raises as :func:`tokenize_rows`.
+    """
+    first_row = 0
+    for window in windows(texts, len):
+        start = time.perf_counter()
+        encoding = tokenize_rows(
+            tokenizer,
+            window,
+            first_row,
+            prompt=prompt,
+            num_prompt_tokens=num_prompt_tokens,
+            max_length=max_length,
+        )
+        notice.observe(np.asarray(encoding.truncated), first_row)
+        seconds = time.perf_counter() - start
+        yield TokenizedWindow(encoding=encoding, first_row=first_row, seconds=seconds)
+        first_row += len(window)
+
+
+def embed_windows(
+    parts: EmbedderParts, texts: Iterator[str], options: EncodeOptions, notice: TruncationNotice
+) -> Iterator[EmbeddedWindow]:
+    """Embed a stream of texts, holding one window of it at a time."""
+    tokenized = tokenized_windows(
+        parts.tokenizer,
+        texts,
+        prompt=options.prompt,
+        num_prompt_tokens=options.num_prompt_tokens,
+        max_length=parts.max_seq_length,
+        notice=notice,
+    )
+    for window in tokenized:
+        yield encode_window(parts, window, options)
+
+
+def embed_window(
+    parts: EmbedderParts, window: list[str], first_row: int, options: EncodeOptions
+) -> EmbeddedWindow:
+    """Embed the texts of one window, of which the first is ``first_row`` of its stream."""
+    return encode_window(parts, tokenize_window(parts, window, first_row, options), options)
+
+
 def tokenize_window(
-    embedder: Embedder, window: list[str], first_row: int, options: EncodeOptions
+    parts: EmbedderParts, window: list[str], first_row: int, options: EncodeOptions
 ) -> TokenizedWindow:
     """Do the half of :func:`embed_window` that needs no device."""
     start = time.perf_counter()
     encoding = tokenize_rows(
-        embedder.tokenizer,
+        parts.tokenizer,
         window,
         first_row,
         prompt=options.prompt,
         num_prompt_tokens=options.num_prompt_tokens,
-        max_length=embedder.max_seq_length,
+        max_length=parts.max_seq_length,
     )
-    if options.on_truncation == "error" and encoding.num_truncated:
-        row = first_row + int(np.flatnonzero(encoding.truncated)[0])
-        raise SequenceLengthError(
-            f"text {row} is longer than {embedder.max_seq_length} tokens; split it, "
-            "raise max_seq_length, or allow the cut with on_truncation='warn'",
-            row=row,
-        )
+    notice = TruncationNotice.of(parts, options.on_truncation)
+    notice.observe(np.asarray(encoding.truncated), first_row)
     seconds = time.perf_counter() - start
     return TokenizedWindow(encoding=encoding, first_row=first_row, seconds=seconds)
 
 
 def encode_window(
-    embedder: Embedder, tokenized: TokenizedWindow, options: EncodeOptions
+    parts: EmbedderParts, tokenized: TokenizedWindow, options: EncodeOptions
 ) -> EmbeddedWindow:
-    """Do the other half."""
+    """Do the half of :func:`embed_window` that computes: encode, pool, and restore the order."""
     start = time.perf_counter()
     encoding, first_row = tokenized.encoding, tokenized.first_row
     numbers = first_row + np.arange(len(encoding.cu_seqlens) - 1)
-    vectors, num_padded_tokens = embed_rows(embedder, encoding, numbers, options)
+    vectors, num_padded_tokens = embed_rows(parts, encoding, numbers, options)
     return EmbeddedWindow(
         vectors=quantize_vectors(vectors, options.precision),
         first_row=first_row,
@@ -163,8 +194,8 @@ def _refuse_nothing_to_pool(encoding: Encoding, first_row: int, num_prompt_token
     row = first_row + int(is_empty.argmax())
     if num_prompt_tokens:
         raise InputError(
-            f"text {row} melts into its prompt, whose {num_prompt_tokens} tokens are not pooled, "
-            "and leaves none to pool; end the prompt with a space or a colon",
+            f"text {row} merges into the {num_prompt_tokens} tokens of its prompt: no token is "
+            "left to pool; end the prompt with a space or a colon",
             row=row,
         )
     raise InputError(
@@ -185,27 +216,27 @@ def _located(error: TextError, window: list[str], first_row: int) -> TextError:
 
 
 def embed_rows(
-    embedder: Embedder, encoding: Encoding | TokenRows, numbers: Rows, options: EncodeOptions
+    parts: EmbedderParts, encoding: Encoding | TokenRows, numbers: Rows, options: EncodeOptions
 ) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int]:
     """Embed rows of tokens; return [n, D], and the tokens that padded batches would have held.
 
     ``numbers`` [n] say which text of the stream each is of, for errors to name.
     """
     # Dropout would add noise, should the encoder have been trained in the meantime.
-    encoder = embedder.encoder
+    encoder = parts.encoder
     if encoder.training or any(block.training for block in encoder.blocks):
         encoder.eval()
     lengths = encoding.lengths
     vectors = np.empty((len(lengths), options.dimension), dtype=np.float32)
     typed = encoding.has_types
     num_padded_tokens = 0
-    limit = embedder.memory_limit
+    limit = parts.memory_limit
     planned = plan_batches(lengths, limit.cap(options.batch_tokens))
     while planned:
         rows = planned[0]
-        found = _embed_if_it_fits(embedder, encoding, rows, options, typed=typed)
+        found = _embed_if_it_fits(parts, encoding, rows, options, typed=typed)
         if found is None:
-            _refuse_one_alone(embedder, rows, lengths, numbers)
+            _refuse_one_alone(parts, rows, lengths, numbers)
             limit.lower(int(lengths[rows].sum()))
             left = np.concatenate(planned)
             smaller = plan_batches(lengths[left], limit.cap(options.batch_tokens))
@@ -217,7 +248,7 @@ def embed_rows(
     is_finite = np.isfinite(vectors)
     if not is_finite.all():
         broken = np.unique(numbers[~is_finite.all(axis=1)])
-        hint = "" if embedder.encoder.dtype == torch.float32 else "; load it with dtype='float32'"
+        hint = "" if parts.encoder.dtype == torch.float32 else "; load it with dtype='float32'"
         raise NonFiniteVectorError(
             f"the vectors of {len(broken)} texts are NaN or infinite (rows "
             f"{first_rows(broken)}): the model's numbers overflow or are damaged{hint}",
@@ -227,7 +258,7 @@ def embed_rows(
 
 
 def _embed_if_it_fits(
-    embedder: Embedder,
+    parts: EmbedderParts,
     encoding: Encoding | TokenRows,
     rows: Rows,
     options: EncodeOptions,
@@ -236,24 +267,24 @@ def _embed_if_it_fits(
 ) -> np.ndarray[Any, np.dtype[np.float32]] | None:
     """Embed a batch; None where the device has too little memory, of which nothing is held then."""
     try:
-        return _embed_batch(embedder, encoding, rows, options, typed=typed)
+        return _embed_batch(parts, encoding, rows, options, typed=typed)
     except torch.OutOfMemoryError:
         # The error holds the frames, and those hold tensors: both are gone after this block.
         pass
-    if embedder.encoder.device.type == "cuda":
+    if parts.encoder.device.type == "cuda":
         torch.cuda.empty_cache()
     return None
 
 
 def _refuse_one_alone(
-    embedder: Embedder, rows: Rows, lengths: np.ndarray[Any, np.dtype[np.integer]], numbers: Rows
+    parts: EmbedderParts, rows: Rows, lengths: np.ndarray[Any, np.dtype[np.integer]], numbers: Rows
 ) -> None:
     """Raise :class:`DeviceMemoryError` for a batch that did not fit and cannot be cut."""
     if len(rows) > 1:
         return
     row = int(numbers[rows[0]])
     raise DeviceMemoryError(
-        f"text {row} has {int(lengths[rows[0]])} tokens, and {embedder.encoder.device} has too "
+        f"text {row} has {int(lengths[rows[0]])} tokens, and {parts.encoder.device} has too "
         "little free memory to embed it alone; lower max_seq_length, end what else holds its "
         "memory, or choose another device",
         row=row,
@@ -262,7 +293,7 @@ def _refuse_one_alone(
 
 @torch.inference_mode()
 def _embed_batch(
-    embedder: Embedder,
+    parts: EmbedderParts,
     encoding: Encoding | TokenRows,
     rows: Rows,
     options: EncodeOptions,
@@ -277,15 +308,15 @@ def _embed_batch(
         input_ids=ids,
         cu_seqlens=cu_seqlens,
         token_type_ids=types,
-        device=embedder.encoder.device,
+        device=parts.encoder.device,
     )
-    layers = embedder.recipe.layers
-    output = embedder.encoder(batch, output_pooled=False, output_hidden_states=layers is not None)
-    is_cut = options.dimension < embedder.dimension
+    layers = parts.recipe.layers
+    output = parts.encoder(batch, output_pooled=False, output_hidden_states=layers is not None)
+    is_cut = options.dimension < parts.dimension
     vectors = pool(
         output.last_hidden_state if layers is None else mix_layers(output, layers),
         batch.sequences,
-        embedder.recipe.pooling,
+        parts.recipe.pooling,
         num_prompt_tokens=options.num_prompt_tokens,
         normalized=options.normalized and not is_cut,
     )

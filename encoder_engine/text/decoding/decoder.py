@@ -9,9 +9,9 @@ from encoder_engine.errors import TokenIdError
 from encoder_engine.text.decoding.unigram import SentencePieceJoiner, StepJoiner
 from encoder_engine.text.encoders.library import LibraryJoiner
 from encoder_engine.text.encoders.normalizing import normalize_added
-from encoder_engine.text.mapped.vocabulary import MappedVocabulary
 from encoder_engine.text.spec.library import LibraryDecoderSpec
 from encoder_engine.text.spec.unigram import DecoderSteps, SentencePieceDecoderSpec
+from encoder_engine.text.vocabulary import NativeVocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,17 +58,17 @@ class Decoder:
             self._tokens = self._known_tokens()
         token = self._tokens.get(token_id)
         vocab = self._spec.model.vocab
-        if token is None and isinstance(vocab, MappedVocabulary):
+        if token is None and isinstance(vocab, NativeVocabulary):
             token = vocab.token_of(token_id)
             if token is not None:
                 self._tokens[token_id] = token
         return token
 
     def _known_tokens(self) -> dict[int, str]:
-        """Give all tokens; of a vocabulary in a file, those that it does not hold itself."""
+        """Give all tokens; of a vocabulary in the extension, those that it does not hold itself."""
         vocab = self._spec.model.vocab
-        mapped = isinstance(vocab, MappedVocabulary)
-        tokens = {} if mapped else {number: token for token, number in vocab.items()}
+        native = isinstance(vocab, NativeVocabulary)
+        tokens = {} if native else {number: token for token, number in vocab.items()}
         # An added token that is matched in normalized text decodes to its normal form.
         forms = normalize_added(self._spec)
         tokens.update((added.id, forms[added.content]) for added in self._spec.added_tokens)

@@ -8,10 +8,8 @@ from encoder_engine.text.encoders.library import LibraryEncoder
 from encoder_engine.text.encoders.native_unigram import (
     build_sentencepiece,
     build_unigram,
-    sentencepiece_model,
-    unigram_model,
 )
-from encoder_engine.text.encoders.native_wordpiece import build_wordpiece, wordpiece_model
+from encoder_engine.text.encoders.native_wordpiece import build_wordpiece
 from encoder_engine.text.encoders.normalizing import normalize_added
 from encoder_engine.text.encoders.protocols import EncoderParts
 from encoder_engine.text.extension import extension
@@ -19,11 +17,10 @@ from encoder_engine.text.spec.library import LibrarySpec
 from encoder_engine.text.spec.unigram import SentencePieceSpec, UnigramSpec
 
 if TYPE_CHECKING:
-    from encoder_engine import _native
     from encoder_engine.text.encoders.protocols import BatchEncoder
-    from encoder_engine.text.spec.tokenizer import TemplatePiece, TokenizerSpec, WordPieceSpec
+    from encoder_engine.text.spec.tokenizer import TemplatePiece, TokenizerSpec
 
-__all__ = ["build_encoder", "native_model"]
+__all__ = ["build_encoder"]
 
 # The order of csrc/text/batch/encode_batch.h.
 PIECE_KINDS = {"special": 0, "first": 1, "second": 2}
@@ -40,17 +37,6 @@ def build_encoder(spec: TokenizerSpec) -> BatchEncoder:
     if isinstance(spec.model, UnigramSpec):
         return build_unigram(extension(), spec.model, parts)
     return build_wordpiece(spec.model, parts)
-
-
-def native_model(
-    model: WordPieceSpec | UnigramSpec | SentencePieceSpec,
-) -> _native.WordPieceModel | _native.UnigramModel:
-    """Build the part of an encoder that depends on the vocabulary alone."""
-    if isinstance(model, UnigramSpec):
-        return unigram_model(extension(), model)
-    if isinstance(model, SentencePieceSpec):
-        return sentencepiece_model(extension(), model)
-    return wordpiece_model(model)
 
 
 def _added(spec: TokenizerSpec) -> list[tuple[str, int, bool, bool, bool, bool]]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.text.mapped.pieces import MappedKinds, MappedPieces, MappedScores
 from encoder_engine.text.spec.unigram import (
     REGEXES,
     CharsmapStep,
@@ -17,6 +16,7 @@ from encoder_engine.text.spec.unigram import (
     StripStep,
     UnicodeFormStep,
 )
+from encoder_engine.text.vocabulary import NativePieces, NativeScores
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -48,27 +48,24 @@ def build_unigram_normalizer(native: ModuleType, model: UnigramSpec) -> _native.
 
 
 def unigram_model(native: ModuleType, model: UnigramSpec) -> _native.UnigramModel:
-    """Build the trie of a tokenizer.json's pieces, or use a compiled one where it lies."""
-    compiled = _compiled_model(model)
-    if compiled is not None:
-        return compiled
+    """Build the trie of a tokenizer.json's pieces."""
+    if isinstance(model.pieces, NativePieces):
+        pieces = model.pieces.vocab.native
+    else:
+        numbers = np.arange(len(model.pieces), dtype=np.int32)
+        pieces = native.Vocabulary(texts=model.pieces, ids=numbers)
+    if isinstance(model.scores, NativeScores):
+        scores = model.scores.array
+    else:
+        scores = np.asarray(model.scores, dtype=np.float64)
     built: _native.UnigramModel = native.UnigramModel(
-        pieces=model.pieces,
-        ids=np.arange(len(model.pieces), dtype=np.int32),
-        scores=np.asarray(model.scores, dtype=np.float64),
-        unknown_score=min(model.scores) - UNKNOWN_PENALTY,
+        pieces=pieces,
+        scores=scores,
+        unknown_score=float(scores.min()) - UNKNOWN_PENALTY,
         narrow=False,
         mark=MARK,
     )
     return built
-
-
-def _compiled_model(model: UnigramSpec | SentencePieceSpec) -> _native.UnigramModel | None:
-    """Give the model that was compiled from just these pieces and scores, if there is one."""
-    pieces = model.pieces
-    if isinstance(pieces, MappedPieces) and model.scores is pieces.scores:
-        return cast("_native.UnigramModel | None", pieces.vocab.model)
-    return None
 
 
 def build_unigram(
@@ -102,19 +99,18 @@ def sentencepiece_model(
 ) -> _native.UnigramModel:
     """Build the trie of the pieces that SentencePiece matches, with the scores it gives them.
 
-    A compiled one is used where it lies. ``values`` are the scores, if the caller has them.
+    ``values`` are the scores, if the caller has them.
     """
-    compiled = _compiled_model(model)
-    if compiled is not None and model.kinds is cast("MappedPieces", model.pieces).kinds:
-        return compiled
     kinds = np.asarray(model.kinds)
     if values is None:
         values = sentencepiece_scores(model)
     least = values[kinds == "normal"].min(initial=np.finfo(np.float32).max)
     matched = np.flatnonzero((kinds == "normal") | (kinds == "user_defined"))
     built: _native.UnigramModel = native.UnigramModel(
-        pieces=[model.pieces[index] for index in matched.tolist()],
-        ids=matched.astype(np.int32),
+        pieces=native.Vocabulary(
+            texts=[model.pieces[index] for index in matched.tolist()],
+            ids=matched.astype(np.int32),
+        ),
         scores=values[matched].astype(np.float64),
         unknown_score=float(least - np.float32(UNKNOWN_PENALTY)),
         narrow=True,
@@ -125,17 +121,10 @@ def sentencepiece_model(
 
 def sentencepiece_scores(model: SentencePieceSpec) -> npt.NDArray[np.float32]:
     """Give the score of each piece; that of a user-defined one makes SentencePiece choose it."""
-    if isinstance(model.scores, MappedScores):
-        scores = model.scores.narrowed()
-    else:
-        scores = np.asarray(model.scores, dtype=np.float32)
-    kinds = model.kinds
-    if isinstance(kinds, MappedKinds):
-        symbols = kinds.places("user_defined")
-    else:
-        symbols = [index for index, kind in enumerate(kinds) if kind == "user_defined"]
-    for index in symbols:
-        scores[index] = 0.1 * (len(model.pieces[index].encode()) - 1)
+    scores = np.array(model.scores, dtype=np.float32)
+    for index, kind in enumerate(model.kinds):
+        if kind == "user_defined":
+            scores[index] = 0.1 * (len(model.pieces[index].encode()) - 1)
     return scores
 
 

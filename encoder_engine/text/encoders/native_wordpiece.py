@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from encoder_engine.text.extension import extension
-from encoder_engine.text.mapped.vocabulary import MappedVocabulary
+from encoder_engine.text.vocabulary import NativeVocabulary
 
 if TYPE_CHECKING:
     from encoder_engine import _native
@@ -40,11 +42,14 @@ def build_wordpiece(model: WordPieceSpec, parts: EncoderParts) -> BatchEncoder:
 
 
 def wordpiece_model(model: WordPieceSpec) -> _native.WordPieceModel:
-    """Build the model of a vocabulary, or use a compiled one where it lies."""
-    if isinstance(model.vocab, MappedVocabulary):
-        return cast("_native.WordPieceModel", model.vocab.model)
+    """Build the model of a vocabulary."""
+    if isinstance(model.vocab, NativeVocabulary):
+        tokens = model.vocab.native
+    else:
+        numbers = np.fromiter(model.vocab.values(), np.int32, len(model.vocab))
+        tokens = extension().Vocabulary(texts=model.vocab, ids=numbers)
     built: _native.WordPieceModel = extension().WordPieceModel(
-        tokens=dict(model.vocab),
+        tokens=tokens,
         unknown_id=model.vocab[model.unk_token],
         prefix=model.continuing_subword_prefix,
         max_word_characters=model.max_input_chars_per_word,

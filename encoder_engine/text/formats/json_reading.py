@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-__all__ = ["MAX_COUNT", "MAX_ID", "Node", "read_json", "read_text"]
+__all__ = [
+    "MAX_COUNT",
+    "MAX_ID",
+    "Node",
+    "parse_json",
+    "read_bytes",
+    "read_json",
+    "read_text",
+]
 
 # The C++ encoder keeps an id in 27 bits, and a table by id: gaps should not be absurd.
 MAX_ID = 2**24 - 1
@@ -26,9 +34,22 @@ def read_text(path: Path) -> str:
     return files.read_text(path, TokenizerFileError)
 
 
-def read_json(path: Path, *, parse_float: Callable[[str], float] | None = None) -> Node:
+def read_bytes(path: Path) -> bytes:
+    """Read a file."""
+    return files.read_bytes(path, TokenizerFileError)
+
+
+def read_json(path: Path) -> Node:
     """Read a JSON file whose top is an object."""
-    value = files.read_json(path, TokenizerFileError, parse_float=parse_float)
+    return parse_json(read_bytes(path), path)
+
+
+def parse_json(
+    content: bytes, path: Path, *, parse_float: Callable[[str], float] | None = None
+) -> Node:
+    """Parse the content of a JSON file whose top is an object."""
+    text = files.decode_text(content, path, TokenizerFileError)
+    value = files.parse_json(text, path, TokenizerFileError, parse_float=parse_float)
     node = Node(value, path.name)
     node.object()
     return node

@@ -316,13 +316,14 @@ def check_same_pieces(spec: TokenizerSpec, path: Path) -> None:
     if not isinstance(model, UnigramSpec):
         return
     theirs = read_sentencepiece_model(path).spec
+    numbers, scores = dict(model.vocab.items()), tuple(model.scores)
     shift: int | None = None
     for index, (piece, score) in enumerate(zip(theirs.pieces, theirs.scores, strict=True)):
         if theirs.kinds[index] != "normal":
             continue
-        number = model.vocab.get(piece)
+        number = numbers.get(piece)
         shift = number - index if shift is None and number is not None else shift
-        found = None if number is None else model.scores[number]
+        found = None if number is None else scores[number]
         same = found is not None and min(
             abs(found - score), abs(found - score + NUMBER_COMMA_PENALTY)
         ) <= 1e-6 * max(1.0, abs(score))

@@ -17,7 +17,7 @@ from encoder_engine.text.spec.unigram import SentencePieceDecoderSpec, SentenceP
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from encoder_engine.text.mapped.pieces import PieceKind
+    from encoder_engine.text.spec.unigram import PieceKind
 
 __all__ = ["SentencePieceModel", "read_sentencepiece_model", "spec_from_sentencepiece"]
 

@@ -8,9 +8,11 @@ from encoder_engine.text.spec.library import OffsetTrim
 from encoder_engine.text.spec.tokenizer import PieceKind, TemplatePiece
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from encoder_engine.text.formats.json_reading import Node
+
+    IdOf = Callable[[str], int | None]
 
 __all__ = [
     "Layout",
@@ -90,7 +92,7 @@ def check_trimmed_pieces(node: Node, vocab: Iterable[str]) -> None:
             )
 
 
-def read_template(node: Node, ids: Mapping[str, int]) -> tuple[Layout, Layout]:
+def read_template(node: Node, id_of: IdOf) -> tuple[Layout, Layout]:
     """Read the layouts of a single text and of a pair."""
     layouts = [item for item in _processors(node) if item.kind() != "ByteLevel"]
     if len(layouts) > 1:
@@ -101,10 +103,10 @@ def read_template(node: Node, ids: Mapping[str, int]) -> tuple[Layout, Layout]:
     kind = node.kind()
     if kind == "BertProcessing":
         node.only_keys(("type", "sep", "cls"))
-        return bert_layouts(_token(node.get("cls"), ids), _token(node.get("sep"), ids))
+        return bert_layouts(_token(node.get("cls"), id_of), _token(node.get("sep"), id_of))
     if kind == "RobertaProcessing":
         node.only_keys(("type", "sep", "cls", "trim_offsets", "add_prefix_space"))
-        return roberta_layouts(_token(node.get("cls"), ids), _token(node.get("sep"), ids))
+        return roberta_layouts(_token(node.get("cls"), id_of), _token(node.get("sep"), id_of))
     if kind != "TemplateProcessing":
         raise node.get("type").fail(
             f"the post-processor {kind} is not supported; TemplateProcessing, BertProcessing, "
@@ -112,7 +114,7 @@ def read_template(node: Node, ids: Mapping[str, int]) -> tuple[Layout, Layout]:
         )
     node.only_keys(("type", "single", "pair", "special_tokens"))
     special = {
-        name: _special(node.get("special_tokens").get(name), ids)
+        name: _special(node.get("special_tokens").get(name), id_of)
         for name in node.get("special_tokens").object()
     }
     single = _layout(node.get("single"), special)
@@ -122,30 +124,28 @@ def read_template(node: Node, ids: Mapping[str, int]) -> tuple[Layout, Layout]:
     return single, pair
 
 
-def _token(node: Node, ids: Mapping[str, int]) -> tuple[str, int]:
+def _token(node: Node, id_of: IdOf) -> tuple[str, int]:
     items = node.items()
     if len(items) != 2:
         raise node.expected("a token and its id")
     token, number = items[0].text(), items[1].count()
-    _check_id(node, token, number, ids)
+    _check_id(node, token, number, id_of)
     return token, number
 
 
-def _check_id(node: Node, token: str, number: int, ids: Mapping[str, int]) -> None:
-    if ids.get(token) != number:
-        raise node.fail(
-            f"{token!r} has the id {number} here but {ids.get(token)} in the vocabulary"
-        )
+def _check_id(node: Node, token: str, number: int, id_of: IdOf) -> None:
+    if id_of(token) != number:
+        raise node.fail(f"{token!r} has the id {number} here but {id_of(token)} in the vocabulary")
 
 
-def _special(node: Node, ids: Mapping[str, int]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _special(node: Node, id_of: IdOf) -> tuple[tuple[str, ...], tuple[int, ...]]:
     node.only_keys(("id", "ids", "tokens"))
     tokens = tuple(item.text() for item in node.get("tokens").items())
     numbers = tuple(item.count() for item in node.get("ids").items())
     if len(tokens) != len(numbers):
         raise node.fail(f"{len(tokens)} tokens but {len(numbers)} ids")
     for token, number in zip(tokens, numbers, strict=True):
-        _check_id(node, token, number, ids)
+        _check_id(node, token, number, id_of)
     return tokens, numbers
 
 

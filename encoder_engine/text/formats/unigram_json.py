@@ -28,6 +28,8 @@ from encoder_engine.text.spec.unigram import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from encoder_engine.text.spec.unigram import DecoderStep, NormalizerStep
 
 __all__ = ["check_unigram", "read_unigram", "read_unigram_decoder"]
@@ -67,8 +69,11 @@ def check_unigram(top: Node) -> None:
     read_unigram_decoder(top.get("decoder"))
 
 
-def _read_pieces(node: Node) -> tuple[tuple[str, ...], tuple[float, ...]]:
+def _read_pieces(node: Node) -> tuple[Sequence[str], Sequence[float]]:
     items = node.value
+    if isinstance(items, tuple):  # JSON has none: these are the extension's
+        pieces, scores = items
+        return pieces, scores
     if not isinstance(items, list) or not items:
         raise node.expected("pieces with their scores")
     if len(items) > MAX_ID + 1:
@@ -82,14 +87,21 @@ def _read_pieces(node: Node) -> tuple[tuple[str, ...], tuple[float, ...]]:
         ):
             raise Node(item, f"{node.where}[{index}]").expected("a piece and its score")
     pieces = tuple([item[0] for item in items])
-    scores = tuple([float(item[1]) for item in items])
+    scores = tuple([_as_float(item[1]) for item in items])
     if not all(map(math.isfinite, scores)):
         index = next(i for i, score in enumerate(scores) if not math.isfinite(score))
-        raise Node(scores[index], f"{node.where}[{index}]").expected("a finite score")
+        raise Node(items[index][1], f"{node.where}[{index}]").expected("a finite score")
     if find_surrogate("".join(pieces)) is not None:
         for piece in pieces:
             Node(piece, node.where).text()
     return pieces, scores
+
+
+def _as_float(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # an integer of more than 308 digits
+        return math.inf
 
 
 def _listed(node: Node, member: str) -> list[Node]:

@@ -10,8 +10,11 @@ from encoder_engine.text.spec.tokenizer import (
     WordPieceDecoderSpec,
     WordPieceSpec,
 )
+from encoder_engine.text.vocabulary import NativeVocabulary
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from encoder_engine.text.spec.tokenizer import TokenizerSpec
 
 __all__ = ["read_wordpiece", "read_wordpiece_decoder", "wordpiece_members"]
@@ -23,15 +26,7 @@ def read_wordpiece(top: Node) -> WordPieceSpec:
     node.only_keys(
         ("type", "vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word")
     )
-    vocab = node.get("vocab").object()
-    if not "".join(vocab).isascii():
-        for token in vocab:
-            Node(token, f"{node.where}.vocab").text()
-    for token, number in vocab.items():
-        if type(number) is not int or not 0 <= number <= MAX_ID:
-            place = Node(number, f"{node.where}.vocab[{token!r}]")
-            raise place.expected(f"an integer from 0 to {MAX_ID}")
-    _check_distinct(node, vocab)
+    vocab = _read_vocab(node)
     unknown = node.get("unk_token").text()
     if unknown not in vocab:
         raise node.get("unk_token").fail(f"{unknown!r} is not in the vocabulary")
@@ -43,6 +38,22 @@ def read_wordpiece(top: Node) -> WordPieceSpec:
         max_input_chars_per_word=node.get("max_input_chars_per_word").count(),
         normalizer=_read_normalizer(top.get("normalizer")),
     )
+
+
+def _read_vocab(node: Node) -> Mapping[str, int]:
+    found = node.get("vocab")
+    if isinstance(found.value, NativeVocabulary):
+        return found.value
+    vocab = found.object()
+    if not "".join(vocab).isascii():
+        for token in vocab:
+            Node(token, found.where).text()
+    for token, number in vocab.items():
+        if type(number) is not int or not 0 <= number <= MAX_ID:
+            place = Node(number, f"{found.where}[{token!r}]")
+            raise place.expected(f"an integer from 0 to {MAX_ID}")
+    _check_distinct(node, vocab)
+    return vocab
 
 
 def _check_distinct(node: Node, vocab: dict[str, int]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from encoder_engine.text.mapped.vocabulary import MappedVocabulary
 from encoder_engine.text.spec.library import LibraryDecoderSpec, LibrarySpec, OffsetTrim
 from encoder_engine.text.spec.unigram import (
     DecoderSteps,
@@ -13,6 +12,7 @@ from encoder_engine.text.spec.unigram import (
     SentencePieceSpec,
     UnigramSpec,
 )
+from encoder_engine.text.vocabulary import NativeVocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -187,7 +187,7 @@ class TokenizerSpec:
     def vocab_size(self) -> int:
         """Rows an embedding table needs: the largest id plus one."""
         vocab = self.model.vocab
-        if isinstance(vocab, MappedVocabulary):
+        if isinstance(vocab, NativeVocabulary):
             largest = vocab.largest_id
         else:
             largest = max(vocab.values(), default=-1)

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from encoder_engine.errors import TokenizerFileError
-from encoder_engine.text.mapped.pieces import MappedBytes, MappedKinds, MappedPieces, PieceKind
+from encoder_engine.text.vocabulary import NativePieces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ __all__ = [
     "LowercaseStep",
     "MetaspaceSpec",
     "NormalizerStep",
+    "PieceKind",
     "PrependStep",
     "ReplaceStep",
     "SentencePieceDecoderSpec",
@@ -43,6 +44,7 @@ REGEXES = {
     r"\s{2,}|[\n\r\t]": (True, 2, "\n\r\t"),
 }
 
+PieceKind = Literal["normal", "unknown", "control", "user_defined", "unused", "byte"]
 PrependScheme = Literal["always", "first", "never"]
 
 
@@ -157,7 +159,7 @@ class UnigramSpec:
 
 
 def _vocabulary(pieces: Sequence[str]) -> Mapping[str, int]:
-    if isinstance(pieces, MappedPieces):
+    if isinstance(pieces, NativePieces):
         return pieces.vocab
     return {piece: number for number, piece in enumerate(pieces)}
 
@@ -169,7 +171,7 @@ class SentencePieceSpec:
     ``file`` is the whole .model, to be saved again.
     """
 
-    file: bytes | MappedBytes = field(repr=False)
+    file: bytes = field(repr=False)
     pieces: Sequence[str] = field(repr=False)
     scores: Sequence[float] = field(repr=False)  # float32
     kinds: Sequence[PieceKind] = field(repr=False)
@@ -204,12 +206,8 @@ class SentencePieceSpec:
     @property
     def symbols(self) -> list[str]:
         """The user-defined pieces: no rule changes them, and they are matched where they can be."""
-        kinds = self.kinds
-        if isinstance(kinds, MappedKinds):
-            places = kinds.places("user_defined")
-        else:
-            places = [index for index, kind in enumerate(kinds) if kind == "user_defined"]
-        return [self.pieces[index] for index in places]
+        kinds = enumerate(self.kinds)
+        return [self.pieces[index] for index, kind in kinds if kind == "user_defined"]
 
     @property
     def description(self) -> str:

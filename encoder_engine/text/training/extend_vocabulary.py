@@ -26,7 +26,7 @@ def with_tokens(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
         raise ConfigError(
             "only a WordPiece vocabulary can be given words; this tokenizer is another"
         )
-    vocab = dict(spec.model.vocab)
+    vocab = dict(spec.model.vocab.items())
     for number, word in enumerate(w for w in dict.fromkeys(words) if w not in spec.model.vocab):
         vocab[word] = tokenizer.vocab_size + number
     grown = Tokenizer(replace(spec, model=replace(spec.model, vocab=vocab)))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from encoder_engine.embedding.dataset.job import EncodeCall
 from encoder_engine.embedding.dataset.pipeline import Behind, ahead
 from encoder_engine.embedding.dataset.windows import shard_windows
 from encoder_engine.embedding.dataset.workers import LocalEngine
+from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.errors import OutputError, RowError
 from encoder_engine.inputs.readers import open_inputs
 from encoder_engine.inputs.rows import Row

@@ -10,6 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from encoder_engine.embedding import limits
 from encoder_engine.embedding.steps import batching
 from encoder_engine.families.facts.spec import FeedForwardSpec
 
@@ -68,7 +69,7 @@ def test_a_gpu_gets_larger_batches_than_a_cpu_and_wider_models_smaller_ones(
         spec = tiny.encoder.spec
         wide = replace(spec.blocks[0], feed_forward=FeedForwardSpec(width=width))
         spec = replace(spec, blocks=(*spec.blocks, wide))
-        return batching.default_batch_tokens(spec, device, dtype)
+        return limits.default_batch_tokens(spec, device, dtype)
 
     for width in (1536, 3072, 4096):
         for dtype in (torch.float32, torch.bfloat16):

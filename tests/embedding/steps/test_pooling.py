@@ -83,10 +83,10 @@ def test_a_prompt_that_fills_the_whole_limit_is_refused(leaving_prompts_out: Emb
 @pytest.mark.parametrize(
     ("prompt", "text"), [("word", "s"), ("que", "ry"), ("abcdefgh", "x" * 120)]
 )
-def test_a_text_that_melts_into_a_prompt_left_out_is_refused_by_row(
+def test_a_text_that_merges_into_a_prompt_left_out_is_refused_by_row(
     leaving_prompts_out: Embedder, prompt: str, text: str
 ) -> None:
-    with pytest.raises(InputError, match="text 2 melts into its prompt") as caught:
+    with pytest.raises(InputError, match=r"text 2 merges into the . tokens of its prompt") as caught:
         leaving_prompts_out.encode(["", " a", text], prompt=prompt)
     assert caught.value.row == 2
     assert leaving_prompts_out.encode([text], prompt=f"{prompt}: ").shape == (1, WIDTH)

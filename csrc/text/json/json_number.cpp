@@ -1,5 +1,5 @@
 // Digits first, then the exponent, the rounding of each step that of serde_json.
-#include "text/json_number.h"
+#include "text/json/json_number.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -48,11 +48,12 @@ double read_json_number(const char* text, size_t size) {
     uint64_t digits = 0;
     int64_t exponent = 0;
     constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+    constexpr uint64_t kRoomForMore = 1'000'000'000'000'000'000;
     for (int64_t places = 0; places < 2; ++places) {
         bool full = false;
         for (; at < end && is_digit(*at); ++at) {
             const auto digit = static_cast<uint64_t>(*at - '0');
-            full = full || digits > (kMost - digit) / 10;
+            full = full || (digits >= kRoomForMore && digits > (kMost - digit) / 10);
             if (!full) digits = digits * 10 + digit;
             exponent += (full ? 1 : 0) - places;
         }

@@ -1,0 +1,65 @@
+// A place in the bytes of a JSON file, and the steps that go on from there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include "text/token_list.h"
+
+namespace encoder_engine {
+
+// Each step says whether what it wanted was there; after one that failed the place means nothing.
+class json_cursor {
+public:
+    explicit json_cursor(std::string_view bytes)
+        : begin_(bytes.data()), at_(bytes.data()), end_(bytes.data() + bytes.size()) {}
+
+    size_t place() const { return static_cast<size_t>(at_ - begin_); }
+    // The byte at the place, 0 at the end: JSON has none outside of strings.
+    char peek() const { return at_ < end_ ? *at_ : '\0'; }
+
+    void skip_space() {
+        while (at_ < end_ && is_space(*at_)) {
+            ++at_;
+            // Files are indented, XLM-R's by 4 to 8 spaces before each of a million lines.
+            uint64_t eight = 0;
+            while (end_ - at_ >= 8 && (std::memcpy(&eight, at_, 8), eight == kSpaces)) at_ += 8;
+        }
+    }
+    // Takes one character, and the space before it.
+    bool take(char wanted) {
+        skip_space();
+        if (peek() != wanted) return false;
+        ++at_;
+        return true;
+    }
+    // Skips a string; `raw` is what stands between the quotes, escapes and all.
+    bool skip_string(std::string_view& raw);
+    // Skips any value, of which brackets and strings are looked at only.
+    bool skip_value();
+
+    // Reads a strict string as UTF-8, and appends it; false as well for a lone surrogate.
+    bool read_string(token_list& out);
+    // Reads an integer from 0 to `most`, which has at most 8 digits.
+    bool read_id(int32_t most, int32_t& out);
+    // Reads a number as files.read_json and float() have it, if it is finite.
+    bool read_score(double& out);
+
+private:
+    static constexpr uint64_t kSpaces = 0x2020202020202020;
+
+    static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+    static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+    bool skip_digits();
+    bool read_escape(token_list& out);
+    bool read_unit(uint32_t& unit);
+    bool skip_character();
+
+    const char* begin_;
+    const char* at_;
+    const char* end_;
+};
+
+}  // namespace encoder_engine

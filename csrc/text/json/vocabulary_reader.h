@@ -1,0 +1,32 @@
+// The vocabulary of a tokenizer.json, read from the file's bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "text/vocabulary.h"
+
+namespace encoder_engine {
+
+// The most that the encoders keep of an id (json_reading.py has the same).
+constexpr int32_t kMaxJsonId = (1 << 24) - 1;
+
+struct json_vocabulary {
+    size_t begin = 0, end = 0;  // the bytes of the value of model.vocab
+    // Texts are UTF-8 without lone surrogates, ids ascend; nothing where there is no vocabulary, or one
+    // that only the exact reader can judge.
+    std::shared_ptr<vocabulary> tokens;
+    std::vector<double> scores;  // of a Unigram model, finite
+};
+
+// Finds model.vocab and reads it: {"piece": id, ...} of a WordPiece model, whose ids ascend and whose
+// pieces are distinct, or [["piece", score], ...] of a Unigram model, where a piece's place is its id.
+// Nothing is guessed: of a value that is anything else, or not strict JSON, or of a model of another
+// kind, there is no vocabulary. Outside the value only brackets and strings are looked at: whoever wants
+// the rest of the file parses it with the value left out, which is valid exactly where the whole is.
+json_vocabulary read_json_vocabulary(std::string_view file);
+
+}  // namespace encoder_engine

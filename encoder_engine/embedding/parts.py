@@ -1,0 +1,160 @@
+"""The parts of an embedder that its stages compute with: tokenizer, encoder, recipe, limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from encoder_engine.embedding.limits import MemoryLimit, default_batch_tokens
+from encoder_engine.embedding.options import (
+    EncodeCall,
+    EncodeOptions,
+    check_options,
+    resolve_batch_tokens,
+    resolve_dimension,
+    resolve_prompt,
+)
+from encoder_engine.errors import ConfigError, InputError
+from encoder_engine.vectors.precision import quantize_vectors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    from encoder_engine.embedding.directory.recipe import Recipe
+    from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.models import Encoder
+    from encoder_engine.text import Tokenizer
+
+__all__ = ["EmbedderParts", "Loading", "check_vocabulary", "smallest"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loading:
+    """The arguments that an embedder was loaded with, so that another process can load the same."""
+
+    path: str
+    dtype: str
+    quantization: str | None
+    pooling: tuple[str, ...] | None
+    max_seq_length: int | None
+    layers: tuple[tuple[int, float], ...] | None = None
+
+
+class EmbedderParts:
+    """A tokenizer, an encoder and a recipe that belong together, and the limits of a call.
+
+    Raises :class:`ConfigError` where a token id would lie outside the encoder's vocabulary, where
+    the pooling was made for another width, or where the limit leaves no room for a token.
+    """
+
+    def __init__(self, encoder: Encoder, tokenizer: Tokenizer, recipe: Recipe) -> None:
+        spec = encoder.spec
+        if recipe.pooling_width not in (None, spec.width):
+            raise ConfigError(
+                f"the pooling expects vectors of {recipe.pooling_width} features, "
+                f"the encoder computes {spec.width}; the files belong to different models"
+            )
+        check_vocabulary(tokenizer, spec)
+        self.encoder = encoder.eval()
+        self.tokenizer = tokenizer
+        self.recipe = recipe
+        # None where the parts were put together in memory.
+        self.loading: Loading | None = None
+        self.memory_limit = MemoryLimit()
+        self._max_seq_length = limit = smallest(recipe.max_seq_length, spec.max_length)
+        if limit is not None and limit < self._least_length():
+            raise ConfigError(
+                f"{recipe.encoder_directory} limits texts to {limit} tokens, which leaves no "
+                f"room for one beside the special tokens; it takes {self._least_length()}. "
+                "Mend the file, or pass max_seq_length="
+            )
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """Tokens kept of each text, special tokens included; None: no limit."""
+        return self._max_seq_length
+
+    @max_seq_length.setter
+    def max_seq_length(self, value: int) -> None:
+        limit, least = self.encoder.spec.max_length, self._least_length()
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InputError(
+                f"max_seq_length must be a whole number of at least {least}, got {value!r}"
+            )
+        if limit is not None and value > limit:
+            raise InputError(f"max_seq_length is {value}, the model can place {limit} tokens")
+        self._max_seq_length = value
+
+    def _least_length(self) -> int:
+        """Count the special tokens around a text, and one for the text."""
+        return len(self.tokenizer.encode("")) + 1
+
+    @property
+    def dimension(self) -> int:
+        """Features of a vector before ``truncate_dim``."""
+        return self.encoder.spec.width * len(self.recipe.pooling)
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The named prompts of the directory."""
+        return self.recipe.prompts
+
+    def resolve(self, call: EncodeCall) -> EncodeOptions:
+        """Check the options of a call and fill in what the directory says."""
+        recipe, encoder = self.recipe, self.encoder
+        prompt = resolve_prompt(
+            call.prompt, call.prompt_name, recipe.prompts, recipe.default_prompt_name
+        )
+        normalized = call.normalize_embeddings
+        default_tokens = default_batch_tokens(encoder.spec, encoder.device, encoder.dtype)
+        return check_options(
+            EncodeOptions(
+                prompt=prompt,
+                num_prompt_tokens=self._count_prompt_tokens(prompt),
+                normalized=recipe.normalized if normalized is None else normalized,
+                dimension=resolve_dimension(call.truncate_dim, recipe.truncate_dim, self.dimension),
+                precision=call.precision,
+                batch_tokens=resolve_batch_tokens(call.batch_tokens, default_tokens),
+                on_truncation=call.on_truncation,
+            )
+        )
+
+    def _count_prompt_tokens(self, prompt: str) -> int:
+        """Count the tokens to leave out of the pooling: the prompt's, with what opens a text."""
+        if not prompt or self.recipe.include_prompt:
+            return 0
+        ids = self.tokenizer.encode(prompt)
+        around = self.tokenizer.encode("")
+        closed = len(around) > 0 and ids[-1] == around[-1]
+        if self._max_seq_length is not None and len(ids) >= self._max_seq_length:
+            raise InputError(
+                f"the prompt has {len(ids)} tokens and leaves no room for a text: "
+                f"the limit is {self._max_seq_length}"
+            )
+        return len(ids) - int(closed)
+
+    def stored_dimension(self, options: EncodeOptions) -> int:
+        """Count the numbers of a vector as it is stored: features, or bytes of bits."""
+        return int(self.no_vectors(options).shape[1])
+
+    def no_vectors(self, options: EncodeOptions) -> npt.NDArray[np.generic]:
+        """Make the result of no text: [0, D] of the precision's type."""
+        return quantize_vectors(np.zeros((0, options.dimension), np.float32), options.precision)
+
+
+def check_vocabulary(tokenizer: Tokenizer, spec: EncoderSpec) -> None:
+    """Raise :class:`ConfigError` where a token id would lie outside the encoder's vocabulary."""
+    if tokenizer.vocab_size > spec.embedding.vocab_size:
+        raise ConfigError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, the encoder's table "
+            f"{spec.embedding.vocab_size}; the files belong to different models"
+        )
+
+
+def smallest(*limits: int | None) -> int | None:
+    """Return the smallest limit; None: there is none."""
+    return min((limit for limit in limits if limit is not None), default=None)

@@ -1,1 +1,0 @@
-"""Compiled tokenizers: one file that is mapped and used where it lies."""

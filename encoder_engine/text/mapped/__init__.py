@@ -1,1 +1,0 @@
-"""Vocabularies that stay in the compiled file they were read from."""

@@ -1,0 +1,113 @@
+"""Rooms stay small and arrows go one way, counted on every import there is."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.architecture.drawing import FOLDERS, draw, files_of
+from tests.architecture.sources import ROOT, imports, module_name, sources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.architecture.drawing import Folder
+
+MOST_FILES = 20
+MOST_LINES = 500
+MOST_HEADER_LINES = 200
+# A family is a file.
+ANY_NUMBER_OF_FILES = {"encoder_engine/families/data"}
+# Templates, which a source file instantiates: a header is where their code has to be.
+LONGER_HEADERS = {
+    "csrc/cpu/simd/amx_attention_kernel.h",
+    "csrc/cpu/simd/attention_kernel.h",
+    "csrc/text/unigram/lane.h",
+    "csrc/text/unigram/walk.h",
+    "csrc/text/unigram/words.h",
+    "csrc/text/wordpiece/word_sinks.h",
+}
+# Tables that a program writes.
+GENERATED = {"csrc/text/unicode/forms.cpp"}
+# What is imported at its first use: the extension, which may not be built, what is made of it, and
+# PyTorch, which a user of the tokenizer does not wait for.
+LATE_IMPORTS = {
+    ("encoder_engine.integrations.packed_copy", "encoder_engine.ops.native.memory"),
+    ("encoder_engine.models.plan", "encoder_engine.ops.native"),
+    ("encoder_engine.ops.cpu", "encoder_engine"),
+    ("encoder_engine.text.encoding", "encoder_engine.packing"),
+    ("encoder_engine.text.extension", "encoder_engine"),
+}
+DRAWING = draw()
+
+
+@pytest.mark.parametrize("folder", DRAWING, ids=lambda folder: folder.name)
+def test_no_arrow_goes_up(folder: Folder) -> None:
+    assert not folder.arrows_up
+
+
+@pytest.mark.parametrize("top", [*FOLDERS, "tests", "benchmarks/tests"])
+def test_no_folder_has_too_many_files(top: str) -> None:
+    found = [path for suffix in ("py", "h", "cpp") for path in (ROOT / top).rglob(f"*.{suffix}")]
+    counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in found)
+    crowded = {name: n for name, n in counts.items() if n > MOST_FILES} | {}
+    assert not crowded.keys() - ANY_NUMBER_OF_FILES, crowded
+
+
+def test_files_are_short_enough_to_be_read_whole() -> None:
+    too_long = {}
+    for path in files_of(ROOT):
+        name = path.as_posix()
+        most = MOST_HEADER_LINES if path.suffix == ".h" else MOST_LINES
+        lines = len((ROOT / path).read_text(encoding="utf-8").splitlines())
+        if lines > most and name not in GENERATED | LONGER_HEADERS:
+            too_long[name] = lines
+    assert not too_long
+
+
+def late_imports(path: Path) -> set[str]:
+    """Name the modules of the package that a file imports within functions."""
+    found = set()
+    for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for node in ast.walk(function):
+                if isinstance(node, ast.ImportFrom) and node.module is not None:
+                    found.add(node.module)
+                if isinstance(node, ast.Import):
+                    found |= {alias.name for alias in node.names}
+    return {name for name in found if name.partition(".")[0] == "encoder_engine"}
+
+
+def test_the_package_imports_itself_at_the_top_of_a_file() -> None:
+    found = {
+        (module_name(path), imported)
+        for path in sources("encoder_engine")
+        if path.relative_to(ROOT).parts[1] != "cli"
+        for imported in late_imports(path)
+    }
+    assert found == LATE_IMPORTS
+
+
+def test_nothing_below_imports_the_root() -> None:
+    faces = {f"encoder_engine.{room}" for room in ("_native", "errors", "files", "kernels", "ops")}
+    below = {path.stem for path in (ROOT / "encoder_engine").iterdir()} | {"kernels", "_native"}
+    wrong = [
+        found
+        for path in sources("encoder_engine", "kernels", "benchmarks/measuring")
+        for found in imports(path)
+        if found.imported.partition(".")[0] == "encoder_engine"
+        and found.importer != "encoder_engine"
+        and found.imported not in faces
+        and found.imported.split(".")[1:2] not in [[name] for name in below]
+    ]
+    assert not wrong
+
+
+def test_benchmarks_and_tests_do_not_import_each_other() -> None:
+    for folder, other in (("benchmarks", "tests"), ("tests", "benchmarks")):
+        for path in sources(folder):
+            for found in imports(path):
+                assert found.imported.partition(".")[0] != other, found

@@ -1,1 +1,0 @@
-"""Tests of text/compiled."""
