@@ -1,4 +1,4 @@
-"""Lists who refuses what: ``python -m tests.ops.refusals`` writes ``refusals.json`` again.
+"""Lists who refuses what: ``python -m tests.ops.refusals.listing`` writes ``listing.json`` again.
 
 Refused cases are not generated, so the list is what tells that fewer are run: an implementation
 that begins to refuse a call, or stops, changes it.

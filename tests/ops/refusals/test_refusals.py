@@ -7,7 +7,7 @@ import json
 import pytest
 
 from encoder_engine import ops
-from tests.ops.refusals import OF_THE_MACHINE, TABLE, Refusals, refusals
+from tests.ops.refusals.listing import OF_THE_MACHINE, TABLE, Refusals, refusals
 
 COMMITTED: dict[str, Refusals] = json.loads(TABLE.read_text(encoding="utf-8"))
 
@@ -22,7 +22,7 @@ def by_call(table: Refusals) -> dict[tuple[str, str], str]:
 
 
 def test_every_operation_is_listed() -> None:
-    assert set(COMMITTED) == set(ops.operations()), "run python -m tests.ops.refusals"
+    assert set(COMMITTED) == set(ops.operations()), "run python -m tests.ops.refusals.listing"
 
 
 @pytest.mark.parametrize("operation", sorted(COMMITTED))
@@ -38,4 +38,6 @@ def test_what_is_refused_is_listed_and_nothing_else(
         for pair in (found.keys() | listed.keys()) - here
         if listed.get(pair) != found.get(pair)
     }
-    assert not changed, f"(listed, found): {changed}; if meant, run python -m tests.ops.refusals"
+    assert not changed, (
+        f"(listed, found): {changed}; if meant, run python -m tests.ops.refusals.listing"
+    )
