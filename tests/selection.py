@@ -1,7 +1,7 @@
 """Choose the cases of a parametrized test: those that can run here, and those of the short run.
 
-A case that its implementation refuses is not generated; ``tests/ops/refusals/listing.json`` lists the
-refusals. Of a test with three axes or more, the cases beyond all pairs of two axes' values are
+A case that its implementation refuses is not generated; ``tests/ops/refusals/listing.json`` lists
+the refusals. Of a test with three axes or more, the cases beyond all pairs of two axes' values are
 marked ``exhaustive``. Most faults need one value or a pair of them (Kuhn, Wallace and Gallo 2004,
 Software Fault Interactions and Implications for Software Testing).
 """
