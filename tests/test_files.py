@@ -100,6 +100,7 @@ def test_a_run_begins_while_another_looks_at_the_lock(tmp_path: Path) -> None:
     looking.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("holder", ["running", "gone", "none", "nobody"])
 def test_a_lock_names_its_holder_only_where_that_runs(tmp_path: Path, holder: str) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:

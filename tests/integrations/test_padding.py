@@ -17,6 +17,7 @@ from encoder_engine.ops.testing import assert_within_budget
 from tests.integrations.test_acceleration import batch_of, bert
 from tests.models.cases import CASES, Case, one_per_family
 from tests.models.exact import exact, in_float64
+from tests.selection import unless
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers.*"),
@@ -39,12 +40,16 @@ def classifiers() -> list[Any]:
     return found
 
 
+def has_no_choice(case: Case, how: str) -> str | None:
+    fixed = how == "our attention" and case.model_type in OWN_ATTENTION
+    return f"the attention of {case.model_type} cannot be chosen" if fixed else None
+
+
+@unless(has_no_choice)
 @torch.no_grad()
 @pytest.mark.parametrize("how", ["accelerated", "packed", "our attention"])
 @pytest.mark.parametrize("case", classifiers(), ids=lambda c: c.model_type)
 def test_logits_of_texts_that_begin_with_padding_are_transformers_own(case: Case, how: str) -> None:
-    if how == "our attention" and case.model_type in OWN_ATTENTION:
-        pytest.skip("its attention cannot be chosen")
     model = case.build(num_labels=3)
     batch = batch_of(model, left=True)
     eager = model(**batch).logits

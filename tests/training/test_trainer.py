@@ -109,6 +109,7 @@ def kill_at_random(corpus: Path, folder: Path, times: int, *settings: str, seed:
     return killed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
 def test_killed_at_any_time_the_log_is_the_same(corpus: Path, tmp_path: Path) -> None:
