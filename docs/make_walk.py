@@ -61,7 +61,7 @@ def render(printed: list[str]) -> str:
     lines = [
         "# From an empty directory to a search",
         "",
-        "`python docs/make_walk.py` ran these commands and wrote this page. A test runs them again.",
+        "`python docs/make_walk.py` ran the commands and wrote this page. A test runs them again.",
         "",
         "Start with a table, `reviews.csv`:",
         "",
