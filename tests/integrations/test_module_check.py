@@ -108,7 +108,7 @@ CHANGES: dict[str, tuple[Callable[[Any], object], str]] = {
     ),
     "activation within": (
         lambda m: setattr(m.pooler.activation, "forward", torch.relu),
-        r"pooler\.activation has a forward of its own",
+        r"pooler\.activation has its own forward",
     ),
     "scale": (lambda m: setattr(m.encoder.layer[0].attention.self, "scaling", 1.0), "scaling"),
     "padding": (lambda m: setattr(m.embeddings.word_embeddings, "padding_idx", 7), "padding_idx"),
@@ -117,7 +117,7 @@ CHANGES: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda m: setattr(query_of(m), "__class__", Halved),
         "query is a Halved of tests",
     ),
-    "own forward": (override_forward, "query has a forward of its own"),
+    "own forward": (override_forward, "query has its own forward"),
     "parametrisation": (orthogonal, "adapters"),
     "position table": (
         lambda m: m.embeddings.position_ids.data.add_(1),

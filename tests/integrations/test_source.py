@@ -92,7 +92,7 @@ def test_a_function_in_the_place_of_transformers_own_is_refused(
     model = accelerate(bert())
     before = hidden(model)
     monkeypatch.setattr(registered, "_local_mapping", {"sdpa": attend_to_nothing})
-    assert_refused(model, "holds attend_to_nothing from .* for 'sdpa'")
+    assert_refused(model, "has attend_to_nothing from .* for 'sdpa'")
     monkeypatch.undo()
     assert torch.equal(hidden(model), before)
 

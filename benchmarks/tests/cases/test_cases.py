@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -35,8 +36,22 @@ EMBEDDING = {
 }
 # And all values of an axis are one.
 GROWTH = {f"growth/{axis}-{values[0]}" for axis, values in VALUES.items()}
+# Larger sizes of an operation, whose cases are made by the same code.
+SIZES = re.compile(r"_(2k|8k|8k_window|d128|half|large|tiled)$")
+
+
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    """Mark all but the first case of each kind of work: the others run in ``make test-all``."""
+    group = name.partition("/")[0]
+    kind = SIZES.sub("", group)
+    shown = SHOWN.get(kind) or next(n for n in CASES if n.startswith(f"{kind}/"))
+    return [] if name == shown else [pytest.mark.exhaustive]
+
+
+# The case that stands for its kind, where the first takes long.
+SHOWN = {"drop_in": "drop_in/encode-short", "embedding": ISOLATED}
 PARAMETERS = [
-    pytest.param(spec, id=name, marks=pytest.mark.slow if name.startswith("embedding/") else ())
+    pytest.param(spec, id=name, marks=marks(name))
     for name, spec in CASES.items()
     if not name.startswith("tokenizer/xlmr-") or name.endswith(FORMS)
     if not name.startswith("embedding/") or name in EMBEDDING
