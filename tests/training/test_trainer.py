@@ -196,6 +196,7 @@ def test_an_evaluation_says_the_same_every_time(corpus: Path, tmp_path: Path) ->
     assert trainer.evaluate() == trainer.evaluate()
 
 
+@pytest.mark.exhaustive
 # What torch itself reads while it traces.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_what_is_compiled_has_the_same_losses(

@@ -107,6 +107,7 @@ def losses_of(trainer: Trainer, inputs: Inputs) -> Array:
     return -torch.log_softmax(logits, 1)[rows, inputs.targets["labels"]].double().numpy()
 
 
+@pytest.mark.exhaustive
 def test_of_a_markov_chain_all_is_learned_that_can_be_and_no_more(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     chain = draw_chain(8, generator)

@@ -189,6 +189,7 @@ def test_pictures_are_readable(page: Page) -> None:
         assert all(len(row) == len(picture.table.header) for row in picture.table.rows)
 
 
+@pytest.mark.exhaustive
 def test_pictures_of_what_was_recorded_are_readable() -> None:
     residents = list(read_residents(records.FOLDER))
     recorded = make_page(list(records.read()), residents=residents, padding=PADDING)

@@ -156,6 +156,7 @@ def oracles(peers: list[SentencePiecePeer]) -> list[ReferenceTokenizer]:
     return [ReferenceTokenizer(peer.ours.spec) for peer in peers]
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=any_texts)
 def test_the_oracle_agrees(
