@@ -1,19 +1,33 @@
-# Everything there is to remember: run, test, coverage, lint, bench, gpu, docs. Each sets itself up.
+# Everything there is to remember: run, check, test, test-all, coverage, lint, bench, gpu, docs. Each sets itself up.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n logical --dist worksteal
 BUILD_INPUTS := pyproject.toml setup.py constraints.txt CMakeLists.txt $(shell find csrc -name '*.cpp' -o -name '*.h')
 
-.PHONY: run test coverage lint bench gpu docs clean
+.PHONY: run check test test-all coverage lint bench gpu docs clean
 
 run: $(VENV)/.installed-run      ## embed the example corpus with real weights and search it
 	$(BIN)/python examples/run.py
 
-test: $(VENV)/.installed-dev     ## the whole test suite
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n logical --dist loadfile --no-loadscope-reorder
+check: $(VENV)/.installed-dev    ## lint, types and unit tests; fails where they take three minutes
+	$(BIN)/python -m tests.check $(MAKE) --no-print-directory lint VENV=$(VENV)
 
-coverage: $(VENV)/.installed-dev ## the whole test suite, and which lines it ran; takes much longer
+test: $(VENV)/.installed-dev     ## everything a change can break, in ten minutes on two cores
+	OMP_NUM_THREADS=1 $(PYTEST) -m "not exhaustive" --junitxml=build/tests.xml
+
+test-all: $(VENV)/.installed-dev ## before a release: every case, build, kill and character; takes hours
+	$(PYTEST)
+	$(BIN)/python -m tests.ops.generated --cases 2000 --seed 7
+	$(BIN)/python -m tests.integrations.mutations --cases 300 --seed 1
+	$(BIN)/python -m tests.inputs.damaged_inputs --cases 1000 --seed 1
+	$(BIN)/python -m tests.vectors.damaged_stores --cases 500 --seed 1
+	$(BIN)/python -m tests.text.parity.long --options --strings 20000 --seed 1
+	$(BIN)/python -m tests.embedding.kill_long --kills 50 --full 10 --seconds 300
+	$(BIN)/python -m tests.training.kill_long --times 10 --seed 1
+
+coverage: $(VENV)/.installed-dev ## every test, and which lines they run; takes hours
 	$(BIN)/python -m pytest --cov --cov-report=term
 
 lint: $(VENV)/.installed-dev     ## style and types

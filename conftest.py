@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # Threads that wait must not spin: on a busy machine spinning costs more than the work itself.
 # OpenMP reads this when torch loads it.
@@ -12,6 +13,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import pytest
 import torch
+
+from tests.layers import ProcessGuard, add_markers, is_left_out
+from tests.selection import select
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 ROOT = Path(__file__).resolve().parent
 
@@ -24,18 +31,38 @@ if not torch.cuda.is_available():
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none; begin with what takes long.
+_guard = ProcessGuard()
 
-    Files are dealt out one after the other, and whoever got the longest last would be waited for.
-    """
-    slow = {item.path for item in items if "slow" in item.keywords}
-    items.sort(key=lambda item: item.path not in slow)
-    if torch.cuda.is_available():
-        return
-    for item in items:
-        if "gpu" in item.keywords:
-            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem() -> Generator[None, object, object]:
+    """Generate the cases of a test that can run here; see ``tests/selection.py``."""
+    made = yield
+    if isinstance(made, list) and all(isinstance(item, pytest.Function) for item in made):
+        return select(made)
+    return made
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file whose tests are all left out; see ``tests/layers.py``."""
+    return True if is_left_out(collection_path, config.option.markexpr) else None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test by the place it is in."""
+    add_markers(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Let no unit test start a process."""
+    with _guard.around(item):
+        return (yield)
+
+
+def pytest_report_header() -> str:
+    """Say once what is not generated here."""
+    return "" if torch.cuda.is_available() else "no CUDA device: no case for one is generated"
 
 
 @pytest.fixture(scope="session")

@@ -52,7 +52,7 @@ def members_of(described: type) -> dict[str, object]:
 def public(found: type) -> bool:
     """Say whether a module of the page exports a class."""
     modules = map(importlib.import_module, MODULES)
-    return any(getattr(module, found.__name__, None) is found for module in modules)
+    return any(vars(module).get(found.__name__) is found for module in modules)
 
 
 def render() -> str:

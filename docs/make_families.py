@@ -1,4 +1,4 @@
-"""Writes docs/families.md: what each family of encoders is made of, told by its own data."""
+"""Writes docs/families.md: the parts of each family of encoders, from its own data."""
 
 from __future__ import annotations
 
@@ -77,34 +77,34 @@ def sample_spec(family: Family) -> EncoderSpec:
 def positions(spec: EncoderSpec) -> str:
     """Say how an encoder knows where a token is."""
     attention = spec.blocks[0].attention
-    told = []
+    parts = []
     if spec.embedding.num_positions:
-        told.append("learned")
+        parts.append("learned")
     if attention.rotary is not None:
-        told.append("rotary")
+        parts.append("rotary")
     if attention.alibi_slopes is not None:
-        told.append("ALiBi")
+        parts.append("ALiBi")
     if spec.relative_bias is not None:
-        told.append("bias by distance")
+        parts.append("bias by distance")
     if spec.distance_vectors is not None:
-        told.append("disentangled")
-    return ", ".join(told)
+        parts.append("disentangled")
+    return ", ".join(parts)
 
 
 def blocks(spec: EncoderSpec) -> str:
     """Say what is special about an encoder's blocks."""
     norm = "layer norm" if spec.blocks[0].norm.centred else "RMS norm"
-    told = [f"{norm} {'first' if spec.blocks[0].norm_first else 'last'}"]
+    parts = [f"{norm} {'first' if spec.blocks[0].norm_first else 'last'}"]
     windows = [block.attention.window for block in spec.blocks]
     if all(windows):
-        told.append("windows")
+        parts.append("windows")
     elif any(windows):
-        told.append("windows in some")
+        parts.append("windows in some")
     if spec.blocks[0].attention.global_projections:
-        told.append("global rows")
+        parts.append("global rows")
     if spec.order is not None:
-        told.append("shared")
-    return ", ".join(told)
+        parts.append("shared")
+    return ", ".join(parts)
 
 
 def feed_forward(spec: EncoderSpec) -> str:

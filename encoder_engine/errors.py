@@ -4,17 +4,17 @@
 
     EncoderEngineError
     |-- InputError (ValueError)             the caller's data; .row names the offending row
-    |   |-- TextError (TypeError)           a text is not a str, or holds a lone surrogate
+    |   |-- TextError (TypeError)           a text is not a str, or has a lone surrogate
     |   |-- TokenIdError                    a token id lies outside the vocabulary
     |   |-- BatchError                      a packed or padded batch contradicts itself
-    |   |-- ShapeError                      a tensor's shape, dtype or device does not fit
+    |   |-- ShapeError                      a tensor's shape, dtype or device is wrong
     |   |-- SequenceLengthError             a sequence is longer than the model's position table
     |   `-- ReadError                       an input file or one of its rows cannot be read
     |       `-- RowError                    one row of it: .file, .number and .reason
     |-- ConfigError (ValueError)            a config.json or sentence-transformers file
     |   |-- UnknownModelTypeError           no family of that name
-    |   `-- UnsupportedFeatureError         it asks for something the engine does not compute
-    |-- CheckpointError (ValueError)        weights that do not fit their config
+    |   `-- UnsupportedFeatureError         it needs something the engine does not compute
+    |-- CheckpointError (ValueError)        weights that do not match their config
     |   |-- CheckpointFileError             missing, truncated, or not the format it claims
     |   |-- ChecksumError                   the bytes differ from the recorded SHA-256
     |   |-- TensorNamesError                .missing and .unexpected list the keys
@@ -23,26 +23,26 @@
     |-- NonFiniteVectorError (ArithmeticError)  NaN or infinity came out; .rows lists the texts
     |-- NonFiniteLossError (ArithmeticError)  training diverged: its loss is NaN or infinity
     |-- TokenizerFileError (ValueError)     a vocabulary or tokenizer.json that cannot be used
-    |-- CorpusError (ValueError)            tokenized training text that is damaged or does not fit
-    |-- ImplementationError (RuntimeError)  the named implementation of an operation refused
-    |   `-- UnknownNameError (LookupError)  an operation, implementation or option nobody registered
+    |-- CorpusError (ValueError)            tokenized training text that is damaged or unsuitable
+    |-- ImplementationError (RuntimeError)  the requested implementation of an operation refused
+    |   `-- UnknownNameError (LookupError)  an unknown operation, implementation or option
     |-- OutputError (OSError)               an output that exists, or could not be completed
-    |   |-- ResumeError                     it was begun otherwise; .changes lists what changed
+    |   |-- ResumeError                     it was begun with other options; .changes lists them
     |   `-- LockedError                     another run is writing it
     |-- WorkerError (RuntimeError)          a worker process ended before its work was done
-    |-- DeviceMemoryError (MemoryError)     one text alone does not fit; .row names it
+    |-- DeviceMemoryError (MemoryError)     one text alone exceeds the memory; .row names it
     |-- MissingDependencyError (ImportError)  an optional library is needed; says how to get it
     `-- MissingExtensionError (ImportError)   the C++ extension is not built for this Python
 
     EncoderEngineWarning (UserWarning)
     |-- TruncationWarning                   .num_truncated texts lost tokens
     |-- UnusedWeightsWarning                .names: head tensors an Encoder has no use for
-    |-- DefaultPoolingWarning               nothing says how to pool, so the mean is taken
+    |-- DefaultPoolingWarning               the model names no pooling, so the mean is used
     |-- MissingPoolerWarning                the checkpoint has no pooler; pooler_output is None
-    |-- UnknownConfigKeyWarning             .names: config keys nobody reads
-    |-- CorruptCheckpointWarning            a checkpoint is not whole; an older one is taken
+    |-- UnknownConfigKeyWarning             .names: unknown keys of a config
+    |-- CorruptCheckpointWarning            a checkpoint is damaged; an older one is used
     |-- DivergedWarning                     a trained model is far worse than guessing
-    |-- SmallCorpusWarning                  a run reads the same few texts again and again
+    |-- SmallCorpusWarning                  a run repeats a small corpus too often
     `-- SuspiciousWeightsWarning            finite but implausible weights, as after a bit flip
 """
 
@@ -113,7 +113,7 @@ class InputError(EncoderEngineError, ValueError):
 
 
 class TextError(InputError, TypeError):
-    """A text is not a ``str``, or is one that no UTF-8 encodes."""
+    """A text is not a ``str``, or has a lone surrogate, which UTF-8 cannot encode."""
 
 
 class TokenIdError(InputError):
@@ -125,11 +125,11 @@ class BatchError(InputError):
 
 
 class ShapeError(InputError):
-    """A tensor's shape, dtype or device does not fit the operation."""
+    """A tensor's shape, dtype or device is wrong for the operation."""
 
 
 class SequenceLengthError(InputError):
-    """A sequence is longer than the model can place."""
+    """A sequence is longer than the model's maximum length."""
 
 
 class ReadError(InputError):
@@ -137,7 +137,7 @@ class ReadError(InputError):
 
 
 class RowError(ReadError):
-    """One row of an input file cannot be used: ``number`` is its line, or its row, from 1."""
+    """One row of an input file cannot be used; ``number``: its line, or its row, from 1."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class UnknownModelTypeError(ConfigError):
 
 
 class UnsupportedFeatureError(ConfigError):
-    """The configuration asks for something the engine does not compute."""
+    """The configuration needs something the engine does not compute."""
 
 
 class CheckpointError(EncoderEngineError, ValueError):
@@ -179,7 +179,7 @@ class ChecksumError(CheckpointError):
 
 
 class TensorNamesError(CheckpointError):
-    """The checkpoint lacks tensors, or has tensors the model has no place for."""
+    """The checkpoint lacks tensors, or has tensors that the model does not have."""
 
     def __init__(
         self, message: str, *, missing: Sequence[str] = (), unexpected: Sequence[str] = ()
@@ -190,7 +190,7 @@ class TensorNamesError(CheckpointError):
 
 
 class TensorShapeError(CheckpointError):
-    """Tensors whose shapes differ from what the configuration says."""
+    """Tensors whose shapes differ from the configuration's."""
 
     def __init__(
         self,
@@ -223,15 +223,15 @@ class TokenizerFileError(EncoderEngineError, ValueError):
 
 
 class CorpusError(EncoderEngineError, ValueError):
-    """Tokenized training text is missing, damaged, or does not fit what is asked of it."""
+    """Tokenized training text is missing, damaged, or unsuitable for its use."""
 
 
 class ImplementationError(EncoderEngineError, RuntimeError):
-    """The implementation that was asked for refused, or none accepted."""
+    """The requested implementation refused, or none accepted."""
 
 
 class UnknownNameError(ImplementationError, LookupError):
-    """An operation, implementation or fact that nobody registered."""
+    """An unknown operation, implementation or fact."""
 
 
 class OutputError(EncoderEngineError, OSError):
@@ -239,7 +239,7 @@ class OutputError(EncoderEngineError, OSError):
 
 
 class ResumeError(OutputError):
-    """An output was begun with another model, other options or other inputs than it is given."""
+    """An output was begun with another model, other options or other inputs than now given."""
 
     def __init__(self, message: str, *, changes: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -255,7 +255,7 @@ class WorkerError(EncoderEngineError, RuntimeError):
 
 
 class DeviceMemoryError(EncoderEngineError, MemoryError):
-    """One text, alone in its batch, takes more memory than its device has; ``row`` names it."""
+    """One text, alone in its batch, needs more memory than the device has; ``row`` names it."""
 
     def __init__(self, message: str, *, row: int) -> None:
         super().__init__(message)
@@ -266,9 +266,9 @@ class DeviceMemoryError(EncoderEngineError, MemoryError):
 
 
 class MissingDependencyError(EncoderEngineError, ImportError):
-    """An optional library is needed; the message says which commands bring it.
+    """An optional library is missing; the message has the commands that install it.
 
-    ``extra``: the one of this package that names the library and its version, if there is one.
+    ``extra``: the extra of this package that pins the library, if there is one.
     """
 
     def __init__(self, purpose: str, *, library: str, extra: str | None = None) -> None:
@@ -287,13 +287,13 @@ class MissingDependencyError(EncoderEngineError, ImportError):
 
 
 def install_command(library: str, extra: str | None = None) -> str:
-    """Say how to install a library: by itself, or with an extra from a checkout of this package."""
+    """Return the command that installs a library, alone or by an extra of a checkout."""
     command = f"pip install '{library}'"
     return command if extra is None else f"{command}, or in the checkout: pip install '.[{extra}]'"
 
 
 class MissingExtensionError(EncoderEngineError, ImportError):
-    """The C++ extension is not built for this Python; the message says how to build it."""
+    """The C++ extension is not built for this Python; the message has the build command."""
 
 
 class EncoderEngineWarning(UserWarning):
@@ -301,7 +301,7 @@ class EncoderEngineWarning(UserWarning):
 
 
 class TruncationWarning(EncoderEngineWarning):
-    """Texts were longer than the limit and lost their tails."""
+    """Texts were longer than the maximum length and were truncated."""
 
     def __init__(self, message: str, *, num_truncated: int = 0) -> None:
         super().__init__(message)
@@ -315,11 +315,11 @@ class _NamesWarning(EncoderEngineWarning):
 
 
 class UnusedWeightsWarning(_NamesWarning):
-    """Head tensors that an encoder has no use for were left in the file."""
+    """Head tensors that an encoder does not use were not loaded."""
 
 
 class DefaultPoolingWarning(EncoderEngineWarning):
-    """Nothing says how token vectors become one vector, so their mean is taken."""
+    """The model names no pooling, so the mean of the token vectors is used."""
 
 
 class MissingPoolerWarning(EncoderEngineWarning):
@@ -327,15 +327,15 @@ class MissingPoolerWarning(EncoderEngineWarning):
 
 
 class UnknownConfigKeyWarning(_NamesWarning):
-    """Configuration keys that nobody reads."""
+    """Unknown configuration keys, which are ignored."""
 
 
 class CorruptCheckpointWarning(EncoderEngineWarning):
-    """A training run's checkpoint is not whole, so an older one is taken."""
+    """A training run's checkpoint is damaged, so an older one is used."""
 
 
 class SmallCorpusWarning(EncoderEngineWarning):
-    """A training run reads the same few texts so often that a model learns them by heart."""
+    """A training run repeats a small corpus so often that the model memorises it."""
 
 
 class DivergedWarning(EncoderEngineWarning):
@@ -343,4 +343,4 @@ class DivergedWarning(EncoderEngineWarning):
 
 
 class SuspiciousWeightsWarning(_NamesWarning):
-    """Finite but implausibly large weights, as a flipped bit leaves behind."""
+    """Finite but implausibly large weights, as after a bit flip."""

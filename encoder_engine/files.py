@@ -1,4 +1,4 @@
-"""Files as the rest trusts them: strict JSON, checksums, locks, writing whole or not at all."""
+"""File access for the whole package: strict JSON, checksums, locks, atomic writes."""
 
 from __future__ import annotations
 
@@ -49,30 +49,30 @@ __all__ = [
 ]
 
 CHECKSUMS = "SHA256SUMS"
-# A name of nobody else; readers of data pass over names that begin with a dot.
+# A name that no other program uses; readers of data skip names that begin with a dot.
 LOCK_NAME = ".encoder-engine.lock"
-# What a run of a former version left where it was killed.
+# The lock of a former version, left where a run was killed.
 FORMER_LOCK_NAME = ".lock"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LOCK_CONTENT = re.compile(rb"(\d{1,20}\n?)?")
-# Whoever looks whether a folder is locked holds its lock for some microseconds.
+# A check whether a folder is locked holds its lock for some microseconds.
 _LOCK_SECONDS = 0.1
 _LOCK_PAUSE = 0.005
 
 
 def read_text(path: Path, error: type[EncoderEngineError]) -> str:
-    """Read a UTF-8 file; raise ``error`` with the reason where it is missing or is not one."""
+    """Read a UTF-8 file; raises ``error`` with the reason where that is not possible."""
     return decode_text(read_bytes(path, error), path, error)
 
 
 def read_bytes(path: Path, error: type[EncoderEngineError]) -> bytes:
-    """Read a file; raise ``error`` with the reason where it is missing."""
+    """Read a file; raises ``error`` with the reason where that is not possible."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
         raise error(
-            f"{path} is missing; look at the name, and whether all of its folder was copied"
+            f"{path} is missing; look at the name, and whether the whole folder was copied"
         ) from None
     except OSError as failure:
         raise error(f"{path} cannot be read: {failure.strerror}") from failure
@@ -95,9 +95,9 @@ def read_json(
     *,
     parse_float: Callable[[str], float] | None = None,
 ) -> Any:
-    """Parse a JSON file; raise ``error`` for what is not JSON, or names a key twice.
+    """Parse a JSON file; raises ``error`` for invalid JSON and for duplicate keys.
 
-    ``parse_float`` makes a number of what has a decimal point or an exponent, in place of float().
+    ``parse_float``: parses numbers with a decimal point or an exponent, instead of float().
     """
     return parse_json(read_text(path, error), path, error, parse_float=parse_float)
 
@@ -109,7 +109,7 @@ def parse_json(
     *,
     parse_float: Callable[[str], float] | None = None,
 ) -> Any:
-    """Parse the text of a JSON file as :func:`read_json` does."""
+    """Parse the text of a JSON file; see :func:`read_json`."""
     try:
         with _no_collection():
             return json.loads(text, object_pairs_hook=_distinct, parse_float=parse_float)
@@ -123,7 +123,7 @@ def parse_json(
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Pause the garbage collector, which would look at a large file's values again and again."""
+    """Pause the garbage collector, which would traverse a large file's values repeatedly."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -134,7 +134,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse an object that names a key twice, which json would quietly merge."""
+    """Refuse an object with a duplicate key, which json would merge silently."""
     merged = dict(pairs)
     if len(merged) != len(pairs):
         keys = [key for key, _ in pairs]
@@ -144,7 +144,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_target(path: Path, *, overwrite: bool) -> None:
-    """Raise :class:`OutputError` where a file could not be put under this name."""
+    """Raise :class:`OutputError` where a file of this name cannot be written."""
     if path.is_dir():
         raise OutputError(f"{path} is a directory; name a file in it")
     if path.exists() and not overwrite:
@@ -156,7 +156,7 @@ def check_target(path: Path, *, overwrite: bool) -> None:
 
 
 def check_apart(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Raise :class:`OutputError` where one of the outputs is a file that is read."""
+    """Raise :class:`OutputError` where an output is also an input."""
     read = [file for file in inputs if file.exists()]
     for output in outputs:
         if output.exists() and any(output.samefile(file) for file in read):
@@ -165,7 +165,7 @@ def check_apart(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
 
 @contextlib.contextmanager
 def writing(target: Path) -> Iterator[None]:
-    """Raise what fails here, a full disk for one, as :class:`OutputError` that names the target."""
+    """Raise an OSError, such as of a full disk, as :class:`OutputError` that names the target."""
     try:
         yield
     except OutputError:
@@ -175,9 +175,9 @@ def writing(target: Path) -> Iterator[None]:
 
 
 class PendingFile:
-    """A file written beside its target under another name, until :meth:`publish`.
+    """A file that is written beside its target under another name, until :meth:`publish`.
 
-    Whatever kills the process before, the target is untouched; a ``.partial`` file may stay.
+    A process killed before leaves the target untouched, and perhaps a ``.partial`` file.
     """
 
     def __init__(self, target: Path, *, overwrite: bool) -> None:
@@ -191,7 +191,7 @@ class PendingFile:
             raise OutputError(f"{target} cannot be written: {error.strerror}") from error
 
     def publish(self) -> None:
-        """Force the bytes to the disk, then give the file its name."""
+        """Flush the file to the disk, then rename it to the target."""
         self.stream.flush()
         os.fsync(self.stream.fileno())
         self.stream.close()
@@ -202,14 +202,14 @@ class PendingFile:
         sync_directory(self.target.parent)
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the file, unless it was published."""
         with contextlib.suppress(OSError):
             self.stream.close()
         self.path.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is either the old one or wholly the new one, on the disk."""
+    """Write a file so that the disk has either the old or the whole new content."""
     pending = PendingFile(path, overwrite=True)
     try:
         with writing(path):
@@ -220,7 +220,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _rename_without_replacing(source: Path, target: Path) -> None:
-    """Rename; should the target have appeared meanwhile, leave it and raise."""
+    """Rename a file; raises where the target has appeared meanwhile, and leaves it alone."""
     try:
         os.link(source, target)
     except FileExistsError:
@@ -233,7 +233,7 @@ def _rename_without_replacing(source: Path, target: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Force a directory's names to the disk."""
+    """Flush a directory's entries to the disk."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -244,29 +244,30 @@ def sync_directory(directory: Path) -> None:
 
 
 def verify_checksums(directory: Path, *, only: Collection[str] | None = None) -> None:
-    """Compare the directory's files with the SHA-256 recorded for them, where one is.
+    """Compare the files of a directory with their recorded SHA-256, where there is one.
 
-    Recorded in a ``SHA256SUMS`` file (as ``sha256sum * > SHA256SUMS`` writes), in the RECORD of the
-    installed package the directory belongs to, or, in a Hugging Face hub cache, in the name of the
-    blob a file links to. ``only`` names the files to look at. Raises :class:`ChecksumError` naming
-    the file.
+    Sums are read from a ``SHA256SUMS`` file (as ``sha256sum * > SHA256SUMS`` writes), from the
+    RECORD of the installed package that contains the directory, or, in a Hugging Face hub cache,
+    from the name of the blob that a file links to.
+    ``only``: the files to compare; None: all.
+    Raises :class:`ChecksumError` that names the file.
     """
     for name, digest in recorded_checksums(directory).items():
         if only is not None and name not in only:
             continue
         path = directory / name
         if not path.is_file():
-            raise ChecksumError(f"{path} is not there, but its SHA-256 was recorded")
+            raise ChecksumError(f"{path} is missing, but its SHA-256 is recorded; fetch it again")
         found = file_sha256(path)
         if found != digest:
             raise ChecksumError(
                 f"{path} has SHA-256 {found}, {digest} was recorded; the file is damaged or was "
-                f"changed: fetch it again, or if the change was meant, renew {CHECKSUMS}"
+                f"changed: fetch it again, or renew {CHECKSUMS} if the change was intended"
             )
 
 
 def recorded_checksums(directory: Path) -> dict[str, str]:
-    """Return the SHA-256 recorded for files of the directory, hexadecimal, by their names."""
+    """Return the recorded SHA-256 of the directory's files, hexadecimal, by name."""
     expected = _package_checksums(directory.resolve())
     for name in _names(directory):
         if not name.endswith(".safetensors"):
@@ -291,7 +292,7 @@ def recorded_checksums(directory: Path) -> dict[str, str]:
 
 
 def _package_checksums(directory: Path) -> dict[str, str]:
-    """Read what pip recorded of an installed package's files, where the directory is in one."""
+    """Return pip's recorded sums of files in an installed package that contains the directory."""
     expected: dict[str, str] = {}
     for site in list(directory.parents)[:4]:
         package = directory.relative_to(site).parts[0]
@@ -313,7 +314,7 @@ def _records(site: Path, package: str) -> list[Path]:
 
 
 def _names(directory: Path) -> list[str]:
-    """List a directory, or nothing; a glob's pattern takes longer than a tokenizer to load."""
+    """List a directory, empty where there is none; a glob takes longer than loading a tokenizer."""
     try:
         with os.scandir(directory) as entries:
             return [entry.name for entry in entries]
@@ -334,9 +335,9 @@ def write_checksums(directory: Path, names: Iterable[str]) -> None:
 
 
 def refuse_locked(folder: Path) -> None:
-    """Raise :class:`LockedError` where another run holds the folder's lock; change nothing.
+    """Raise :class:`LockedError` where another run holds the folder's lock; changes nothing.
 
-    Any number of processes may look at once: the lock that they try is a shared one.
+    Any number of processes may check at once, by a shared lock.
     """
     import fcntl
 
@@ -365,7 +366,7 @@ def _held(folder: Path, descriptor: int) -> LockedError:
 
 
 def _alive(process: str) -> bool:
-    """Say whether a process of this number runs here; a lock file may name a former holder."""
+    """Whether a process of this number is running; a lock file may name a former holder."""
     if not process.isdecimal() or int(process) == 0:
         return False
     try:
@@ -378,10 +379,10 @@ def _alive(process: str) -> bool:
 
 
 class FolderLock:
-    """One run at a time in a folder: holds its lock file from entry to exit, when the file goes.
+    """Allows one run at a time in a folder: holds a lock file from entry to exit, then removes it.
 
-    The system frees the lock of a process that was killed: a lock file nobody holds is taken over.
-    A file or link of that name that is no lock is refused, and left as it is.
+    The system releases the lock of a killed process: a lock file without a holder is taken over. A
+    file or link of that name that is no lock is refused and left alone.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -441,8 +442,8 @@ class FolderLock:
                 raise
             warnings.warn(
                 EncoderEngineWarning(
-                    f"the file system of {self._folder} has no locks ({error.strerror}); start no "
-                    "second run there before this one ends"
+                    f"the file system of {self._folder} has no locks ({error.strerror}); do not "
+                    "start a second run there before this one ends"
                 ),
                 stacklevel=4,
             )
@@ -462,7 +463,7 @@ class FolderLock:
         )
 
     def __exit__(self, *_details: object) -> None:
-        # Removed while it is still held: whoever opened it in between sees that it is gone.
+        # Removed while the lock is held: a process that opened it meanwhile sees that it is gone.
         try:
             self._path.unlink(missing_ok=True)
         finally:

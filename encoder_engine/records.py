@@ -1,4 +1,4 @@
-"""Comparing what a folder was begun with and what it is to go on with."""
+"""Compares the recorded settings of a folder with those of a run that resumes in it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ __all__ = ["Difference", "differences"]
 
 
 class Difference(NamedTuple):
-    """A value that is not what it was; ``name`` is dotted, and None stands for none."""
+    """A changed value; ``name``: its dotted key; None: there is no value."""
 
     name: str
     before: Any
     now: Any
 
     def __str__(self) -> str:
-        """Say both values."""
+        """Return a text with both values."""
         return f"{self.name} was {self.before!r:.80}, is {self.now!r:.80}"
 
 
 def differences(before: Any, now: Any, name: str = "") -> list[Difference]:
-    """List what differs between two values of JSON, at the keys of their innermost objects.
+    """List the differences of two JSON values, by the keys of their innermost objects.
 
     >>> differences({"a": {"b": 1}}, {"a": {"b": 2, "c": 3}})
     [Difference(name='a.b', before=1, now=2), Difference(name='a.c', before=None, now=3)]

@@ -1,4 +1,4 @@
-"""Strings that UTF-8 cannot encode: lone surrogates, found and described."""
+"""Finds and describes lone surrogates, which UTF-8 cannot encode."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["describe_surrogate", "find_surrogate"]
 
 
 def find_surrogate(text: str) -> int | None:
-    """Return the index of the first lone surrogate, which no UTF-8 encodes, or None."""
+    """Return the index of the first lone surrogate, or None."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -15,7 +15,7 @@ def find_surrogate(text: str) -> int | None:
 
 
 def describe_surrogate(text: str, index: int) -> str:
-    """Name a lone surrogate, its place and a way to mend the text, as csrc/bindings/errors.cpp."""
+    """Describe a lone surrogate, its place and its mend, as csrc/bindings/errors.cpp does."""
     return (
         f"a lone surrogate U+{ord(text[index]):04X} at character {index}, which no UTF-8 encodes; "
         "mend it with text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')"

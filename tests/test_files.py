@@ -69,7 +69,9 @@ def test_where_nothing_can_be_locked_a_run_goes_on_with_a_warning(
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with (
-        pytest.warns(EncoderEngineWarning, match="has no locks .*start no second run") as told,
+        pytest.warns(
+            EncoderEngineWarning, match="has no locks .*do not start a second run"
+        ) as told,
         files.FolderLock(tmp_path),
     ):
         assert (tmp_path / files.LOCK_NAME).read_text("ascii") == f"{os.getpid()}\n"
@@ -98,6 +100,7 @@ def test_a_run_begins_while_another_looks_at_the_lock(tmp_path: Path) -> None:
     looking.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("holder", ["running", "gone", "none", "nobody"])
 def test_a_lock_names_its_holder_only_where_that_runs(tmp_path: Path, holder: str) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:

@@ -21,7 +21,7 @@ def case_specs() -> list[CaseSpec]:
     return [
         CaseSpec(
             name="import/package",
-            summary="`import encoder_engine` in a new process, beside `import torch`",
+            summary="`from encoder_engine import Embedder` in a new process, beside `import torch`",
             make=make_case,
         )
     ]
@@ -29,11 +29,11 @@ def case_specs() -> list[CaseSpec]:
 
 def make_case(_options: Options) -> Case:
     """Import each in new processes."""
-    names = {"encoder-engine": "encoder_engine", "torch": "torch"}
+    names = {"encoder-engine": "encoder_engine.embedding", "torch": "torch"}
     candidates = [
         Candidate(
             name=name,
-            role="ours" if module == "encoder_engine" else "peer",
+            role="ours" if module != "torch" else "peer",
             build=partial(build, module),
             keep_slow=True,
         )
@@ -43,7 +43,7 @@ def make_case(_options: Options) -> Case:
         name="import/package",
         candidates=tuple(candidates),
         gate=judge,
-        fingerprint="import",
+        fingerprint="import of the embedder",
         seed=0,
         isolated=True,
         fresh=True,

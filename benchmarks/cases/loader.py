@@ -206,7 +206,9 @@ def _theirs(samples: Samples, number: int, vocab_size: int) -> Work:
         batch_size=number,
         shuffle=True,
         generator=torch.Generator().manual_seed(SEED),
-        collate_fn=DataCollatorForLanguageModeling(tokenizer, mlm_probability=Masking.rate),
+        collate_fn=DataCollatorForLanguageModeling(
+            tokenizer, mlm_probability=Masking.mask_probability
+        ),
     )
 
     def load() -> list[Mapping[str, Tensor]]:
@@ -250,7 +252,7 @@ class LoaderGate:
         reasons = []
         if found.counts.tolist() != self.counts:
             reasons.append("the batches hold other tokens than the corpus")
-        if not _likely(found.hidden, self.most_hidden, Masking.rate):
+        if not _likely(found.hidden, self.most_hidden, Masking.mask_probability):
             reasons.append(f"{found.hidden} of {self.most_hidden} tokens are hidden")
         if not _likely(found.changed, found.hidden, changing):
             reasons.append(f"{found.changed} of {found.hidden} hidden tokens look otherwise")

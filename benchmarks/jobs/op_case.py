@@ -20,7 +20,7 @@ from torch import Tensor
 from benchmarks.measuring.case import Call, Candidate, Case, CaseSpec, Options, Verdict
 from benchmarks.measuring.ceilings import Ceiling, copy_ceiling, product_ceiling
 from encoder_engine import ops
-from encoder_engine.ops.registry import Facts
+from encoder_engine.ops.registry import CallFacts
 from encoder_engine.ops.testing import (
     LENGTHS,
     dtype_id,
@@ -61,9 +61,9 @@ class Shape:
         return self.num_heads * self.head_dim
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> CallFacts:
         """What every operation is chosen by."""
-        return Facts(device=self.device, dtype=dtype_id(self.dtype))
+        return CallFacts(device=self.device, dtype=dtype_id(self.dtype))
 
     def draw(self, *sizes: int, seed: int) -> Tensor:
         """Draw a tensor in the case's dtype, as the tests do."""
@@ -100,7 +100,7 @@ class Work:
     eager: Function
     terms: int
     rivals: tuple[Rival, ...] = ()
-    facts: Facts | None = None
+    facts: CallFacts | None = None
     compilable: bool = True
     operations: int = 0
     backward_ratio: float = 2.0

@@ -9,7 +9,7 @@ from benchmarks.records.runs import broken, disturbed, measured
 from benchmarks.records.words import count, day, listed
 from benchmarks.report.page import Fold, Section, Table
 from benchmarks.report.tables import BUSY
-from benchmarks.targets.targets import all_targets
+from benchmarks.targets.table import all_targets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

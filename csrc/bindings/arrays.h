@@ -1,4 +1,4 @@
-// New numpy arrays of int32 at the lowest cost: a short text's array costs more than its tokens.
+// Makes numpy arrays of int32 at low cost: a short text's array costs more than its tokens.
 #pragma once
 
 #include <pybind11/numpy.h>

@@ -1,5 +1,5 @@
-// The CPU kernels, on tensors given by address: the callers in encoder_engine/ops/native have checked
-// their shapes, and keep them alive.
+// Binds the CPU kernels, on tensors by address: the callers in encoder_engine/ops/native check shapes
+// and keep the tensors alive.
 #include "bindings/cpu.h"
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How Python gives the CPU kernels their arguments: tensors by address, names for choices.
+// Converts Python arguments of the CPU kernels: tensors by address, choices by name.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,4 +1,4 @@
-// Python values of what all encoders have: added tokens and row templates.
+// Python values of the parts of all encoders: added tokens and row templates.
 #pragma once
 
 #include <cstdint>

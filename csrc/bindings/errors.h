@@ -11,7 +11,7 @@ namespace encoder_engine {
 // Raises encoder_engine.errors.<type>(message, row=row); no row where it is negative.
 [[noreturn]] void raise_error(const char* type, const std::string& message, int64_t row);
 
-// Raises what a failed status says; `text` is the Python str of the row in error.
+// Raises the exception of a failed status; `text`: the Python str of the row in error.
 [[noreturn]] void raise_status(const status& failed, pybind11::handle text,
                                const char* what_row);
 

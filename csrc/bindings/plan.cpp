@@ -1,4 +1,4 @@
-// A plan's steps, with weights given by address: encoder_engine/models/plan.py keeps them alive.
+// Binds a plan's steps, with weights by address: encoder_engine/ops/native/plan.py keeps them alive.
 #include "cpu/plan.h"
 
 #include <cstdint>

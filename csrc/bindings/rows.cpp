@@ -1,4 +1,4 @@
-// What callers ask of packed rows beyond the arrays themselves: lists of ints, padded matrices.
+// Conversions of packed rows: lists of ints, padded matrices.
 #include "bindings/rows.h"
 
 #include <pybind11/numpy.h>

@@ -1,4 +1,4 @@
-// Python classes of the tokenizer: texts in, packed numpy arrays out, the GIL released between.
+// Binds the tokenizer's classes: texts to packed numpy arrays, with the GIL released in between.
 #include "bindings/text.h"
 
 #include <pybind11/numpy.h>

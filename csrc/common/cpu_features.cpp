@@ -100,8 +100,8 @@ std::vector<instruction_set> supported_instruction_sets() {
 std::string choose_instruction_set(const char* request) {
     const std::vector<instruction_set> supported = supported_instruction_sets();
     chosen = supported.back();
-    // Intel's processors take four times as long for a vector of products of bfloat16 as for one of
-    // float32, which holds half as many: 105 for 210 GFLOP/s on a core of Emerald Rapids.
+    // On Intel's processors a vector product of bfloat16 takes four times as long as one of float32, which
+    // has half as many elements: 105 against 210 GFLOP/s on a core of Emerald Rapids.
     if (chosen == instruction_set::avx512_bf16 && !is_amd()) chosen = instruction_set::avx512;
     if (request == nullptr || *request == '\0') return {};
     std::string names;

@@ -1,4 +1,4 @@
-// Which SIMD code may run: what the processor has, within what ENCODER_ENGINE_ISA allows.
+// The SIMD level that runs: the processor's, limited by ENCODER_ENGINE_ISA.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace encoder_engine {
 // In rising order; each level includes the ones before it. Off x86-64 there is only portable.
 enum class instruction_set { portable, avx2, avx512, avx512_bf16, amx };
 
-// The name users meet: "portable", "avx2" (with FMA, BMI2), "avx512" (F, BW, DQ, VL, VBMI, VBMI2,
-// VNNI), "avx512_bf16" or "amx" (with products of bytes and of bfloat16).
+// The level's name: "portable", "avx2" (with FMA, BMI2), "avx512" (F, BW, DQ, VL, VBMI, VBMI2, VNNI),
+// "avx512_bf16" or "amx" (AMX-INT8, AMX-BF16).
 const char* instruction_set_name(instruction_set level);
 
 // What this processor and operating system can run, rising.
@@ -20,7 +20,7 @@ std::vector<instruction_set> supported_instruction_sets();
 // Returns an empty string, or why the request cannot be met.
 std::string choose_instruction_set(const char* request);
 
-// Whether AMD made the processor.
+// Whether the processor is AMD's.
 bool is_amd();
 
 // The chosen level.

@@ -1,4 +1,4 @@
-// Eight lanes of multiply and shift: as many as one multiplier keeps busy, faster than memory is read.
+// Eight lanes of multiply and shift hide the multiplier's latency: faster than memory is read.
 #include "common/memory_hash.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kPrime = 0x9E3779B97F4A7C15ull;
 constexpr int kLanes = 8;
 constexpr size_t kBlock = kLanes * sizeof(uint64_t);
-// Bytes that a thread takes at a time.
+// Bytes of a thread's chunk.
 constexpr size_t kChunk = size_t{1} << 18;
 
 // One to one for a given word, and for a given lane.

@@ -1,4 +1,4 @@
-// A 64-bit hash of pieces of memory, by several threads: whether anything in them has changed.
+// A 64-bit hash of pieces of memory, by several threads, to notice changes.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ struct memory_piece {
     size_t size;
 };
 
-// Hashes the pieces in order, whatever the number of threads. Any change within one word of 8 bytes
-// changes the result; other changes go unnoticed once in 2^64. No defence against intent.
+// The hash depends on the order of the pieces, not on the number of threads. A change within one word of
+// 8 bytes always changes it; other changes collide once in 2^64. Not cryptographic.
 uint64_t hash_memory(const std::vector<memory_piece>& pieces, int num_threads);
 
 }  // namespace encoder_engine

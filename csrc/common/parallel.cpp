@@ -9,15 +9,15 @@
 namespace encoder_engine {
 namespace {
 
-// What GCC compiles `#pragma omp parallel` to; LLVM's and Intel's runtimes have it too.
+// The entry point of `#pragma omp parallel` in GCC; LLVM's and Intel's runtimes have it too.
 using omp_parallel = void (*)(void (*body)(void*), void* data, unsigned num_threads, unsigned flags);
 
 omp_parallel find_omp_parallel() {
     return reinterpret_cast<omp_parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
 }
 
-// The process that loaded this: a runtime's threads do not survive a fork, and some runtimes then wait
-// for them for ever.
+// The process that loaded the extension: OpenMP threads do not survive a fork, and some runtimes then
+// wait for them forever.
 const pid_t owner = getpid();
 
 void call(void* task) { (*static_cast<const std::function<void()>*>(task))(); }

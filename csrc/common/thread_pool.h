@@ -1,4 +1,4 @@
-// A few waiting threads that help a caller through one task at a time; safe across fork.
+// A pool of waiting threads that run one task at a time; safe across fork.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ private:
     struct state;
     state* current();
 
-    // Not owned across fork: a child cannot join its parent's threads, so it starts afresh.
+    // Not shared across fork: a child cannot join its parent's threads, and starts its own.
     std::atomic<state*> state_{nullptr};
 };
 

@@ -1,4 +1,4 @@
-// Cuts attention into pieces and lets threads take them in turn, the longest sequences first.
+// Cuts attention into pieces, which threads take from a shared counter, the longest sequences first.
 #include "cpu/attention.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 // Below this many multiplications a thread costs more than it saves.
 constexpr int64_t kWorkPerThread = 1 << 19;
-// Keys and values are laid out anew for each piece: enough queries must share that.
+// Keys and values are packed for each piece: a piece has enough queries to amortise that.
 constexpr int64_t kMostQueryBlocks = 8;
 constexpr int64_t kPiecesPerThread = 8;
 

@@ -7,8 +7,8 @@
 
 namespace encoder_engine {
 
-// Rows of heads: `data` + token * token_stride + head * head_stride, counted in elements; the
-// elements of one head lie side by side.
+// Rows of heads: `data` + token * token_stride + head * head_stride, in elements; the elements of one
+// head are contiguous.
 struct head_rows {
     const void* data;
     int64_t token_stride;
@@ -29,8 +29,8 @@ struct attention_call {
     int num_threads;  // at most
 };
 
-// A sequence's arithmetic depends on nothing but its own rows: neither on what it comes with nor on
-// how many threads share the work.
+// A sequence's bits depend on its own rows alone: neither on the other sequences nor on the number of
+// threads.
 void attention(const attention_call& call);
 
 }  // namespace encoder_engine

@@ -1,4 +1,4 @@
-// What the tensors given to the CPU kernels are made of.
+// The element types of the CPU kernels' tensors.
 #pragma once
 
 #include <cstdint>

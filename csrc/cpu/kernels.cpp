@@ -1,4 +1,4 @@
-// Chooses among the kernels' instruction sets.
+// Chooses the kernels' instruction set.
 #include "cpu/kernels.h"
 
 #include "common/cpu_features.h"

@@ -1,4 +1,4 @@
-// The kernels of one instruction set; which set runs is chosen at run time.
+// The table of kernels of one instruction set, chosen at run time.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace encoder_engine {
 
-// Some queries of one head of one sequence; rows count from the tensors' beginnings.
+// A range of queries of one head of one sequence; rows count from the tensors' beginnings.
 struct attention_piece {
     int64_t first_row, length;  // the sequence
     int64_t head;

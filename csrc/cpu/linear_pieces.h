@@ -1,4 +1,4 @@
-// Cuts a dense layer's product into rows and panels of the weight, and lets threads take them in turn.
+// Cuts a GEMM into pieces of rows by panels of the weight, which threads take from a shared counter.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace encoder_engine {
 
-// Some rows and panels of features out.
+// A range of rows and of panels.
 struct linear_piece {
     int64_t first_row, last_row;
     int64_t first_panel, last_panel;
@@ -20,7 +20,7 @@ struct linear_piece {
 struct linear_cut {
     int64_t num_rows, num_panels;
     int64_t most_rows;  // of a piece, in whole units
-    int64_t row_unit;   // a piece ends behind a multiple of so many rows
+    int64_t row_unit;   // a piece ends at a multiple of this number of rows
     bool whole_rows;    // a piece takes all panels
     int num_threads;
 };
@@ -28,18 +28,17 @@ struct linear_cut {
 // Fewer are not worth a thread.
 constexpr int64_t kLeastRows = 16;
 
-// A few rows wait for the weight: to read so many bytes of it takes longer than to wake a thread.
+// With few rows, reading the weight dominates: this many bytes take longer than waking a thread.
 constexpr int64_t kWeightPerThread = 1 << 16;
 
-// How many rows share what they read of the weight: as many as stay in a core's cache, `row_bytes`
-// each.
+// The rows of a piece, which share one read of the weight: as many as fit 1 MiB of cache, 32 to 256.
 inline int64_t rows_of_piece(int64_t row_bytes) {
     constexpr int64_t kMostRows = 256, kMostBytes = 1 << 20;
     return std::clamp<int64_t>(kMostBytes / std::max<int64_t>(row_bytes, 1) / kLeastRows * kLeastRows,
                                2 * kLeastRows, kMostRows);
 }
 
-// Calls run(piece, scratch) for all pieces; scratch_bytes(rows) says what one of so many rows needs.
+// Calls run(piece, scratch) for all pieces; scratch_bytes(rows): the scratch memory of a piece.
 template <typename ScratchBytes, typename Run>
 void run_pieces(const linear_cut& cut, const ScratchBytes& scratch_bytes, const Run& run) {
     const auto parts_of = [](int64_t count, int64_t size) { return (count + size - 1) / size; };

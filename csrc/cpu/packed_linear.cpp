@@ -1,4 +1,4 @@
-// Packs weights of float32 and bfloat16, and shares products of them among threads.
+// Packs weights of float32 and bfloat16, and shares their GEMM among threads.
 #include "cpu/packed_linear.h"
 
 #include <algorithm>

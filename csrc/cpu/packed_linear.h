@@ -1,4 +1,4 @@
-// The dense layer in float32 and bfloat16 with a packed weight, and in the same pass what follows it.
+// The dense layer in float32 and bfloat16 with a packed weight, bias and activation in the same pass.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace encoder_engine {
 
 inline int64_t element_bytes(element_type type) { return type == element_type::float32 ? 4 : 2; }
 
-// Lays a weight [width, depth] out in panels; a sum begins with its bias. Null: there is none.
+// Packs a weight [width, depth] into panels with the bias, with which a sum begins; null: no bias.
 void pack_linear(element_type type, const void* weight, const void* bias, int64_t width, int64_t depth,
                  void* packed);
 

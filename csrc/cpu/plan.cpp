@@ -1,4 +1,4 @@
-// Fills in what depends on the batch, and keeps the memory between steps from call to call.
+// Fills in the fields that depend on the batch, and keeps the buffers from call to call.
 #include "cpu/plan.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace encoder_engine {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
-// More is given back at once: a batch so large hides what that costs.
+// Larger buffers are freed after the call: a batch so large hides the cost of allocation.
 constexpr size_t kMostKept = size_t{128} << 20;
 
 }  // namespace

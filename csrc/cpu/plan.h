@@ -1,5 +1,5 @@
-// Operations on the rows of a batch, one after another in one call: between them an interpreter takes
-// longer than a short text's products.
+// A plan: operations on the rows of a batch, run in one call. Between two operations the Python
+// interpreter would take longer than a short text's matrix products.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +24,14 @@ struct plan_batch {
     int num_threads;  // at most
 };
 
-// Steps read and write buffers of as many rows as a batch has. In a call that is added, whatever
-// depends on the batch is left out: null and 0. It runs from several threads at a time.
+// Steps read and write buffers with one row per token. In a call that is added, fields that depend on
+// the batch are null or 0. A plan may run from several threads at a time.
 class plan {
 public:
     using buffer = int;
     static constexpr buffer kInput = 0, kOutput = 1, kNone = -1;
 
-    // `row_bytes` of a row. What lies in a buffer lasts until another step writes it.
+    // Adds a buffer of `row_bytes` per row. Its content lasts until another step writes it.
     buffer add_buffer(int64_t row_bytes);
 
     void add(const packed_linear_call& call, buffer input, buffer output);
@@ -41,7 +41,7 @@ public:
     void add(const norm_call& call, buffer input, buffer residual, buffer output, buffer quantized,
              buffer scales);
     void add(const quantize_call& call, buffer input, buffer output, buffer scales);
-    // Query, key and value of a token lie side by side in a row of the input.
+    // A row of the input holds a token's query, key and value.
     void add(const attention_call& call, buffer input, buffer output);
 
     void run(const plan_batch& batch) const;

@@ -1,4 +1,4 @@
-// Packs weights of bytes, and shares products of them among threads.
+// Packs weights of bytes, and shares their GEMM among threads.
 #include "cpu/quantized_linear.h"
 
 #include <algorithm>
@@ -43,8 +43,8 @@ void quantized_linear(const quantized_linear_call& call) {
         run_product(call, num_threads);
         return;
     }
-    // Too few rows for the threads: they share the features out instead, and a row's bytes follow when
-    // all of it is there.
+    // Too few rows for the threads: they share the output features instead, and rows are quantized when
+    // all of their features are there.
     const std::unique_ptr<float[]> output(new float[static_cast<size_t>(call.num_rows * call.width)]);
     quantized_linear_call floats = call;
     floats.type = element_type::float32;

@@ -1,4 +1,4 @@
-// The dense layer in 8-bit integers: exact sums of products, and in the same pass what follows them.
+// The dense layer in 8-bit integers: exact sums, then bias, activation and quantization in one pass.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace encoder_engine {
 
-// Lays int8 [width, depth] out in panels; a sum begins with what 128 in place of 0 adds to it, taken
-// off.
+// Packs int8 [width, depth] into panels; a sum begins with -128 times the sum of the feature's weights,
+// which cancels the zero point 128.
 void pack_weight(const int8_t* plain, int64_t width, int64_t depth, int8_t* packed);
 
-// output = f((input - 128) * input scale . (weight * weight scale) + bias), or, where `quantized` is
-// wanted, that as quantize_rows gives it and no output.
+// output = f((input - 128) * input scale . (weight * weight scale) + bias); with `quantized`, its
+// quantize_rows instead.
 struct quantized_linear_call {
     element_type type;  // of the output
     activation function;

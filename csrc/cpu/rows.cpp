@@ -1,4 +1,4 @@
-// Lets threads take the rows in chunks, in turn.
+// Shares rows among threads in chunks, from a shared counter.
 #include "cpu/rows.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace encoder_engine {
 namespace {
 
-// Elements that a thread takes at a time: some microseconds' work.
+// Elements of a chunk: some microseconds of work.
 constexpr int64_t kChunk = 1 << 14;
 
 // `row_size`: how many elements a row takes, on average.

@@ -1,5 +1,4 @@
-// Operations on the rows of a matrix, each row by itself: its bits depend on no other row and on no
-// number of threads.
+// Row-wise operations: the bits of a row depend on neither the other rows nor the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +7,8 @@
 
 namespace encoder_engine {
 
-// output = (x - mean) / sqrt(variance + epsilon) * weight + bias with x = input + residual; without
-// `centred` nothing is subtracted and the mean square takes the variance's place.
+// output = (x - mean) / sqrt(variance + epsilon) * weight + bias with x = input + residual. Without
+// `centred` (RMS norm) the mean is not subtracted, and the mean square replaces the variance.
 struct norm_call {
     element_type type;
     const void* input;     // [rows, width], like the residual, the sum and the output
@@ -35,7 +34,7 @@ struct embedding_table {
     int64_t num_rows;     // of the table
 };
 
-// output = the rows found in the tables, added and normalised as by norm_call.
+// output = the sum of the tables' rows, normalised as by norm_call.
 struct embedding_call {
     element_type type;
     embedding_table tokens, positions, segments;
@@ -47,7 +46,7 @@ struct embedding_call {
     int num_threads;  // at most
 };
 
-// Throws std::out_of_range for an id that no row of its table has.
+// Throws std::out_of_range for an id outside its table.
 void embed_rows(const embedding_call& call);
 
 enum class pooling_mode { cls, lasttoken, max, mean, mean_sqrt_len_tokens, weightedmean };
@@ -68,7 +67,7 @@ void pool_rows(const pooling_call& call);
 
 enum class activation { none, gelu, gelu_tanh, silu };
 
-// output = f(input + bias), or where `gated` f of the first half, times the second.
+// output = f(input + bias); `gated`: f of the first half times the second half.
 struct activation_call {
     element_type type;
     activation function;
@@ -82,8 +81,8 @@ struct activation_call {
 
 void activate_rows(const activation_call& call);
 
-// output = round(input / scale) + 128, scale = largest magnitude / 127, for each row. A row of nothing
-// above 2^-100 has scale 1, one that holds an infinity or no number NaN.
+// output = round(input / scale) + 128, scale = largest magnitude / 127, for each row. A row without a
+// magnitude above 2^-100 has scale 1; one with an infinity or NaN has scale NaN.
 struct quantize_call {
     element_type type;
     const void* input;  // [rows, width], like the output

@@ -17,12 +17,12 @@ struct freed {
 
 void* thread_scratch(size_t bytes) {
     static thread_local std::unique_ptr<void, freed> memory;
-    static thread_local size_t held = 0;
-    if (bytes > held) {
+    static thread_local size_t capacity = 0;
+    if (bytes > capacity) {
         memory.reset();
-        held = 0;
+        capacity = 0;
         memory.reset(::operator new(bytes, kAlignment, std::nothrow));
-        if (memory != nullptr) held = bytes;
+        if (memory != nullptr) capacity = bytes;
     }
     return memory.get();
 }

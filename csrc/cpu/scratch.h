@@ -1,11 +1,11 @@
-// Memory that a thread's kernels compute in, kept from call to call.
+// The scratch memory of a thread, kept from call to call.
 #pragma once
 
 #include <cstddef>
 
 namespace encoder_engine {
 
-// At least `bytes`, aligned to 64; what the last call left there may be gone. Null: there is no memory.
+// Returns at least `bytes`, aligned to 64, with undefined content; null: out of memory.
 void* thread_scratch(size_t bytes);
 
 }  // namespace encoder_engine

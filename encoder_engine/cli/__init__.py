@@ -69,11 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             error.show()
             return USAGE if isinstance(error, click.UsageError) else FAILED
         except (click.Abort, KeyboardInterrupt) as error:
-            # click raises its own; what the interrupted run has to say is in the cause.
-            said = next((str(e) for e in (error, error.__cause__) if e is not None and str(e)), "")
-            return _fail(said or "stopped; nothing half-written is left")
+            # click raises its own Abort; the interrupted run's message is in the cause.
+            causes = (error, error.__cause__)
+            message = next((str(e) for e in causes if e is not None and str(e)), "")
+            return _fail(message or "stopped; no partial output is left")
         except BrokenPipeError:
-            # Whoever reads our output, such as head, has seen enough; the last flush goes nowhere.
+            # The reader of our output, such as head, has closed it: discard the last flush.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return FAILED
         except EncoderEngineError as error:

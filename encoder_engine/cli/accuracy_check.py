@@ -1,4 +1,4 @@
-"""Comparing a model's precisions on texts, for ``doctor --accuracy``."""
+"""Compares a model's precisions on texts, for ``doctor --accuracy``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from encoder_engine.errors import EncoderEngineError
 if TYPE_CHECKING:
     from encoder_engine.embedding.accuracy import Accuracy
 
-# A mean over more says nothing else, and takes its time in float64.
+# The mean over more texts hardly differs, and float64 is slow.
 MOST_TEXTS = 1000
-# Where no texts are given: of several kinds and lengths.
+# The default texts, of several kinds and lengths.
 EXAMPLES = (
     "No.",
     "Where is the nearest pharmacy?",
@@ -44,9 +44,9 @@ def check_accuracy(
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Compare a model's precisions; one that is too far from the truth becomes a finding.
 
-    ``source``: a file of texts, of which the first are taken, or None for the examples;
-    ``column``: where in it they are. Raises
-    :class:`ReadError` for a file that holds none.
+    ``source``: a file of texts, of which the first are read; None: the examples.
+    ``column``: the column of the texts.
+    Raises :class:`ReadError` for a file without texts.
     """
     from encoder_engine.embedding.accuracy import measure_accuracy
 
@@ -57,7 +57,7 @@ def check_accuracy(
     }
     try:
         with warnings.catch_warnings():
-            # doctor --model tells them.
+            # doctor --model reports them.
             warnings.simplefilter("ignore")
             measured = measure_accuracy(name, texts)
     except EncoderEngineError as error:
@@ -92,7 +92,7 @@ def _finding(found: Accuracy) -> Finding:
 
 
 def accuracy_lines(facts: dict[str, Any]) -> dict[str, str]:
-    """Write the facts for people."""
+    """Format the facts as lines of text."""
     lines = {}
     for name, value in facts.items():
         if not isinstance(value, dict):

@@ -21,10 +21,10 @@ ROOT = Path(__file__).resolve().parents[2]
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
 @debug_option
 def bench(arguments: tuple[str, ...]) -> int:
-    """Measure the engine beside its peers on this machine, and write a page about it.
+    """Measure the engine and its peers on this machine, and write a page about it.
 
     Without a COMMAND a selection is measured in minutes and written to benchmark-report/. COMMAND
-    is any of the suite's own, such as run, compare or report; bench --help tells of all.
+    is one of the suite's, such as run, compare or report; bench --help lists all.
     """
     if not (ROOT / "benchmarks" / "__main__.py").is_file():
         if {"-h", "--help"} & set(arguments):
@@ -35,7 +35,7 @@ def bench(arguments: tuple[str, ...]) -> int:
             "the benchmark suite is not part of the installed package: run this in a checkout, "
             "set up by `make bench` or by `pip install -e '.[bench]' -c constraints.txt`"
         )
-    # -P: a folder "benchmarks" where the user stands is another one.
+    # -P: a folder "benchmarks" in the working directory is another one.
     command = [sys.executable, "-P", "-m", "benchmarks", *(arguments or ("quick",))]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, check=False).returncode

@@ -1,4 +1,4 @@
-"""What several verbs share: the debug switch, number formats, machine-readable output."""
+"""The parts that several verbs share: the debug switch, number formats, JSON output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
-# Seconds between two lines of progress where no terminal shows a bar.
+# Seconds between two lines of progress, without a terminal.
 LINE_SECONDS = 10.0
 
 _debug = False
@@ -38,12 +38,12 @@ def _set_debug(context: click.Context, _parameter: click.Parameter, value: bool)
 
 
 def debug_wanted() -> bool:
-    """Say whether ``--debug`` was given on the present command line."""
+    """Whether ``--debug`` was given on the command line."""
     return _debug
 
 
 def engine_version() -> str:
-    """Return the version of the package, which is loaded already, installed or not."""
+    """Return the version of the imported package."""
     version: str = sys.modules["encoder_engine"].__version__
     return version
 
@@ -59,7 +59,7 @@ def print_json(value: object) -> None:
 
 
 def print_facts(title: str, facts: Mapping[str, object]) -> None:
-    """Print a heading and aligned lines of name and value, wrapped by nobody."""
+    """Print a heading and aligned lines of name and value, without wrapping."""
     click.secho(title, bold=True)
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
@@ -70,12 +70,12 @@ def print_facts(title: str, facts: Mapping[str, object]) -> None:
 
 
 def count(number: float) -> str:
-    """Write a whole number with separators: 12,345."""
+    """Format a whole number with separators: 12,345."""
     return f"{number:,.0f}"
 
 
 def binary_size(num_bytes: float) -> str:
-    """Write a size with a binary unit: 15.6 GiB."""
+    """Format a size with a binary unit: 15.6 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if num_bytes < 1024:
             return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
@@ -84,7 +84,7 @@ def binary_size(num_bytes: float) -> str:
 
 
 def line_due() -> Callable[[], bool]:
-    """Return a function that says when a line of progress is due, where no terminal shows a bar."""
+    """Return a function that returns True when the next line of progress is due, every 10 s."""
     last = time.monotonic()
 
     def due() -> bool:

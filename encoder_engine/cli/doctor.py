@@ -1,4 +1,4 @@
-"""``encoder-engine doctor``: what this machine is, what would run on it and why, what to mend."""
+"""``encoder-engine doctor``: reports the machine, the chosen implementations, and what to mend."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def doctor(
 def build_report(
     model: str | None, accuracy: str | None, texts: str | None, column: str | None = None
 ) -> dict[str, Any]:
-    """Gather all facts and what follows from them."""
+    """Collect all facts and the findings from them."""
     from encoder_engine.cli.findings import installation_findings, machine_findings
     from encoder_engine.cli.machine import extra_facts, machine_facts, version_facts
     from encoder_engine.cli.model_check import check_model
@@ -68,7 +68,7 @@ def build_report(
 
 
 def _operations(device: str) -> dict[str, Any]:
-    """Say for each operation what would run on this device in float32, and why not the others."""
+    """Return the chosen implementation of each operation in float32, and why not the others."""
     from encoder_engine import ops
 
     chosen = {}

@@ -1,4 +1,4 @@
-"""``encoder-engine embed``: files of texts in, vectors out, in constant memory, resumable."""
+"""``encoder-engine embed``: turns files of texts into vectors, in constant memory, resumable."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 @click.option(
     "--input-format",
     type=click.Choice(FORMATS),
-    help="What the inputs are, whatever their names; for - (standard input) the default is txt.",
+    help="The inputs' format.  [default: by their names; txt for - (standard input)]",
 )
 @click.option(
     "--on-error",
     type=click.Choice(["fail", "skip"]),
     default="fail",
     show_default=True,
-    help="At a bad row: stop, or list it in _skipped.jsonl and go on.",
+    help="At a bad row: stop, or list it in _skipped.jsonl and continue.",
 )
 @click.option(
     "--max-characters", type=click.IntRange(min=1), help="Treat a longer text as a bad row."
@@ -57,17 +57,17 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     "--shard-format", type=click.Choice(SHARD_FORMATS), help="Format of the shards.  [default: npy]"
 )
 @click.option(
-    "--workers", type=click.IntRange(min=1), default=1, help="Processes, a GPU each where used."
+    "--workers", type=click.IntRange(min=1), default=1, help="Processes; each has its own GPU."
 )
 @click.option(
     "--pooling",
-    help="How tokens become a vector: cls, mean, max, ... or several, such as mean,max.  "
-    "[default: what the model's directory says]",
+    help="Pooling modes: cls, mean, max, ... or several, such as mean,max.  "
+    "[default: those of the model's directory]",
 )
 @click.option(
     "--max-seq-length",
     type=click.IntRange(min=1),
-    help="Tokens kept of a text.  [default: what the model's directory says]",
+    help="Tokens kept of a text.  [default: that of the model's directory]",
 )
 @click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens per batch.")
 @click.option("--prompt", help="A text put before every text.")
@@ -77,7 +77,7 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     type=click.Choice(DTYPES),
     default="auto",
     show_default=True,
-    help="The numbers computed with; auto is float32.",
+    help="The dtype of the computation; auto is float32.",
 )
 @click.option(
     "--quantization",
@@ -90,14 +90,14 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     type=click.Choice(["float32", "binary", "ubinary"]),
     default="float32",
     show_default=True,
-    help="How a vector's features are stored.",
+    help="The format of a stored feature.",
 )
 @click.option("--truncate-dim", type=click.IntRange(min=1), help="Leading features to keep.")
 @click.option(
     "--normalize/--no-normalize",
     "normalize_embeddings",
     default=None,
-    help="Vectors of length 1, or as pooled.  [default: what the model's directory says]",
+    help="Vectors of length 1, or as pooled.  [default: that of the model's directory]",
 )
 @click.option(
     "--on-truncation",
@@ -110,7 +110,7 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 @click.option(
     "--overwrite",
     is_flag=True,
-    help="Replace a finished output, or one begun otherwise; an own unfinished run goes on.",
+    help="Replace a finished output, or one begun with other options; resumes this run's own.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary.")
@@ -118,9 +118,9 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 def embed(inputs: tuple[str, ...], output: str, model: str, **options: Any) -> None:
     """Embed the texts of INPUT...: files, directories, globs, or - for standard input.
 
-    They are .txt, .jsonl, .csv, .tsv, .parquet or .arrow, the first four also as .gz, .xz or .zst.
-    One vector per row, in the order given: into one file that appears only when it is whole, or
-    into a folder of shards, where the same command goes on after whatever cut it off.
+    Formats are .txt, .jsonl, .csv, .tsv, .parquet and .arrow, the first four also as .gz, .xz or
+    .zst. Vectors are in the order of the rows. A file appears only when it is complete. In a
+    folder of shards the same command resumes an interrupted run.
     """
     from encoder_engine.embedding.dataset.job import open_job
     from encoder_engine.embedding.dataset.run import run_job

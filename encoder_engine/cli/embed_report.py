@@ -1,4 +1,4 @@
-"""What ``embed`` shows: how far it is while it runs, and the summary at the end."""
+"""The output of ``embed``: progress while it runs, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Show = Callable[["DatasetSummary", int], None]
 
 @contextmanager
 def embed_progress(total_bytes: int | None, *, shown: bool) -> Iterator[Show]:
-    """Give a function of (what is done, bytes read) that tells of it on standard error.
+    """Yield a callback of (summary so far, bytes read) that shows progress on standard error.
 
-    On a terminal it moves a bar; elsewhere it writes a line every ten seconds. Both count input
-    bytes, which are known beforehand.
+    On a terminal it is a bar; elsewhere a line every 10 s. Both count input bytes, whose total is
+    known beforehand.
     """
     from rich.console import Console
 
@@ -78,7 +78,7 @@ def _rates(summary: DatasetSummary, seconds: float) -> str:
 
 
 def _lines(total_bytes: int | None) -> Show:
-    """Write a line now and then; what a run before embedded says nothing of the time left."""
+    """Return a callback that writes a line every 10 s; rows of an earlier run do not count."""
     start, due = time.monotonic(), line_due()
     resumed_bytes = 0
 
@@ -100,7 +100,7 @@ def _lines(total_bytes: int | None) -> Show:
 
 
 def _duration(seconds: float) -> str:
-    """Write a time left: 40 s, 12 min, 3 h 20 min."""
+    """Format a remaining time: 40 s, 12 min, 3 h 20 min."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(round(seconds / 60), 60)
@@ -108,7 +108,7 @@ def _duration(seconds: float) -> str:
 
 
 def print_summary(summary: DatasetSummary) -> None:
-    """Print the summary of a run, for people."""
+    """Print the summary of a run."""
     found = summary.as_json()
     seconds = found["seconds"]
     stages = "  ".join(

@@ -1,11 +1,11 @@
-"""What follows from the facts: things to mend, each with what to do about it."""
+"""Derives findings from the facts of ``doctor``: faults and advice, each with its mend."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Literal
 
-# Extras for who works on the engine; nobody else misses them.
+# Extras for developing the engine, whose absence is no finding.
 _DEVELOPERS = {"bench", "dev"}
 
 Level = Literal["problem", "advice", "note"]
@@ -13,7 +13,7 @@ Level = Literal["problem", "advice", "note"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A sentence and its mend: a problem does not work, advice is about speed, a note optional."""
+    """A finding and its mend; levels: problem (does not work), advice (speed), note (optional)."""
 
     level: Level
     what: str
@@ -21,7 +21,7 @@ class Finding:
 
 
 def machine_findings(machine: dict[str, Any], versions: dict[str, str | None]) -> list[Finding]:
-    """Judge the processor, its share, and the GPU."""
+    """Return findings about the processor, its share, and the GPU."""
     import torch
 
     found = []
@@ -75,7 +75,7 @@ def machine_findings(machine: dict[str, Any], versions: dict[str, str | None]) -
 def installation_findings(
     native: str | None, extras: dict[str, dict[str, str | None]]
 ) -> list[Finding]:
-    """Judge the native extension and the optional extras."""
+    """Return findings about the native extension and the optional extras."""
     found = []
     if native is None:
         found.append(

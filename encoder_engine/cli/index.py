@@ -1,4 +1,4 @@
-"""``encoder-engine index``: a FAISS index of stored vectors, for ``search --index``."""
+"""``encoder-engine index``: makes a FAISS index of stored vectors, for ``search --index``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = ("hnsw", "flat")
     type=click.Choice(KINDS),
     default="hnsw",
     show_default=True,
-    help="A graph, which finds as many of the nearest as --recall says, or all vectors, exactly.",
+    help="A graph, which finds the share --recall of the nearest rows, or all vectors, exactly.",
 )
 @click.option(
     "--recall",

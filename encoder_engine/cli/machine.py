@@ -1,4 +1,4 @@
-"""What this machine and this installation are: the facts ``doctor`` reports."""
+"""Collects the facts of the machine and the installation, for ``doctor``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from encoder_engine.cli.common import engine_version
 
 DISTRIBUTION = "encoder-engine"
 
-# What the engine's kernels, or the libraries below it, choose their code by.
+# Processor features by which kernels of the engine or its libraries are chosen.
 _INSTRUCTION_SETS = (
     "sse4_2",
     "avx",
@@ -39,7 +39,7 @@ _INSTRUCTION_SETS = (
 
 
 def machine_facts() -> dict[str, Any]:
-    """Describe processor, memory and GPUs. Sizes in bytes; None where it cannot be told."""
+    """Describe processor, memory and GPUs, with sizes in bytes; None: unknown."""
     cpuinfo = _read("/proc/cpuinfo")
     return {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -55,7 +55,7 @@ def machine_facts() -> dict[str, Any]:
 
 
 def version_facts() -> dict[str, str | None]:
-    """Name the versions of Python, the engine and what it stands on; None: not installed."""
+    """Return the versions of Python, the engine and its libraries; None: not installed."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for name in (DISTRIBUTION, "torch", "triton", "numpy", "safetensors", "click", "rich"):
         versions[name] = installed_version(name)

@@ -1,4 +1,4 @@
-"""``encoder-engine plot``: a map of stored vectors, as one HTML file."""
+"""``encoder-engine plot``: draws a map of stored vectors, as one HTML file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ METHODS = ("pca", "umap")
     type=click.Choice(METHODS),
     default="pca",
     show_default=True,
-    help="What the axes are; umap needs the extra plot.",
+    help="The projection; umap needs the extra plot.",
 )
 @click.option("--most-rows", type=click.IntRange(min=3), default=5000, show_default=True)
 @click.option(
@@ -33,10 +33,10 @@ METHODS = ("pca", "umap")
     "inputs",
     multiple=True,
     metavar="INPUT",
-    help="What was embedded.  [default: the inputs a folder's manifest names]",
+    help="The embedded texts.  [default: the inputs in a folder's manifest]",
 )
 @click.option("--column", help="The column of the texts.  [default: the manifest's, or text]")
-@click.option("--input-format", type=click.Choice(FORMATS), help="What the inputs are.")
+@click.option("--input-format", type=click.Choice(FORMATS), help="The format of the inputs.")
 @click.option("--no-texts", is_flag=True, help="Show ids, or row numbers alone.")
 @click.option("--overwrite", is_flag=True, help="Replace the page if it exists.")
 @debug_option

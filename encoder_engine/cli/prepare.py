@@ -1,4 +1,4 @@
-"""``encoder-engine prepare``: raw text in, tokenized shards out, resumable."""
+"""``encoder-engine prepare``: turns raw text into tokenized shards, resumable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
     "labelled",
     multiple=True,
     metavar="LANGUAGE=INPUT",
-    help="An input in a language; may be given often.",
+    help="An input with its language; repeatable.",
 )
 @click.option("--tokenizer", "-t", help="A model directory or hub id, or a vocabulary.")
 @click.option(
@@ -43,7 +43,7 @@ _FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
     "--add-tokens",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Words, a line each, to put behind a WordPiece tokenizer's last token.",
+    help="Words, one a line, to append to a WordPiece vocabulary.",
 )
 @click.option("--column", help="The column of the texts.  [default: text]")
 @click.option("--input-format", type=click.Choice(_FORMATS), help="Whatever the inputs' names.")
@@ -60,8 +60,8 @@ _FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     """Tokenize the texts of INPUT..., or of --corpus LANGUAGE=INPUT..., for pretraining.
 
-    A text is a document: a line of .txt, a row of other files. The same command goes on after
-    whatever cut it off, and ends in the same bytes. The tokenizer is kept in OUTPUT/tokenizer.
+    A text is a document: a line of .txt, a row of other files. The same command resumes an
+    interrupted run, and ends in the same bytes. The tokenizer is saved in OUTPUT/tokenizer.
     """
     from encoder_engine.data.prepare import prepare as tokenize
     from encoder_engine.data.shards import Corpus
@@ -87,7 +87,7 @@ def prepare(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     if wanted is not None and summary["vocab_size"] < wanted:
         click.echo(
             f"warning: the texts give {count(summary['vocab_size'])} tokens, {count(wanted)} were "
-            "asked for; train the vocabulary on more text",
+            "requested; train the vocabulary on more text",
             err=True,
         )
     if options["as_json"]:
@@ -120,19 +120,19 @@ def _texts(corpora: dict[str, Inputs]) -> Iterator[Text]:
 
 
 def _source(corpora: dict[str, Inputs], options: dict[str, Any]) -> str:
-    """Name all that a corpus is made of, with sizes and times that tell when a file was changed."""
+    """Return a JSON description of all inputs and options, with sizes and times of files."""
     files = {
         label: [[name, kind, *_version(Path(name))] for name, kind in opened.sources]
         for label, opened in corpora.items()
     }
-    said: dict[str, Any] = {name: options[name] for name in ("column", "vocab_size")}
+    settings: dict[str, Any] = {name: options[name] for name in ("column", "vocab_size")}
     if options["vocab_size"] is not None and options["add_tokens"] is not None:
-        said["add_tokens"] = _version(Path(options["add_tokens"]))
-    return json.dumps({"inputs": files, **said})
+        settings["add_tokens"] = _version(Path(options["add_tokens"]))
+    return json.dumps({"inputs": files, **settings})
 
 
 def _version(path: Path) -> list[int]:
-    """Return a file's size and when it was changed; nothing of a pipe or standard input."""
+    """Return a file's size and time of change; an empty list for a pipe or standard input."""
     if not path.is_file():
         return []
     found = path.stat()
@@ -142,7 +142,7 @@ def _version(path: Path) -> list[int]:
 def _tokenizer(
     corpora: dict[str, Inputs], options: dict[str, Any]
 ) -> Tokenizer | Callable[[], Tokenizer]:
-    """Load the tokenizer, or say how it is trained."""
+    """Load the tokenizer, or return a function that trains it."""
     from encoder_engine.cli.tokenize import load_tokenizer
     from encoder_engine.text import Tokenizer
 
@@ -162,7 +162,7 @@ def _tokenizer(
 
 
 def _grown(tokenizer: Tokenizer, options: dict[str, Any]) -> Tokenizer:
-    """Put the words of --add-tokens behind a tokenizer's last token."""
+    """Append the words of --add-tokens to a tokenizer's vocabulary."""
     from encoder_engine.text.training.extend_vocabulary import with_tokens
 
     if options["add_tokens"] is None:
@@ -171,7 +171,7 @@ def _grown(tokenizer: Tokenizer, options: dict[str, Any]) -> Tokenizer:
 
 
 class _Texts:
-    """The texts of inputs, read anew each time."""
+    """The texts of inputs, read again by each iteration."""
 
     def __init__(self, rows: Inputs) -> None:
         self._rows = rows
@@ -183,7 +183,7 @@ class _Texts:
 
 @contextmanager
 def _progress(total: int | None, *, shown: bool) -> Iterator[Callable[[Prepared], None]]:
-    """Give a function that shows how far it is: on a terminal, else by a line now and then."""
+    """Yield a callback that shows progress: on a terminal a count, otherwise a line every 10 s."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -232,7 +232,7 @@ def _summary(done: Prepared, corpus: Corpus) -> dict[str, Any]:
 
 
 def _padding_saved(corpus: Corpus, length: int = 128) -> float:
-    """Return the share of a padded batch that packing does not compute, a document a row."""
+    """Return the share of padding in batches of one document a row, which packing saves."""
     import numpy as np
 
     sizes = np.concatenate([np.diff(shard.document_starts) for shard in corpus.shards])

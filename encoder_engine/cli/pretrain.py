@@ -1,4 +1,4 @@
-"""``encoder-engine pretrain``: a recipe and a corpus in, a trained model out, resumable."""
+"""``encoder-engine pretrain``: trains a model from a recipe and a corpus, resumable."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from encoder_engine.cli.common import count, debug_option, line_due, print_facts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from encoder_engine.training.recipe import Recipe
-    from encoder_engine.training.trainer import Moment
+    from encoder_engine.training.recipe import TrainingRecipe
+    from encoder_engine.training.trainer import Progress
 
 
 @click.command()
 @click.argument("recipe", metavar="RECIPE")
-@click.option("--corpus", "-c", help="The folder that prepare wrote.")
-@click.option("--output", "-o", required=True, help="The run's folder.")
-@click.option("--checkpoint", help="Go on from this model, a directory or hub id.")
+@click.option("--corpus", "-c", help="The corpus: a folder that prepare wrote.")
+@click.option("--output", "-o", required=True, help="The run's folder; created, or resumed.")
+@click.option("--checkpoint", help="Continue from this model: a directory or hub id.")
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="What differs from the recipe, such as run.steps=500; may be given often.",
+    help="Change a value of the recipe, such as run.steps=500; repeatable.",
 )
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
@@ -37,8 +37,8 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
     """Pretrain by RECIPE: a name, a .yaml file, or file.py:function.
 
     The names are tiny, bert_base, bert_large, roberta, modernbert, electra_small and spanbert. The
-    same command goes on after whatever cut it off, bit for bit on a CPU. Under torchrun, all
-    processes train the one model.
+    same command resumes an interrupted run, bit for bit on a CPU. Under torchrun all processes
+    train one model together.
     """
     import torch
 
@@ -71,62 +71,63 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
 
 
 @contextmanager
-def _progress(recipe: Recipe, *, shown: bool) -> Iterator[Callable[[Moment], None]]:
-    """Give a function that shows how far it is: a bar on a terminal, else a line now and then."""
+def _progress(recipe: TrainingRecipe, *, shown: bool) -> Iterator[Callable[[Progress], None]]:
+    """Yield a callback that shows progress: a bar on a terminal, otherwise a line every 10 s."""
+    from rich import progress as rich_progress
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
 
     console = Console(stderr=True)
     if not shown:
-        yield lambda _moment: None
+        yield lambda _progress: None
         return
     if not console.is_terminal:
         yield _lines()
         return
     columns = (
-        TextColumn("Pretraining"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[facts]}"),
-        Remaining(),
+        rich_progress.TextColumn("Pretraining"),
+        rich_progress.BarColumn(),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TextColumn("{task.fields[facts]}"),
+        rich_progress.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=recipe.run.steps, facts="")
+    with rich_progress.Progress(*columns, console=console) as bar:
+        task = bar.add_task("", total=recipe.run.steps, facts="")
 
-        def show(moment: Moment) -> None:
-            speed = moment.speed
+        def show(progress: Progress) -> None:
+            speed = progress.speed
+            tokens = count(speed["tokens_per_second"])
             facts = (
-                f"loss {moment.record['loss']:.3f}  {count(speed['tokens_per_second'])} tokens/s  "
+                f"loss {progress.record['loss']:.3f}  {tokens} tokens/s  "
                 f"{speed['data_wait']:.0%} waiting for data"
             )
             if "utilisation" in speed:
                 facts += f"  {speed['utilisation']:.0%} MFU"
-            progress.update(task, completed=moment.step, facts=facts)
-            if "evaluation" in moment.record:
-                progress.console.print(_evaluation_line(moment))
+            bar.update(task, completed=progress.step, facts=facts)
+            if "evaluation" in progress.record:
+                bar.console.print(_evaluation_line(progress))
 
         yield show
 
 
-def _lines() -> Callable[[Moment], None]:
-    """Write a line for each evaluation, and one every ten seconds."""
+def _lines() -> Callable[[Progress], None]:
+    """Return a callback that writes a line for each evaluation, and one every 10 s."""
     due = line_due()
 
-    def show(moment: Moment) -> None:
-        if due() or "evaluation" in moment.record:
-            click.echo(_evaluation_line(moment), err=True)
+    def show(progress: Progress) -> None:
+        if due() or "evaluation" in progress.record:
+            click.echo(_evaluation_line(progress), err=True)
 
     return show
 
 
 def _shown(value: float, digits: int = 3) -> str:
-    """Write a score; one that has grown beyond all bounds as a power of ten."""
+    """Format a score; one of 1e6 or more in scientific notation."""
     return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.2e}"
 
 
-def _evaluation_line(moment: Moment) -> str:
-    scores = moment.record.get("evaluation", {})
-    told = "  ".join(f"{name.replace('_', ' ')} {_shown(value)}" for name, value in scores.items())
-    speed = f"{count(moment.speed['tokens_per_second'])} tokens/s"
-    return f"step {moment.step}/{moment.steps}  loss {moment.record['loss']:.3f}  {told}  {speed}"
+def _evaluation_line(progress: Progress) -> str:
+    scores = progress.record.get("evaluation", {})
+    shown = "  ".join(f"{name.replace('_', ' ')} {_shown(value)}" for name, value in scores.items())
+    speed = f"{count(progress.speed['tokens_per_second'])} tokens/s"
+    loss = f"loss {progress.record['loss']:.3f}"
+    return f"step {progress.step}/{progress.steps}  {loss}  {shown}  {speed}"

@@ -1,4 +1,4 @@
-"""``encoder-engine search``: the stored rows nearest to a query, exactly."""
+"""``encoder-engine search``: finds the stored rows nearest to a query, exactly."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     "--top", type=click.IntRange(min=1), default=10, show_default=True, help="Results per query."
 )
 @click.option(
-    "--index", help="An index of STORE, by the verb index, which prints how much of it is found."
+    "--index", help="An index of STORE made by encoder-engine index, which prints its recall."
 )
-@click.option("--pooling", help="How a file's vectors were pooled; see embed.")
+@click.option("--pooling", help="The pooling of a file's vectors; see embed.")
 @click.option(
     "--max-seq-length", type=click.IntRange(min=1), help="The limit of a file's texts; see embed."
 )
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON per query.")
 @debug_option
 def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
-    """Print the rows of STORE whose vectors have the greatest dot products with each QUERY's.
+    """Print the rows of STORE whose vectors have the largest dot products with each QUERY's.
 
-    STORE is a file of vectors or a folder of shards, as embed wrote it; it is compared with the
+    STORE is a file of vectors or a folder of shards that embed wrote. It is compared with the
     checksums of its manifest and read once, block by block. With vectors of length 1 the score is
     the cosine.
     """
@@ -72,7 +72,7 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
 
 
 def _warn_of_lengths(stored: StoredVectors, similarity: str | None) -> None:
-    """Warn where scores depend on the vectors' lengths, and the model was not made for that."""
+    """Warn where scores depend on the vectors' lengths, and the model was not trained for that."""
     import numpy as np
 
     length = float(np.linalg.norm(stored.first))
@@ -81,14 +81,14 @@ def _warn_of_lengths(stored: StoredVectors, similarity: str | None) -> None:
         return
     click.echo(
         f"warning: the stored vectors are not of length 1 (the first has {length:.3g}), so scores "
-        "favour long vectors; embed with --normalize to compare directions. A model that was never "
-        "trained on pairs of texts, such as a masked language model, finds little either way",
+        "favour long vectors; embed with --normalize to compare directions. A model that was not "
+        "trained on pairs of texts, such as a masked language model, has low recall either way",
         err=True,
     )
 
 
 def _load(stored: StoredVectors, options: dict[str, Any]) -> Embedder:
-    """Load the model; refuse another than the one a manifest tells the fingerprints of."""
+    """Load the model; refuse one whose fingerprints differ from the manifest's."""
     from encoder_engine.embedding import Embedder
     from encoder_engine.errors import InputError
 
@@ -109,26 +109,26 @@ def _load(stored: StoredVectors, options: dict[str, Any]) -> Embedder:
             raise InputError(
                 f"{stored.path} records how it was made; leave --{option.replace('_', '-')} out"
             )
-    told = manifest["plan"]["model"]
+    recorded = manifest["plan"]["model"]
     embedder = Embedder.from_pretrained(
         name or manifest["model"],
         device=options["device"],
-        dtype=told["dtype"],
-        quantization=told["quantization"],
-        pooling=told["pooling"],
+        dtype=recorded["dtype"],
+        quantization=recorded["quantization"],
+        pooling=recorded["pooling"],
     )
-    # First of all: a limit or a layer that another model lacks would be the wrong thing to tell.
+    # First: with another model, an error about a limit or a layer would mislead.
     _refuse_another(stored, name or manifest["model"], embedder)
-    if told["layers"]:
-        layers = tuple((number, float(weight)) for number, weight in told["layers"])
+    if recorded["layers"]:
+        layers = tuple((number, float(weight)) for number, weight in recorded["layers"])
         embedder.recipe = replace(embedder.recipe, layers=layers)
-    if told["max_seq_length"] is not None:
-        embedder.max_seq_length = told["max_seq_length"]
+    if recorded["max_seq_length"] is not None:
+        embedder.max_seq_length = recorded["max_seq_length"]
     return embedder
 
 
 def _refuse_another(stored: StoredVectors, name: str, embedder: Embedder) -> None:
-    """Raise :class:`ConfigError` for a model that is not the one of a manifest."""
+    """Raise :class:`ConfigError` for a model other than the manifest's."""
     from encoder_engine.embedding.dataset.plan import model_fingerprint, tokenizer_fingerprint
     from encoder_engine.errors import ConfigError
 
@@ -142,5 +142,5 @@ def _refuse_another(stored: StoredVectors, name: str, embedder: Embedder) -> Non
     if differing:
         raise ConfigError(
             f"{name} is not the model that made {stored.path}: their {' and '.join(differing)} "
-            f"differ; name that one (it was {stored.manifest['model']})"
+            f"differ; use that model (it was {stored.manifest['model']})"
         )

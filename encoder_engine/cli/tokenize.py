@@ -1,4 +1,4 @@
-"""``encoder-engine tokenize``: what a model's tokenizer makes of each text."""
+"""``encoder-engine tokenize``: prints the token ids of each text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CHUNK_ROWS = 1024
 @click.option(
     "--input-format",
     type=click.Choice(["txt", "jsonl", "csv", "tsv", "parquet", "arrow"]),
-    help="What the input is, whatever its name; for - (standard input) the default is txt.",
+    help="The input's format.  [default: by its name; txt for - (standard input)]",
 )
 @click.option("--tokens", is_flag=True, help="Print tokens instead of ids.")
 @click.option("--offsets", is_flag=True, help="Print each token's characters as start:end, too.")

@@ -1,4 +1,4 @@
-"""``encoder-engine train-tokenizer``: a vocabulary from files or standard input, in flat memory."""
+"""``encoder-engine train-tokenizer``: trains a vocabulary on files or standard input."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STAGES = {"count": "Counting", "read": "Reading", "train": "Training"}
 
 @dataclass(frozen=True)
 class _Texts:
-    """The texts of input files, read anew each time."""
+    """The texts of input files, read again by each iteration."""
 
     inputs: Inputs
 
@@ -43,7 +43,7 @@ class _Texts:
     "labelled",
     multiple=True,
     metavar="LABEL=INPUT",
-    help="An input of a labelled corpus, such as a language; may be given often.",
+    help="An input with its label, such as a language; repeatable.",
 )
 @click.option(
     "--model",
@@ -55,7 +55,7 @@ class _Texts:
 @click.option(
     "--trainer",
     type=click.Choice(["tokenizers", "sentencepiece"]),
-    help="Whose trainer.  [default: tokenizers for WordPiece, sentencepiece for Unigram]",
+    help="The library.  [default: tokenizers for WordPiece, sentencepiece for Unigram]",
 )
 @click.option("--vocab-size", type=int, default=30_000, show_default=True)
 @click.option(
@@ -67,7 +67,7 @@ class _Texts:
     default=None,
     help="WordPiece only.  [default: stripped if lower-cased]",
 )
-@click.option("--special-token", multiple=True, help="One more; may be given often.")
+@click.option("--special-token", multiple=True, help="A further special token; repeatable.")
 @click.option("--byte-fallback", is_flag=True, help="Spell unknown characters by bytes.")
 @click.option(
     "--character-coverage",
@@ -96,7 +96,7 @@ class _Texts:
 @click.option(
     "--input-format",
     type=click.Choice(_FORMATS),
-    help="What the inputs are, whatever their names; for - (standard input) the default is txt.",
+    help="The inputs' format.  [default: by their names; txt for - (standard input)]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a tokenizer that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
@@ -128,7 +128,7 @@ def train_tokenizer(inputs: tuple[str, ...], output: str, **options: Any) -> Non
 
 
 def _labels(inputs: tuple[str, ...], labelled: tuple[str, ...]) -> dict[str, list[str]]:
-    """Sort the inputs by their labels; inputs without one are one corpus."""
+    """Group the inputs by label; inputs without a label are one corpus."""
     if bool(inputs) == bool(labelled):
         raise click.UsageError("name inputs, or labelled ones with --corpus, and not both")
     names: dict[str, list[str]] = {"": list(inputs)} if inputs else {}
@@ -141,7 +141,7 @@ def _labels(inputs: tuple[str, ...], labelled: tuple[str, ...]) -> dict[str, lis
 
 
 def _open(stack: ExitStack, names: list[str], options: dict[str, Any]) -> Inputs:
-    """Open the inputs of a corpus, standard input by way of a file that can be read twice."""
+    """Open the inputs of a corpus; standard input is copied to a file, to be read twice."""
     from encoder_engine.inputs.readers import open_inputs
     from encoder_engine.inputs.sources import STANDARD_INPUT
 
@@ -158,7 +158,7 @@ def _open(stack: ExitStack, names: list[str], options: dict[str, Any]) -> Inputs
 
 @contextmanager
 def _progress(*, shown: bool) -> Iterator[Callable[[str, int], None]]:
-    """Give a function that shows the stage and the texts done, on a terminal's standard error."""
+    """Yield a callback that shows the stage and the number of texts, on a terminal."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -190,7 +190,7 @@ def _as_json(summary: TrainingSummary) -> dict[str, Any]:
 
 
 def _print_summary(summary: TrainingSummary) -> None:
-    """Say what was read, and what was left out or changed on the way."""
+    """Print what was read, and what was left out or changed."""
     texts = "\n".join(
         f"{label + ': ' if label else ''}{count(found.num_read)} read of {count(found.num_texts)}"
         for label, found in summary.corpora.items()

@@ -1,5 +1,5 @@
-"""Training text on disk, and the way from there to clean batches.
+"""Training text on disk, and its way to clean batches.
 
-Everything is a function of a seed, an epoch and a place in it: no order is remembered, so that a
-run can go on anywhere, with any number of workers and ranks.
+Order, packing and pairs are a pure function of (seed, epoch, place). No order is stored, so a run
+resumes anywhere, with any number of workers and ranks.
 """

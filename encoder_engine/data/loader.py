@@ -1,4 +1,10 @@
-"""Clean batches without end, from any place on: the same ones whoever asks."""
+"""An endless stream of clean batches that can start at any position.
+
+How it works: an epoch's sequences are shuffled (:func:`epoch_order`), cut into windows of 256
+batches and packed window by window (:func:`pack_windows`). A :class:`Slice` names one batch without
+reading it, so that threads read batches in any order. A :class:`Position` is three numbers: epoch,
+window, batch. Resuming shuffles the epoch again and packs one window; nothing before it is packed.
+"""
 
 from __future__ import annotations
 
@@ -20,34 +26,39 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["Loader", "Position", "Turn"]
+__all__ = ["Loader", "Position", "Slice"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """How far all processes together have come: the next batch of which window of which epoch."""
+    """The next batch of the stream, over all processes: its epoch, window and place in it."""
 
     epoch: int = 0
     window: int = 0
     batch: int = 0
 
 
-class Turn(NamedTuple):
-    """One batch: its sequences, their places in the epoch's order, and the position behind it."""
+class Slice(NamedTuple):
+    """One batch of the stream, not read yet.
+
+    ``numbers`` int64 [B]: the sequences.
+    ``places`` int64 [B]: where they stand in the epoch's order.
+    ``next_position``: where the stream continues after the batch.
+    """
 
     epoch: int
     numbers: Numbers
     places: Numbers
-    behind: Position
+    next_position: Position
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Loader:
-    """Batches of at most ``batch_tokens`` tokens, special ones included, epoch after epoch.
+    """Batches of at most ``batch_tokens`` tokens, special tokens included, epoch after epoch.
 
-    There is one stream of them, however many processes read it: each takes those that are its own.
-    ``alpha``: how strongly small languages are favoured, see :func:`epoch_order`; None: as the text
-    is. Raises :class:`ConfigError` for a sequence longer than a batch.
+    The stream is one and the same for any number of processes; each process takes its own batches.
+    ``alpha``: the exponent by which languages are sampled, see :func:`epoch_order`; None: in
+    proportion to their text. Raises :class:`ConfigError` for a sequence longer than a batch.
     """
 
     samples: Samples | Pairs
@@ -64,16 +75,16 @@ class Loader:
             )
 
     def batches(self, start: Position | None = None) -> Iterator[tuple[CleanBatch, Position]]:
-        """Yield every batch from a position on, without end, with the position behind it."""
-        for turn in self.turns(start):
-            yield self.batch(turn), turn.behind
+        """Yield every batch from a position on, without end, and the position after it."""
+        for slice_ in self.slices(start):
+            yield self.batch(slice_), slice_.next_position
 
-    def batch(self, turn: Turn) -> CleanBatch:
-        """Read what a turn names; in any thread, in any order."""
-        return self.samples.batch(turn.numbers, places=turn.places, epoch=turn.epoch)
+    def batch(self, slice_: Slice) -> CleanBatch:
+        """Read the batch of a slice; safe in any thread, in any order."""
+        return self.samples.batch(slice_.numbers, places=slice_.places, epoch=slice_.epoch)
 
-    def turns(self, start: Position | None = None) -> Iterator[Turn]:
-        """Say what is in each batch from a position on, without reading any of it."""
+    def slices(self, start: Position | None = None) -> Iterator[Slice]:
+        """Yield the slice of each batch from a position on, without reading the tokens."""
         start = start or Position()
         while True:
             order = epoch_order(
@@ -90,6 +101,6 @@ class Loader:
                 first = start.batch if window == start.window else 0
                 for batch in range(first, len(batches)):
                     places = batches[batch]
-                    behind = Position(epoch=start.epoch, window=window, batch=batch + 1)
-                    yield Turn(start.epoch, order[places], places, behind)
+                    next_position = Position(epoch=start.epoch, window=window, batch=batch + 1)
+                    yield Slice(start.epoch, order[places], places, next_position)
             start = Position(epoch=start.epoch + 1)

@@ -1,6 +1,11 @@
-"""The order in which an epoch's sequences come, and how they share batches.
+"""The shuffled order of an epoch, and the packing of its sequences into batches.
 
-Both are functions of the seed, the epoch and the sequences: nothing is remembered.
+How it works: both are pure functions of the seed, the epoch and the sequences' lengths. The order
+is one Philox permutation; with ``alpha``, each language first gets a quota of the epoch (largest
+remainder). A window is the next run of sequences that would fill 256 batches. Within it, best fit
+decreasing packs them (Krell et al. 2021): the longest first, each where least room remains, in
+O(n log n) by bisection. A window's batches are then shuffled. Only a window's last batch is poorly
+filled, hence 1 in 256, and at most one window is packed again to resume.
 """
 
 from __future__ import annotations
@@ -21,20 +26,20 @@ if TYPE_CHECKING:
 
 __all__ = ["epoch_order", "language_shares", "pack_windows"]
 
-# Of a window's batches only the last is not full: one in so many.
+# Only the last batch of a window is poorly filled: 1 in 256 wastes less than 0.4% of the slots.
 WINDOW_BATCHES = 256
 
 
 def _generator(seed: int, *places: int) -> np.random.Generator:
-    """Return numbers that follow from a seed and places (Philox: Salmon et al. 2011)."""
+    """Return a generator keyed by a seed and places (Philox: Salmon et al. 2011)."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, *places))))
 
 
 def language_shares(counts: npt.NDArray[np.integer], alpha: float) -> npt.NDArray[np.float64]:
-    """Return q_i = p_i^alpha / sum_j p_j^alpha, [L]: how often each language is to be seen.
+    """Return the sampling probabilities of languages, [L]: q_i = p_i^alpha / sum_j p_j^alpha.
 
-    ``counts`` [L]: how much text there is of it (Conneau et al. 2020). Languages of nothing stay at
-    nothing. Raises :class:`ConfigError` unless 0 <= alpha <= 1.
+    ``counts`` [L]: the amount of text of each (Conneau et al. 2020). A language without text gets
+    0. Raises :class:`ConfigError` unless 0 <= alpha <= 1.
     """
     if not 0.0 <= alpha <= 1.0:
         raise ConfigError(f"alpha must lie between 0 and 1, got {alpha}")
@@ -47,10 +52,11 @@ def language_shares(counts: npt.NDArray[np.integer], alpha: float) -> npt.NDArra
 def epoch_order(
     languages: npt.NDArray[np.integer], *, seed: int, epoch: int, alpha: float | None = None
 ) -> Numbers:
-    """Shuffle the numbers of all sequences, int64 [N]; N draws, whatever ``alpha``.
+    """Return the order of an epoch: N sequence numbers, int64 [N], shuffled.
 
-    ``languages`` [N]: each one's language. With ``alpha`` some languages come less often than they
-    are there, and of others every sequence comes several times, none once more than another by two.
+    ``languages`` [N]: the language of each sequence. Without ``alpha`` every sequence comes once.
+    With ``alpha``, languages are sampled: sequences of a large one are left out, those of a small
+    one repeat. Within a language the numbers of repeats differ by at most 1.
     """
     generator = _generator(seed, epoch)
     number = len(languages)
@@ -68,7 +74,7 @@ def epoch_order(
 
 
 def _apportion(shares: npt.NDArray[np.float64], number: int) -> Numbers:
-    """Give whole numbers in proportion, ``number`` in all; the largest remainders go up."""
+    """Apportion ``number`` in proportion to the shares, by the largest remainders."""
     exact = shares * number
     whole = np.floor(exact).astype(np.int64)
     missing = number - int(whole.sum())
@@ -84,13 +90,11 @@ def pack_windows(
     epoch: int,
     first_window: int = 0,
 ) -> Iterator[list[Numbers]]:
-    """Share sequences out over batches of at most ``batch_tokens``, window by window.
+    """Pack sequences into batches of at most ``batch_tokens``, window by window.
 
-    ``lengths`` [N], in the epoch's order. A window is the next sequences that would fill 256
-    batches; each goes, the longest first, where least room remains (best fit decreasing, as in
-    Krell et al. 2021). Yields each window's batches, in drawn order: places in the epoch's order,
-    int64 [b], rising. Windows before ``first_window`` are not packed. Raises :class:`ConfigError`
-    for a sequence longer than a batch.
+    ``lengths`` [N], in the epoch's order. Yields the batches of each window, shuffled. A batch is
+    places in the epoch's order, int64 [b], ascending. Windows before ``first_window`` are skipped
+    without packing. Raises :class:`ConfigError` for a sequence longer than a batch.
     """
     longest = int(lengths.max(initial=0))
     if longest > batch_tokens:
@@ -109,8 +113,9 @@ def pack_windows(
 
 
 def _best_fit(lengths: npt.NDArray[np.integer], room: int) -> list[Numbers]:
+    """Pack one window by best fit decreasing; return each batch's places in the window."""
     batches: list[list[int]] = []
-    # (room that remains, batch), rising.
+    # (room that remains, batch), ascending: bisection finds the tightest batch that fits.
     open_batches: list[tuple[int, int]] = []
     for place in np.argsort(-lengths.astype(np.int64), kind="stable").tolist():
         length = int(lengths[place])

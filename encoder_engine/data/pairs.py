@@ -1,4 +1,4 @@
-"""Pairs of segments: two that follow each other, against one from elsewhere or the wrong order."""
+"""Pairs of segments for next sentence prediction and sentence order prediction."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from encoder_engine.data.samples import Samples, behind_special, cut_sentences
+from encoder_engine.data.samples import Samples, after_special, cut_sentences
 from encoder_engine.errors import CorpusError
 from encoder_engine.packing.clean import CleanBatch
 
@@ -27,7 +27,7 @@ NUM_SPECIAL = 3
 
 
 class Segment(NamedTuple):
-    """Tokens of a shard, that of the run of a number."""
+    """Tokens ``start`` to ``stop`` of the shard that holds run ``number``."""
 
     number: int
     start: int
@@ -36,17 +36,16 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pairs:
-    """N runs of a document's sentences, each split in two when it is asked for.
+    """N runs of consecutive sentences of a document, each split into two segments when read.
 
-    Where the split lies, whether the pair is one that is wrong (half of them are), and what stands
-    in the second's place, is a function of ``seed``, the epoch and the place in it. ``negative``
-    ``"elsewhere"``: the second is the beginning of another run, of another document where there is
-    one, and no longer than the one it stands for (Devlin et al. 2019); ``"swapped"``: the two stand
-    in the wrong order (Lan et al. 2020).
+    Half of the pairs are negatives. Split point, label and replacement are a pure function of
+    (``seed``, epoch, place).
+    ``negative="elsewhere"``: the second segment is replaced by the beginning of another run, of
+    another document where possible, and no longer than the one it replaces (Devlin et al. 2019).
+    ``negative="swapped"``: the two segments are exchanged (Lan et al. 2020).
+    ``lengths`` int64 [N]: the most tokens a pair can have, special ones included.
 
-    Raises :class:`CorpusError` for one run alone, where the second would be from elsewhere.
-
-    ``lengths`` int64 [N], special tokens included: the most a pair can have. ``languages`` [N].
+    Raises :class:`CorpusError` for a single run with ``"elsewhere"``.
     """
 
     runs: Samples
@@ -55,18 +54,18 @@ class Pairs:
 
     def __post_init__(self) -> None:
         if self.negative == "elsewhere" and len(self.runs) == 1:
-            raise CorpusError("there is one pair alone; a wrong one takes another's segment")
+            raise CorpusError("there is one pair alone; a negative needs a segment of another")
 
     def __len__(self) -> int:
         return len(self.runs)
 
     def take(self, numbers: Numbers) -> Pairs:
-        """Return some of the pairs."""
+        """Return the pairs of these numbers."""
         return replace(self, runs=self.runs.take(numbers))
 
     @property
     def lengths(self) -> Numbers:
-        """Tokens of each pair: a run's, and one more separator."""
+        """Tokens of each pair: those of its run, and one more separator."""
         longer: Numbers = self.runs.lengths + 1
         return longer
 
@@ -77,13 +76,13 @@ class Pairs:
 
     @property
     def corpus(self) -> Corpus:
-        """Where the text is from."""
+        """The corpus of the text."""
         return self.runs.corpus
 
     def batch(
         self, numbers: Numbers, *, places: Numbers | None = None, epoch: int = 0
     ) -> CleanBatch:
-        """Put the pairs of these numbers, int64 [B], end to end; see :meth:`Samples.batch`."""
+        """Read the pairs of these numbers, int64 [B], as one batch; see :meth:`Samples.batch`."""
         places = np.asarray(numbers if places is None else places, np.int64)
         vocabulary = self.corpus.vocabulary
         parts: list[Tokens] = []
@@ -109,14 +108,14 @@ class Pairs:
             cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
             numbers=places,
             special=special,
-            word_starts=self.corpus.word_starts[ids] | behind_special(special) | sentences,
+            word_starts=self.corpus.word_starts[ids] | after_special(special) | sentences,
             epoch=epoch,
             token_type_ids=np.repeat(np.tile([0, 1], len(numbers)), counts).astype(np.int32),
             positive=positive,
         )
 
     def _pair(self, number: int, place: int, epoch: int) -> tuple[Segment, Segment, bool]:
-        """Return both segments, and whether they are as they should be."""
+        """Return both segments, and whether the pair is a positive."""
         generator = np.random.Generator(
             np.random.Philox(np.random.SeedSequence((self.seed, epoch, place)))
         )
@@ -132,7 +131,7 @@ class Pairs:
         return first, Segment(other, begin, min(end, begin + stop - split)), False
 
     def _split(self, number: int, generator: np.random.Generator) -> int:
-        """Draw a border between two sentences; one sentence alone is split anywhere within."""
+        """Draw a border between two sentences; a single sentence is split at any token."""
         shard = self.corpus.shards[self.runs.shards[number]]
         start, stop = int(self.runs.starts[number]), int(self.runs.stops[number])
         low, high = np.searchsorted(shard.sentences, (start + 1, stop))
@@ -141,7 +140,7 @@ class Pairs:
         return int(generator.integers(start + 1, stop))
 
     def _elsewhere(self, number: int, generator: np.random.Generator) -> int:
-        """Draw another run; one of another document, unless that takes more than a few tries."""
+        """Draw another run; one of another document, unless 8 draws find none."""
         documents = self.runs.documents
         other = number
         for _ in range(8):
@@ -152,7 +151,7 @@ class Pairs:
         return other
 
     def _read(self, segment: Segment) -> tuple[Tokens, npt.NDArray[np.bool_]]:
-        """Return a segment's tokens, and which of them begin a sentence."""
+        """Read a segment's tokens, and mark those that begin a sentence."""
         number, start, stop = segment
         shard = self.corpus.shards[self.runs.shards[number]]
         begins = np.zeros(stop - start, np.bool_)
@@ -164,8 +163,8 @@ class Pairs:
 def cut_pairs(corpus: Corpus, max_length: int, *, negative: Negative, seed: int) -> Pairs:
     """Cut a corpus into pairs of at most ``max_length`` tokens, special ones included.
 
-    Runs of a single token, which cannot be split, are left out. Raises :class:`CorpusError` where
-    no pair would fit, or fewer than two are left.
+    Runs of a single token are left out: they cannot be split. Raises :class:`CorpusError` where no
+    pair fits, or fewer than two are left.
     """
     if negative not in ("elsewhere", "swapped"):
         raise CorpusError(f"negative must be 'elsewhere' or 'swapped', got {negative!r}")

@@ -1,4 +1,4 @@
-"""From texts to a corpus: cut into sentences, tokenized, written shard by shard, and resumed."""
+"""Turns texts into a corpus: splits sentences, tokenizes, writes shard by shard, resumes."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ __all__ = ["Prepared", "Text", "prepare", "read_vocabulary", "split_sentences", 
 
 PROGRESS = "progress.json"
 SHARD_TOKENS = 2**26
-# What SentencePiece, and byte-level BPE, write in front of a word.
+# The marks of SentencePiece and of byte-level BPE in front of a word.
 WORD_MARKS = ("\u2581", "\u0120")
-# Texts that are tokenized together.
+# Texts in one call of the tokenizer.
 _BATCH_TEXTS = 512
-# Quotes and brackets that close, and belong to the sentence before.
+# Closing quotes and brackets: they belong to the sentence before.
 _CLOSING = "[" + re.escape("\"')]\u201d\u2019\u00bb\u300d\u300f\uff09") + "]*"
 # Marks that end a sentence before white space, or anywhere; and the end of a line.
 _ENDS = re.compile(
@@ -57,7 +57,7 @@ _ENDS = re.compile(
 
 
 class Text(NamedTuple):
-    """A document as it is read, and the number of its language."""
+    """A document, and the number of its language."""
 
     text: str
     language: int = 0
@@ -65,7 +65,7 @@ class Text(NamedTuple):
 
 @dataclass(kw_only=True)
 class Prepared:
-    """What :func:`prepare` did. ``resumed_texts``: how many of ``texts`` were there already."""
+    """The counts of :func:`prepare`. ``resumed_texts``: those of ``texts`` an earlier run read."""
 
     texts: int = 0
     resumed_texts: int = 0
@@ -78,9 +78,9 @@ class Prepared:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Cut at line ends and behind marks that end sentences; a rule for many languages, not a model.
+    """Split a text at line ends and after sentence-final marks, by rule, for many languages.
 
-    Closing quotes and brackets go with what they close. Blank pieces are left out.
+    Closing quotes and brackets stay with their sentence. Blank pieces are left out.
     """
     cut, start = [], 0
     for found in _ENDS.finditer(text):
@@ -92,9 +92,9 @@ def split_sentences(text: str) -> list[str]:
 
 
 def read_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
-    """Name what training must know of a tokenizer.
+    """Return the size, special token ids and fingerprint of a tokenizer's vocabulary.
 
-    Raises :class:`CorpusError` where it has no token that begins, ends, hides or pads a sequence.
+    Raises :class:`CorpusError` where the [CLS], [SEP], [MASK] or [PAD] token is missing.
     """
     found = {
         "cls_id": tokenizer.cls_token_id,
@@ -105,7 +105,8 @@ def read_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
     missing = [name.removesuffix("_id") for name, value in found.items() if value is None]
     if missing:
         raise CorpusError(
-            f"the tokenizer has no {', '.join(missing)} token; masked language models need them all"
+            f"the tokenizer has no {', '.join(missing)} token; masked language modelling needs all "
+            "of cls, sep, mask and pad: choose another tokenizer, or train one by --vocab-size"
         )
     ids = {name: value for name, value in found.items() if value is not None}
     digest = hashlib.sha256(repr(tokenizer.spec).encode())
@@ -115,10 +116,10 @@ def read_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
 
 
 def word_starts(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
-    """Say of each token whether it begins a word, bool [V]: by the mark its vocabulary writes.
+    """Return for each token whether it begins a word, bool [V], by the vocabulary's marks.
 
-    WordPiece marks what goes on with a word (``##ing``); others what begins one. What begins a
-    sentence begins a word in any case. Raises :class:`CorpusError` for a vocabulary without marks.
+    WordPiece marks the continuation of a word (``##ing``); SentencePiece and byte-level BPE mark
+    its beginning. Raises :class:`CorpusError` for a vocabulary without marks.
     """
     tokens = [tokenizer.id_to_token(number) or "" for number in range(tokenizer.vocab_size)]
     prefix = getattr(tokenizer.spec.model, "continuing_subword_prefix", None)
@@ -147,17 +148,19 @@ def prepare(
     shard_tokens: int = SHARD_TOKENS,
     watch: Callable[[Prepared], None] = lambda _done: None,
 ) -> Prepared:
-    """Tokenize texts into a corpus in ``directory``, which may hold a part of it already.
+    """Tokenize texts into a corpus in ``directory``; resumes an interrupted run.
 
-    Every text is a document; empty ones are left out. A shard is written once ``shard_tokens`` are
-    together, whole or not at all, and what was read up to it is noted: run again with the same
-    arguments, whatever stopped it, it goes on there and ends in the same bytes. ``tokenizer`` is
-    kept with the corpus; a function that makes one is called once, and ``source`` says what it
-    makes. ``source`` names what the texts are from. ``watch`` is told after every batch.
+    Every text is a document; empty ones are left out. A shard is written, whole or not at all, once
+    ``shard_tokens`` tokens are read. Run again with the same arguments, an interrupted run
+    continues after its last shard and ends in the same bytes.
 
-    Raises :class:`CorpusError` where source, tokenizer, languages or the shards' size differ from
-    what a shard was written of, and where there is no text; :class:`LockedError` where another run
-    is at work in the directory.
+    ``tokenizer``: is saved with the corpus; a function that makes one is called once.
+    ``source``: names the texts, and the tokenizer where a function makes it.
+    ``watch``: called after every batch.
+
+    Raises :class:`CorpusError` where source, tokenizer, languages or ``shard_tokens`` differ from
+    those of the shards in the directory, and where there is no text; :class:`LockedError` where
+    another run is at work in the directory.
     """
     begun = {
         "source": source,
@@ -223,7 +226,7 @@ def _batches(texts: Iterator[Text]) -> Iterator[list[Text]]:
 def _tokenize(
     tokenizer: Tokenizer, batch: list[Text]
 ) -> tuple[list[Document], npt.NDArray[np.int32]]:
-    """Return the documents that hold any token, and all their tokens."""
+    """Return the documents that hold a token, and all their tokens."""
     cut = [split_sentences(text.text) for text in batch]
     flat = [sentence for sentences in cut for sentence in sentences]
     encoded = tokenizer.encode_batch(flat, add_special_tokens=False, truncation=None)
@@ -236,7 +239,7 @@ def _tokenize(
 
 
 def _begin(directory: Path, begun: dict[str, Any]) -> dict[str, Any]:
-    """Return what an earlier run noted; note that one begins where there was none."""
+    """Return the record of an earlier run, or write that of a new one."""
     path = directory / PROGRESS
     if path.exists():
         noted: dict[str, Any] = read_json(path, CorpusError)
@@ -248,7 +251,7 @@ def _begin(directory: Path, begun: dict[str, Any]) -> dict[str, Any]:
                 f"{directory} was begun otherwise: {'; '.join(changes)}; name an empty directory, "
                 "delete this one, or go on with what it was begun with"
             )
-        # Of what was begun otherwise there is no shard: it may as well begin anew.
+        # Without a shard there is nothing to mix up: the folder begins anew.
         shutil.rmtree(directory / TOKENIZER, ignore_errors=True)
     elif any(
         p.name not in (LOCK_NAME, FORMER_LOCK_NAME) and p.suffix != ".partial"
@@ -259,7 +262,7 @@ def _begin(directory: Path, begun: dict[str, Any]) -> dict[str, Any]:
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Say what differs from what a directory was begun with, of a source in JSON by its parts."""
+    """List the differences to the run that began a directory; a JSON source by its keys."""
     changes = []
     for found in differences(_with_parts(before), _with_parts(now)):
         name = found.name.removeprefix("source.")
@@ -273,7 +276,7 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def _with_parts(begun: dict[str, Any]) -> dict[str, Any]:
-    """Read a source that is JSON."""
+    """Parse the source, where it is JSON."""
     try:
         return {**begun, "source": json.loads(begun["source"])}
     except (KeyError, TypeError, ValueError):
@@ -281,7 +284,7 @@ def _with_parts(begun: dict[str, Any]) -> dict[str, Any]:
 
 
 def _keep_tokenizer(folder: Path, tokenizer: Tokenizer | Callable[[], Tokenizer]) -> Tokenizer:
-    """Save or make the tokenizer, whole or not at all, unless that was done."""
+    """Save the tokenizer, whole or not at all, unless an earlier run did; return it."""
     if not folder.is_dir():
         partial = folder.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -293,7 +296,7 @@ def _keep_tokenizer(folder: Path, tokenizer: Tokenizer | Callable[[], Tokenizer]
 
 
 def _resume(noted: dict[str, Any], vocab_size: int) -> tuple[Prepared, npt.NDArray[np.bool_]]:
-    """Say how far an earlier run came, and which tokens it has seen."""
+    """Return the counts of an earlier run, and the tokens it has seen, bool [V]."""
     used = np.zeros(vocab_size, np.bool_)
     counts = noted["done"]
     shards = [ShardEntry(**entry) for entry in counts.pop("shards")]
@@ -309,7 +312,7 @@ def _write(
     vocabulary: Vocabulary,
     begun: dict[str, Any],
 ) -> None:
-    """Write a shard, then note that it is there and what was read for it."""
+    """Write a shard, then record it and the number of texts read."""
     entry = write_shard(directory, len(done.shards), documents, vocabulary)
     done.shards.append(entry)
     done.tokens += entry.num_tokens

@@ -1,4 +1,8 @@
-"""Cutting a corpus into training sequences: which tokens belong together, as what batch."""
+"""Cuts a corpus into training sequences, and reads batches of them.
+
+A sequence is a run of tokens within a shard, kept as two offsets: cutting reads the borders of
+sentences and documents alone. Tokens are read, and framed by [CLS] and [SEP], batch by batch.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +21,19 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["Samples", "behind_special", "cut_blocks", "cut_sentences", "hold_out"]
+__all__ = ["Samples", "after_special", "cut_blocks", "cut_sentences", "hold_out"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Samples:
     """N training sequences of a corpus, each a run of tokens within a shard.
 
-    ``shards``, ``starts``, ``stops`` int64 [N]; ``lengths`` int64 [N] with the special tokens that
-    frame them: [CLS] before, [SEP] behind and, where a sequence runs on into the next document,
-    between the two (Liu et al. 2019). ``languages`` uint16 [N]: that of the first document, whose
-    number in the corpus is in ``documents`` int64 [N]. Not ``separated``: no [SEP] is between them.
+    ``shards``, ``starts``, ``stops`` int64 [N]: the shard and its tokens.
+    ``lengths`` int64 [N]: tokens, special ones included: [CLS] before, [SEP] after, and [SEP]
+    between documents (Liu et al. 2019).
+    ``documents`` int64 [N]: the number of the sequence's first document in the corpus.
+    ``languages`` uint16 [N]: the language of that document.
+    ``separated=False``: no [SEP] between documents.
     """
 
     corpus: Corpus
@@ -40,7 +46,7 @@ class Samples:
     separated: bool = True
 
     def take(self, numbers: Numbers) -> Samples:
-        """Return some of the sequences."""
+        """Return the sequences of these numbers."""
         taken = {
             name: getattr(self, name)[numbers]
             for name in ("shards", "starts", "stops", "lengths", "languages", "documents")
@@ -53,9 +59,9 @@ class Samples:
     def batch(
         self, numbers: Numbers, *, places: Numbers | None = None, epoch: int = 0
     ) -> CleanBatch:
-        """Put the sequences of these numbers, int64 [B], end to end.
+        """Read the sequences of these numbers, int64 [B], as one packed batch.
 
-        ``places`` int64 [B] in the epoch tell one use of a sequence from another; default: the
+        ``places`` int64 [B]: their places in the epoch, by which masks are drawn; default: the
         numbers themselves.
         """
         vocabulary = self.corpus.vocabulary
@@ -70,7 +76,7 @@ class Samples:
             borders = borders if self.separated else borders[:0]
             frame = np.zeros(end - begin, np.bool_)
             frame[0] = frame[-1] = True
-            # Each border moves those behind it on by the separators before.
+            # The k-th border moves right by the k separators before it, and by [CLS].
             frame[borders + 1 + np.arange(len(borders))] = True
             ids[begin:end][~frame] = tokens
             ids[begin:end][frame] = vocabulary.sep_id
@@ -83,22 +89,22 @@ class Samples:
             cu_seqlens=offsets,
             numbers=np.asarray(numbers if places is None else places, np.int64),
             special=special,
-            word_starts=self.corpus.word_starts[ids] | special | behind_special(special) | first,
+            word_starts=self.corpus.word_starts[ids] | special | after_special(special) | first,
             epoch=epoch,
         )
 
 
-def behind_special(special: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Mark the tokens right behind special ones: a cut word begins anew."""
+def after_special(special: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Mark the tokens directly after special ones, bool [T]: the rest of a cut word is a word."""
     return np.concatenate([np.zeros(1, np.bool_), special[:-1]])[: len(special)]
 
 
 def cut_sentences(corpus: Corpus, max_length: int, *, across_documents: bool = False) -> Samples:
-    """Fill sequences of at most ``max_length`` tokens with whole sentences that follow each other.
+    """Fill sequences of at most ``max_length`` tokens with consecutive whole sentences.
 
-    A sentence that fits no sequence is cut. ``across_documents``: a sequence runs on into the next
-    document, behind a separator (full sentences in Liu et al. 2019); otherwise it ends with its
-    document. Raises :class:`CorpusError` where no token would fit, or there is none.
+    A sentence longer than a sequence is cut. ``across_documents``: a sequence continues into the
+    next document after a separator (FULL-SENTENCES of Liu et al. 2019); otherwise a sequence ends
+    with its document. Raises :class:`CorpusError` where no token fits, or the corpus is empty.
     """
     room = _room(max_length)
     parts = [_cut_shard(s, room, across_documents=across_documents) for s in corpus.shards]
@@ -106,10 +112,10 @@ def cut_sentences(corpus: Corpus, max_length: int, *, across_documents: bool = F
 
 
 def cut_blocks(corpus: Corpus, max_length: int) -> Samples:
-    """Cut each shard into sequences of exactly ``max_length`` tokens, its last one aside.
+    """Cut each shard into sequences of exactly ``max_length`` tokens; its last one is shorter.
 
-    They run on across sentences and documents, without a separator between those, and none is left
-    out. Raises :class:`CorpusError` as :func:`cut_sentences` does.
+    Sequences cross sentences and documents without separators. Raises :class:`CorpusError` as
+    :func:`cut_sentences` does.
     """
     room = _room(max_length)
     parts = []
@@ -123,11 +129,11 @@ def cut_blocks(corpus: Corpus, max_length: int) -> Samples:
 def hold_out(
     samples: Samples, share: float, *, seed: int = 0, at_least: int = 1
 ) -> tuple[Numbers, Numbers]:
-    """Part the numbers of sequences into those to train on and those kept back, int64 each.
+    """Split the numbers of sequences into a training and a held-out part, int64 each.
 
-    Runs of up to 64 neighbours are kept back together, drawn by ``seed``: text beside that which is
-    trained on tells more of it than text elsewhere. Each part has ``at_least`` so many sequences;
-    where there are too few for that, none is kept back.
+    Runs of up to 64 neighbours, drawn by ``seed``, are held out together: text next to training
+    text leaks more of it than text elsewhere. Each part has at least ``at_least`` sequences; where
+    there are too few for that, the held-out part is empty.
     """
     number = len(samples)
     run = min(max(number // 200, at_least), 64)
@@ -174,7 +180,7 @@ def _samples_of(corpus: Corpus, parts: list[tuple[Numbers, Numbers, Numbers]]) -
 
 
 def _document_borders(shard: Shard, start: int, stop: int) -> Numbers:
-    """Return the tokens strictly between that begin a document."""
+    """Return the first tokens of documents that begin strictly between start and stop."""
     first, last = np.searchsorted(shard.document_starts, (start + 1, stop))
     return shard.document_starts[first:last]
 
@@ -182,7 +188,7 @@ def _document_borders(shard: Shard, start: int, stop: int) -> Numbers:
 def _cut_shard(
     shard: Shard, room: int, *, across_documents: bool
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Return starts, stops and lengths with special tokens of the sequences of a shard."""
+    """Return starts, stops and lengths (special tokens included) of a shard's sequences."""
     sentences, documents = np.asarray(shard.sentences), shard.document_starts
     begins, ends, sizes = [], [], []
     start, num_tokens = 0, len(shard.tokens)
@@ -199,9 +205,9 @@ def _cut_shard(
 
 
 def _last_that_fits(sentences: Numbers, borders: Numbers, start: int, room: int) -> tuple[int, int]:
-    """Return where the last sentence ends that fits, and how many separators come before it.
+    """Return the end of the last sentence that fits, and the number of separators before it.
 
-    ``borders``: where the documents after the first one begin; each crossed takes a place.
+    ``borders``: the first tokens of the next documents; each one crossed takes a separator.
     """
     separators = 0
     while True:

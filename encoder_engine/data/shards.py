@@ -1,11 +1,15 @@
-"""Tokenized text on disk: shards that are mapped, never read whole, under one manifest.
+"""The format of tokenized text on disk: memory-mapped shards under one manifest.
 
-A corpus is a folder. A shard of it is four ``.npy`` files: ``NNNNN.tokens`` (uint16, or uint32 for
-a vocabulary beyond 65,536), every sentence end to end without special tokens; ``NNNNN.sentences``
-int64 [S + 1] and ``NNNNN.documents`` int64 [D + 1], where sentences begin among the tokens and
-documents among the sentences; ``NNNNN.languages`` uint16 [D]. ``words.npy`` bool [V] says which
-tokens begin a word; ``tokenizer/`` is what cut them. ``manifest.json``, written last, holds their
-counts and SHA-256.
+A corpus is a folder. A shard is four ``.npy`` files:
+
+- ``NNNNN.tokens`` uint16 [T] (uint32 for a vocabulary beyond 65,536): all sentences end to end,
+  without special tokens;
+- ``NNNNN.sentences`` int64 [S + 1]: offsets of the sentences among the tokens;
+- ``NNNNN.documents`` int64 [D + 1]: offsets of the documents among the sentences;
+- ``NNNNN.languages`` uint16 [D].
+
+``words.npy`` bool [V] marks the tokens that begin a word; ``tokenizer/`` holds the tokenizer.
+``manifest.json``, written last, holds the counts and SHA-256 sums of all files.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ _SHARD_NAME = re.compile(r"\d{5,}")
 
 
 class Document(NamedTuple):
-    """One text: its sentences' token ids, and the number of its language."""
+    """One text: the token ids of its sentences, and the number of its language."""
 
     sentences: Sequence[npt.NDArray[np.integer[Any]]]
     language: int = 0
@@ -49,10 +53,7 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """What training must know of the tokenizer.
-
-    ``fingerprint`` tells one tokenizer from another.
-    """
+    """The vocabulary of a corpus; ``fingerprint``: a SHA-256 of the tokenizer."""
 
     size: int
     cls_id: int
@@ -72,7 +73,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardEntry:
-    """A shard as the manifest names it; ``sha256`` of each of its files, by part."""
+    """A shard's entry in the manifest; ``sha256``: the digest of each of its files, by part."""
 
     name: str
     num_documents: int
@@ -82,7 +83,7 @@ class ShardEntry:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and _SHARD_NAME.fullmatch(self.name)):
-            raise CorpusError(f"a shard is called {self.name!r}, expected a number of five digits")
+            raise CorpusError(f"a shard is named {self.name!r}, expected a number of five digits")
         for name in ("num_documents", "num_sentences", "num_tokens"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -137,7 +138,7 @@ def _check_ids(documents: Sequence[Document], vocabulary: Vocabulary) -> None:
         if len(ids) and (ids.min() < 0 or ids.max() >= vocabulary.size):
             raise TokenIdError(
                 f"document {place} has a token outside 0..{vocabulary.size - 1}: {ids.min()} to "
-                f"{ids.max()}; it was cut by another tokenizer",
+                f"{ids.max()}; it was tokenized by another tokenizer",
                 row=place,
             )
 
@@ -163,7 +164,7 @@ def write_corpus(
     word_starts: npt.NDArray[np.bool_],
     languages: Sequence[str] = (),
 ) -> Corpus:
-    """Write the manifest over shards that are there, which makes them a corpus; open it.
+    """Write the manifest over finished shards, and open the corpus.
 
     ``word_starts`` bool [V]: the tokens that begin a word. ``languages``: their names, by number.
     """
@@ -184,7 +185,7 @@ def write_corpus(
 
 
 class Shard:
-    """A shard's arrays, mapped: what is not touched takes no memory."""
+    """The memory-mapped arrays of a shard: pages that are not read take no memory."""
 
     def __init__(self, directory: Path, entry: ShardEntry, vocabulary: Vocabulary) -> None:
         self.entry = entry
@@ -212,12 +213,12 @@ class Shard:
 
     @cached_property
     def document_starts(self) -> Offsets:
-        """Where each document begins among the tokens, and where the last ends: [D + 1]."""
+        """Token offsets of the documents, int64 [D + 1]."""
         starts: Offsets = self.sentences[self.documents]
         return starts
 
     def check(self, vocabulary: Vocabulary, num_languages: int) -> None:
-        """Raise :class:`CorpusError` for numbers that no corpus holds. Reads every one."""
+        """Raise :class:`CorpusError` for ids or offsets out of range; reads the whole shard."""
         name = self.entry.name
         for part, bounds in (("sentences", self.sentences), ("documents", self.documents)):
             falling = np.flatnonzero(np.diff(bounds) <= 0)
@@ -255,7 +256,7 @@ def _map(path: Path) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Corpus:
-    """Shards, the vocabulary they are in, and which of its tokens begin a word, bool [V]."""
+    """An open corpus: its shards, its vocabulary, and the tokens that begin a word, bool [V]."""
 
     directory: Path
     shards: tuple[Shard, ...]
@@ -265,10 +266,10 @@ class Corpus:
 
     @classmethod
     def open(cls, directory: Path, *, verify: bool = True) -> Corpus:
-        """Map a corpus, and compare every file with its SHA-256 and what a corpus may hold.
+        """Open a corpus, and compare every file with its SHA-256 and the ranges of the format.
 
-        ``verify=False`` leaves the comparison out: it reads the whole corpus once. Raises
-        :class:`CorpusError` for what is missing, damaged, or no corpus.
+        ``verify=False`` skips the comparison, which reads the whole corpus once. Raises
+        :class:`CorpusError` for a missing or damaged file, and for a folder that is no corpus.
         """
         path = directory / MANIFEST
         manifest = read_json(path, CorpusError)
@@ -310,22 +311,22 @@ class Corpus:
 
     @property
     def num_documents(self) -> int:
-        """Documents of all shards."""
+        """Number of documents of all shards."""
         return sum(shard.entry.num_documents for shard in self.shards)
 
     @property
     def num_sentences(self) -> int:
-        """Sentences of all shards."""
+        """Number of sentences of all shards."""
         return sum(shard.entry.num_sentences for shard in self.shards)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all shards, special ones not among them."""
+        """Number of tokens of all shards, special tokens excluded."""
         return sum(shard.entry.num_tokens for shard in self.shards)
 
 
 def _verify(directory: Path, expected: dict[str, str]) -> None:
-    """Compare files with their SHA-256: several at a time, since hashing holds no lock."""
+    """Compare files with their SHA-256, several at a time: hashing releases the GIL."""
 
     def compare(name: str) -> None:
         path = directory / name

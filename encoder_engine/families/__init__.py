@@ -1,1 +1,1 @@
-"""Families of encoders as values: specifications, names in checkpoints, configurations."""
+"""Families of encoders as data: specifications, names in checkpoints, configurations."""

@@ -1,4 +1,4 @@
-"""From a Hugging Face config.json to a spec, and back; what is not understood is refused."""
+"""Converts a Hugging Face config.json to a spec, and back; refuses what it does not understand."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ BOOKKEEPING = frozenset(
         "use_return_dict",
     ]
 )
-# What a quantized encoder's config.json says of itself.
+# The keys that a quantized encoder adds to its config.json.
 INT8_CONFIG = {"quant_method": "encoder_engine", "weights": "int8"}
-# Values of keys, in any family, that would make the model another than the one computed here.
+# Supported values of keys that change the computation in any family.
 REQUIRED: dict[str, tuple[Any, ...]] = {
     "is_decoder": (False, None),
     "add_cross_attention": (False, None),
@@ -97,7 +97,7 @@ REQUIRED: dict[str, tuple[Any, ...]] = {
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Read config.json; :class:`ConfigError` says where it stops being one."""
+    """Read config.json; raises :class:`ConfigError` that names the fault."""
     path = directory / "config.json"
     if not path.is_file():
         raise CheckpointFileError(
@@ -110,11 +110,11 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def spec_from_config(config: Mapping[str, Any]) -> EncoderSpec:
-    """Build the spec a configuration describes.
+    """Build the spec of a configuration.
 
-    Raises :class:`UnknownModelTypeError`, :class:`UnsupportedFeatureError` for a value that asks
-    for another computation, :class:`ConfigError` for a missing or impossible value; warns with
-    :class:`UnknownConfigKeyWarning` of keys nobody reads.
+    Raises :class:`UnknownModelTypeError`; :class:`UnsupportedFeatureError` for a value that needs
+    another computation; :class:`ConfigError` for a missing or impossible value. Warns with
+    :class:`UnknownConfigKeyWarning` of unknown keys.
     """
     family = recognise_family(config)
     _refuse_other_computations(config, family)
@@ -134,7 +134,7 @@ def spec_from_config(config: Mapping[str, Any]) -> EncoderSpec:
 
 
 def _plain_spec(config: Mapping[str, Any], family: Family) -> EncoderSpec:
-    """Read the facts that every family states alike."""
+    """Read the keys that all families have in common."""
     keys = family.keys
     width = integer(config, keys.width)
     norm = replace(
@@ -191,7 +191,7 @@ def _plain_block(config: Mapping[str, Any], family: Family, norm: NormSpec) -> B
 
 
 def spec_to_config(spec: EncoderSpec, original: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the configuration of a spec over the one it was read from, as transformers reads it."""
+    """Return a spec's configuration in transformers' form, updating the one it was read from."""
     family = find_family(spec.model_type)
     keys, embedding = family.keys, spec.embedding
     positions = embedding.num_positions if family.position_table else spec.position_limit
@@ -226,21 +226,21 @@ def spec_to_config(spec: EncoderSpec, original: Mapping[str, Any]) -> dict[str, 
     kept = {key: value for key, value in original.items() if key not in stale}
     said_by_us = {key: value for key, value in written.items() if key is not None}
     config = dict(sorted({**kept, **family.marks, **said_by_us, **own}.items()))
-    said = _spec_said_by(config)
+    reread = _spec_of_config(config)
     if family.pooler:
-        # No key speaks of the pooler: a checkpoint that lacks its weights has none.
-        said = replace(said, pooler=spec.pooler)
-    if said != spec:
+        # No key describes the pooler: a checkpoint without its weights has none.
+        reread = replace(reread, pooler=spec.pooler)
+    if reread != spec:
         raise ConfigError(
-            f"a {spec.model_type} configuration cannot say all of this spec, so it would come back "
-            f"as another: {_first_difference(spec, said)}"
+            f"a {spec.model_type} configuration cannot express this spec; it would be read back "
+            f"with {_first_difference(spec, reread)}"
         )
     return config
 
 
-def _spec_said_by(config: Mapping[str, Any]) -> EncoderSpec:
+def _spec_of_config(config: Mapping[str, Any]) -> EncoderSpec:
     with warnings.catch_warnings():
-        # They were told of when the configuration was read.
+        # The warnings were shown when the configuration was read.
         warnings.simplefilter("ignore", UnknownConfigKeyWarning)
         return spec_from_config(config)
 
@@ -271,15 +271,15 @@ def _refuse_other_computations(config: Mapping[str, Any], family: Family) -> Non
 
 
 def _refuse_unknown_code(auto_map: object, family: Family) -> None:
-    """Refuse code of the model's own, unless it is known to compute what the family does."""
+    """Refuse a model's own code unless it is known to compute the family."""
     if auto_map is None:
         return
     named = auto_map.values() if isinstance(auto_map, dict) else [auto_map]
     for name in named:
         if not (isinstance(name, str) and name.startswith(family.code or ("\0",))):
             raise UnsupportedFeatureError(
-                f"auto_map={auto_map!r} is not supported for {family.model_type}: code of its own "
-                f"computes it; supported: {', '.join(family.code) or 'none'}"
+                f"auto_map={auto_map!r} is not supported for {family.model_type}: its own code may "
+                f"compute anything; supported: {', '.join(family.code) or 'none'}"
             )
 
 
@@ -292,8 +292,8 @@ def _warn_of_unknown_keys(config: Mapping[str, Any], family: Family) -> None:
     if unknown:
         warnings.warn(
             UnknownConfigKeyWarning(
-                f"config.json has keys nobody reads: {', '.join(unknown)}; if one of them changes "
-                f"what a {family.model_type} computes, the results here will differ",
+                f"config.json has unknown keys: {', '.join(unknown)}; if one of them changes what "
+                f"a {family.model_type} computes, the results here will differ",
                 names=unknown,
             ),
             stacklevel=2,

@@ -1,4 +1,4 @@
-"""The families of encoders: each found by its ``model_type``."""
+"""The registry of families, by ``model_type``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["all_families", "find_family", "recognise_family"]
 
 @cache
 def all_families() -> dict[str, Family]:
-    """List every family by its ``model_type``: one per file in ``families/data``."""
+    """Return all families by ``model_type``: one per file in ``families/data``."""
     found = {}
     for module in pkgutil.iter_modules(data.__path__):
         family: Family = importlib.import_module(f"{data.__name__}.{module.name}").FAMILY
@@ -29,7 +29,7 @@ def all_families() -> dict[str, Family]:
 
 
 def recognise_family(config: Mapping[str, Any]) -> Family:
-    """Find the family of a configuration; :class:`UnknownModelTypeError` lists the known ones."""
+    """Return the family of a configuration; raises :class:`UnknownModelTypeError`."""
     model_type = config.get("model_type")
     found = [
         family
@@ -41,7 +41,7 @@ def recognise_family(config: Mapping[str, Any]) -> Family:
 
 
 def find_family(model_type: object) -> Family:
-    """Look a family up; :class:`UnknownModelTypeError` lists the known ones."""
+    """Return a family by name; raises :class:`UnknownModelTypeError` with the known ones."""
     known = all_families()
     if not isinstance(model_type, str) or model_type not in known:
         raise UnknownModelTypeError(

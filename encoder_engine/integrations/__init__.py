@@ -1,1 +1,1 @@
-"""Doors into other libraries, each imported only where it is asked for."""
+"""Integrations into other libraries, each of which is imported only when used."""

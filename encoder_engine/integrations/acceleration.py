@@ -1,6 +1,13 @@
-"""The whole encoder of a transformers model computed here, in memory: the model stays theirs.
+"""Computes the whole encoder of a transformers model by this engine, in memory.
 
-Dimensions: B texts, L longest, T tokens that are none of padding, D width, H heads.
+How it works: ``accelerate`` replaces ``forward`` of the model's base by a :class:`ReplacedForward`.
+Its first call makes an encoder of this engine over the model's own parameters
+(:mod:`~encoder_engine.integrations.shared`). Each call checks that the modules are still those the
+config makes (:mod:`~encoder_engine.integrations.module_check`, 0.1 ms for MiniLM), removes the
+padding, computes, and pads the result. With ``pack=True`` inference on a CPU uses packed copies of
+the weights, which a hash compares in each call (:mod:`~encoder_engine.integrations.packed_copy`).
+
+Dimensions: B texts, L longest, T tokens without padding, D width, H heads.
 """
 
 from __future__ import annotations
@@ -42,7 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["ReplacedForward", "accelerate", "restore"]
 
 Model = TypeVar("Model", bound=torch.nn.Module)
-# What a forward here reads, and what changes nothing of its results.
+# Arguments that a forward here reads, and arguments that do not change its results.
 READ = frozenset(
     [
         "attention_mask",
@@ -60,26 +67,24 @@ _OUTPUTS: dict[tuple[type, bool], OutputForm] = {}
 
 
 def accelerate(model: Model, *, pack: bool = False) -> Model:
-    """Let this engine compute the encoder of a transformers model, in place; return the model.
+    """Compute the encoder of a transformers model by this engine, in place; return the model.
 
-    ``model`` is an encoder or has one below a head: of the families of :func:`all_families` those
-    that transformers has classes of. Its parameters stay the ones they are: optimisers train them,
-    ``state_dict`` and ``save_pretrained`` write what they wrote, and nobody needs this engine to
-    load that. Weights that are loaded, moved, cast or resized later are followed.
+    ``model``: an encoder or a model with one below its head, of the families of
+    :func:`all_families` that transformers has.
+    ``pack``: in evaluation mode on a CPU, without gradients, dense layers use packed copies of
+    their weights, which take as much memory again. Each call compares a hash of the copied weights
+    and packs them anew where a byte has changed.
 
-    ``forward`` takes and gives padded tensors as before, in the same class of output, and keeps
-    dropout, autocast and gradient checkpointing (always the non-reentrant kind); rows of padding
-    come back zero. A batch in which a text begins with padding is computed by transformers itself,
-    with a warning. Raises :class:`UnsupportedFeatureError` for what the original takes and this
-    does not, such as ``inputs_embeds``; for hooks on modules within the encoder; and for modules
-    that differ from what the config makes, in each call: docs/integrations.md lists them.
+    Parameters are shared: optimisers train them, ``state_dict`` and ``save_pretrained`` write what
+    they did before, and weights may be loaded, moved, cast or resized later. ``forward`` takes and
+    returns padded tensors as before, in the same class of output, with dropout, autocast and
+    gradient checkpointing (always non-reentrant); rows of padding are zero. A batch in which a text
+    begins with padding is computed by transformers, with a warning. :func:`restore` undoes.
 
-    ``pack``: in evaluation mode on a CPU, without gradients, the dense layers compute by packed
-    copies of their weights, which take as much memory again. Each call compares a hash of all
-    weights that were copied, and packs them anew where any byte has changed.
-
-    Raises :class:`UnsupportedFeatureError` for a model that is no such encoder, and for ``pack``
-    where it cannot be; :func:`restore` undoes.
+    Raises :class:`UnsupportedFeatureError` for another model, and for ``pack`` where it is not
+    possible. A call raises it for arguments that are not supported, such as ``inputs_embeds``; for
+    hooks on modules within the encoder; and for modules that differ from those the config makes
+    (docs/integrations.md lists them).
 
     >>> import transformers
     >>> config = transformers.BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=2,
@@ -97,10 +102,10 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
 
 
 def restore(model: Model) -> Model:
-    """Give a model its own forward back, in place; parameters are untouched, memory and all.
+    """Restore transformers' forward of a model, in place; parameters are untouched.
 
-    A model that is not accelerated stays as it is. Raises :class:`UnsupportedFeatureError` for what
-    is no transformers model, and where something else has replaced the forward since.
+    A model that is not accelerated stays as it is. Raises :class:`UnsupportedFeatureError` for an
+    object that is no transformers model, and where something else has replaced the forward since.
     """
     replaced = take_forward(_base_of(model), ReplacedForward)
     if replaced is not None:
@@ -109,19 +114,19 @@ def restore(model: Model) -> Model:
 
 
 def find_base(model: Any) -> Any:
-    """Find the encoder in a transformers model; :class:`UnsupportedFeatureError` if it has none."""
+    """Return the encoder of a transformers model; raises :class:`UnsupportedFeatureError`."""
     base = _base_of(model)
-    said = type(base).__name__
+    class_name = type(base).__name__
     if not type(base).__module__.startswith("transformers."):
         raise UnsupportedFeatureError(
-            f"{said} is defined in {type(base).__module__}, which may compute anything; supported "
-            "are transformers' own classes"
+            f"{class_name} is defined in {type(base).__module__}, which may compute anything; "
+            "supported are transformers' own classes"
         )
     architecture = find_family(read_spec(base).model_type).architecture
-    if said != architecture:
+    if class_name != architecture:
         raise UnsupportedFeatureError(
-            f"the model's base is {said}; of this family {architecture} is supported, alone or "
-            "below a head"
+            f"the model's base is {class_name}; of this family {architecture} is supported, alone "
+            "or below a head"
         )
     return base
 
@@ -135,22 +140,22 @@ def _base_of(model: Any) -> Any:
         ) from None
     if isinstance(model, PreTrainedModel):
         return model.base_model
-    told = f"this takes a model of transformers, got {type(model).__name__}"
+    message = f"this takes a model of transformers, got {type(model).__name__}"
     library = type(model).__module__.partition(".")[0]
     if library == "peft":
-        told += ": pass what its merge_and_unload() returns"
+        message += ": pass what its merge_and_unload() returns"
     elif library == "sentence_transformers":
-        told += ": use the functions of encoder_engine.integrations.sentence_transformers"
+        message += ": use the functions of encoder_engine.integrations.sentence_transformers"
     elif isinstance(model, torch.nn.Module):
-        told += (
+        message += (
             ": pass the transformers model within; for nn.TransformerEncoder there is "
             "encoder_engine.integrations.torch"
         )
-    raise UnsupportedFeatureError(told)
+    raise UnsupportedFeatureError(message)
 
 
 class ReplacedForward:
-    """What stands in the place of an encoder's ``forward``; not a module, so nothing saves it."""
+    """The replacement of an encoder's ``forward``; no module, so that it is not saved."""
 
     def __init__(self, base: Any, *, pack: bool = False) -> None:
         self.base = base
@@ -161,40 +166,40 @@ class ReplacedForward:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """Say what the original takes."""
+        """The signature of the original."""
         plain = inspect.signature(type(self.base).forward)
         return plain.replace(parameters=list(plain.parameters.values())[1:])
 
     @property
     def __code__(self) -> CodeType:
-        """The original's, where PyTorch's exporter looks up names before it calls."""
+        """The original's code: PyTorch's exporter reads argument names from it."""
         code: CodeType = inspect.unwrap(type(self.base).forward).__code__
         return code
 
     @property
     def recomputes(self) -> bool:
-        """Whether the last call kept no more of its blocks than the backward pass begins with."""
+        """Whether the last call recomputes its blocks in backward (gradient checkpointing)."""
         return self._shared is not None and self._shared.recomputes
 
     def prepare(self) -> None:
-        """Make the encoder now, so that what is refused is refused now."""
+        """Make the encoder now, so that errors are raised now."""
         encoder = self._make_current().encoder
         if self.pack and not encoder.packable:
-            told = ops.explain(
+            explanation = ops.explain(
                 "packed_linear", device=encoder.device.type, dtype=str(encoder.dtype)
             )
-            reasons = "; ".join(f"{name}: {why}" for name, why in told if why is not None)
+            reasons = "; ".join(f"{name}: {why}" for name, why in explanation if why is not None)
             raise UnsupportedFeatureError(
-                f"pack lays float32 and bfloat16 out for a CPU, this model is {encoder.dtype} on "
+                f"pack needs float32 or bfloat16 on a CPU, this model is {encoder.dtype} on "
                 f"{encoder.device} ({reasons}); leave it out"
             )
 
     def release(self) -> None:
-        """Let go of the encoder and of all copies."""
+        """Drop the encoder and all copies."""
         self._shared = self._packed = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute what the original does, of the same arguments."""
+        """Compute the original's result from its arguments."""
         refuse_tracing()
         if torch.compiler.is_compiling():
             return eagerly(self._compute, *args, **kwargs)
@@ -207,8 +212,8 @@ class ReplacedForward:
         if begins_with_padding(keep_BL):
             return self._call_original(named)
         batch = without_padding(encoder.spec, named, keep_BL)
-        with_hidden = self._asked(named, "output_hidden_states")
-        with_attentions = self._asked(named, "output_attentions")
+        with_hidden = self._requested(named, "output_hidden_states")
+        with_attentions = self._requested(named, "output_attentions")
         if with_attentions:
             _refuse_attentions(encoder.spec, encoder.training)
         output = encoder(
@@ -225,9 +230,9 @@ class ReplacedForward:
         return (values[0], None, *values[1:]) if form.names_missing_pooler else values
 
     def _call_original(self, named: dict[str, Any]) -> Any:
-        """Let transformers compute a batch in which padding comes first.
+        """Compute a batch in which texts begin with padding by transformers.
 
-        Heads and poolers read the first column, padding or not, and there padding has a vector.
+        Heads and poolers read the first column, padding or not, and transformers computes it.
         """
         if not self._has_warned:
             self._has_warned = True
@@ -259,14 +264,14 @@ class ReplacedForward:
             )
         return named
 
-    def _asked(self, named: dict[str, Any], name: str) -> bool:
-        asked = named.get(name, getattr(self.base.config, name, False))
-        if not isinstance(asked, bool):
+    def _requested(self, named: dict[str, Any], name: str) -> bool:
+        requested = named.get(name, getattr(self.base.config, name, False))
+        if not isinstance(requested, bool):
             raise UnsupportedFeatureError(
-                f"an accelerated model takes {name}=True or False, not {asked!r}; ask for all and "
-                "choose, or call restore(model)"
+                f"an accelerated model takes {name}=True or False, not {requested!r}; pass True "
+                "and choose from all, or call restore(model)"
             )
-        return asked
+        return requested
 
     def _choose(self) -> Encoder:
         shared = self._make_current()
@@ -274,14 +279,14 @@ class ReplacedForward:
         encoder = shared.encoder
         if changed or encoder.training:
             self._packed = None
-        # Autocast asks for products in half precision, which packed weights are not made for.
+        # Autocast computes matrix products in half precision; packed weights have another dtype.
         plain = encoder.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
         if self.pack and not plain and encoder.packable:
             return self._current_pack()
         return encoder
 
     def _make_current(self) -> SharedEncoder:
-        # Of other threads' calls one may take either away at any time.
+        # Another thread's call may replace either at any time.
         shared = self._shared
         if shared is None or not shared.is_current():
             self._packed = None
@@ -291,18 +296,18 @@ class ReplacedForward:
     def _current_pack(self) -> Encoder:
         packed = self._packed
         if packed is None or not packed.is_current():
-            # The old copy goes before the new one is made.
+            # Free the old copy before the new one is made.
             packed = self._packed = None
             packed = PackedCopy(self.base)
             self._packed = packed
         return packed.encoder
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave behind what is made again when it is needed."""
+        """Return the state without the encoder, which is made again when needed."""
         return {"base": self.base, "pack": self.pack}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Begin without an encoder."""
+        """Restore the state without an encoder."""
         self.__init__(state["base"], pack=state["pack"])  # type: ignore[misc]
 
 
@@ -320,7 +325,7 @@ def _refuse_attentions(spec: EncoderSpec, training: bool) -> None:
 
 
 def _padded(output: EncoderOutput, keep_BL: Tensor) -> dict[str, Any]:
-    """Name what a ModelOutput holds, padded."""
+    """Return the fields of a ModelOutput, padded."""
     named: dict[str, Any] = {"last_hidden_state": spread(output.last_hidden_state, keep_BL)}
     if output.pooler_output is not None:
         named["pooler_output"] = output.pooler_output
@@ -333,7 +338,7 @@ def _padded(output: EncoderOutput, keep_BL: Tensor) -> dict[str, Any]:
 
 
 def _spread_both(packed_BHMM: Tensor, keep_BL: Tensor) -> Tensor:
-    """Put probabilities of tokens in their columns, zero elsewhere: [B, H, L, L]."""
+    """Return attention weights in padded columns, zero elsewhere: [B, H, L, L]."""
     length, num_heads, longest = keep_BL.shape[1], *packed_BHMM.shape[1:3]
     places_BL = (keep_BL.cumsum(1) - 1).clamp(min=0)
     rows = places_BL[:, None, :, None].expand(-1, num_heads, -1, longest)
@@ -344,22 +349,22 @@ def _spread_both(packed_BHMM: Tensor, keep_BL: Tensor) -> Tensor:
 
 
 class OutputForm(NamedTuple):
-    """What a model returns: its class and, of one without a pooler, whether tuples hold a None."""
+    """A model's class of output, and whether tuples of one without a pooler contain None."""
 
     kind: Callable[..., Any]
     names_missing_pooler: bool
 
 
 def _form_of_output(base: Any) -> OutputForm:
-    """Find out by one token, once for each class: what annotations say of it is not always so."""
+    """Determine the form of output by a call with one token, once a class: annotations may err."""
     known = type(base), getattr(base, "pooler", None) is None
     if known not in _OUTPUTS:
         forked = [base.device] if base.device.type == "cuda" else []
         token = torch.zeros(1, 1, dtype=torch.int64, device=base.device)
         with torch.no_grad(), torch.random.fork_rng(forked):
             named, plain = (
-                type(base).forward(base, input_ids=token, return_dict=asked)
-                for asked in (True, False)
+                type(base).forward(base, input_ids=token, return_dict=requested)
+                for requested in (True, False)
             )
         missing = known[1] and len(plain) > 1 and plain[1] is None
         _OUTPUTS[known] = OutputForm(type(named), missing)

@@ -1,4 +1,4 @@
-"""Daft: a column of vectors for a dataframe, by workers that load the model once each."""
+"""Daft: adds a column of vectors to a dataframe, by workers that load the model once each."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def embed_column(
     batch_rows: int = 4096,
     gpus_per_worker: int = 0,
 ) -> Any:
-    """Return a Daft expression: the vectors of a column of texts, of a fixed size, in float32.
+    """Return a Daft expression: the vectors of a column of texts, float32 of a fixed size.
 
-    ``num_workers`` processes, each with its own copy of the model, take batches of up to
-    ``batch_rows`` rows; the vectors are those of a single process.
+    ``num_workers``: processes, each with its own copy of the model.
+    ``batch_rows``: the most rows of a batch.
+    The vectors are those of a single process.
     """
     try:
         import daft

@@ -1,4 +1,4 @@
-"""Hooks on modules that are computed here, and so are never called: refused, a few aside."""
+"""Refuses hooks on modules within an accelerated model, which are never called; a few aside."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ KINDS = {
     "_backward_hooks": "backward hook",
     "_backward_pre_hooks": "backward pre-hook",
 }
-# transformers' own that change no result: the first collects outputs, which are made here, the
-# second lets gradients pass a frozen embedding, which here they do by themselves.
+# transformers' own hooks that change no result: the first collects outputs, which the engine
+# returns; the second makes gradients pass a frozen embedding, which they do here anyway.
 HARMLESS = frozenset(
     [
         (
@@ -47,8 +47,8 @@ def check_global_hooks() -> None:
     if any(found):
         hook = next(iter(next(filter(None, found)).values()))
         raise UnsupportedFeatureError(
-            f"a hook on all modules is set ({_name(hook)}, by torch.nn.modules.module), which is "
-            "not called for modules within an accelerated one; remove it, or call restore(model)"
+            f"a hook on all modules is set ({_name(hook)}, by torch.nn.modules.module); it is not "
+            "called for modules within an accelerated one: remove it, or call restore(model)"
         )
 
 

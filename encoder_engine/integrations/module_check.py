@@ -1,10 +1,10 @@
-"""Holding somebody else's modules to what the engine computes in their place.
+"""Checks that another library's modules compute what the engine computes in their place.
 
 How it works: :class:`ModuleCheck` compares every module below a model with the one that the same
-class makes of the same configuration: type, attributes, buffers, hooks, and methods put on the
-object. What differs raises :class:`UnsupportedFeatureError`, which names the module and the
-difference. Each call then asks only whether anything has changed since, by comparisons that run in
-C: 0.1 ms for the 120 modules of MiniLM. Where something has, all is compared anew.
+class makes of the same configuration: type, attributes, buffers, hooks, and methods set on the
+object. A difference raises :class:`UnsupportedFeatureError`, which names the module and the
+difference. Later calls only check whether anything has changed since, by comparisons that run in C:
+0.1 ms for the 120 modules of MiniLM. Where something has, everything is compared again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _members = operator.itemgetter(*MEMBERS)
 _hooks = operator.itemgetter(
     "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 )
-# Never called: their own mode, hooks and methods change nothing.
+# Containers are never called: their mode, hooks and methods have no effect.
 CONTAINERS = (nn.ModuleList, nn.ModuleDict)
 # Attributes that change no result, or that are compared elsewhere.
 FREE = frozenset(
@@ -46,14 +46,14 @@ FREE = frozenset(
         "_output_capturing_hooks_installed",
         "attn_implementation",
         "gradient_checkpointing",
-        # Read by caches alone; what follows from it, as a window, has an attribute of its own.
+        # Read by caches alone; derived values, such as a window, have their own attributes.
         "layer_id",
         "layer_idx",
         "n_layers",
         "training",
     ]
 )
-# Keys of a configuration that say nothing of the computation, or what each call says.
+# Keys of a configuration that do not change the computation, or that each call overrides.
 OF_NO_RESULT = frozenset(
     [
         "_name_or_path",
@@ -65,18 +65,20 @@ OF_NO_RESULT = frozenset(
     ]
 )
 SAID_BY_CALL = ("_attn", "output_", "return_dict", "use_cache")
-# What norms call the number that they are kept from dividing by zero by.
+# The names of epsilon in norms.
 EPSILONS = ("eps", "variance_epsilon")
 MEND = "undo that, or call restore(model)"
 
 
 class ModuleCheck:
-    """Compares a model's modules with those of a model freshly made, and notices changes.
+    """Compares a model's modules with those of a new model of the same class, and notices changes.
 
-    ``base`` is the model, ``make`` makes its twin, whose parameters need no memory. The model is
-    called through its own ``__call__``: its hooks run, and its ``forward`` may be wrapped. Rates of
-    dropout count in training mode only, and not at all with ``with_rates=False``. The epsilon of a
-    norm may be any: who computes reads it. ``configs`` are those that modules hold. Raises
+    ``base``: the model. It is called through its own ``__call__``: its hooks run, and its
+    ``forward`` may be wrapped.
+    ``make``: makes the model to compare with; its parameters may be on the meta device.
+    ``with_rates``: compare dropout, in training mode; False: never.
+    ``configs``: the configurations that modules refer to.
+    The epsilon of a norm may have any value: the engine reads it. Raises
     :class:`UnsupportedFeatureError`.
     """
 
@@ -86,7 +88,7 @@ class ModuleCheck:
         self._base = base
         self._made = make()
         self._with_rates = with_rates
-        # Of configurations, by their ids: modules share few of them.
+        # Comparisons of configurations, by their ids: modules share few of them.
         self._alike: dict[tuple[int, int], bool] = {}
         self._modules = list(base.modules())
         self._classes = list(dict.fromkeys(c for m in self._modules for c in type(m).__mro__))
@@ -95,9 +97,9 @@ class ModuleCheck:
         self._remember()
 
     def __call__(self) -> bool:
-        """Say whether anything has changed since the last call, and so must be read anew.
+        """Return whether anything has changed since the last call.
 
-        Raises :class:`UnsupportedFeatureError` where a module differs from what is computed.
+        Raises :class:`UnsupportedFeatureError` for a module that differs.
         """
         check_global_hooks()
         if self._is_unchanged():
@@ -107,13 +109,13 @@ class ModuleCheck:
         return True
 
     def has_same_members(self) -> bool:
-        """Whether the model still has the modules, parameters and configurations it had."""
+        """Whether the model's modules, parameters and configurations are still the same."""
         own = chain.from_iterable(map(_members, map(vars, self._modules)))
         found = map(dict.get, self._holders, self._names)
         return (
             all(map(operator.is_, own, self._dicts))
             and list(map(len, self._dicts)) == self._sizes
-            and all(map(operator.is_, found, self._held))
+            and all(map(operator.is_, found, self._values))
             and all(map(operator.eq, map(vars, self.configs), self._config_copies))
         )
 
@@ -123,24 +125,24 @@ class ModuleCheck:
             return (
                 all(map(operator.is_, map(type, self._modules), self._types))
                 and all(map(operator.eq, states, self._states))
-                # Configurations are equal that choose different attention.
-                and all(map(operator.is_, map(_config_of, states), self._held_configs))
+                # Configurations with different attention implementations compare equal.
+                and all(map(operator.is_, map(_config_of, states), self._config_objects))
                 and list(filter(None, chain.from_iterable(map(_hooks, states)))) == self._hooked
                 and all(map(operator.eq, self._code(), self._code_copies))
                 and all(map(torch.equal, self._buffers, self._buffer_copies))
             )
         except (RuntimeError, TypeError, ValueError):
-            # What cannot be compared is another: a tensor in the place of a number, say.
+            # A value that cannot be compared is a change, such as a tensor instead of a number.
             return False
 
     def _remember(self) -> None:
         states = list(map(vars, self._modules))
         self._dicts: list[dict[str, Any]] = list(chain.from_iterable(map(_members, states)))
         self._sizes = list(map(len, self._dicts))
-        members = [(one, name, held) for one in self._dicts for name, held in one.items()]
+        members = [(one, name, value) for one in self._dicts for name, value in one.items()]
         self._holders = [holder for holder, _, _ in members]
         self._names = [name for _, name, _ in members]
-        self._held = [held for _, _, held in members]
+        self._values = [value for _, _, value in members]
         self._states = [_copied(state) for state in states]
         hooked = filter(None, chain.from_iterable(map(_hooks, states)))
         self._hooked = [copy.copy(hooks) for hooks in hooked]
@@ -148,13 +150,13 @@ class ModuleCheck:
         self._code_copies = list(map(dict, self._code()))
         self._buffers = [b for b in self._base.buffers() if b is not None]
         self._buffer_copies = [b.detach().clone() for b in self._buffers]
-        self._held_configs = list(map(_config_of, states))
-        configs = {id(c): c for c in self._held_configs if c is not None}
+        self._config_objects = list(map(_config_of, states))
+        configs = {id(c): c for c in self._config_objects if c is not None}
         self.configs = list(configs.values())
         self._config_copies = [copy.deepcopy(vars(config)) for config in self.configs]
 
     def _code(self) -> map[Any]:
-        """Return what classes, and the modules they are defined in, hold by name."""
+        """Return the namespaces of the classes and of the modules that define them."""
         return map(vars, chain(self._classes, self._sources))
 
     def _compare(self) -> None:
@@ -203,8 +205,8 @@ class ModuleCheck:
         for key in ours.keys() - made.keys():
             if _is_override(type(module), key, is_base=is_base):
                 raise UnsupportedFeatureError(
-                    f"{name or 'the model'} has a {key} of its own in the place of its class's, "
-                    f"which is not called here; {MEND}"
+                    f"{name or 'the model'} has its own {key} instead of its class's, which is "
+                    f"not called here; {MEND}"
                 )
         for key, parameter in module._parameters.items():
             if parameter is not None and type(parameter) is not nn.Parameter:
@@ -212,8 +214,8 @@ class ModuleCheck:
         for key, buffer in module._buffers.items():
             if not _same(buffer, twin._buffers.get(key)):
                 raise UnsupportedFeatureError(
-                    f"the buffer {name}.{key} does not hold what the model's configuration makes "
-                    f"of it, which is what is computed here; load the model anew, or {MEND}"
+                    f"the buffer {name}.{key} differs from the model's configuration, by which "
+                    f"the engine computes; load the model anew, or {MEND}"
                 )
 
 
@@ -222,7 +224,7 @@ def _config_of(state: dict[str, Any]) -> Any:
 
 
 def _copied(state: dict[str, Any]) -> dict[str, Any]:
-    """Copy attributes: what can change within itself is copied too, members and hooks aside."""
+    """Copy attributes; mutable ones are copied deeply, members and hooks aside."""
     return {
         key: copy.deepcopy(value) if key not in MEMBERS and _is_plain_container(value) else value
         for key, value in state.items()
@@ -248,7 +250,7 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
 
 
 def _is_bookkeeping(key: str) -> bool:
-    """Say whether a model notes something under this name that its forward does not read."""
+    """Whether this attribute is bookkeeping that forward does not read."""
     return key.startswith("_") or key in ("name_or_path", "warnings_issued", "generation_config")
 
 
@@ -257,7 +259,7 @@ def _is_rate(module: nn.Module, key: str) -> bool:
 
 
 def _is_override(kind: type, key: str, *, is_base: bool) -> bool:
-    """Say whether an attribute of an object hides one that its class computes by."""
+    """Whether an attribute of an object overrides a method of its class."""
     if not is_base:
         return hasattr(kind, key)
     methods = (FunctionType, property, staticmethod, classmethod)
@@ -269,18 +271,18 @@ def _is_override(kind: type, key: str, *, is_base: bool) -> bool:
 
 
 def _check_mode(name: str, module: nn.Module, base: nn.Module) -> None:
-    # Of what has no parts, dropout alone reads its mode.
+    # Among leaf modules only dropout reads its mode.
     reads_mode = isinstance(module, nn.Dropout) or next(module.children(), None) is not None
     if reads_mode and module.training != base.training:
         modes = {True: "training", False: "evaluating"}
         raise UnsupportedFeatureError(
-            f"{name} is {modes[module.training]}, the encoder {modes[base.training]}; here all "
-            "layers have one mode: call model.train() or model.eval(), or restore(model)"
+            f"{name} is {modes[module.training]}, the encoder {modes[base.training]}; an "
+            "accelerated model has one mode: call model.train() or model.eval(), or restore(model)"
         )
 
 
 def _same(found: Any, made: Any) -> bool:
-    """Say whether two values, of a module and of its twin, are alike."""
+    """Whether two values, of a module and of the one to compare with, are equal."""
     if found is made:
         return True
     if isinstance(found, Tensor) or isinstance(made, Tensor):
@@ -307,16 +309,16 @@ def _same_tensor(found: Any, made: Any) -> bool:
         return False
     if found.is_meta or found.shape != made.shape:
         return False
-    # A cast of the model casts its tables.
+    # A cast of the model casts its buffers.
     return torch.equal(found.detach().cpu(), made.to(found.dtype))
 
 
 def _computed(config: Any) -> dict[str, Any]:
-    """Return what a configuration says of the computation."""
-    said: dict[str, Any] = config.to_dict()
+    """Return the values of a configuration that change the computation."""
+    settings: dict[str, Any] = config.to_dict()
     return {
         key: value
-        for key, value in said.items()
+        for key, value in settings.items()
         if key not in OF_NO_RESULT and not key.startswith(SAID_BY_CALL)
     }
 
@@ -349,25 +351,25 @@ def _attribute_message(name: str, key: str, ours: dict[str, Any], made: Any) -> 
             f"{place} has another {key} than the model: {_config_difference(found, made)}; give "
             "all modules one config, or call restore(model)"
         )
-    told = f"{place} has {key} = {found!r}" if key in ours else f"{place} lacks {key}"
-    told += f", the model's config states {made!r}"
+    message = f"{place} has {key} = {found!r}" if key in ours else f"{place} lacks {key}"
+    message += f", the model's config states {made!r}"
     if "drop" in key or key == "p":
         return (
-            f"{told}; here the config decides: make the model of a config with the rates wanted, "
-            "or call restore(model)"
+            f"{message}; the engine computes by the config: make the model of a config with the "
+            "dropout wanted, or call restore(model)"
         )
     return (
-        f"{told}; here the config decides: make the model of a config with the {key} wanted, give "
-        f"the module the config's {key} again, or call restore(model)"
+        f"{message}; the engine computes by the config: make the model of a config with the {key} "
+        f"wanted, give the module the config's {key} again, or call restore(model)"
     )
 
 
 def _config_difference(found: Any, made: Any) -> str:
-    """Name the keys whose values differ, a few of them."""
+    """Describe the keys with different values, at most a few."""
     here, there = _computed(found), _computed(made)
     keys = sorted(k for k in here.keys() | there.keys() if here.get(k) != there.get(k))
-    told = [f"{k} is {here.get(k, 'missing')!r}, not {there.get(k, 'missing')!r}" for k in keys]
-    return _few(told)
+    changes = [f"{k} is {here.get(k, 'missing')!r}, not {there.get(k, 'missing')!r}" for k in keys]
+    return _few(changes)
 
 
 def _layout_message(base: nn.Module, ours: dict[str, Any], made: dict[str, Any]) -> str:
@@ -389,7 +391,7 @@ def _layout_message(base: nn.Module, ours: dict[str, Any], made: dict[str, Any])
 
 
 def _outermost(names: set[str]) -> list[str]:
-    """Leave out modules that are within another of these."""
+    """Return the names that are not within another one of them."""
     return sorted(name for name in names if name.rpartition(".")[0] not in names)
 
 

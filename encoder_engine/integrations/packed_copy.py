@@ -1,10 +1,10 @@
-"""An encoder whose dense layers are packed copies of a transformers model's, and known to be.
+"""An encoder with packed copies of a transformers model's dense layers, checked to be current.
 
-How it works: fused optimisers and ``parameter.data`` change weights and leave no trace, so nothing
-but the weights' content says whether a copy is still one. Every call therefore reads all weights
-that were copied and compares a 64-bit hash of them, at the speed of memory: about 2 ms for the
-43 MB of MiniLM (docs/integrations.md has the figures). Where the C++ extension is not built, a
-plain copy is kept beside the packed one and compared byte by byte.
+How it works: fused optimisers and ``parameter.data`` change weights without incrementing any
+version, so only the weights' content shows whether a copy is current. Every call therefore reads
+all copied weights and compares a 64-bit hash of them, at memory bandwidth: about 2 ms for the 43 MB
+of MiniLM (docs/integrations.md has the figures). Where the C++ extension is not built, a plain copy
+is kept beside the packed one and compared byte by byte.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = ["PackedCopy"]
 
 
 class PackedCopy:
-    """An encoder packed of a model's weights as they were, and a look at whether they still are."""
+    """An encoder packed from a model's weights, with a check whether these have changed since."""
 
     def __init__(self, base: Any) -> None:
         self._base = base
         spec = read_spec(base)
-        theirs = {name: p.detach() for name, p in parameters_by_name(base, spec).items()}
-        encoder = bare_encoder(spec, theirs)
-        found = origins_checked(encoder, theirs, base)
+        model_tensors = {name: p.detach() for name, p in parameters_by_name(base, spec).items()}
+        encoder = bare_encoder(spec, model_tensors)
+        found = origins_checked(encoder, model_tensors, base)
         dense = {n for n, m in encoder.named_modules() if isinstance(m, nn.Linear)}
         copied = [
             name
@@ -55,7 +55,7 @@ class PackedCopy:
         self._copied = [by_name[name] for name in copied]
         self._content = _Content(self._copied)
         encoder.load_state_dict(
-            {ours: stack_tensors(origin, theirs) for ours, origin in found.items()},
+            {ours: stack_tensors(origin, model_tensors) for ours, origin in found.items()},
             strict=True,
             assign=True,
         )
@@ -65,17 +65,17 @@ class PackedCopy:
         self.encoder: Encoder = encoder.requires_grad_(False).eval().pack()
 
     def is_current(self) -> bool:
-        """Whether all parameters lie where and as they did, and those copied hold what they did."""
+        """Whether parameters have the same memory and strides, and copied ones the same bytes."""
         return _places(self._parameters) == self._places and self._content.is_same()
 
 
 def _places(tensors: list[Tensor]) -> list[tuple[int, torch.Size, tuple[int, ...]]]:
-    """Say where tensors lie: addresses, shapes and strides."""
+    """Return the address, shape and strides of each tensor."""
     return [(t.data_ptr(), t.shape, t.stride()) for t in tensors]
 
 
 class _Content:
-    """What tensors hold at one moment."""
+    """A snapshot of the content of tensors: a hash, or copies without the extension."""
 
     def __init__(self, tensors: list[Tensor]) -> None:
         self._tensors = tensors
@@ -86,7 +86,7 @@ class _Content:
             self._copies = [t.detach().contiguous().clone() for t in tensors]
 
     def is_same(self) -> bool:
-        """Whether every byte is what it was; the tensors lie where they lay."""
+        """Whether every byte is unchanged; the tensors must have the same memory."""
         if self._hash_memory is not None:
             return self._hash_memory(self._tensors) == self._hash
         return all(
@@ -96,7 +96,7 @@ class _Content:
 
 
 def _hasher() -> Callable[[Sequence[Tensor]], int] | None:
-    """Find the C++ extension's hash; None where it is not built."""
+    """Return the C++ extension's hash function; None where it is not built."""
     try:
         from encoder_engine.ops.native.memory import hash_memory
     except ImportError:

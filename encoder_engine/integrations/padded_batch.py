@@ -1,4 +1,4 @@
-"""A padded batch as transformers takes it, turned into a packed one.
+"""Converts a padded batch of transformers to a packed one.
 
 Dimensions: B texts, L longest.
 """
@@ -28,17 +28,17 @@ __all__ = [
 
 
 def kept(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Say which columns hold tokens, bool [B, L].
+    """Return which columns hold tokens, bool [B, L].
 
-    Raises :class:`UnsupportedFeatureError` for a mask that says which token sees which, and
-    :class:`BatchError` for one that holds other numbers than 0 and 1.
+    Raises :class:`UnsupportedFeatureError` for a mask of pairs of tokens, and :class:`BatchError`
+    for a mask with other numbers than 0 and 1.
     """
     if attention_mask is None:
         return torch.ones_like(input_ids, dtype=torch.bool)
     if attention_mask.dim() in (3, 4):
         raise UnsupportedFeatureError(
-            f"attention_mask is {list(attention_mask.shape)}: which token sees which is not "
-            "computed by an accelerated model; pass [B, L] with 1 for tokens and 0 for padding, "
+            f"attention_mask is {list(attention_mask.shape)}: an accelerated model does not "
+            "support masks of pairs of tokens; pass [B, L] with 1 for tokens and 0 for padding, "
             "or call restore(model)"
         )
     if attention_mask.shape != input_ids.shape:
@@ -52,28 +52,27 @@ def kept(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         row = int((attention_mask != keep_BL).any(1).nonzero()[0])
         raise BatchError(
             f"row {row} of attention_mask holds other numbers than 0 and 1; pass 1 for tokens and "
-            "0 for padding (numbers that are added to scores, or weigh tokens, are not computed "
-            "here)",
+            "0 for padding (additive masks and token weights are not supported)",
             row=row,
         )
     return keep_BL
 
 
 def begins_with_padding(keep_BL: Tensor) -> bool:
-    """Say whether the first column of a text is padding."""
+    """Whether the first column of any text is padding."""
     return keep_BL.shape[1] > 0 and not bool(keep_BL[:, 0].all())
 
 
-# Between a caller's line and this: modules called by modules, decorated here and there.
+# Libraries whose frames lie between a caller's line and the warning.
 PASSED_ON = ("encoder_engine", "sentence_transformers", "torch", "transformers")
 
 
 def warn_of_left_padding(mask: str) -> None:
-    """Warn that a batch is computed at the original's speed, at the line that called the model."""
+    """Warn, at the line that called the model, that a batch runs at the original's speed."""
     warn_caller(
         EncoderEngineWarning(
-            f"{mask} has texts that begin with padding: such batches are right, but computed by "
-            "the original forward at its speed; pad on the right "
+            f"{mask} has texts that begin with padding: the original forward computes such "
+            "batches, correctly but at its own speed; pad on the right "
             "(tokenizer.padding_side = 'right')"
         ),
         passed_on=PASSED_ON,
@@ -81,7 +80,7 @@ def warn_of_left_padding(mask: str) -> None:
 
 
 def without_padding(spec: EncoderSpec, named: dict[str, Any], keep_BL: Tensor) -> PackedBatch:
-    """Take the padding out of a batch."""
+    """Return the packed batch of a call's arguments."""
     ids_BL, positions = named["input_ids"], named.get("position_ids")
     if _has_holes(keep_BL):
         by_distance = spec.relative_bias or spec.distance_vectors or spec.convolution
@@ -89,7 +88,7 @@ def without_padding(spec: EncoderSpec, named: dict[str, Any], keep_BL: Tensor) -
             refuse_holes(keep_BL, f"a {spec.model_type} counts", "pad at one end")
         positions = _positions(spec, ids_BL) if positions is None else positions
     if not _has_positions(spec):
-        # transformers takes them there, and does not read them.
+        # transformers accepts these arguments and ignores them.
         positions = None
     types = named.get("token_type_ids") if spec.embedding.num_segments else None
     return unpad(
@@ -100,14 +99,14 @@ def without_padding(spec: EncoderSpec, named: dict[str, Any], keep_BL: Tensor) -
 
 
 def _has_holes(keep_BL: Tensor) -> bool:
-    """Say whether a token follows padding: then its column is not its place in the text."""
+    """Whether a token follows padding within a text: then its column is not its place."""
     return bool((keep_BL[:, 1:] & ~keep_BL[:, :-1]).any())
 
 
 def refuse_holes(keep_BL: Tensor, counted: str, mend: str) -> None:
-    """Raise :class:`UnsupportedFeatureError` where padding is between a text's tokens.
+    """Raise :class:`UnsupportedFeatureError` for padding between the tokens of a text.
 
-    Of texts that begin with a token. ``counted`` says who counts it as distance.
+    ``counted``: who counts such padding as distance; ``mend``: the advice of the message.
     """
     if _has_holes(keep_BL):
         row = int((keep_BL[:, 1:] & ~keep_BL[:, :-1]).any(1).nonzero()[0])
@@ -118,7 +117,7 @@ def refuse_holes(keep_BL: Tensor, counted: str, mend: str) -> None:
 
 
 def _positions(spec: EncoderSpec, ids_BL: Tensor) -> Tensor:
-    """Give each column the number transformers does, which counts padding ahead of a token."""
+    """Return transformers' position of each column, which counts padding before a token."""
     embedding = spec.embedding
     if embedding.positions_skip_padding:
         counted_BL = ids_BL != embedding.first_position - 1
@@ -127,13 +126,13 @@ def _positions(spec: EncoderSpec, ids_BL: Tensor) -> Tensor:
 
 
 def _has_positions(spec: EncoderSpec) -> bool:
-    """Say whether a position has a number, by a table or an angle, and not only a distance."""
+    """Whether positions are absolute, by a table or rotary angles, not only distances."""
     rotary = any(block.attention.rotary is not None for block in spec.blocks)
     return bool(spec.embedding.num_positions) or rotary
 
 
 def global_rows(named: dict[str, Any], keep_BL: Tensor, batch: PackedBatch) -> SelectedRows | None:
-    """Say which rows of the packed batch see all of their text, or None where none is named."""
+    """Return the global rows of the packed batch, or None without ``global_attention_mask``."""
     global_BL = named.get("global_attention_mask")
     if global_BL is None:
         return None

@@ -1,4 +1,4 @@
-"""Whole classes of transformers accelerated: every model of them that is made from then on."""
+"""Accelerates whole classes of transformers: every model made of them from then on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _plain: dict[type, Callable[..., None]] = {}
 
 
 def patchable() -> dict[str, type]:
-    """Every ``model_type`` whose class can be accelerated, and the class."""
+    """Return the classes that can be accelerated, by ``model_type``."""
     try:
         import transformers
     except ImportError:
@@ -33,13 +33,15 @@ def patchable() -> dict[str, type]:
 
 
 def apply_encoder_engine(*model_types: str, pack: bool = False) -> None:
-    """Accelerate every model that transformers makes of these types from now on; none: all types.
+    """Accelerate every model that transformers makes of these types from now on.
 
-    Below a head as well, and by ``from_pretrained`` or from a configuration; models there already
-    stay as they are. What :func:`accelerate` refuses, and a ``pack`` that cannot be, is refused or
-    left out at the model's first call instead. ``apply_encoder_engine_to_bert()`` and its siblings
-    do it for one type. Again changes nothing but ``pack``. Raises :class:`UnknownModelTypeError`
-    for a type without such a class.
+    ``model_types``: none: all types. ``apply_encoder_engine_to_bert()`` and its siblings are for
+    one type.
+    Models below a head are included, made by ``from_pretrained`` or from a configuration. Existing
+    models stay as they are. A model that :func:`accelerate` refuses is refused at its first call;
+    a ``pack`` that is not possible is then left out. A second call changes only ``pack``.
+
+    Raises :class:`UnknownModelTypeError` for a type without such a class.
 
     >>> import transformers
     >>> apply_encoder_engine("bert")
@@ -56,7 +58,7 @@ def apply_encoder_engine(*model_types: str, pack: bool = False) -> None:
 
 
 def revert_encoder_engine(*model_types: str) -> None:
-    """Undo :func:`apply_encoder_engine`; none: all types. Models made so far stay as made."""
+    """Undo :func:`apply_encoder_engine`, by default for all types; existing models stay."""
     for base_class in _chosen(model_types):
         _revert(base_class)
 
@@ -89,7 +91,7 @@ def _revert(base_class: Any) -> None:
 
 
 def __getattr__(name: str) -> Callable[..., None]:
-    """Give ``apply_encoder_engine_to_<model_type>`` and ``revert_encoder_engine_to_<...>``."""
+    """Return ``apply_encoder_engine_to_<model_type>`` or ``revert_encoder_engine_to_<...>``."""
     for verb in (apply_encoder_engine, revert_encoder_engine):
         begin = f"{verb.__name__}_to_"
         if name.startswith(begin):

@@ -1,4 +1,4 @@
-"""Ray Data: a column of vectors for a dataset, by actors that load the model once each."""
+"""Ray Data: adds a column of vectors to a dataset, by actors that load the model once each."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ def embed_dataset(
     cpus_per_worker: float = 1,
     gpus_per_worker: float = 0,
 ) -> Any:
-    """Return a ``ray.data.Dataset`` with the column of vectors that ``embed`` makes.
+    """Return a ``ray.data.Dataset`` with an added column of vectors, computed lazily.
 
-    ``num_workers`` actors, each with its own copy of the model, take batches of ``batch_rows``
-    rows; the vectors are those of a single process. Nothing runs until the result is consumed.
-    Each actor keeps ``cpus_per_worker`` to itself: leave Ray at least one more, or nobody reads.
+    ``num_workers``: actors, each with its own copy of the model.
+    ``batch_rows``: rows of a batch.
+    ``cpus_per_worker``: cores that Ray reserves for each actor; leave at least one for reading.
+    The vectors are those of a single process.
     """
     try:
         import ray.data
@@ -47,7 +48,7 @@ def embed_dataset(
 
 
 class _Actor:
-    """What an actor holds: it is made on the worker, and so is what it loads."""
+    """The actor: made, and its model loaded, on the worker."""
 
     def __init__(self, embed: EmbedBatch) -> None:
         self._embed = embed

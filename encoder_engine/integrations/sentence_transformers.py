@@ -1,4 +1,4 @@
-"""The transformer of a sentence-transformers model computed here, in memory; all else is theirs."""
+"""Computes the transformer of a sentence-transformers model by this engine, in memory."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ Model = TypeVar("Model", bound="nn.Module")
 
 
 def accelerate(model: Model, *, pack: bool = False) -> Model:
-    """Let this engine compute the transformer of a sentence-transformers model; return the model.
+    """Compute the transformer of a sentence-transformers model by this engine; return the model.
 
     ``model``: a ``SentenceTransformer``, ``CrossEncoder`` or ``SparseEncoder`` whose transformer
-    :func:`encoder_engine.integrations.transformers.accelerate` takes; ``pack`` is as there.
+    :func:`encoder_engine.integrations.transformers.accelerate` supports.
+    ``pack``: as there.
     Tokenizing, prompts, pooling, normalising, ``truncate_dim``, training and saving stay
-    sentence-transformers' own, and what is saved needs this engine no more than before. Raises
-    :class:`UnsupportedFeatureError` for another model; :func:`restore` undoes.
+    sentence-transformers' own. :func:`restore` undoes. Raises :class:`UnsupportedFeatureError` for
+    another model.
     """
     acceleration.accelerate(_transformer_of(model), pack=pack)
     return model
 
 
 def restore(model: Model) -> Model:
-    """Give the transformer its own forward back, in place; weights are untouched, bit for bit."""
+    """Restore the transformer's own forward, in place; weights are untouched."""
     acceleration.restore(_transformer_of(model))
     return model
 
@@ -44,13 +45,13 @@ def _transformer_of(model: Any) -> Any:
             extra="sentence-transformers",
         ) from None
     if not isinstance(model, (CrossEncoder, SentenceTransformer, SparseEncoder)):
-        told = (
+        message = (
             "this takes a SentenceTransformer, CrossEncoder or SparseEncoder, got "
             f"{type(model).__name__}"
         )
         if type(model).__module__.partition(".")[0] == "transformers":
-            told += ": use the functions of encoder_engine.integrations.transformers"
-        raise UnsupportedFeatureError(told)
+            message += ": use the functions of encoder_engine.integrations.transformers"
+        raise UnsupportedFeatureError(message)
     found = model.transformers_model
     if found is None:
         raise UnsupportedFeatureError(f"this {type(model).__name__} has no transformer in it")

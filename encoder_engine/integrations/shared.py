@@ -1,4 +1,10 @@
-"""A transformers model's own parameters in an encoder of ours: shared, not copied.
+"""An encoder of this engine over the parameters of a transformers model: shared, not copied.
+
+How it works: the family's renames pair the parameters of both sides. Where one parameter stands for
+one, both sides hold the same tensor. Query, key and value are joined in each call
+(:mod:`~encoder_engine.integrations.joined`). Tables of positions, angles and slopes are made anew
+for the device and dtype. The encoder is made again where the model's members or configuration have
+changed.
 
 Dimensions: B texts, L longest, T packed tokens, K features in, N features out, D width.
 """
@@ -73,12 +79,12 @@ def refuse_tracing() -> None:
 
 @_disable_dynamo
 def eagerly(compute: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call outside of torch.compile's graphs, which would keep what each call must look at."""
+    """Call outside of torch.compile's graphs, which would treat each call's checks as constants."""
     return compute(*args, **kwargs)
 
 
 class RecomputedBlock(nn.Module):
-    """A block that gradient checkpointing computes again in the backward pass, where it is on."""
+    """A block that is recomputed in backward while gradient checkpointing is on."""
 
     def __init__(self, block: nn.Module) -> None:
         super().__init__()
@@ -88,7 +94,7 @@ class RecomputedBlock(nn.Module):
     def forward(
         self, hidden_TD: Tensor, around: Surroundings, rows: SelectedRows | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return what the block does."""
+        """Compute the block."""
         result: tuple[Tensor, Tensor | None]
         if self.recomputed and torch.is_grad_enabled():
             result = checkpoint(self.block, hidden_TD, around, rows, use_reentrant=False)
@@ -98,26 +104,26 @@ class RecomputedBlock(nn.Module):
 
 
 class SharedEncoder:
-    """Our encoder over the parameters of a transformers model, made of them as they are now.
+    """The engine's encoder over the parameters of a transformers model.
 
-    Raises :class:`UnsupportedFeatureError` where the model differs from what its configuration
-    describes, in its modules or parameters: adapters, say, or another activation.
+    Raises :class:`UnsupportedFeatureError` where modules or parameters differ from the model's
+    configuration, by adapters or another activation, for example.
     """
 
     def __init__(self, base: Any) -> None:
         spec = read_spec(base)
         self._base = base
         self._check = ModuleCheck(base, lambda: _twin(base))
-        theirs = parameters_by_name(base, spec)
-        placed = {(tensor.device, tensor.dtype) for tensor in theirs.values()}
+        model_tensors = parameters_by_name(base, spec)
+        placed = {(tensor.device, tensor.dtype) for tensor in model_tensors.values()}
         if len(placed) != 1:
             raise UnsupportedFeatureError(
-                f"the parameters are of several devices or types: {sorted(map(str, placed))}; "
-                "bring the model to one by .to(device, dtype)"
+                f"the parameters have several devices or dtypes: {sorted(map(str, placed))}; "
+                "move the model to one by .to(device, dtype)"
             )
         self._placed = placed.pop()
-        self.encoder = bare_encoder(spec, theirs)
-        self._origins = origins_checked(self.encoder, theirs, base)
+        self.encoder = bare_encoder(spec, model_tensors)
+        self._origins = origins_checked(self.encoder, model_tensors, base)
         for ours, origin in self._origins.items():
             path, _, part = ours.rpartition(".")
             if len(origin.names) == 1 and not origin.halves_swapped:
@@ -125,7 +131,7 @@ class SharedEncoder:
                 if getattr(source, "padding_idx", None) is not None:
                     self.encoder.set_submodule(path, PaddedTable(source))
                 else:
-                    setattr(self.encoder.get_submodule(path), part, theirs[origin.names[0]])
+                    setattr(self.encoder.get_submodule(path), part, model_tensors[origin.names[0]])
             elif part == "weight":
                 layers = tuple(base.get_submodule(name[: -len(".weight")]) for name in origin.names)
                 self.encoder.set_submodule(path, JoinedLinear(layers, origin))
@@ -137,11 +143,11 @@ class SharedEncoder:
         self.follow()
 
     def follow(self) -> bool:
-        """Train or evaluate, and recompute blocks, as the model now would.
+        """Take over the model's training mode and gradient checkpointing.
 
-        Says whether anything in the model's modules has changed. Raises
-        :class:`UnsupportedFeatureError` for what :class:`ModuleCheck` finds, and for an attention
-        that is somebody's own.
+        Returns whether anything in the model's modules has changed. Raises
+        :class:`UnsupportedFeatureError` for differences that :class:`ModuleCheck` finds, and for
+        attention that is not transformers' own.
         """
         changed = self._check()
         for config in self._check.configs:
@@ -160,51 +166,51 @@ class SharedEncoder:
         return changed
 
     def is_current(self) -> bool:
-        """Whether the model still has the members and configuration this was made of."""
+        """Whether the model's members and configuration are those this encoder was made of."""
         return (
             self._check.has_same_members()
             and (self.encoder.device, self.encoder.dtype) == self._placed
-            # Resizing leaves module and parameter the ones they were.
+            # Resizing keeps module and parameter objects.
             and len(self.encoder.embedding.tokens.weight) == self.encoder.spec.embedding.vocab_size
         )
 
 
 def read_spec(base: Any) -> EncoderSpec:
-    """Read what a transformers model computes; raises what :func:`spec_from_config` does."""
+    """Return the spec of a transformers model; raises the errors of :func:`spec_from_config`."""
     with warnings.catch_warnings():
-        # The class is transformers' own: it reads no key that config.json may hold beside.
+        # The class is transformers' own: it ignores other keys of config.json.
         warnings.simplefilter("ignore", UnknownConfigKeyWarning)
         spec = spec_from_config(json.loads(base.config.to_json_string()))
     summary = getattr(base.config, "summary_type", "first")
     if summary != "first":
         raise UnsupportedFeatureError(
-            f"summary_type={summary!r} lets heads read rows of padding, which are zero here; "
+            f"summary_type={summary!r} makes heads read rows of padding, which are zero here; "
             "supported: 'first'"
         )
-    # Below a classifier, GTE and NomicBERT have a pooler that their encoders have not.
+    # Below a classifier, GTE and NomicBERT have a pooler that their encoders lack.
     return replace(spec, pooler=spec.pooler or getattr(base, "pooler", None) is not None)
 
 
 class _WeightsNowhere(TorchFunctionMode):
-    """Puts weights on no device; small tables of numbers that follow from a config are made."""
+    """Makes weights on the meta device, and small tables that follow from a config for real."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Call, with the meta device for what is left empty."""
+        """Call the function; uninitialised tensors get the meta device."""
         named = {} if kwargs is None else dict(kwargs)
         if func is torch.empty and named.get("device") is None:
             named["device"] = "meta"
         return func(*args, **named)
 
 
-# Made of configurations lately: a model that is cast or moved is read again.
+# A cache by configuration: a model that is cast or moved is read again.
 _TWINS: OrderedDict[tuple[type, bool, str], nn.Module] = OrderedDict()
 NUM_TWINS = 8
 
 
 def _twin(base: Any) -> nn.Module:
-    """Make a model of the same class and configuration, its weights on no device."""
+    """Make a model of the same class and configuration, with weights on the meta device."""
     kind, pooled = type(base), getattr(base, "pooler", None) is not None
     key = (kind, pooled, base.config.to_json_string(use_diff=False))
     made = _TWINS.pop(key, None)
@@ -216,9 +222,9 @@ def _twin(base: Any) -> nn.Module:
                 made = kind(copy.deepcopy(base.config), **options)
         except Exception as error:  # Whatever transformers says of a config that makes no model.
             raise UnsupportedFeatureError(
-                f"transformers makes no {kind.__name__} of this model's config any more: {error}"
+                f"transformers refuses to make a {kind.__name__} of this model's config: {error}"
             ) from error
-        # Where the class itself is accelerated.
+        # Its class may be accelerated, by apply_encoder_engine.
         vars(made).pop("forward", None)
     _TWINS[key] = made
     while len(_TWINS) > NUM_TWINS:
@@ -227,58 +233,60 @@ def _twin(base: Any) -> nn.Module:
 
 
 def parameters_by_name(base: Any, spec: EncoderSpec) -> dict[str, Tensor]:
-    """Name the parameters; one that another name holds too is named once.
+    """Return the parameters by name; a tied parameter has one name.
 
-    Raises :class:`UnsupportedFeatureError` where what should be one parameter is two.
+    Raises :class:`UnsupportedFeatureError` where parameters that should be tied are two.
     """
-    theirs = dict(base.named_parameters(remove_duplicate=False))
+    model_tensors = dict(base.named_parameters(remove_duplicate=False))
     for copied, original in find_family(spec.model_type).copies.items():
-        held = theirs.pop(copied, None)
-        if held is not None and held is not theirs.get(original, held):
+        tied = model_tensors.pop(copied, None)
+        if tied is not None and tied is not model_tensors.get(original, tied):
             raise UnsupportedFeatureError(
                 f"{copied} is no longer {original}, as in any {type(base).__name__}; tie them "
                 "(model.tie_weights()), or call restore(model)"
             )
-    return theirs
+    return model_tensors
 
 
-def bare_encoder(spec: EncoderSpec, theirs: dict[str, Tensor]) -> Encoder:
-    """Make an encoder without memory, with a pooler where they have one."""
+def bare_encoder(spec: EncoderSpec, model_tensors: dict[str, Tensor]) -> Encoder:
+    """Make an encoder on the meta device, with a pooler where the model has one."""
     with torch.device("meta"):
         encoder = Encoder(spec)
-    if not any(name.startswith("pooler.") for name in theirs):
+    if not any(name.startswith("pooler.") for name in model_tensors):
         encoder.pooler = None
     return encoder
 
 
-def origins_checked(encoder: Encoder, theirs: dict[str, Tensor], base: Any) -> dict[str, Origin]:
-    """Map our parameters to theirs; :class:`UnsupportedFeatureError` where they do not fit."""
+def origins_checked(
+    encoder: Encoder, model_tensors: dict[str, Tensor], base: Any
+) -> dict[str, Origin]:
+    """Map the engine's parameters to the model's; raises :class:`UnsupportedFeatureError`."""
     parameters = dict(encoder.named_parameters())
     family = find_family(encoder.spec.model_type)
     found = origins(family.memory_renames or family.renames, parameters)
     wanted = {name for origin in found.values() for name in origin.names}
     kind = type(base).__name__
-    if wanted != theirs.keys():
+    if wanted != model_tensors.keys():
         raise UnsupportedFeatureError(
             f"this {kind}'s parameters are not those its config describes: missing "
-            f"{sorted(wanted - theirs.keys())[:4]}, unexpected "
-            f"{sorted(theirs.keys() - wanted)[:4]}; merge adapters (merge_and_unload()) or "
+            f"{sorted(wanted - model_tensors.keys())[:4]}, unexpected "
+            f"{sorted(model_tensors.keys() - wanted)[:4]}; merge adapters (merge_and_unload()) or "
             "parametrisations into it, or call restore(model)"
         )
     for ours, origin in found.items():
         rows, *rest = parameters[ours].shape
         shape = (rows // len(origin.names), *rest)
         for name in origin.names:
-            if tuple(theirs[name].shape) != shape or theirs[name].is_meta:
+            if tuple(model_tensors[name].shape) != shape or model_tensors[name].is_meta:
                 raise UnsupportedFeatureError(
-                    f"{name} of this {kind} is {list(theirs[name].shape)} on "
-                    f"{theirs[name].device}; its configuration says {list(shape)}, in memory"
+                    f"{name} of this {kind} is {list(model_tensors[name].shape)} on "
+                    f"{model_tensors[name].device}; its configuration says {list(shape)}, in memory"
                 )
     return found
 
 
 def norms_of(encoder: Encoder, found: dict[str, Origin], base: Any) -> list[tuple[Norm, nn.Module]]:
-    """Pair our norms with theirs."""
+    """Pair the engine's norms with the model's."""
     return [
         (module, base.get_submodule(found[f"{path}.weight"].names[0].rpartition(".")[0]))
         for path, module in encoder.named_modules()
@@ -287,31 +295,31 @@ def norms_of(encoder: Encoder, found: dict[str, Origin], base: Any) -> list[tupl
 
 
 def read_epsilons(norms: list[tuple[Norm, nn.Module]]) -> None:
-    """Let our norms have the epsilon that theirs have, which the configuration need not name."""
-    for ours, theirs in norms:
-        epsilon = next(float(getattr(theirs, name)) for name in EPSILONS if hasattr(theirs, name))
+    """Copy the epsilon of the model's norms, which its configuration may not contain."""
+    for ours, norm in norms:
+        epsilon = next(float(getattr(norm, name)) for name in EPSILONS if hasattr(norm, name))
         if ours.spec.epsilon != epsilon:
             ours.spec = replace(ours.spec, epsilon=epsilon)
 
 
 def fit_constants(encoder: Encoder, device: torch.device, dtype: torch.dtype) -> None:
-    """Make tables of angles, slopes and buckets for weights of a type on a device."""
+    """Make the tables of angles, slopes and buckets for a device and dtype."""
     for module in encoder.modules():
         if isinstance(module, Constant):
             module.fit(device, dtype)
 
 
 def put_forward(base: Any, replaced: object) -> None:
-    """Let ``replaced`` compute instead of a module's own forward, or of another such one.
+    """Replace a module's forward, or an earlier replacement, by ``replaced``.
 
-    Raises what :func:`check_free` does.
+    Raises the error of :func:`check_free`.
     """
     check_free(base, replaced)
     base.forward = replaced
 
 
 def check_free(base: Any, replaced: object) -> None:
-    """Raise :class:`UnsupportedFeatureError` where somebody else has replaced a forward already."""
+    """Raise :class:`UnsupportedFeatureError` where other code has replaced a forward."""
     present = base.__dict__.get("forward")
     if present is not None and type(present) is not type(replaced):
         raise UnsupportedFeatureError(
@@ -321,9 +329,9 @@ def check_free(base: Any, replaced: object) -> None:
 
 
 def take_forward(base: Any, kind: type[Replaced]) -> Replaced | None:
-    """Give a module its own forward back, and return what stood there; None: nothing did.
+    """Restore a module's own forward; return the replacement, or None without one.
 
-    Raises what :func:`check_replaced` does.
+    Raises the error of :func:`check_replaced`.
     """
     check_replaced(base, kind)
     replaced: Replaced | None = base.__dict__.pop("forward", None)
@@ -341,7 +349,7 @@ def check_replaced(base: Any, kind: type) -> None:
 
 
 def spread(rows_TD: Tensor, keep_BL: Tensor) -> Tensor:
-    """Put rows where tokens are, zero elsewhere: [B, L, D]."""
+    """Return rows in padded form, zero where there is no token: [B, L, D]."""
     if len(rows_TD) == keep_BL.numel():
         return rows_TD.view(*keep_BL.shape, -1)
     padded = rows_TD.new_zeros(*keep_BL.shape, rows_TD.shape[1])

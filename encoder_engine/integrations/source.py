@@ -1,7 +1,7 @@
-"""Whether classes, functions and attention are still the code that PyTorch and transformers wrote.
+"""Checks that classes, functions and attention are still PyTorch's and transformers' own code.
 
-What is told apart is where code is from. A function of a library that stands in the place of
-another of its functions is not noticed.
+Code is judged by the file that it comes from. One function of a library in the place of another of
+the same library is not noticed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["check_attention", "check_classes", "check_functions", "modules_of"]
 
-# By these a module is called.
+# The methods by which a module is called.
 CALLED = ("__call__", "_call_impl", "_wrapped_call_impl", "forward")
-# Names of attention that transformers has itself; any other is registered by somebody.
+# transformers' own names of attention; any other was registered by other code.
 ATTENTION = frozenset(
     [
         "eager",
@@ -39,20 +39,22 @@ OURS = __name__.partition(".")[0]
 
 
 def check_classes(kinds: Iterable[type]) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a class whose methods somebody has replaced.
+    """Raise :class:`UnsupportedFeatureError` for a class with a replaced method.
 
-    A method counts as the class's own where its code is in a file of the library that the class is
-    of. Of classes all modules share only those methods are looked at that call them.
+    A method is the class's own where its code is in a file of the class's library. Of base classes
+    that all modules share, only the methods that call a module are checked.
     """
     for kind in kinds:
         library = kind.__module__.partition(".")[0]
         if library not in ("torch", "transformers"):
             continue
         is_models = ".models." in kind.__module__
-        for name, held in list(vars(kind).items()):
+        for name, function in list(vars(kind).items()):
             if not (is_models or name in CALLED):
                 continue
-            method = held.__func__ if isinstance(held, (staticmethod, classmethod)) else held
+            method = (
+                function.__func__ if isinstance(function, (staticmethod, classmethod)) else function
+            )
             if name == "forward" and not isinstance(method, FunctionType):
                 _refuse(kind, name, type(method).__name__)
             if isinstance(method, FunctionType) and name != "__init__":
@@ -62,26 +64,27 @@ def check_classes(kinds: Iterable[type]) -> None:
 
 
 def modules_of(kinds: Iterable[type]) -> list[ModuleType]:
-    """Return transformers' modules that classes of models are defined in."""
+    """Return the modules of transformers that define these classes."""
     names = dict.fromkeys(kind.__module__ for kind in kinds)
     return [sys.modules[n] for n in names if n.startswith("transformers.models.")]
 
 
 def check_functions(modules: Iterable[ModuleType]) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a module in which somebody replaced a function."""
+    """Raise :class:`UnsupportedFeatureError` for a module with a replaced function."""
     for module in modules:
-        for name, held in list(vars(module).items()):
-            if isinstance(held, FunctionType):
-                is_pythons = (held.__module__ or "").partition(".")[0] in sys.stdlib_module_names
-                if not (is_pythons or held.__code__.co_filename.startswith(_folders())):
-                    _refuse(module, name, held.__code__.co_filename)
+        for name, function in list(vars(module).items()):
+            if isinstance(function, FunctionType):
+                is_pythons = (function.__module__ or "").partition(".")[
+                    0
+                ] in sys.stdlib_module_names
+                if not (is_pythons or function.__code__.co_filename.startswith(_folders())):
+                    _refuse(module, name, function.__code__.co_filename)
 
 
 def check_attention(config: Any) -> None:
-    """Raise :class:`UnsupportedFeatureError` where a model attends by a function of somebody's.
+    """Raise :class:`UnsupportedFeatureError` where a model's attention is not transformers' own.
 
-    So it does by a name that somebody registered, and by a function that somebody put in the place
-    of transformers' own for attention or its mask.
+    Covers registered names, and replaced functions of attention or its mask.
     """
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -95,33 +98,33 @@ def check_attention(config: Any) -> None:
             "model; call model.set_attn_implementation('sdpa'), or restore(model)"
         )
     for registered in (ALL_ATTENTION_FUNCTIONS, ALL_MASK_ATTENTION_FUNCTIONS):
-        held = registered.get(chosen)
-        if held is not None and not _is_librarys(held):
+        function = registered.get(chosen)
+        if function is not None and not _is_librarys(function):
             raise UnsupportedFeatureError(
-                f"{type(registered).__name__} holds {_told(held)} for {chosen!r} in the place of "
-                "transformers' own function, which is not called within an accelerated model; put "
-                "that back, or call restore(model)"
+                f"{type(registered).__name__} has {_described(function)} for {chosen!r} instead of "
+                "transformers' own function; an accelerated model does not call it. Put "
+                "transformers' function back, or call restore(model)"
             )
 
 
-def _is_librarys(held: object) -> bool:
-    if not isinstance(held, FunctionType):
+def _is_librarys(function: object) -> bool:
+    if not isinstance(function, FunctionType):
         return False
-    ours = (held.__module__ or "").partition(".")[0] == OURS
-    return ours or held.__code__.co_filename.startswith(_folders())
+    ours = (function.__module__ or "").partition(".")[0] == OURS
+    return ours or function.__code__.co_filename.startswith(_folders())
 
 
-def _told(held: object) -> str:
-    if isinstance(held, FunctionType):
-        return f"{held.__name__} from {held.__code__.co_filename}"
-    return type(held).__name__
+def _described(function: object) -> str:
+    if isinstance(function, FunctionType):
+        return f"{function.__name__} from {function.__code__.co_filename}"
+    return type(function).__name__
 
 
 def _refuse(place: type | ModuleType, name: str, origin: str) -> None:
     module = place.__module__ if isinstance(place, type) else place.__name__
     raise UnsupportedFeatureError(
-        f"{place.__name__}.{name} is not {module.partition('.')[0]}'s own but from {origin}, which "
-        "is not called within an accelerated model; undo the patch, or call restore(model)"
+        f"{place.__name__}.{name} is not {module.partition('.')[0]}'s own but from {origin}; an "
+        "accelerated model does not call it: undo the patch, or call restore(model)"
     )
 
 

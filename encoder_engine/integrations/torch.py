@@ -1,6 +1,6 @@
-"""PyTorch's ``nn.TransformerEncoder`` computed here, in memory: the module stays PyTorch's.
+"""Computes PyTorch's ``nn.TransformerEncoder`` by this engine, in memory.
 
-Dimensions: B texts, L longest, T rows that are none of padding, D width.
+Dimensions: B texts, L longest, T rows without padding, D width.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["accelerate", "restore"]
 
 Module = TypeVar("Module", bound=nn.Module)
-# What a layer is made of, activation aside.
+# The modules of a layer, activation aside.
 PLAIN = (
     nn.TransformerEncoderLayer,
     nn.MultiheadAttention,
@@ -52,17 +52,16 @@ PLAIN = (
 
 
 def accelerate(module: Module) -> Module:
-    """Let this engine compute every ``nn.TransformerEncoder`` in a module; return the module.
+    """Compute every ``nn.TransformerEncoder`` in a module by this engine; return the module.
 
-    Parameters stay where and what they are: optimisers train them and ``state_dict`` holds what it
-    held. ``forward`` takes and gives what it did, batch first or not, normalising first or not,
-    with dropout in training; what ``src_key_padding_mask`` marks is not computed and comes back
-    zero. A batch in which a text begins with padding is computed by PyTorch itself, with a warning.
-    Raises :class:`UnsupportedFeatureError` for an attention ``mask``, and in each call for hooks on
-    modules within and for layers that PyTorch would not make so.
+    Parameters are shared: optimisers train them, and ``state_dict`` is unchanged. ``forward`` keeps
+    its arguments and result, batch first or not, pre-norm or post-norm, with dropout in training.
+    Rows that ``src_key_padding_mask`` marks are not computed and are zero in the result. A batch in
+    which a text begins with padding is computed by PyTorch, with a warning. :func:`restore` undoes.
 
-    Raises :class:`UnsupportedFeatureError` where there is no such encoder, or it or its layers are
-    not PyTorch's own, and then changes none; :func:`restore` undoes.
+    Raises :class:`UnsupportedFeatureError`, changing nothing, where there is no such encoder, or
+    where it or its layers are not PyTorch's own classes. A call raises it for an attention
+    ``mask``, for hooks on inner modules, and for layers other than PyTorch's class makes.
 
     >>> layer = nn.TransformerEncoderLayer(32, nhead=4, dim_feedforward=64, batch_first=True)
     >>> encoder = accelerate(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval())
@@ -81,10 +80,11 @@ def accelerate(module: Module) -> Module:
 
 
 def restore(module: Module) -> Module:
-    """Give every ``nn.TransformerEncoder`` in a module its own forward back; weights are untouched.
+    """Restore PyTorch's forward of every ``nn.TransformerEncoder`` in a module.
 
-    One that is not accelerated stays as it is. Raises :class:`UnsupportedFeatureError` where
-    something else has replaced a forward since, and then changes none.
+    Weights are untouched; an encoder that is not accelerated stays as it is. Raises
+    :class:`UnsupportedFeatureError`, changing nothing, where something else has replaced a forward
+    since.
     """
     encoders = _encoders_of(module)
     for encoder in encoders:
@@ -113,7 +113,7 @@ def _encoders_of(module: nn.Module) -> list[nn.TransformerEncoder]:
 
 
 class ReplacedForward:
-    """What stands in the place of an encoder's ``forward``; not a module, so nothing saves it."""
+    """The replacement of an encoder's ``forward``; no module, so that it is not saved."""
 
     __signature__ = inspect.Signature(
         list(inspect.signature(nn.TransformerEncoder.forward).parameters.values())[1:]
@@ -126,13 +126,13 @@ class ReplacedForward:
 
     @property
     def __code__(self) -> CodeType:
-        """The original's, where PyTorch's exporter looks up names before it calls."""
+        """The original's code: PyTorch's exporter reads argument names from it."""
         return type(self.base).forward.__code__
 
     def current_stack(self) -> Stack:
-        """Make the blocks where there are none, or what they were made of has changed.
+        """Return the blocks, made anew where the encoder has changed.
 
-        Raises what :class:`ModuleCheck` raises.
+        Raises the errors of :class:`ModuleCheck`.
         """
         if self._made is None or not self._made.is_current():
             self._made = Stack(self.base)
@@ -140,7 +140,7 @@ class ReplacedForward:
         return self._made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Compute what the original does, of the same arguments."""
+        """Compute the original's result from its arguments."""
         refuse_tracing()
         compute = self._compute
         computed: Tensor = (
@@ -159,18 +159,18 @@ class ReplacedForward:
     ) -> Tensor:
         if mask is not None or is_causal:
             raise UnsupportedFeatureError(
-                "an accelerated nn.TransformerEncoder attends to all that src_key_padding_mask "
-                "leaves; leave mask and is_causal out, or call restore(module) first"
+                "an accelerated nn.TransformerEncoder has no attention mask but "
+                "src_key_padding_mask; leave mask and is_causal out, or call restore(module) first"
             )
         if src.is_nested or src.dim() not in (2, 3):
-            said = "a nested tensor" if src.is_nested else f"{list(src.shape)}"
-            raise ShapeError(f"src must be [L, D], or padded with its batch, got {said}")
+            shape = "a nested tensor" if src.is_nested else f"{list(src.shape)}"
+            raise ShapeError(f"src must be [L, D], or padded with its batch, got {shape}")
         stack = self.current_stack()
         swapped = src.dim() == 3 and not stack.batch_first
         hidden_BLD = src[None] if src.dim() == 2 else src.transpose(0, 1) if swapped else src
         keep_BL = _kept(src_key_padding_mask, hidden_BLD)
         if keep_BL is not None and begins_with_padding(keep_BL):
-            # Whoever reads the first row of a text reads a vector of padding, which there is then.
+            # Poolers read the first row of a text, padding or not: PyTorch computes a vector there.
             if not self._has_warned:
                 self._has_warned = True
                 warn_of_left_padding("src_key_padding_mask")
@@ -181,16 +181,16 @@ class ReplacedForward:
         return computed[0] if src.dim() == 2 else computed.transpose(0, 1) if swapped else computed
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave behind what is made again when it is needed."""
+        """Return the state without the blocks, which are made again when needed."""
         return {"base": self.base}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Begin without blocks."""
+        """Restore the state without blocks."""
         self.__init__(state["base"])  # type: ignore[misc]
 
 
 def _kept(padding: Tensor | None, hidden_BLD: Tensor) -> Tensor | None:
-    """Say which rows are no padding, [B, L]; None where no mask is given."""
+    """Return which rows are no padding, bool [B, L]; None without a mask."""
     if padding is None:
         return None
     padding = padding[None] if padding.dim() == 1 else padding
@@ -203,14 +203,14 @@ def _kept(padding: Tensor | None, hidden_BLD: Tensor) -> Tensor | None:
         return ~padding
     if bool(((padding != 0) & ~padding.isneginf()).any()):
         raise UnsupportedFeatureError(
-            "src_key_padding_mask must be bool, or hold 0 and -inf: other numbers weigh keys, "
-            "which is not done here"
+            "src_key_padding_mask must be bool, or hold 0 and -inf: other numbers, added to the "
+            "scores, are not supported; call restore(module) to use them"
         )
     return padding == 0
 
 
 class Stack:
-    """Blocks of ours over the parameters of an ``nn.TransformerEncoder``, as they are now."""
+    """The engine's blocks over the parameters of an ``nn.TransformerEncoder``."""
 
     def __init__(self, base: nn.TransformerEncoder) -> None:
         self._base = base
@@ -227,11 +227,11 @@ class Stack:
             _share(self._final_norm, base.norm)
 
     def is_current(self) -> bool:
-        """Whether the encoder still has the parameters, sizes and rates this was made of."""
+        """Whether the encoder's parameters, sizes and dropout are those the blocks were made of."""
         return self.check.has_same_members() and _block_specs(self._base) == self._specs
 
     def __call__(self, hidden_BLD: Tensor, keep_BL: Tensor | None) -> Tensor:
-        """Compute all layers, of what is no padding: [B, L, D]."""
+        """Compute all layers without padding: [B, L, D]."""
         batch_size, length, width = hidden_BLD.shape
         if keep_BL is None:
             lengths, rows_TD = [length] * batch_size, hidden_BLD.reshape(-1, width)
@@ -250,13 +250,13 @@ class Stack:
 
 
 def _twin(base: nn.TransformerEncoder) -> nn.TransformerEncoder:
-    """Make an encoder of the same sizes, without memory, as PyTorch makes it."""
+    """Make PyTorch's encoder of the same sizes on the meta device."""
     with torch.device("meta"), torch.random.fork_rng([]):
         try:
             layers = [_twin_of_layer(layer, base.layers[0]) for layer in base.layers]
         except Exception as error:  # Whatever PyTorch says of sizes that make no layer.
             raise UnsupportedFeatureError(
-                f"PyTorch makes no layer of the sizes that one has: {error}"
+                f"PyTorch refuses to make a layer of these sizes: {error}"
             ) from error
         norm = None
         if base.norm is not None:
@@ -288,12 +288,12 @@ def _block_specs(base: nn.TransformerEncoder) -> tuple[BlockSpec, ...]:
 
 
 def _block_spec(layer: Any) -> BlockSpec:
-    """Read what a layer computes; :class:`UnsupportedFeatureError` for one that is not plain."""
+    """Return a layer's spec; raises :class:`UnsupportedFeatureError` for a changed layer."""
     for module in layer.modules():
         if type(module) not in PLAIN and module is not getattr(layer, "activation", None):
             raise UnsupportedFeatureError(
-                f"a layer holds a {type(module).__name__}, which may compute anything; supported "
-                "are nn.TransformerEncoderLayer and what it makes: merge adapters first"
+                f"a layer has a {type(module).__name__}, which may compute anything; supported "
+                "are nn.TransformerEncoderLayer and the modules it makes: merge adapters first"
             )
     attention: nn.MultiheadAttention = layer.self_attn
     norms = {_norm_spec(layer.norm1), _norm_spec(layer.norm2)}
@@ -326,16 +326,17 @@ def _norm_spec(norm: nn.Module) -> NormSpec:
     return NormSpec(epsilon=norm.eps, bias=norm.bias is not None)
 
 
-def _activation(said: object) -> Activation:
-    # Of these types themselves: a subclass may compute anything.
-    if said is F.relu or said is torch.relu or type(said) is nn.ReLU:
+def _activation(activation: object) -> Activation:
+    # These types exactly: a subclass may compute anything.
+    if activation is F.relu or activation is torch.relu or type(activation) is nn.ReLU:
         return "relu"
-    if said is F.gelu:
+    if activation is F.gelu:
         return "gelu"
-    if type(said) is nn.GELU:
-        return "gelu" if said.approximate == "none" else "gelu_tanh"
+    if type(activation) is nn.GELU:
+        return "gelu" if activation.approximate == "none" else "gelu_tanh"
     raise UnsupportedFeatureError(
-        f"activation {said!r} is not supported; supported are 'relu', 'gelu', nn.ReLU and nn.GELU"
+        f"activation {activation!r} is not supported; supported are 'relu', 'gelu', nn.ReLU and "
+        "nn.GELU"
     )
 
 
@@ -352,6 +353,6 @@ def _make_block(spec: BlockSpec, layer: Any) -> Block:
     return block.train(layer.training)
 
 
-def _share(ours: nn.Module | None, theirs: nn.Module) -> None:
+def _share(ours: nn.Module | None, layer: nn.Module) -> None:
     assert ours is not None
-    ours.weight, ours.bias = theirs.weight, theirs.bias
+    ours.weight, ours.bias = layer.weight, layer.bias

@@ -1,9 +1,10 @@
-"""transformers' models with this engine's attention: packed, without padding.
+"""Registers this engine's attention with transformers: packed, without padding.
 
 After :func:`register`, ``AutoModel.from_pretrained(path, attn_implementation="encoder_engine")``
-computes attention here, in encoders that let their attention be chosen. Their own layers stay.
+computes attention by this engine, in encoders with selectable attention. All other layers stay
+transformers' own.
 
-Dimensions: B texts, L longest, T tokens that are none of padding, H heads, K heads of key, D head.
+Dimensions: B texts, L longest, T tokens without padding, H heads, K heads of key, D head size.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ EAGER = "load the model with attn_implementation='eager'"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Layout:
-    """Which rows of a padded batch are tokens, and how far they see; made once for all layers.
+    """The tokens of a padded batch and their window, made once for all layers.
 
-    ``tokens_BL``: bool, or None where nothing is padded. ``seen``: transformers' own mask of which
-    row sees which, where a text begins with padding. Heads and poolers read the first column,
-    padding or not, so that padding must attend too, as by transformers' SDPA.
+    ``tokens_BL``: bool; None without padding.
+    ``seen``: transformers' own mask of pairs, where a text begins with padding. Heads and poolers
+    read the first column, padding or not, so that padding attends too, as by transformers' SDPA.
     """
 
     tokens_BL: Tensor | None
@@ -58,10 +59,10 @@ class Layout:
 
 
 def register() -> None:
-    """Make attention and mask known to transformers, under :data:`NAME`; again changes nothing.
+    """Register attention and mask with transformers, under :data:`NAME`; idempotent.
 
-    Both together: without the mask, transformers would attend to padding and say nothing. Raises
-    :class:`MissingDependencyError` where transformers 5 is not installed.
+    The mask is registered too, because transformers would silently attend to padding without it.
+    Raises :class:`MissingDependencyError` where transformers 5 is not installed.
     """
     try:
         from transformers import AttentionInterface
@@ -85,15 +86,15 @@ def lay_out(
     device: torch.device | str = "cpu",
     **_: object,
 ) -> Layout:
-    """Turn a padding mask [B, L] into a layout; transformers calls it once per kind of layer.
+    """Return the layout of a padding mask [B, L]; transformers calls this once per kind of layer.
 
-    Raises :class:`UnsupportedFeatureError` for a pattern that is neither all tokens nor a window to
-    both sides, as a decoder's.
+    Raises :class:`UnsupportedFeatureError` for a pattern other than all tokens or a window on both
+    sides, such as a decoder's.
     """
     if q_length != kv_length or q_offset or kv_offset:
         raise UnsupportedFeatureError(
-            f"{NAME} attends among the tokens of one text; this asks for {q_length} queries of "
-            f"{kv_length} keys; {EAGER}"
+            f"{NAME} needs as many queries as keys, got {q_length} queries of {kv_length} keys; "
+            f"{EAGER}"
         )
     window = None if mask_function is None else _window_of(mask_function, kv_length)
     if attention_mask is None:
@@ -131,7 +132,7 @@ def _sdpa_mask(tokens_BL: Tensor, mask_function: Callable[..., Tensor] | None) -
 
 
 def _window_of(mask_function: Callable[..., Tensor], length: int) -> int | None:
-    """Find out by asking which keys a query sees."""
+    """Return the window of a mask function, by probing which keys a query sees."""
     places = torch.arange(length)
     none = torch.zeros((), dtype=torch.int64)
     seen = mask_function(none, none, places[:, None], places[None, :]).expand(length, length)
@@ -141,7 +142,7 @@ def _window_of(mask_function: Callable[..., Tensor], length: int) -> int | None:
     if not torch.equal(seen, (places - places[:, None]).abs() <= window):
         raise UnsupportedFeatureError(
             f"{NAME} computes attention to all tokens, or to a window on both sides; this model "
-            f"asks for another pattern; {EAGER}"
+            f"has another pattern; {EAGER}"
         )
     return window
 
@@ -156,16 +157,16 @@ def attend(
     dropout: float = 0.0,
     **more: Any,
 ) -> tuple[Tensor, None]:
-    """Attend as transformers asks: query [B, H, L, D], key and value [B, K, L, D] -> [B, L, H, D].
+    """Compute attention: query [B, H, L, D], key and value [B, K, L, D] -> [B, L, H, D].
 
     Rows of padding are zero. A batch in which a text begins with padding is computed by
-    transformers' SDPA, rows of padding too. Raises :class:`UnsupportedFeatureError` for weights to
-    be returned, and for anything else it does not compute.
+    transformers' SDPA, rows of padding too. Raises :class:`UnsupportedFeatureError` for
+    ``output_attentions`` and other arguments that are not supported.
     """
     if not isinstance(attention_mask, Layout):
         raise UnsupportedFeatureError(
-            f"{NAME} takes an attention_mask [B, L] that says what is padding, this model handed "
-            f"on {_described(attention_mask)}; {EAGER}"
+            f"{NAME} takes a padding mask [B, L], this model passed {_described(attention_mask)}; "
+            f"{EAGER}"
         )
     _refuse_more(module, more)
     layout = attention_mask

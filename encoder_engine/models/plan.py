@@ -17,12 +17,12 @@ from encoder_engine.models.attention import SelfAttention
 from encoder_engine.models.layers import GELU, Block, FeedForward
 from encoder_engine.models.linear import PackedLinear, QuantizedLinear
 from encoder_engine.models.norm import Norm
-from encoder_engine.ops.registry import asked
+from encoder_engine.ops.registry import requested
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from encoder_engine.ops.native.plan import Plan, QuantizedRows
+    from encoder_engine.ops.native.plan import NativePlan, QuantizedRows
     from encoder_engine.packing import Sequences
 
 __all__ = ["Planner"]
@@ -44,7 +44,7 @@ class Planner:
         self, blocks: Sequence[Block], hidden_TD: Tensor, sequences: Sequences
     ) -> Tensor | None:
         """Compute what the blocks would, [T, D]; None where they must be called."""
-        if hidden_TD.device.type != "cpu" or hidden_TD.requires_grad or asked():
+        if hidden_TD.device.type != "cpu" or hidden_TD.requires_grad or requested():
             return None
         if torch.is_autocast_enabled("cpu"):
             return None
@@ -124,14 +124,14 @@ class _Layers:
         )
 
 
-def _plan(blocks: Sequence[Block], hidden_TD: Tensor) -> Plan | None:
+def _plan(blocks: Sequence[Block], hidden_TD: Tensor) -> NativePlan | None:
     """List the blocks' operations; None where a native one would not compute all of them."""
     dtype = hidden_TD.dtype
     if not blocks or not all(_plannable(block, hidden_TD) for block in blocks):
         return None
     from encoder_engine.ops.native import plan as native
 
-    steps = native.Plan(dtype)
+    steps = native.NativePlan(dtype)
     builder = _Builder(steps, native.INPUT)
     for block in blocks[:-1]:
         builder.add_block(block, None)
@@ -199,7 +199,7 @@ def _computes(block: Block, hidden_TD: Tensor) -> bool:
 class _Builder:
     """Adds blocks; a buffer of each name and width is used again and again."""
 
-    def __init__(self, steps: Plan, source: int) -> None:
+    def __init__(self, steps: NativePlan, source: int) -> None:
         self._steps = steps
         self._hidden = source
         self._rows: dict[tuple[str, int], int] = {}

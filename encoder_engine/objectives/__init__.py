@@ -1,1 +1,1 @@
-"""What an encoder is trained to do: which tokens are hidden or changed, and the loss of it."""
+"""Training objectives: corruption of clean batches, heads, and losses."""

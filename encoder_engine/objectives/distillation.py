@@ -1,4 +1,4 @@
-"""Distillation (Sanh et al. 2019): a smaller encoder that says what a larger one says.
+"""Distillation (Sanh et al. 2019): trains a smaller encoder to predict what a larger one does.
 
 Dimensions: T tokens, M hidden tokens, V vocabulary, D width.
 """
@@ -24,11 +24,13 @@ __all__ = ["DistillationModel", "take_layers"]
 
 
 class DistillationModel(nn.Module):
-    """A student's three losses: soft targets, masked tokens, direction of hidden states.
+    """A student and its three losses: soft targets, masked tokens, cosine of hidden states.
 
-    ``soft``: ``temperature^2 * KL(teacher || student)`` of the hidden tokens' distributions at that
-    temperature; ``mlm``; ``cosine``: ``1 - cos`` of student's and teacher's last hidden state, of
-    all tokens. The teacher sees what the student sees, without dropout, and is not trained.
+    ``soft``: ``temperature^2 * KL(teacher || student)`` of the masked tokens' distributions at
+    ``temperature``.
+    ``mlm``: the cross-entropy of masked language modelling.
+    ``cosine``: ``1 - cos`` of student's and teacher's last hidden states, over all tokens.
+    The teacher gets the student's input, without dropout, and is not trained.
     """
 
     def __init__(
@@ -49,14 +51,14 @@ class DistillationModel(nn.Module):
             )
         encoder.pooler = None
         self.encoder, self.head = encoder, MaskedLM(encoder)
-        # In a list, because it is no part of what is trained, saved and counted.
+        # In a list, which nn.Module does not register: not trained, saved or counted.
         self._teacher = [teacher.eval().requires_grad_(False)]
         self.temperature = temperature
         self.weights = {"soft": soft_weight, "mlm": hard_weight, "cosine": cosine_weight}
 
     @property
     def teacher(self) -> MaskedLM:
-        """Whom the student follows."""
+        """The model that the student is distilled from."""
         return self._teacher[0]
 
     @property
@@ -70,12 +72,12 @@ class DistillationModel(nn.Module):
         return self
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Count each loss' terms."""
+        """Return the number of terms of each loss."""
         hidden = inputs.targets["rows"].shape[0]
         return {"soft": hidden, "mlm": hidden, "cosine": inputs.batch.num_tokens}
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the losses."""
+        """Return the three losses."""
         counts, labels_M = self.counts(inputs), inputs.targets["labels"]
         rows_M = inputs.targets["rows"] if inputs.rows is None else inputs.rows.rows
         student_TD = self.encoder(inputs.batch).last_hidden_state
@@ -109,21 +111,22 @@ def _wide(values: Tensor) -> Tensor:
 
 
 def take_layers(student: MaskedLM, teacher: MaskedLM) -> None:
-    """Begin with the teacher's weights: of its blocks evenly spaced ones, the first among them.
+    """Initialise a student from evenly spaced blocks of its teacher, beginning with the first.
 
-    Raises :class:`ConfigError` where sizes differ. What the student lacks, such as segments, is
-    left out.
+    Weights that the student lacks, such as segment embeddings, are left out. Raises
+    :class:`ConfigError` where sizes differ.
     """
-    mine, theirs = student.encoder.blocks, teacher.encoder.blocks
-    if len(theirs) % len(mine):
+    blocks, teacher_blocks = student.encoder.blocks, teacher.encoder.blocks
+    if len(teacher_blocks) % len(blocks):
         raise ConfigError(
-            f"the student has {len(mine)} blocks, which do not divide the teacher's {len(theirs)}"
+            f"the student has {len(blocks)} blocks, which do not divide the teacher's "
+            f"{len(teacher_blocks)}; choose a divisor"
         )
-    step = len(theirs) // len(mine)
+    step = len(teacher_blocks) // len(blocks)
     parts: list[tuple[nn.Module, nn.Module]] = [
         (student.encoder.embedding, teacher.encoder.embedding),
         (student.head, teacher.head),
-        *((block, theirs[step * place]) for place, block in enumerate(mine)),
+        *((block, teacher_blocks[step * place]) for place, block in enumerate(blocks)),
     ]
     for own, other in parts:
         state = other.state_dict()
@@ -131,4 +134,4 @@ def take_layers(student: MaskedLM, teacher: MaskedLM) -> None:
         try:
             own.load_state_dict(kept)
         except RuntimeError as error:
-            raise ConfigError(f"the student is not of the teacher's sizes: {error}") from error
+            raise ConfigError(f"the student's sizes are not the teacher's: {error}") from error

@@ -1,8 +1,8 @@
-"""Random numbers that are a function of their place, so that nothing has to be remembered.
+"""Counter-based random numbers: a pure function of (seed, epoch, sequence, position, purpose).
 
-A number depends on the seed, the epoch, the sequence's number, the token's position and what it is
-for, and on nothing else: not on the batch, the worker, the rank, or on what was drawn before.
-SplitMix64's finaliser (Steele, Lea and Flood 2014) mixes them.
+A number does not depend on the batch, the worker, the rank or earlier draws, so that a run resumes
+anywhere without a saved generator. SplitMix64's finaliser (Steele, Lea and Flood 2014) hashes the
+key: two multiplications and three shifts a number, vectorised over all tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["sequence_keys", "token_draws"]
 
-# The odd number nearest to 2^64 divided by the golden ratio: steps of it fill 64 bits evenly.
+# The odd number nearest to 2^64 / golden ratio: its multiples spread evenly over 64 bits.
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _MASK = (1 << 64) - 1
 
@@ -32,12 +32,12 @@ def _mixed(words: Words) -> Words:
 
 
 def _fractions(words: Words) -> npt.NDArray[np.float64]:
-    """Turn words into numbers from 0 up to, but without, 1: 53 bits of each."""
+    """Convert words to numbers in [0, 1), by their upper 53 bits."""
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def sequence_keys(batch: CleanBatch, seed: int, purpose: str) -> Words:
-    """Return a word for each sequence, uint64 [B], from which its numbers follow."""
+    """Return the key of each sequence for a purpose, uint64 [B]."""
     key = np.zeros(1, np.uint64)
     for part in (seed, batch.epoch, *purpose.encode()):
         key = _mixed(key * _STEP + np.uint64((part + 1) & _MASK))
@@ -45,7 +45,7 @@ def sequence_keys(batch: CleanBatch, seed: int, purpose: str) -> Words:
 
 
 def token_draws(batch: CleanBatch, seed: int, purpose: str) -> npt.NDArray[np.float64]:
-    """Draw a number in [0, 1) for each token, [T]."""
+    """Return a uniform number in [0, 1) for each token, float64 [T]."""
     keys = sequence_keys(batch, seed, purpose)[batch.sequence_ids]
     places = batch.positions.astype(np.uint64) + np.uint64(1)
     return _fractions(_mixed(keys + places * _STEP))

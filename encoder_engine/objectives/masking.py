@@ -1,4 +1,4 @@
-"""Which tokens a model has to predict, and what it sees in their place.
+"""Masking: chooses the tokens to predict, and replaces them in the input.
 
 Dimensions: T tokens, B sequences, M tokens to predict, S spans.
 """
@@ -30,11 +30,12 @@ Unit = Literal["token", "word", "span"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MaskedTokens:
-    """A batch with tokens hidden, and what they were.
+    """A masked batch and its labels.
 
-    ``input_ids`` int32 [T]: what the model sees; ``rows`` int64 [M], rising: the tokens to predict;
-    ``labels`` int64 [M]: what they were. ``spans`` int64 [S, 2]: first row and length of each run
-    that was chosen as one; None where tokens or words were chosen.
+    ``input_ids`` int32 [T]: the model's input.
+    ``rows`` int64 [M], ascending: the tokens to predict.
+    ``labels`` int64 [M]: their ids before masking.
+    ``spans`` int64 [S, 2]: first row and length of each span; None for tokens and words.
     """
 
     input_ids: npt.NDArray[np.int32]
@@ -45,26 +46,26 @@ class MaskedTokens:
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """How tokens are chosen and replaced (Devlin et al. 2019; spans: Joshi et al. 2020).
+    """Chooses and replaces tokens (Devlin et al. 2019; spans: Joshi et al. 2020).
 
-    Of all tokens but the special ones a share of ``rate`` is chosen: each ``"token"`` by itself,
-    each whole ``"word"`` by itself, or in a ``"span"`` of whole words, whose number is drawn from a
-    geometric distribution of ``success`` cut off at ``longest`` and whose start evenly from where
-    so many words are still free. Spans are drawn until a sequence's share is spent; the last one is
-    kept as often as makes the share right on average.
+    ``mask_probability``: the share of non-special tokens that is chosen.
+    ``unit``: ``"token"`` and ``"word"`` choose each token or whole word independently. ``"span"``
+    draws spans of whole words until the sequence's share is spent. Their number of words is
+    geometric with parameter ``success``, truncated at ``longest``; their start is uniform over the
+    places with enough free words. The last span is kept with the probability that makes the
+    expected share exact.
+    ``mask_share``: the share of the chosen tokens replaced by ``mask_id``.
+    ``random_share``: the share replaced by random tokens; the rest stays. A span is decided as one.
+    ``token_counts``: random tokens are drawn in proportion to these counts; None: uniformly from
+    ``vocab_size``.
 
-    Of the chosen, ``mask_share`` are seen as ``mask_id``, ``random_share`` as another token, the
-    rest as they are: decided for each token, and for a span as a whole. Other tokens come evenly
-    from the ``vocab_size`` tokens there are or, where ``token_counts`` are given, in proportion to
-    those.
-
-    All of it is a function of the seed and of each sequence's epoch and number. Raises
-    :class:`ConfigError` for shares that are none.
+    Masks are a pure function of (seed, epoch, sequence number). Raises :class:`ConfigError` for
+    values out of range.
     """
 
     mask_id: int
     vocab_size: int
-    rate: float = 0.15
+    mask_probability: float = 0.15
     unit: Unit = "token"
     mask_share: float = 0.8
     random_share: float = 0.1
@@ -75,8 +76,10 @@ class Masking:
     def __post_init__(self) -> None:
         if self.unit not in ("token", "word", "span"):
             raise ConfigError(f"unit must be 'token', 'word' or 'span', got {self.unit!r}")
-        if not 0.0 < self.rate < 1.0:
-            raise ConfigError(f"rate must lie between 0 and 1, got {self.rate}")
+        if not 0.0 < self.mask_probability < 1.0:
+            raise ConfigError(
+                f"mask_probability must lie between 0 and 1, got {self.mask_probability}"
+            )
         shares = (self.mask_share, self.random_share)
         if min(shares) < 0.0 or sum(shares) > 1.0 + 1e-9:
             raise ConfigError(
@@ -101,10 +104,10 @@ class Masking:
             raise ConfigError("token_counts are all 0: no token could be drawn")
 
     def __call__(self, batch: CleanBatch, seed: int) -> MaskedTokens:
-        """Choose tokens and hide them."""
+        """Choose and replace tokens of a batch."""
         if self.unit == "span":
             spans = self._choose_spans(batch, seed)
-            # What is decided where a span begins is decided for all of it.
+            # The draw of a span's first token decides for the whole span.
             deciding = np.repeat(spans[:, 0], spans[:, 1])
             rows = deciding + _places_within(spans[:, 1])
         else:
@@ -122,11 +125,11 @@ class Masking:
     def _choose(self, batch: CleanBatch, seed: int) -> Bools:
         draws = token_draws(batch, seed, "choose")
         if self.unit == "word":
-            # A word is chosen by its first token's draw.
+            # The draw of a word's first token decides for the whole word.
             first = np.flatnonzero(batch.word_starts)
             words = np.cumsum(batch.word_starts) - 1
             draws = draws[first][words]
-        chosen: Bools = (draws < self.rate) & ~batch.special
+        chosen: Bools = (draws < self.mask_probability) & ~batch.special
         return chosen
 
     @cached_property
@@ -142,7 +145,7 @@ class Masking:
         return np.searchsorted(self._cumulative, draws, side="right").astype(np.int32)
 
     def _choose_spans(self, batch: CleanBatch, seed: int) -> Rows:
-        """Return first row and length of each span, int64 [S, 2], from the first to the last."""
+        """Return first row and length of each span, int64 [S, 2], ascending."""
         keys = sequence_keys(batch, seed, "spans")
         found = [np.zeros((0, 2), np.int64)]
         for sequence, key in enumerate(keys):
@@ -155,12 +158,12 @@ class Masking:
         return np.concatenate(found)
 
     def _spans_of(self, special: Bools, word_starts: Bools, key: int) -> list[tuple[int, int]]:
-        """Draw the spans of one sequence: first token and length of each."""
-        left = self.rate * (len(special) - int(special.sum()))
+        """Draw the spans of one sequence; return first token and length of each."""
+        left = self.mask_probability * (len(special) - int(special.sum()))
         if left <= 0.0:
             return []
         starts = np.flatnonzero(word_starts)
-        # Bytes, because Python searches them fastest: 1 for a word that is free to be chosen.
+        # 1 for a free word. bytearray.find searches runs in C: the fastest search in Python.
         free = bytearray((~np.logical_or.reduceat(special, starts)).tobytes())
         edges = [*starts.tolist(), len(word_starts)]
         draws = _Draws(key)
@@ -179,7 +182,7 @@ class Masking:
         return spans
 
     def _fitting_number(self, free: bytearray, draw: float) -> int:
-        """Draw a number of words; where so many are free nowhere, as many as there are."""
+        """Draw the number of words of a span, lowered to the longest free run."""
         number = span_length(draw, self.success, self.longest)
         while number and free.find(b"\1" * number) < 0:
             number -= 1
@@ -187,7 +190,7 @@ class Masking:
 
 
 class _Draws:
-    """Numbers in [0, 1) that follow from a key (Philox: Salmon et al. 2011), many at a time."""
+    """Uniform numbers in [0, 1) from a key (Philox: Salmon et al. 2011), drawn 128 at a time."""
 
     def __init__(self, key: int) -> None:
         self._generator = np.random.Generator(np.random.Philox(key=key))
@@ -200,13 +203,13 @@ class _Draws:
 
 
 def _fitting_start(free: bytearray, number: int, draws: _Draws) -> int:
-    """Draw a word from which on so many are free, each as likely as the other; there is one."""
+    """Draw a start uniformly from the words followed by ``number`` free ones; there is one."""
     run, last = b"\1" * number, len(free) - number + 1
     for _ in range(len(free)):
         word = int(next(draws) * last)
         if free.startswith(run, word):
             return word
-    # Hardly any word fits: choose among those that do.
+    # Rejection sampling failed, since few words fit: choose among those that do.
     fitting = [word for word in range(last) if free.startswith(run, word)]
     return fitting[int(next(draws) * len(fitting))]
 
@@ -218,9 +221,9 @@ def _places_within(lengths: Rows) -> Rows:
 
 
 def span_length(draw: float, success: float, longest: int) -> int:
-    """Turn a draw from [0, 1) into 1 to ``longest``, geometric: P(l) ~ (1 - success)^(l - 1)."""
+    """Convert a uniform draw to a length of 1 to ``longest``: P(l) ~ (1 - success)^(l - 1)."""
     if success == 1.0:
         return 1
-    # The inverse of the distribution function of a geometric distribution cut off and scaled up.
+    # The inverse CDF of the truncated, renormalised geometric distribution.
     mass = 1.0 - (1.0 - success) ** longest
     return min(int(math.log1p(-draw * mass) / math.log1p(-success)) + 1, longest)

@@ -1,4 +1,4 @@
-"""Masked language modelling (Devlin et al. 2019): say what hidden tokens were."""
+"""Masked language modelling (Devlin et al. 2019): predict masked tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from encoder_engine.models.heads import MaskedLM
-from encoder_engine.objectives.objective import Exercise, LossSum
+from encoder_engine.objectives.objective import CorruptedBatch, LossSum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,9 +21,10 @@ __all__ = ["MLM"]
 
 @dataclass(frozen=True, kw_only=True)
 class MLM:
-    """Minus the mean log probability of the hidden tokens; no other row reaches the vocabulary.
+    """The masked language modelling objective: cross-entropy of the masked tokens.
 
-    Adds the targets ``rows`` and ``labels`` [M], and ``spans`` [S, 2] where spans are hidden.
+    Only masked rows are projected to the vocabulary. Adds the targets ``rows`` and ``labels`` [M],
+    and ``spans`` [S, 2] for span masking.
     """
 
     masking: Masking
@@ -33,27 +34,27 @@ class MLM:
     needs_pooled: bool = False
     row_targets: tuple[str, ...] | None = ("rows",)
 
-    def corrupt(self, exercise: Exercise, seed: int, /) -> Exercise:
-        """Hide tokens."""
-        masked = self.masking(exercise.clean, seed)
+    def corrupt(self, corrupted: CorruptedBatch, seed: int, /) -> CorruptedBatch:
+        """Mask tokens, and add their targets."""
+        masked = self.masking(corrupted.clean, seed)
         found = {"rows": masked.rows, "labels": masked.labels}
         if masked.spans is not None:
             found["spans"] = masked.spans
-        targets = {**exercise.targets, **found}
-        return replace(exercise, input_ids=masked.input_ids, targets=targets)
+        targets = {**corrupted.targets, **found}
+        return replace(corrupted, input_ids=masked.input_ids, targets=targets)
 
     def head(self, encoder: Encoder) -> MaskedLM:
-        """Make the family's own head."""
+        """Make the family's masked-language-model head."""
         return MaskedLM(encoder)
 
     def count(self, targets: Mapping[str, Tensor]) -> int:
-        """Count the hidden tokens."""
+        """Return the number of masked tokens."""
         return targets["rows"].shape[0]
 
     def loss(
         self, head: nn.Module, output: EncoderOutput, targets: Mapping[str, Tensor]
     ) -> LossSum:
-        """Sum the cross-entropy over the hidden tokens."""
+        """Return the cross-entropy summed over the masked tokens."""
         assert isinstance(head, MaskedLM)
         hidden_TD, rows_M, labels_M = output.last_hidden_state, targets["rows"], targets["labels"]
         if not head.training:

@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine.errors import BatchError
 from encoder_engine.models.heads import NextSentence
-from encoder_engine.objectives.objective import Exercise, LossSum
+from encoder_engine.objectives.objective import CorruptedBatch, LossSum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,10 +24,10 @@ __all__ = ["NSP"]
 
 @dataclass(frozen=True, kw_only=True)
 class NSP:
-    """Say of a pair of segments whether the second belongs where it stands: class 0, else class 1.
+    """The classification of pairs: class 0 for consecutive segments, class 1 for negatives.
 
-    Whether a segment from elsewhere (NSP) or the two in the wrong order (SOP) stand against the
-    right pair is decided where pairs are made. Adds the target ``pair_labels`` [B].
+    Negatives are made with the pairs: a segment from elsewhere (NSP), or exchanged segments (SOP).
+    Adds the target ``pair_labels`` [B].
     """
 
     weight: float = 1.0
@@ -35,26 +35,26 @@ class NSP:
     needs_pooled: bool = True
     row_targets: tuple[str, ...] | None = ()
 
-    def corrupt(self, exercise: Exercise, _seed: int, /) -> Exercise:
-        """Name the labels; nothing is changed. Raises :class:`BatchError` without pairs."""
-        positive = exercise.clean.positive
+    def corrupt(self, corrupted: CorruptedBatch, _seed: int, /) -> CorruptedBatch:
+        """Add the labels; the input stays. Raises :class:`BatchError` without pairs."""
+        positive = corrupted.clean.positive
         if positive is None:
             raise BatchError(f"{self.name} needs pairs of segments; cut the corpus into pairs")
         labels = np.where(positive, 0, 1).astype(np.int64)
-        return replace(exercise, targets={**exercise.targets, "pair_labels": labels})
+        return replace(corrupted, targets={**corrupted.targets, "pair_labels": labels})
 
     def head(self, encoder: Encoder) -> NextSentence:
-        """Make the family's own head."""
+        """Make the family's next-sentence head."""
         return NextSentence(encoder)
 
     def count(self, targets: Mapping[str, Tensor]) -> int:
-        """Count the pairs."""
+        """Return the number of pairs."""
         return targets["pair_labels"].shape[0]
 
     def loss(
         self, head: nn.Module, output: EncoderOutput, targets: Mapping[str, Tensor]
     ) -> LossSum:
-        """Sum the cross-entropy over the pairs."""
+        """Return the cross-entropy summed over the pairs."""
         assert isinstance(head, NextSentence)
         labels_B = targets["pair_labels"]
         logits_BC = head.numbers(output)

@@ -1,4 +1,10 @@
-"""What all objectives have in common: they change a batch, name targets, and take a loss."""
+"""The interface of training objectives, and the model that trains several together.
+
+How it works: a clean batch passes through ``corrupt`` of each objective on the CPU, which changes
+the input and adds targets. The union of the rows that any head reads is taken, so that the
+encoder's last block computes only those. Losses are sums with their numbers of terms: the trainer
+divides by the terms of the whole step.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +28,16 @@ if TYPE_CHECKING:
     from encoder_engine.models import EncoderOutput
     from encoder_engine.packing.clean import CleanBatch
 
-__all__ = ["Exercise", "Inputs", "LossSum", "Objective", "PretrainingModel", "prepare"]
+__all__ = ["CorruptedBatch", "Inputs", "LossSum", "Objective", "PretrainingModel", "prepare"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Exercise:
+class CorruptedBatch:
     """A batch on its way through the objectives.
 
-    ``input_ids`` int32 [T]: what the model is to see; ``targets``: what it is to say, by the names
-    under which the losses look for it.
+    ``clean``: the batch before any change.
+    ``input_ids`` int32 [T]: the model's input.
+    ``targets``: int64 arrays, by the names that the losses read.
     """
 
     clean: CleanBatch
@@ -39,10 +46,12 @@ class Exercise:
 
 
 class Inputs(NamedTuple):
-    """What a step computes of: the batch as the model sees it, and its targets, int64.
+    """The input of a training step.
 
-    ``rows``: all that any head reads of the encoder's output; targets that name rows count among
-    them. None: heads read all of it.
+    ``batch``: the corrupted batch.
+    ``targets``: int64 tensors by name.
+    ``rows``: the rows of the encoder's output that any head reads; targets that name rows index
+    these. None: all rows.
     """
 
     batch: PackedBatch
@@ -50,17 +59,18 @@ class Inputs(NamedTuple):
     rows: SelectedRows | None = None
 
     def to(self, device: str | torch.device) -> Inputs:
-        """Return the same on another device."""
+        """Return a copy on another device."""
         targets = {name: target.to(device) for name, target in self.targets.items()}
         rows = None if self.rows is None else self.rows.to(device)
         return Inputs(self.batch.to(device), targets, rows)
 
 
 class LossSum(NamedTuple):
-    """A loss summed over what was asked, and over how many: steps of many batches add both up.
+    """A summed loss with its number of terms; both add up over micro-batches.
 
-    ``total``: a scalar of float32 (float64 for float64). ``num_correct``: how many of the
-    predictions are right, where the model is being evaluated and predicts something.
+    ``total``: a scalar of float32 (float64 for float64 weights).
+    ``num_terms``: the number of terms in the sum.
+    ``num_correct``: right predictions, in evaluation; None where nothing is predicted.
     """
 
     total: Tensor
@@ -69,20 +79,15 @@ class LossSum(NamedTuple):
 
 
 class Objective(Protocol):
-    """What an encoder is trained to do.
-
-    ``weight`` is that of its mean in the whole loss; ``needs_pooled``: it asks the pooler.
-    ``row_targets``: the targets that name rows of the encoder's output, of which the head reads no
-    others; None: it reads all rows.
-    """
+    """A training objective: corrupts batches, makes a head, computes a loss."""
 
     @property
     def name(self) -> str:
-        """What losses and heads are called by."""
+        """The key of its loss and head."""
 
     @property
     def weight(self) -> float:
-        """How much its mean counts."""
+        """The weight of its mean in the whole loss."""
 
     @property
     def needs_pooled(self) -> bool:
@@ -90,16 +95,16 @@ class Objective(Protocol):
 
     @property
     def row_targets(self) -> tuple[str, ...] | None:
-        """Which targets name rows."""
+        """The targets that name the rows its head reads; None: it reads all rows."""
 
-    def corrupt(self, exercise: Exercise, seed: int, /) -> Exercise:
-        """Change what the model sees, and add targets: a function of the seed and the places."""
+    def corrupt(self, corrupted: CorruptedBatch, seed: int, /) -> CorruptedBatch:
+        """Change the input and add targets: a pure function of seed, epoch and places."""
 
     def count(self, targets: Mapping[str, Tensor]) -> int:
-        """Count the terms of the loss, before it is computed."""
+        """Return the number of terms of the loss, before it is computed."""
 
     def head(self, encoder: Encoder) -> nn.Module:
-        """Make the head, randomly initialised; it may hold the encoder."""
+        """Make the head, randomly initialised; it may contain the encoder."""
 
     def loss(
         self, head: nn.Module, output: EncoderOutput, targets: Mapping[str, Tensor]
@@ -113,17 +118,17 @@ def prepare(
     *,
     seed: int,
 ) -> Inputs:
-    """Send a batch through all objectives, in their order."""
-    exercise = Exercise(clean=clean, input_ids=clean.input_ids)
+    """Apply all objectives to a batch, in their order, and make the step's input."""
+    corrupted = CorruptedBatch(clean=clean, input_ids=clean.input_ids)
     for objective in objectives:
-        exercise = objective.corrupt(exercise, seed)
+        corrupted = objective.corrupt(corrupted, seed)
     types = clean.token_type_ids
     batch = PackedBatch(
-        input_ids=torch.from_numpy(exercise.input_ids),
+        input_ids=torch.from_numpy(corrupted.input_ids),
         sequences=Sequences(torch.from_numpy(clean.cu_seqlens)),
         token_type_ids=None if types is None else torch.from_numpy(types),
     )
-    found = dict(exercise.targets)
+    found = dict(corrupted.targets)
     read = _rows_read(clean, objectives, found)
     rows = None if read is None else SelectedRows(torch.from_numpy(read), batch.sequences)
     return Inputs(batch, {name: torch.from_numpy(x) for name, x in found.items()}, rows)
@@ -132,7 +137,7 @@ def prepare(
 def _rows_read(
     clean: CleanBatch, objectives: Sequence[Objective], targets: dict[str, npt.NDArray[np.int64]]
 ) -> npt.NDArray[np.int64] | None:
-    """List the rows that any head reads, and let targets count among them."""
+    """Return the rows that any head reads, and make targets index them, in place."""
     names: list[str] = []
     for objective in objectives:
         if objective.row_targets is None:
@@ -148,7 +153,7 @@ def _rows_read(
 
 
 class PretrainingModel(nn.Module):
-    """An encoder, computed once a batch, and a head for every objective."""
+    """An encoder, computed once a batch, with a head for every objective."""
 
     def __init__(self, encoder: Encoder, objectives: Sequence[Objective]) -> None:
         super().__init__()
@@ -156,12 +161,12 @@ class PretrainingModel(nn.Module):
         self.objectives = tuple(objectives)
         self.heads = nn.ModuleDict({o.name: o.head(encoder) for o in objectives})
         if not any(objective.needs_pooled for objective in objectives):
-            # Nothing would train it.
+            # No loss would train the pooler.
             encoder.pooler = None
 
     @property
     def weights(self) -> dict[str, float]:
-        """How much each loss counts."""
+        """The weight of each loss."""
         return {objective.name: objective.weight for objective in self.objectives}
 
     @property
@@ -170,11 +175,11 @@ class PretrainingModel(nn.Module):
         return (self.encoder,)
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Count each loss' terms before it is computed."""
+        """Return the number of terms of each loss, before it is computed."""
         return {o.name: o.count(inputs.targets) for o in self.objectives}
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return each objective's loss."""
+        """Return the loss of each objective."""
         needs_pooled = any(objective.needs_pooled for objective in self.objectives)
         output = self.encoder(inputs.batch, output_pooled=needs_pooled, rows=inputs.rows)
         return {
@@ -183,7 +188,7 @@ class PretrainingModel(nn.Module):
         }
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write the encoder, with its masked-language-model head where it has one."""
+        """Write the encoder, with its masked-language-model head if it has one."""
         whole: nn.Module = dict(self.heads.items()).get("mlm", self.encoder)
         assert isinstance(whole, (HeadModel, Encoder))
         whole.save_pretrained(directory)

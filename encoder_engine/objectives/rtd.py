@@ -1,4 +1,4 @@
-"""Replaced token detection (Clark et al. 2020): tell the tokens that a small generator made up.
+"""Replaced token detection (Clark et al. 2020): find the tokens that a small generator replaced.
 
 Dimensions: T tokens, M hidden tokens, V vocabulary.
 """
@@ -26,11 +26,11 @@ __all__ = ["DetectionModel", "draw_tokens"]
 
 
 class DetectionModel(nn.Module):
-    """A generator that says what hidden tokens were, and an encoder that finds what it got wrong.
+    """ELECTRA: a generator that fills masked tokens, and an encoder that detects the replaced ones.
 
-    What the generator draws stands in the hidden tokens' place, and is original where it is right.
-    No gradient goes through the drawing. Both share the tables of tokens, positions and segments,
-    which the encoder's gradient moves as well. Inputs are those of :class:`MLM`.
+    A sample of the generator replaces each masked token; a sample equal to the original counts as
+    original. No gradient passes through the sampling. Generator and encoder share the tables of
+    tokens, positions and segments, and both train them. Inputs are those of :class:`MLM`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class DetectionModel(nn.Module):
         return self.encoder, self.generator.encoder
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Count each loss' terms: hidden tokens, and all tokens."""
+        """Return the number of terms of each loss: masked tokens, and all tokens."""
         return {"mlm": inputs.targets["rows"].shape[0], "rtd": inputs.batch.num_tokens}
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
@@ -82,27 +82,27 @@ class DetectionModel(nn.Module):
         )
         right: tuple[Tensor | None, Tensor | None] = (None, None)
         if not self.training:
-            told = (numbers_T > 0) == replaced_T
-            right = (logits_MV.argmax(1) == labels_M).sum(), told.sum()
+            detected_T = (numbers_T > 0) == replaced_T
+            right = (logits_MV.argmax(1) == labels_M).sum(), detected_T.sum()
         return {
             "mlm": LossSum(generated, counts["mlm"], right[0]),
             "rtd": LossSum(detected, counts["rtd"], right[1]),
         }
 
     def _generate(self, inputs: Inputs) -> Tensor:
-        """Return the generator's logits of the hidden tokens, [M, V], in float32 or wider."""
+        """Return the generator's logits of the masked tokens, [M, V], in float32 or wider."""
         output = self.generator.encoder(inputs.batch, output_pooled=False, rows=inputs.rows)
         hidden_MD = F.embedding(inputs.targets["rows"], output.last_hidden_state)
         logits_MV = self.generator.logits_of(hidden_MD)
         return logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write the encoder with its head, and the generator below it."""
+        """Write the encoder with its head, and the generator into ``generator/``."""
         self.detector.save_pretrained(directory)
         self.generator.save_pretrained(Path(directory) / "generator")
 
 
 def draw_tokens(logits_MV: Tensor) -> Tensor:
-    """Draw a token for each row from ``softmax(logits)``, int64 [M], by Gumbel's maximum."""
+    """Sample a token for each row from ``softmax(logits)``, int64 [M], by the Gumbel-max trick."""
     noise_MV = torch.empty_like(logits_MV).exponential_().clamp_min_(1e-30)
     return (logits_MV - noise_MV.log()).argmax(1)

@@ -1,4 +1,4 @@
-"""The span boundary objective (Joshi et al. 2020): say a span's tokens from its two neighbours.
+"""The span boundary objective (Joshi et al. 2020): predict a span's tokens from its neighbours.
 
 Dimensions: T tokens, M hidden tokens, S spans, D width, P relative positions.
 """
@@ -17,7 +17,7 @@ from encoder_engine import ops
 from encoder_engine.errors import ConfigError
 from encoder_engine.models.init import draw_weights
 from encoder_engine.models.linear import Linear
-from encoder_engine.objectives.objective import Exercise, LossSum
+from encoder_engine.objectives.objective import CorruptedBatch, LossSum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,9 +30,10 @@ __all__ = ["SBO", "SpanBoundary"]
 
 
 class SpanBoundary(nn.Module):
-    """``h = norm(gelu(W [x_left; x_right; p_(i - left)]))`` and once more the same of ``h``.
+    """The head: two layers ``h = norm(gelu(W [x_left; x_right; p_(i - left)]))``.
 
-    ``longest``: relative positions there are; the vocabulary is the token embeddings, with a bias.
+    ``longest``: the number of relative positions p. The output weight is the token embeddings, with
+    a bias.
     """
 
     def __init__(self, encoder: Encoder, *, longest: int) -> None:
@@ -41,7 +42,7 @@ class SpanBoundary(nn.Module):
         if tokens.shape[1] != width:
             raise ConfigError(
                 f"token embeddings are {tokens.shape[1]} wide, the encoder {width}: the span "
-                "boundary objective multiplies the one by the other"
+                "boundary objective needs equal widths; leave out objectives.span_boundary"
             )
         self.encoder = encoder
         self.positions = nn.Embedding(longest, width)
@@ -58,7 +59,7 @@ class SpanBoundary(nn.Module):
     def forward(
         self, hidden_TD: Tensor, left_M: Tensor, right_M: Tensor, place_M: Tensor
     ) -> Tensor:
-        """Return what stands for each hidden token, [M, D]."""
+        """Return the predicted hidden state of each masked token, [M, D]."""
         around = [F.embedding(left_M, hidden_TD), F.embedding(right_M, hidden_TD)]
         known = torch.cat([*around, self.positions(place_M)], dim=1)
         for dense, norm in ((self.first, self.first_norm), (self.second, self.second_norm)):
@@ -70,11 +71,11 @@ class SpanBoundary(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class SBO:
-    """Minus the mean log probability of hidden tokens, given what is on both sides of their span.
+    """The span boundary objective: cross-entropy of masked tokens, given both sides of their span.
 
-    Comes behind :class:`MLM` with ``unit="span"``, whose spans it reads; those that touch are one,
-    so that no neighbour is hidden. Of a span longer than ``longest`` tokens the rest is left out.
-    Adds the targets ``sbo_left``, ``sbo_right``, ``sbo_places`` and ``sbo_labels`` [M].
+    Follows :class:`MLM` with ``unit="span"``, whose spans it reads. Adjacent spans are merged, so
+    that no neighbour is masked. Tokens of a span beyond ``longest`` are left out. Adds the targets
+    ``sbo_left``, ``sbo_right``, ``sbo_places`` and ``sbo_labels`` [M].
     """
 
     longest: int = 20
@@ -83,9 +84,9 @@ class SBO:
     needs_pooled: bool = False
     row_targets: tuple[str, ...] | None = ("sbo_left", "sbo_right")
 
-    def corrupt(self, exercise: Exercise, _seed: int, /) -> Exercise:
-        """Name each hidden token's neighbours; raises :class:`ConfigError` without spans."""
-        spans = exercise.targets.get("spans")
+    def corrupt(self, corrupted: CorruptedBatch, _seed: int, /) -> CorruptedBatch:
+        """Add each masked token's neighbours; raises :class:`ConfigError` without spans."""
+        spans = corrupted.targets.get("spans")
         if spans is None:
             raise ConfigError("the span boundary objective needs MLM with unit='span' before it")
         spans = _merged(spans)
@@ -96,22 +97,22 @@ class SBO:
             "sbo_left": starts - 1,
             "sbo_right": starts + np.repeat(spans[:, 1], kept),
             "sbo_places": places,
-            "sbo_labels": exercise.clean.input_ids[starts + places].astype(np.int64),
+            "sbo_labels": corrupted.clean.input_ids[starts + places].astype(np.int64),
         }
-        return replace(exercise, targets={**exercise.targets, **found})
+        return replace(corrupted, targets={**corrupted.targets, **found})
 
     def head(self, encoder: Encoder) -> SpanBoundary:
         """Make the two layers and the positions, randomly initialised."""
         return SpanBoundary(encoder, longest=self.longest)
 
     def count(self, targets: Mapping[str, Tensor]) -> int:
-        """Count the hidden tokens."""
+        """Return the number of masked tokens."""
         return targets["sbo_labels"].shape[0]
 
     def loss(
         self, head: nn.Module, output: EncoderOutput, targets: Mapping[str, Tensor]
     ) -> LossSum:
-        """Sum the cross-entropy over the hidden tokens."""
+        """Return the cross-entropy summed over the masked tokens."""
         assert isinstance(head, SpanBoundary)
         left_M, right_M, places_M, labels_M = (
             targets[f"sbo_{name}"] for name in ("left", "right", "places", "labels")
@@ -127,7 +128,7 @@ class SBO:
 
 
 def _merged(spans: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Join spans that touch; first rows and lengths, int64 [S, 2], of rising rows."""
+    """Merge adjacent spans; return first rows and lengths, int64 [S, 2], ascending."""
     starts, lengths = spans.T
     apart = np.ones(len(spans), np.bool_)
     apart[1:] = starts[1:] > starts[:-1] + lengths[:-1]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops import cpu, gpu
 from encoder_engine.ops.registry import (
-    Facts,
+    CallFacts,
     Implementation,
     Operation,
     check_alike,
@@ -24,19 +24,19 @@ __all__ = ["Approximation", "bias_gelu", "geglu", "swiglu"]
 def _activation(name: str) -> Operation:
     return Operation(
         name,
-        Facts,
+        CallFacts,
         (
             Implementation(
                 name="triton",
                 module="encoder_engine.kernels.activation.operator",
                 refuse=gpu.refuse_triton,
-                unasked=gpu.on_its_own,
+                automatic=gpu.is_automatic,
             ),
             Implementation(
                 name="native",
                 module="encoder_engine.ops.native.activation",
                 refuse=cpu.refuse_native,
-                unasked=cpu.on_its_own,
+                automatic=cpu.is_automatic,
             ),
             Implementation(name="aten", module="encoder_engine.ops.aten.activation"),
             Implementation(name="reference", module="encoder_engine.kernels.activation.reference"),

@@ -1,4 +1,4 @@
-"""Attention over packed sequences: the contract, and who can fulfil it.
+"""Attention over packed sequences: the contract and its implementations.
 
 Dimensions: T packed tokens, M of them that are queries, H heads, K heads of key and value, D head
 size, B sequences, L longest sequence, R entries of a relative bias.
@@ -13,7 +13,7 @@ from encoder_engine.errors import ShapeError
 from encoder_engine.kernels.attention.terms import Disentangled, Terms
 from encoder_engine.ops import cpu, gpu
 from encoder_engine.ops.registry import (
-    Facts,
+    CallFacts,
     Implementation,
     Operation,
     autocast,
@@ -33,10 +33,10 @@ __all__ = ["Disentangled", "attention", "attention_probabilities"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionFacts(Facts):
-    """What attention is chosen by.
+class AttentionFacts(CallFacts):
+    """The facts by which attention is chosen.
 
-    ``terms`` names what the call adds, as its arguments are named: ``("window", "causal")``.
+    ``terms``: the names of the given optional arguments, such as ``("window", "causal")``.
     """
 
     head_dim: int = 64
@@ -78,13 +78,13 @@ _ATTENTION = Operation(
             name="triton",
             module="encoder_engine.kernels.attention.operator",
             refuse=_refuse_triton,
-            unasked=gpu.on_its_own,
+            automatic=gpu.is_automatic,
         ),
         Implementation(
             name="native",
             module="encoder_engine.ops.native.attention",
             refuse=_refuse_native,
-            unasked=cpu.on_its_own,
+            automatic=cpu.is_automatic,
         ),
         Implementation(name="aten", module="encoder_engine.ops.aten.attention"),
         Implementation(name="reference", module="encoder_engine.kernels.attention.reference"),
@@ -117,39 +117,35 @@ def attention(
     global_rows: SelectedRows | None = None,
     implementation: str | None = None,
 ) -> Tensor:
-    """Attend within each sequence, in both directions; no token sees another sequence.
+    """Compute bidirectional attention within each sequence; no token sees another sequence.
 
-    For each sequence s: ``softmax(scale * q_s @ k_s.T + terms) @ v_s`` per head (Vaswani et al.
+    For each sequence s and head: ``softmax(scale * q_s @ k_s.T + terms) @ v_s`` (Vaswani et al.
     2017).
 
-    ``query_THD``: [T, H, D]; ``key_TKD``, ``value_TKD``: [T, K, D], where K divides H and query
-    heads share key heads in order (Ainslie et al. 2023); one dtype and device. ``scale`` defaults
-    to ``D ** -0.5``. ``dropout`` is the probability with which a weight is dropped.
-
-    ``window``: how many tokens a token sees to either side of itself, of those there are:
-    ModernBERT's ``local_attention // 2``, Longformer's ``attention_window // 2``. None: all.
+    ``query_THD``: [T, H, D].
+    ``key_TKD``, ``value_TKD``: [T, K, D], K divides H; query heads share key heads in order
+    (Ainslie et al. 2023); one dtype and device with the query.
+    ``scale``: of the scores; default ``D ** -0.5``.
+    ``dropout``: the probability of dropping an attention weight.
+    ``window``: the tokens that a token sees on either side: ModernBERT's ``local_attention // 2``,
+    Longformer's ``attention_window // 2``. None: all.
     ``causal``: no token sees a later one.
+    ``alibi_slopes_H``: constants [H] in float32 (float64 for float64); ``slope * abs(d)`` is
+    subtracted, d the key's place less the query's (Press et al. 2022, in both directions).
+    ``relative_bias_HR``: [H, 2 r + 1] in the query's dtype or float32; adds
+    ``bias[clamp(d, -r, r) + r]``; has a gradient. ``table_NH[relative_position_buckets(..)].T``
+    makes one of T5's or MPNet's buckets.
+    ``disentangled``: vectors of distances, multiplied by query and key (DeBERTa; He et al. 2021)
+    under the same ``scale``; :func:`log_position_entries` maps distances to vectors. Their
+    gradients are summed by atomics on a GPU.
+    ``query_rows``: the query and the result hold these M rows alone, [M, H, D].
+    ``global_rows``: with a ``window``, rows that see every token of their sequence and are seen by
+    every token. For global rows with projections of their own (Longformer), call again with
+    ``query_rows=global_rows`` and write the result over theirs.
 
-    Two terms add to a score what depends on the distance ``d``, key's place less query's:
-    ``alibi_slopes_H``, [H] in float32 (float64 for float64), constants, takes off
-    ``slope * abs(d)`` (Press et al. 2022, in both directions); ``relative_bias_HR``, [H, 2 r + 1]
-    in the query's dtype or float32, adds ``bias[clamp(d, -r, r) + r]`` and gets a gradient. The
-    buckets of T5 and MPNet become one by ``table_NH[relative_position_buckets(..)].T``.
-
-    ``disentangled``: vectors that stand for distances; the query meets its own, the key others
-    (DeBERTa; He et al. 2021), under the same ``scale``. They get gradients, summed by atomics on a
-    GPU. :func:`log_position_entries` says which stands for which distance.
-
-    ``query_rows``: the query holds these M rows alone, [M, H, D], and so does what is returned;
-    their places in their sequences count as ever. ``global_rows``, beside a ``window``: these see
-    every token of their sequence, and every token sees them. Where they have projections of their
-    own (Longformer), call again with ``query_rows=global_rows`` and put the result in their place.
-
-    Returns [T, H, D] in the input's dtype; statistics are kept in float32 or wider. Backward, by
-    ``triton`` and on a CPU, sums in a fixed order, without atomics: the same bits on every run,
-    with nothing to ask for.
-
-    Raises :class:`ShapeError`.
+    Returns [T, H, D] in the input's dtype; statistics are in float32 or wider. Backward sums in a
+    fixed order without atomics, by ``triton`` and on a CPU: bit-reproducible by default. Raises
+    :class:`ShapeError`.
     """
     _check_rows(query_THD, key_TKD, sequences, query_rows)
     if value_TKD.shape != key_TKD.shape:
@@ -188,9 +184,9 @@ def attention_probabilities(
     global_rows: SelectedRows | None = None,
     implementation: str | None = None,
 ) -> Tensor:
-    """Compute the attention weights themselves, for analysis; :func:`attention` never does.
+    """Compute the attention weights, for analysis; :func:`attention` never stores them.
 
-    Takes what :func:`attention` takes and returns [B, H, L, L], zero outside each sequence.
+    Arguments are those of :func:`attention`. Returns [B, H, L, L], zero outside each sequence.
     """
     _check_rows(query_THD, key_TKD, sequences, None)
     check_alike(query_THD, key=key_TKD)
@@ -275,10 +271,10 @@ def _check_bias(bias_HR: Tensor | None, query_THD: Tensor) -> None:
         raise ShapeError(f"relative_bias is on {bias_HR.device}, query on {query_THD.device}")
 
 
-def _check_disentangled(said: Disentangled | None, query_THD: Tensor) -> None:
-    if said is None:
+def _check_disentangled(terms: Disentangled | None, query_THD: Tensor) -> None:
+    if terms is None:
         return
-    vectors = [x for x in (said.key_NHD, said.query_NHD) if x is not None]
+    vectors = [x for x in (terms.key_NHD, terms.query_NHD) if x is not None]
     if not vectors:
         raise ShapeError("disentangled has neither key nor query; leave it out")
     for x in vectors:
@@ -288,8 +284,8 @@ def _check_disentangled(said: Disentangled | None, query_THD: Tensor) -> None:
                 f"{query_THD.shape[2]}], as many of the query's heads as it has, got "
                 f"{list(x.shape)}"
             )
-    check_alike(query_THD, disentangled_key=said.key_NHD, disentangled_query=said.query_NHD)
-    entries = said.entries_R
+    check_alike(query_THD, disentangled_key=terms.key_NHD, disentangled_query=terms.query_NHD)
+    entries = terms.entries_R
     if str(entries.dtype) != "torch.int64" or entries.dim() != 1 or entries.shape[0] % 2 == 0:
         raise ShapeError(
             f"disentangled entries must be int64 [2 r + 1], one for each of the distances -r to r, "
@@ -315,7 +311,7 @@ def _check_rows(
             "divide the first"
         )
     check_device(query_THD, cu_seqlens=sequences.cu_seqlens)
-    # Not len(): where sizes are symbols, it would make numbers of them.
+    # Not len(): it would specialise symbolic sizes.
     num_queries = sequences.num_tokens
     if query_rows is not None:
         query_rows.check_of(sequences, "query_rows")

@@ -1,4 +1,4 @@
-"""Which implementation an operation uses: a pure function from facts to a name, or to reasons."""
+"""Chooses the implementation of an operation: a pure function from facts to a name or reasons."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Explanation = list[tuple[str, str | None]]
 def explain(
     candidates: Sequence[tuple[str, Callable[[Any], str | None]]], facts: object
 ) -> Explanation:
-    """Ask every candidate, in order of preference: ``None`` means it can, a sentence why not."""
+    """Return each candidate with None where it can take the call, else with the reason not."""
     return [(name, refuse(facts)) for name, refuse in candidates]
 
 
 def choose(operation: str, explanation: Explanation, requested: str | None) -> str:
-    """Name the implementation to use.
+    """Return the name of the implementation to use: the requested one, or the first that can.
 
-    The first that can, or exactly the one requested: an explicit request never falls back. Raises
-    :class:`UnknownNameError` for a name the operation does not have, and
-    :class:`ImplementationError` with the reasons where the request, or everybody, refuses.
+    An explicit request never falls back. Raises :class:`UnknownNameError` for a name that the
+    operation lacks, and :class:`ImplementationError` with the reasons where the requested
+    implementation, or every one, refuses.
     """
     reasons = dict(explanation)
     if requested is not None:
@@ -34,10 +34,12 @@ def choose(operation: str, explanation: Explanation, requested: str | None) -> s
             )
         refusal = reasons[requested]
         if refusal is not None:
-            raise ImplementationError(f"{operation}: {requested} was asked for, but {refusal}")
+            raise ImplementationError(f"{operation}: {requested} was requested, but {refusal}")
         return requested
     for name, refusal in explanation:
         if refusal is None:
             return name
-    told = "; ".join(f"{name}: {refusal}" for name, refusal in explanation)
-    raise ImplementationError(f"{operation}: no implementation can take this call ({told})")
+    reasons_given = "; ".join(f"{name}: {refusal}" for name, refusal in explanation)
+    raise ImplementationError(
+        f"{operation}: no implementation can take this call ({reasons_given})"
+    )

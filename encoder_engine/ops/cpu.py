@@ -1,4 +1,4 @@
-"""When a kernel of the C++ extension can take a call."""
+"""The conditions under which a kernel of the C++ extension can take a call."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from encoder_engine.ops.registry import Facts
+    from encoder_engine.ops.registry import CallFacts
 
 DTYPES = ("float32", "bfloat16")
 
 
 def native_instruction_set() -> str | None:
-    """Name the instruction set the extension chose at load time; None: it is not built."""
+    """Return the instruction set that the extension chose at load time; None: it is not built."""
     try:
         from encoder_engine import _native
     except ImportError:
@@ -25,8 +25,8 @@ def _instruction_set() -> str | None:
     return native_instruction_set()
 
 
-def refuse_native(facts: Facts) -> str | None:
-    """Say why no native kernel can take the call, or None."""
+def refuse_native(facts: CallFacts) -> str | None:
+    """Return the reason why no native kernel can take the call, or None."""
     if _instruction_set() is None:
         return "the extension is not built"
     if facts.device != "cpu":
@@ -40,7 +40,7 @@ def refuse_native(facts: Facts) -> str | None:
 
 @cache
 def is_amd() -> bool:
-    """Say whether AMD made the processor, as far as the extension is there to know."""
+    """Whether the processor is AMD's; False where the extension is not built."""
     if _instruction_set() is None:
         return False
     from encoder_engine import _native
@@ -48,6 +48,6 @@ def is_amd() -> bool:
     return _native.is_amd()
 
 
-def on_its_own(_facts: Facts) -> bool:
-    """Say whether a native kernel may be chosen unasked: on narrow vectors PyTorch is faster."""
+def is_automatic(_facts: CallFacts) -> bool:
+    """Whether a native kernel may be chosen without a request: on narrow vectors aten is faster."""
     return _instruction_set() != "portable"

@@ -1,4 +1,4 @@
-"""The sum of token, position and segment embeddings, normalised: the contract."""
+"""The embedding layer: the normalised sum of token, position and segment embeddings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops import cpu, gpu
 from encoder_engine.ops.registry import (
-    Facts,
+    CallFacts,
     Implementation,
     Operation,
     check_alike,
@@ -27,10 +27,10 @@ ID_DTYPES = ("torch.int32", "torch.int64")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingFacts(Facts):
-    """What the embedding layer is chosen by.
+class EmbeddingFacts(CallFacts):
+    """The facts by which the embedding layer is chosen.
 
-    ``without`` names what the call leaves out, as its arguments are named: ``("norm_bias",)``.
+    ``without``: the names of the arguments that are None, such as ``("norm_bias",)``.
     """
 
     width: int = 768
@@ -60,13 +60,13 @@ _EMBEDDING = Operation(
             name="triton",
             module="encoder_engine.kernels.embedding.operator",
             refuse=_refuse_triton,
-            unasked=gpu.on_its_own,
+            automatic=gpu.is_automatic,
         ),
         Implementation(
             name="native",
             module="encoder_engine.ops.native.embedding",
             refuse=_refuse_native,
-            unasked=cpu.on_its_own,
+            automatic=cpu.is_automatic,
         ),
         Implementation(name="aten", module="encoder_engine.ops.aten.embedding"),
         Implementation(name="reference", module="encoder_engine.kernels.embedding.reference"),
@@ -88,14 +88,17 @@ def embedding(
     dropout: float = 0.0,
     implementation: str | None = None,
 ) -> Tensor:
-    """Look up, add, normalise and drop out, as BERT's embedding layer does (Devlin et al. 2019).
+    """Compute BERT's embedding layer (Devlin et al. 2019): look-up, sum, layer norm, dropout.
 
     ``F.dropout(F.layer_norm(token[ids] + position[places] + segment[segments], ...))``
 
-    ``*_ids_T``: int32 or int64 [T], known to be in range; ``segment_ids_T`` None means segment 0
-    throughout. Tables: [V, E], [P, E] or None, with ``position_ids_T`` or without, [S, E] or None,
-    each of one row or more. ``norm_weight_E``, ``norm_bias_E``: [E]; without either nothing is
-    normalised. Returns [T, E]. Raises :class:`ShapeError`.
+    ``*_ids_T``: int32 or int64 [T], not checked against the tables; ``segment_ids_T=None``:
+    segment 0.
+    ``token_weight_VE``: [V, E].
+    ``position_weight_PE``: [P, E], given with ``position_ids_T``, or None.
+    ``segment_weight_SE``: [S, E] or None.
+    ``norm_weight_E``, ``norm_bias_E``: [E] or None; without both there is no norm.
+    Returns [T, E]. Raises :class:`ShapeError`.
     """
     _check_ids({"input": input_ids_T, "position": position_ids_T, "segment": segment_ids_T})
     tables = {

@@ -1,4 +1,4 @@
-"""When a Triton kernel can take a call."""
+"""The conditions under which a Triton kernel can take a call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from encoder_engine.ops.registry import Facts
+    from encoder_engine.ops.registry import CallFacts
 
 DTYPES = ("float16", "bfloat16", "float32")
 
@@ -19,12 +19,12 @@ def _triton_installed() -> bool:
 
 
 def interpreted() -> bool:
-    """Say whether Triton interprets kernels, on any device, instead of compiling them."""
+    """Whether Triton interprets kernels, on any device, instead of compiling them."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def refuse_triton(facts: Facts) -> str | None:
-    """Say why no Triton kernel can take the call, or None."""
+def refuse_triton(facts: CallFacts) -> str | None:
+    """Return the reason why no Triton kernel can take the call, or None."""
     if not _triton_installed():
         return "triton is not installed"
     if facts.device != "cuda" and not interpreted():
@@ -34,6 +34,6 @@ def refuse_triton(facts: Facts) -> str | None:
     return None
 
 
-def on_its_own(facts: Facts) -> bool:
-    """Say whether a Triton kernel may be chosen unasked: interpreted, it is only for tests."""
+def is_automatic(facts: CallFacts) -> bool:
+    """Whether a Triton kernel may be chosen without a request: interpreted ones are for tests."""
     return facts.device == "cuda"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops import cpu, gpu
 from encoder_engine.ops.registry import (
-    Facts,
+    CallFacts,
     Implementation,
     Operation,
     autocast_norm,
@@ -32,8 +32,8 @@ def _refuse_triton(facts: LayerNormFacts) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerNormFacts(Facts):
-    """What layer norm and RMS norm are chosen by."""
+class LayerNormFacts(CallFacts):
+    """The facts by which layer norm and RMS norm are chosen."""
 
     width: int = 768
     dropout: bool = False
@@ -52,13 +52,13 @@ def _norm(name: str) -> Operation:
                 name="triton",
                 module="encoder_engine.kernels.layer_norm.operator",
                 refuse=_refuse_triton,
-                unasked=gpu.on_its_own,
+                automatic=gpu.is_automatic,
             ),
             Implementation(
                 name="native",
                 module="encoder_engine.ops.native.layer_norm",
                 refuse=_refuse_native,
-                unasked=cpu.on_its_own,
+                automatic=cpu.is_automatic,
             ),
             Implementation(name="aten", module="encoder_engine.ops.aten.layer_norm"),
             Implementation(name="reference", module="encoder_engine.kernels.layer_norm.reference"),
@@ -199,7 +199,7 @@ def check_norm(
     residual_TD: Tensor | None,
     dropout: float,
 ) -> None:
-    """Raise :class:`ShapeError` for what does not fit each other."""
+    """Raise :class:`ShapeError` for tensors whose shapes do not match."""
     if input_TD.dim() != 2 or weight_D.shape != input_TD.shape[1:]:
         raise ShapeError(
             f"input must be [T, D] and weight [D], got {list(input_TD.shape)} and "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops.registry import (
-    Facts,
+    CallFacts,
     Implementation,
     Operation,
     check_alike,
@@ -19,7 +19,7 @@ __all__ = ["linear"]
 
 _LINEAR = Operation(
     "linear",
-    Facts,
+    CallFacts,
     (
         Implementation(name="aten", module="encoder_engine.ops.aten.linear"),
         Implementation(name="reference", module="encoder_engine.kernels.linear.reference"),

@@ -1,4 +1,9 @@
-"""The sparse masked-language-model head: loss and predictions of the masked rows alone."""
+"""The masked-language-model loss of the masked rows alone: the contract.
+
+How it works: of T tokens about 15% are masked, so the M masked rows are gathered before the
+transform, and only [M, E] is multiplied by the vocabulary [V, E]. ``stored`` keeps [M, V] logits
+(fastest; the default up to 1 GiB); ``tiled`` computes them twice and stores none.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from encoder_engine.ops.activation import bias_gelu
 from encoder_engine.ops.layer_norm import layer_norm
 from encoder_engine.ops.linear import linear
 from encoder_engine.ops.registry import (
-    Facts,
+    CallFacts,
     Implementation,
     Operation,
     autocast,
@@ -29,18 +34,18 @@ __all__ = ["MaskedTokenLoss", "ProjectionMode", "Reduction", "Transform", "maske
 Reduction = Literal["mean", "sum", "none"]
 ProjectionMode = Literal["stored", "tiled"]
 
-# More bytes of logits than this are not stored unless asked for.
+# Logits of more bytes than this are stored only with mode="stored".
 MOST_STORED_BYTES = 2**30
 
 _MASKED_CROSS_ENTROPY = Operation(
     "masked_cross_entropy",
-    Facts,
+    CallFacts,
     (
         Implementation(
             name="triton",
             module="encoder_engine.kernels.masked_projection.operator",
             refuse=gpu.refuse_triton,
-            unasked=gpu.on_its_own,
+            automatic=gpu.is_automatic,
         ),
         Implementation(name="aten", module="encoder_engine.ops.aten.masked_projection"),
         Implementation(
@@ -52,10 +57,10 @@ _MASKED_CROSS_ENTROPY = Operation(
 
 @dataclass(frozen=True, kw_only=True)
 class Transform:
-    """What a head does to a row before the vocabulary: dense layer, GELU, layer norm.
+    """The transform of a head before the vocabulary projection: dense layer, GELU, layer norm.
 
-    ``weight_ED``: [E, D], E the width of the vocabulary's embeddings; ``bias_E``,
-    ``norm_weight_E``, ``norm_bias_E``: [E]. A bias may be None.
+    ``weight_ED``: [E, D], E the width of the token embeddings.
+    ``bias_E``, ``norm_weight_E``, ``norm_bias_E``: [E]; a bias may be None.
     """
 
     weight_ED: Tensor
@@ -66,7 +71,7 @@ class Transform:
     approximate: Approximation = "none"
 
     def __call__(self, hidden_MD: Tensor, *, implementation: str | None = None) -> Tensor:
-        """Transform [M, D] to [M, E]; operations that lack ``implementation`` choose their own."""
+        """Transform [M, D] to [M, E]; operations without ``implementation`` choose their own."""
         dense = linear(hidden_MD, self.weight_ED, implementation=_if_any("linear", implementation))
         active = bias_gelu(
             dense,
@@ -89,7 +94,7 @@ def _if_any(operation: str, implementation: str | None) -> str | None:
 
 
 class MaskedTokenLoss(NamedTuple):
-    """The loss, and what accuracy and pseudo-perplexity are counted from."""
+    """The loss, with the values from which accuracy and pseudo-perplexity are computed."""
 
     loss: Tensor  # [] or, with reduction "none", [M]
     nll_M: Tensor  # -log p(label) without smoothing and z-loss, 0 where ignored; no gradient
@@ -153,36 +158,38 @@ def masked_cross_entropy(
     mode: ProjectionMode | None = None,
     implementation: str | None = None,
 ) -> Tensor | MaskedTokenLoss:
-    """Compute the masked-language-model loss (Devlin et al. 2019) of the rows named, and no others.
+    """Compute the masked-language-model loss (Devlin et al. 2019) of the given rows alone.
 
     ``F.cross_entropy(F.linear(transform(hidden[rows]), weight, bias).float(), labels)``
 
-    ``hidden_TD``: [T, D]; ``rows_M``: int64 [M], rows of it (a row named twice counts twice);
-    ``labels_M``: int64 [M]; ``weight_VE``: [V, E], with E = D unless ``transform`` changes the
-    width; ``bias_V``: [V] or None. The weight may be the token embedding's own: gradients add up.
-
-    ``label_smoothing`` (Szegedy et al. 2016) is torch's; ``z_loss`` times the squared log
-    normaliser is added to each row's loss (Chowdhery et al. 2022). Rows labelled ``ignore_index``
-    cost nothing and get no gradient; ``"mean"`` divides by the number of the others, and is NaN,
-    with gradients of zero, where there are none, as in torch.
-
-    ``mode``: ``"stored"`` keeps [M, V] logits, and their gradient in the same place, until
-    backward; ``"tiled"`` (Wijmans et al. 2024) walks over the vocabulary, stores no logits, and
-    computes them again in backward: a third more work, memory that does not grow with V. None
-    stores up to 1 GiB. ``weight_gradient_VE``: float32 [V, E] that backward adds the weight's
-    gradient to, instead of returning it in the weight's dtype; either way it is summed in float32.
+    ``hidden_TD``: [T, D].
+    ``rows_M``: int64 [M], rows of ``hidden``; a repeated row counts twice.
+    ``labels_M``: int64 [M].
+    ``weight_VE``: [V, E], E = D unless ``transform`` changes the width; may be the token embedding,
+    whose gradients add up.
+    ``bias_V``: [V] or None.
+    ``label_smoothing``: as in torch (Szegedy et al. 2016).
+    ``z_loss``: the weight of the squared log normaliser in each row's loss (Chowdhery et al. 2022).
+    ``ignore_index``: rows with this label have no loss and no gradient. ``"mean"`` divides by the
+    number of the other rows; without any it is NaN, with gradients of zero, as in torch.
+    ``mode``: ``"stored"`` keeps the logits [M, V], and their gradient in the same memory, until
+    backward. ``"tiled"`` (Wijmans et al. 2024) loops over the vocabulary, stores no logits and
+    recomputes them in backward: a third more FLOPs, memory independent of V. None: ``"stored"`` up
+    to 1 GiB of logits.
+    ``weight_gradient_VE``: float32 [V, E] to which backward adds the weight's gradient instead of
+    returning it in the weight's dtype; it is summed in float32 either way.
 
     Returns the loss in float32 (float64 for float64), or a :class:`MaskedTokenLoss` with
-    ``return_predictions``. Raises :class:`ShapeError`; on a CPU outside of torch.compile also
-    :class:`BatchError` for a row outside of ``hidden`` and :class:`TokenIdError` for a label
-    outside of the vocabulary. On a GPU values are not read back: there such a row stops at torch's
-    device-side assertion, and such a label makes the loss NaN.
+    ``return_predictions``. Raises :class:`ShapeError`. On a CPU outside of torch.compile also
+    raises :class:`BatchError` for a row outside ``hidden`` and :class:`TokenIdError` for a label
+    outside the vocabulary. On a GPU values are not read back: such a row fails torch's device-side
+    assertion, and such a label makes the loss NaN.
     """
     _check_shapes(hidden_TD, rows_M, labels_M, weight_VE, bias_V, transform)
     _check_options(label_smoothing, z_loss, reduction, mode)
     _check_buffer(weight_gradient_VE, weight_VE)
     _check_values(rows_M, labels_M, hidden_TD.shape[0], weight_VE.shape[0], ignore_index)
-    # Looking rows up as an embedding does: its backward is free of atomics and adds duplicates up.
+    # A lookup as an embedding's: its backward adds duplicate rows without atomics.
     hidden_ME = _look_up(rows_M, hidden_TD)
     if transform is not None:
         hidden_ME = transform(hidden_ME, implementation=implementation)
@@ -209,7 +216,7 @@ def masked_cross_entropy(
 
 
 def choose_mode(num_rows: int, vocab_size: int, itemsize: int) -> ProjectionMode:
-    """Store the logits while they are few: that is the faster way."""
+    """Return ``"stored"``, the faster mode, up to 1 GiB of logits, else ``"tiled"``."""
     return "stored" if num_rows * vocab_size * itemsize <= MOST_STORED_BYTES else "tiled"
 
 
@@ -277,7 +284,7 @@ def _check_buffer(buffer_VE: Tensor | None, weight_VE: Tensor) -> None:
 def _check_values(
     rows_M: Tensor, labels_M: Tensor, num_rows: int, vocab_size: int, ignore_index: int
 ) -> None:
-    """Look at the values themselves where that stops nothing else: on a CPU, not in a trace."""
+    """Check values on a CPU outside of a trace, where reading them costs no synchronisation."""
     import torch
 
     if torch.compiler.is_compiling() or rows_M.device.type != "cpu" or rows_M.shape[0] == 0:

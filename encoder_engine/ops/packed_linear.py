@@ -1,4 +1,4 @@
-"""The dense layer with a weight laid out beforehand for this machine's matrix products."""
+"""The dense layer with a weight packed beforehand for the CPU's matrix products (GEMM)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from encoder_engine.errors import ShapeError
 from encoder_engine.ops import choose, cpu
 from encoder_engine.ops.activation import check_approximation
 from encoder_engine.ops.registry import (
-    Facts,
+    CallFacts,
     Implementation,
     Operation,
     check_alike,
@@ -29,7 +29,7 @@ __all__ = ["PackedWeight", "pack_weight", "packed_linear"]
 LAYOUTS = ("native", "aten")
 
 
-def _refuse_onednn(facts: Facts) -> str | None:
+def _refuse_onednn(facts: CallFacts) -> str | None:
     if facts.device != "cpu":
         return f"packed weights are for CPUs, this is {facts.device}"
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
@@ -44,15 +44,15 @@ def _refuse_onednn(facts: Facts) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackedFacts(Facts):
-    """Who computes follows from the weight's layout; None: it is yet to be laid out."""
+class PackedFacts(CallFacts):
+    """The facts of a packed layer; ``layout``: that of its weight, None: not packed yet."""
 
     layout: str | None = None
 
 
-def _unasked_native(facts: PackedFacts) -> bool:
-    """Say where encoders were measured to be as fast as with oneDNN, and faster for one text."""
-    return cpu.on_its_own(facts) if facts.layout is None else facts.layout == "native"
+def _native_is_automatic(facts: PackedFacts) -> bool:
+    """Whether encoders were measured as fast as with oneDNN, and faster for one text."""
+    return cpu.is_automatic(facts) if facts.layout is None else facts.layout == "native"
 
 
 _PACKED_LINEAR = Operation(
@@ -63,13 +63,13 @@ _PACKED_LINEAR = Operation(
             name="native",
             module="encoder_engine.ops.native.packed_linear",
             refuse=cpu.refuse_native,
-            unasked=_unasked_native,
+            automatic=_native_is_automatic,
         ),
         Implementation(
             name="aten",
             module="encoder_engine.ops.aten.packed_linear",
             refuse=_refuse_onednn,
-            unasked=lambda facts: facts.layout in ("aten", None),
+            automatic=lambda facts: facts.layout in ("aten", None),
         ),
         Implementation(name="reference", module="encoder_engine.kernels.linear.reference"),
     ),
@@ -79,19 +79,18 @@ _PACKED_LINEAR = Operation(
 def pack_weight(
     weight_NK: Tensor, bias_N: Tensor | None = None, *, implementation: str | None = None
 ) -> PackedWeight:
-    """Lay a weight [N, K] out for :func:`packed_linear`; ``bias_N``: [N] or None.
+    """Pack a weight [N, K] for :func:`packed_linear`; ``bias_N``: [N] or None.
 
-    float32 or bfloat16, on the CPU. ``implementation``, ``"native"`` or ``"aten"``, names who is
-    to compute. Raises :class:`ShapeError`, and :class:`ImplementationError` for what cannot be
-    packed here.
+    float32 or bfloat16, on the CPU. ``implementation``: ``"native"`` or ``"aten"``. Raises
+    :class:`ShapeError`, and :class:`ImplementationError` for a weight that cannot be packed here.
     """
     if weight_NK.dim() != 2 or (bias_N is not None and bias_N.shape != weight_NK.shape[:1]):
         bias = None if bias_N is None else list(bias_N.shape)
         raise ShapeError(f"weight must be [N, K] and bias [N], got {list(weight_NK.shape)}, {bias}")
     check_alike(weight_NK, bias=bias_N)
     facts = PackedFacts(**(tensor_facts(weight_NK) | {"requires_grad": False}))
-    told = _PACKED_LINEAR.explain(facts, named=implementation is not None)
-    able = [(name, refusal) for name, refusal in told if name in LAYOUTS]
+    explanation = _PACKED_LINEAR.explain(facts, named=implementation is not None)
+    able = [(name, refusal) for name, refusal in explanation if name in LAYOUTS]
     layout = choose.choose("pack_weight", able, implementation)
     weight_NK = weight_NK.detach()
     bias_N = None if bias_N is None else bias_N.detach().to(weight_NK.dtype)
@@ -112,10 +111,10 @@ def packed_linear(
     gelu: Approximation | None = None,
     implementation: str | None = None,
 ) -> Tensor:
-    """Compute ``input @ weight.T + bias`` and, where ``gelu`` names its form, GELU of it.
+    """Compute ``input @ weight.T + bias``, and GELU of it with ``gelu``.
 
-    ``input_TK``: [T, K] in the weight's dtype. Returns [T, N]. For inference: there is no gradient.
-    In float32 a row's result does not depend on the other rows. Raises :class:`ShapeError`.
+    ``input_TK``: [T, K] in the weight's dtype. Returns [T, N]. Has no gradient. In float32 a row's
+    result does not depend on the other rows. Raises :class:`ShapeError`.
     """
     if input_TK.dim() != 2 or input_TK.shape[1] != weight.shape[1]:
         raise ShapeError(

@@ -1,4 +1,4 @@
-"""One vector per sequence out of its token vectors: the contract."""
+"""Pooling of token vectors to one vector per sequence: the contract."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from encoder_engine.errors import ShapeError, UnknownNameError
 from encoder_engine.ops import cpu, gpu
-from encoder_engine.ops.registry import Facts, Implementation, Operation, check_device
+from encoder_engine.ops.registry import CallFacts, Implementation, Operation, check_device
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,8 +24,8 @@ WIDEST_TRITON = 16384
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolingFacts(Facts):
-    """What pooling is chosen by."""
+class PoolingFacts(CallFacts):
+    """The facts by which pooling is chosen."""
 
     width: int = 768
 
@@ -44,13 +44,13 @@ _POOLING = Operation(
             name="triton",
             module="encoder_engine.kernels.pooling.operator",
             refuse=_refuse_triton,
-            unasked=gpu.on_its_own,
+            automatic=gpu.is_automatic,
         ),
         Implementation(
             name="native",
             module="encoder_engine.ops.native.pooling",
             refuse=cpu.refuse_native,
-            unasked=cpu.on_its_own,
+            automatic=cpu.is_automatic,
         ),
         Implementation(name="aten", module="encoder_engine.ops.aten.pooling"),
         Implementation(name="reference", module="encoder_engine.kernels.pooling.reference"),
@@ -66,11 +66,12 @@ def pooling(
     normalize: bool = False,
     implementation: str | None = None,
 ) -> Tensor:
-    """Reduce each sequence's rows to one, by sentence-transformers' names of the modes.
+    """Reduce the rows of each sequence to one; modes are named as in sentence-transformers.
 
-    ``cls``: the first row; ``lasttoken``: the last; ``max``: per feature; ``mean``;
-    ``mean_sqrt_len_tokens``: sum / sqrt(n); ``weightedmean``: row i weighs i + 1. ``normalize``
-    divides by the Euclidean norm (at least 1e-12). An empty sequence gives zeros.
+    ``mode``: ``cls``: the first row; ``lasttoken``: the last; ``max``: per feature; ``mean``;
+    ``mean_sqrt_len_tokens``: sum / sqrt(n); ``weightedmean``: row i has weight i + 1.
+    ``normalize``: divide by the Euclidean norm (at least 1e-12).
+    An empty sequence gives zeros.
 
     ``hidden_TD``: [T, D]. Returns [B, D] in the same dtype, summed in float32 or wider. Raises
     :class:`ShapeError`, and :class:`UnknownNameError` for another mode.

@@ -1,4 +1,4 @@
-"""Rows as bytes with a scale each, as integer matrix products take them: the contracts."""
+"""Quantization of rows to bytes with a scale each, for integer matrix products: the contracts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops import cpu
 from encoder_engine.ops.layer_norm import check_norm
-from encoder_engine.ops.registry import Facts, Implementation, Operation
+from encoder_engine.ops.registry import CallFacts, Implementation, Operation
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 __all__ = ["layer_norm_quantized", "quantize_rows"]
 
 
-def _refuse_gradients(facts: Facts) -> str | None:
+def _refuse_gradients(facts: CallFacts) -> str | None:
     return "quantization has no gradient" if facts.requires_grad else None
 
 
 def _quantization(name: str) -> Operation:
     return Operation(
         name,
-        Facts,
+        CallFacts,
         (
             Implementation(
                 name="native",
                 module="encoder_engine.ops.native.quantize",
                 refuse=cpu.refuse_native,
-                unasked=cpu.on_its_own,
+                automatic=cpu.is_automatic,
             ),
             Implementation(
                 name="aten", module="encoder_engine.ops.aten.quantize", refuse=_refuse_gradients
@@ -47,14 +47,14 @@ _LAYER_NORM_QUANTIZED = _quantization("layer_norm_quantized")
 
 
 def quantize_rows(input_TD: Tensor, *, implementation: str | None = None) -> tuple[Tensor, Tensor]:
-    """Round each row to 255 steps between its largest magnitude and minus that.
+    """Quantize each row to 255 steps between -m and m, m its largest magnitude.
 
     ``scale = input.abs().amax(1) / 127; (input / scale[:, None]).round() + 128``
 
-    ``input_TD``: [T, D]. Returns uint8 [T, D], whose 128 stands for 0, and the scales, float32 [T]:
-    ``(quantized.float() - 128) * scale[:, None]`` is off by half a scale at most. A row of nothing
-    above 2^-100 has scale 1; one that holds an infinity or no number has scale NaN, and any bytes.
-    Raises :class:`ShapeError`.
+    ``input_TD``: [T, D]. Returns uint8 [T, D] with zero point 128, and the scales, float32 [T]:
+    ``(quantized.float() - 128) * scale[:, None]`` differs by at most half a scale. A row without a
+    magnitude above 2^-100 has scale 1. A row with an infinity or NaN has scale NaN and undefined
+    bytes. Raises :class:`ShapeError`.
     """
     if input_TD.dim() != 2:
         raise ShapeError(f"input must be [T, D], got {list(input_TD.shape)}")
@@ -72,11 +72,11 @@ def layer_norm_quantized(
     residual_TD: Tensor | None = None,
     implementation: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalise each row and quantize what comes out: ``ops.layer_norm`` and :func:`quantize_rows`.
+    """Normalise and quantize each row: ``ops.layer_norm``, then :func:`quantize_rows`.
 
-    Takes what ``ops.layer_norm`` takes but dropout. Returns its result [T, D] in the input's dtype,
-    and that as uint8 [T, D] and float32 [T], quantized before it is rounded to the dtype. Raises
-    :class:`ShapeError`.
+    Arguments are those of ``ops.layer_norm``, dropout aside. Returns the norm [T, D] in the input's
+    dtype, and its bytes, uint8 [T, D], and scales, float32 [T], quantized before rounding to the
+    dtype. Raises :class:`ShapeError`.
     """
     check_norm(input_TD, weight_D, bias_D, residual_TD, 0.0)
     tensors = (input_TD, weight_D, bias_D, residual_TD)

@@ -1,4 +1,4 @@
-"""The dense layer in 8-bit integers: weights rounded once, activations row by row."""
+"""The dense layer in 8-bit integers: weights quantized once, activations row by row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from encoder_engine.ops import cpu
 from encoder_engine.ops.activation import check_approximation
 from encoder_engine.ops.aten.quantize import row_scales
 from encoder_engine.ops.registry import (
-    Facts,
+    CallFacts,
     Implementation,
     Operation,
     check_alike,
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizedWeight", "quantize_weight", "quantized_linear", "requantized_linear"]
 
-# Numbers of a weight that are rounded at once: small temporaries are used again, whole ones leave
-# holes in the heap.
+# Elements of a weight quantized at a time: small temporaries are reused, large ones fragment the
+# heap.
 ROUNDED_AT_ONCE = 1 << 18
 OUTPUT_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
-def _refuse_aten(facts: Facts) -> str | None:
+def _refuse_aten(facts: CallFacts) -> str | None:
     return None if facts.device == "cpu" else f"integers are for CPUs, this is {facts.device}"
 
 
 def _operation(name: str) -> Operation:
     return Operation(
         name,
-        Facts,
+        CallFacts,
         (
             Implementation(
                 name="native",
                 module="encoder_engine.ops.native.quantized_linear",
                 refuse=cpu.refuse_native,
-                unasked=cpu.on_its_own,
+                automatic=cpu.is_automatic,
             ),
             Implementation(
                 name="aten", module="encoder_engine.ops.aten.quantized_linear", refuse=_refuse_aten
@@ -60,12 +60,13 @@ _REQUANTIZED_LINEAR = _operation("requantized_linear")
 
 
 def quantize_weight(weight_NK: Tensor, bias_N: Tensor | None = None) -> QuantizedWeight:
-    """Round a weight [N, K] to int8, each feature out to 255 steps around zero.
+    """Quantize a weight [N, K] to int8, each output feature to 255 steps around zero.
 
-    ``scale = weight.abs().amax(1) / 127; (weight / scale[:, None]).round()``. ``bias_N``: [N] or
-    None, kept in float32. On the CPU. A feature of nothing above 2^-100 has scale 1; one that holds
-    an infinity or no number has scale NaN, and so have its results. Raises :class:`ShapeError`,
-    also for a K that is 0 or beyond 131,071, where sums in int32 end, and
+    ``scale = weight.abs().amax(1) / 127; (weight / scale[:, None]).round()``
+
+    ``bias_N``: [N] or None, kept in float32. On the CPU. A feature without a magnitude above 2^-100
+    has scale 1; one with an infinity or NaN has scale NaN, and NaN results. Raises
+    :class:`ShapeError`, also for a K of 0 or beyond 131,071, where int32 sums may overflow, and
     :class:`ImplementationError` on another device.
     """
     if weight_NK.dim() != 2 or (bias_N is not None and bias_N.shape != weight_NK.shape[:1]):
@@ -100,12 +101,12 @@ def quantized_linear(
     gelu: Approximation | None = None,
     implementation: str | None = None,
 ) -> Tensor:
-    """Compute ``((input - 128) * scale) @ weight.T + bias`` and, where asked for, GELU of it.
+    """Compute ``((input - 128) * scale) @ weight.T + bias``, and GELU of it with ``gelu``.
 
-    ``input_TK``: uint8 [T, K] and ``scale_T``: float32 [T], as :func:`ops.quantize_rows` gives
-    them. Returns [T, N] in ``dtype``, float32 or bfloat16. Products and sums are exact integers, so
-    that a row's result does not depend on the other rows. For inference: there is no gradient.
-    Raises :class:`ShapeError`.
+    ``input_TK``: uint8 [T, K], from :func:`ops.quantize_rows`.
+    ``scale_T``: float32 [T], from the same.
+    Returns [T, N] in ``dtype``, float32 or bfloat16. Products and sums are exact integers: a row's
+    result does not depend on the other rows. Has no gradient. Raises :class:`ShapeError`.
     """
     _check(input_TK, scale_T, weight, gelu)
     if dtype not in OUTPUT_DTYPES:
@@ -123,7 +124,7 @@ def requantized_linear(
     gelu: Approximation | None = None,
     implementation: str | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute what :func:`quantized_linear` does, and quantize it: the next layer's input.
+    """Compute :func:`quantized_linear` and quantize the result, as the next layer's input.
 
     Returns uint8 [T, N] and float32 [T] as :func:`ops.quantize_rows` of the float32 result would.
     Raises :class:`ShapeError`.

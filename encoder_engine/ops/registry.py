@@ -1,4 +1,13 @@
-"""The operations and their named implementations; how a call finds the one to run."""
+"""The operations, their named implementations, and the choice between them for each call.
+
+How it works: an operation lists its implementations, the fastest first. Each has two predicates
+over the facts of a call (device, dtype, gradients, sizes): ``refuse`` returns None or the reason
+why it cannot take the call; ``automatic`` tells whether it may be chosen without being named. A
+call takes the first that neither refuses nor has to be named; :func:`use` and ``implementation=``
+name one, which then computes or raises. The choice is cached by (request, device, dtype, gradients,
+other facts), so that a repeated call pays for one dictionary look-up. Under torch.compile the
+choice is a constant of the graph.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +36,8 @@ _OPS = sys.modules["encoder_engine.ops"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What an implementation may decide by. Every operation extends it with its own facts."""
+class CallFacts:
+    """The facts of a call by which an implementation is chosen; operations add their own."""
 
     device: str = "cpu"
     dtype: str = "float32"
@@ -39,23 +48,23 @@ class Facts:
 class Implementation:
     """One way to compute an operation.
 
-    ``module`` holds a function named like the operation and is imported when first chosen;
-    ``refuse`` maps facts to None (it can) or to a sentence that says why not; ``unasked`` says
-    whether it may be chosen for them without being named.
+    ``module``: holds a function named like the operation; imported when first chosen.
+    ``refuse``: maps facts to None, or to the reason why it cannot take the call.
+    ``automatic``: whether it may be chosen for these facts without being named.
     """
 
     name: str
     module: str
     refuse: Callable[[Any], str | None] = lambda _facts: None
-    unasked: Callable[[Any], bool] = lambda _facts: True
+    automatic: Callable[[Any], bool] = lambda _facts: True
 
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """An operation's name, the facts it is chosen by, and its implementations, best first."""
+    """An operation: its name, the facts it is chosen by, and its implementations, best first."""
 
     name: str
-    facts: type[Facts]
+    facts: type[CallFacts]
     implementations: tuple[Implementation, ...]
     _found: dict[tuple[object, ...], Callable[..., Any]] = field(
         default_factory=dict, init=False, repr=False
@@ -67,18 +76,19 @@ class Operation:
         assert self.name not in _OPERATIONS, self.name
         _OPERATIONS[self.name] = self
 
-    def explain(self, facts: Facts, *, named: bool = False) -> choose.Explanation:
-        """Say for every implementation whether it can, and why not; ``named``: if asked for."""
-        candidates = [(i.name, i.refuse if named else _unasked(i)) for i in self.implementations]
+    def explain(self, facts: CallFacts, *, named: bool = False) -> choose.Explanation:
+        """Return each implementation with None or the reason why not; ``named``: on request."""
+        candidates = [
+            (i.name, i.refuse if named else _refuse_unnamed(i)) for i in self.implementations
+        ]
         return choose.explain(candidates, facts)
 
     def find(
         self, requested: str | None, *tensors: Tensor | None, **others: object
     ) -> Callable[..., Any]:
-        """Return the function to call for these tensors; ``others``: facts they do not tell.
+        """Return the function to call for these tensors; ``others``: facts they do not have.
 
-        What was found once is found again without a fact being spelled out: that would take longer
-        than a short text's norm.
+        The result is cached: building the facts anew would take longer than a short text's norm.
         """
         if requested is None and _requested:
             requested = _requested.get(self.name, _requested.get("*"))
@@ -97,20 +107,20 @@ class Operation:
 
 def _choose_module(operation: str, requested: str | None, facts: dict[str, Any]) -> str:
     found = _OPERATIONS[operation]
-    told = found.explain(found.facts(**facts), named=requested is not None)
-    name = choose.choose(operation, told, requested)
+    explanation = found.explain(found.facts(**facts), named=requested is not None)
+    name = choose.choose(operation, explanation, requested)
     module = next(i.module for i in found.implementations if i.name == name)
     importlib.import_module(module)
     return module
 
 
-# While torch.compile traces, who computes is decided, and imported, once for the graph. This is
-# what torch.compiler.assume_constant_result does, besides importing the compiler.
+# torch.compile takes the result as a constant of the graph. This is what
+# torch.compiler.assume_constant_result does, without importing the compiler.
 _choose_module._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _look_up(module: str, function: str) -> Callable[..., Any]:
-    """Find a function of a module that is imported, by steps that torch.compile can trace."""
+    """Return a function of an imported module, by steps that torch.compile can trace."""
     _, room, *steps = module.split(".")
     found: Any = {"kernels": kernels, "ops": _OPS}[room]
     for name in (*steps, function):
@@ -119,11 +129,11 @@ def _look_up(module: str, function: str) -> Callable[..., Any]:
     return computed
 
 
-def _unasked(implementation: Implementation) -> Callable[[Any], str | None]:
+def _refuse_unnamed(implementation: Implementation) -> Callable[[Any], str | None]:
     def refuse(facts: Any) -> str | None:
         refusal = implementation.refuse(facts)
-        if refusal is None and not implementation.unasked(facts):
-            return f"on {facts.device} it runs only where it is asked for by name"
+        if refusal is None and not implementation.automatic(facts):
+            return f"on {facts.device} it runs only when requested by name"
         return refusal
 
     return refuse
@@ -135,7 +145,7 @@ _requested_lock = threading.Lock()
 
 
 def tensor_facts(*tensors: Tensor | None) -> dict[str, Any]:
-    """Read the facts every operation shares off its tensors; the first decides device and dtype."""
+    """Return the facts that all operations share; the first tensor sets device and dtype."""
     first = tensors[0]
     assert first is not None
     return {
@@ -150,7 +160,7 @@ def _wants_grad(tensors: tuple[Tensor | None, ...]) -> bool:
 
 
 def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Cast to autocast's type where that is on, as PyTorch does for a matrix product."""
+    """Cast to autocast's dtype where autocast is on, as PyTorch does for a matrix product."""
     device = tensors[0].device.type
     if not torch.is_autocast_enabled(device):
         return tensors
@@ -159,7 +169,7 @@ def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def autocast_norm(input_TD: Tensor, residual_TD: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Cast to the sum's type where autocast is on, on a GPU to float32, as PyTorch's norms do."""
+    """Cast to the sum's dtype where autocast is on, on a GPU to float32, as PyTorch's norms do."""
     device = input_TD.device.type
     if not torch.is_autocast_enabled(device):
         return input_TD, residual_TD
@@ -175,7 +185,7 @@ def autocast_norm(input_TD: Tensor, residual_TD: Tensor | None) -> tuple[Tensor,
 def check_alike(first: Tensor, **others: Tensor | None) -> None:
     """Raise :class:`ShapeError` for a tensor of another dtype or device than the first.
 
-    Under autocast dtypes may differ: PyTorch casts what it computes.
+    Under autocast dtypes may differ.
     """
     device, dtype = first.device, first.dtype
     for name, other in others.items():
@@ -200,28 +210,28 @@ def check_probability(dropout: float) -> None:
         raise ShapeError(f"dropout must be at least 0 and below 1, got {dropout}")
 
 
-def asked() -> bool:
-    """Say whether :func:`use` names who is to compute anything."""
+def requested() -> bool:
+    """Whether :func:`use` requests an implementation of any operation."""
     return bool(_requested)
 
 
 def operations() -> tuple[str, ...]:
-    """Name every operation."""
+    """Return the names of all operations."""
     return tuple(sorted(_OPERATIONS))
 
 
 def find_operation(name: str) -> Operation:
-    """Look an operation up; :class:`UnknownNameError` lists the known ones."""
+    """Return an operation by name; raises :class:`UnknownNameError` that lists the known ones."""
     if name not in _OPERATIONS:
         raise UnknownNameError(f"no operation {name!r}; there are {', '.join(operations())}")
     return _OPERATIONS[name]
 
 
 def explain(operation: str, **facts: object) -> choose.Explanation:
-    """Say which implementations of an operation could take a call, best first.
+    """Explain which implementations of an operation can take a call, best first.
 
-    Returns ``[(implementation, None | "why not"), ...]``. ``facts`` are the operation's own
-    (``device="cuda"``, ``dtype="float16"``, ``head_dim=64``); what is left out has its default.
+    Returns ``[(implementation, None | "why not"), ...]``. ``facts``: those of the operation
+    (``device="cuda"``, ``dtype="float16"``, ``head_dim=64``); a missing one has its default.
     """
     found = find_operation(operation)
     known = {field.name for field in fields(found.facts)}
@@ -240,8 +250,8 @@ def explain(operation: str, **facts: object) -> choose.Explanation:
 def use(implementation: str, *, operation: str | None = None) -> Iterator[None]:
     """Run every operation, or one, by the named implementation, for the whole process.
 
-    An operation that lacks it, or whose facts it refuses, raises rather than falling back. Not a
-    per-thread setting: it is for tests, measurements and debugging. Nests.
+    An operation without that implementation, or whose call it refuses, raises instead of falling
+    back. The setting is not per thread: it is for tests, measurements and debugging. It nests.
     """
     if implementation not in IMPLEMENTATION_NAMES:
         raise UnknownNameError(

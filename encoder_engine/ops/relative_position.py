@@ -1,4 +1,4 @@
-"""Which bucket of a learned table each relative distance belongs to."""
+"""Maps relative distances to the buckets of learned tables (T5, MPNet, DeBERTa)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["log_position_entries", "relative_position_buckets"]
 def relative_position_buckets(
     num_buckets: int = 32, max_distance: int = 128, *, device: torch.device | str = "cpu"
 ) -> Tensor:
-    """Sort the distances -max_distance .. max_distance into buckets, as T5 and MPNet do.
+    """Return the bucket of each distance -max_distance .. max_distance, as in T5 and MPNet.
 
-    Half of the buckets are for keys behind the query (Raffel et al. 2020). Of each half, one half
-    holds a distance each and the other ever longer stretches of them, in equal steps of the
-    logarithm; the last takes all there is from ``max_distance`` on. Hence
-    ``table_NH[buckets].T``, [H, 2 max_distance + 1], is the ``relative_bias_HR`` of
-    :func:`attention`, whose clamp does the rest.
+    Half of the buckets are for keys after the query (Raffel et al. 2020). In each half, the first
+    half of the buckets hold one distance each, the others distances in equal steps of the
+    logarithm; the last bucket holds every distance from ``max_distance`` on.
+    ``table_NH[buckets].T``, [H, 2 max_distance + 1], is a ``relative_bias_HR`` of
+    :func:`attention`.
 
-    Returns int64 [2 max_distance + 1]. Raises :class:`ShapeError` for a number of buckets that
-    four does not divide, or a ``max_distance`` within the buckets of one distance each.
+    Returns int64 [2 max_distance + 1]. Raises :class:`ShapeError` for a number of buckets that is
+    no multiple of four, or a ``max_distance`` within the buckets of one distance each.
     """
     import torch
 
@@ -38,7 +38,7 @@ def relative_position_buckets(
         )
     distances = torch.arange(-max_distance, max_distance + 1)
     away = distances.abs()
-    # In float32, as the models were trained: on a border, float64 may choose the other bucket.
+    # In float32, as the models were trained: at a border, float64 may choose the other bucket.
     octaves = torch.log(away.clamp(min=1).float() / exact) / math.log(max_distance / exact)
     far = (exact + (octaves * exact).long()).clamp(max=2 * exact - 1)
     buckets = torch.where(away < exact, away, far) + 2 * exact * (distances > 0)
@@ -48,30 +48,30 @@ def relative_position_buckets(
 def log_position_entries(
     num_buckets: int | None, max_distance: int, *, device: torch.device | str = "cpu"
 ) -> Tensor:
-    """Say which of 2 N vectors stands for each distance -max_distance .. max_distance (DeBERTa).
+    """Return the entry, of 2 N, of each distance -max_distance .. max_distance, as in DeBERTa.
 
-    N is ``num_buckets``, or ``max_distance`` where that is None and every distance has its own.
-    Up to N / 2 each distance has one of its own; from there on ever longer stretches share, in
-    equal steps of the logarithm (He et al. 2021, v2). What lies farther than ``max_distance`` has
-    the outermost. Query's place less key's counts, as in the published tables.
+    N is ``num_buckets``; None: ``max_distance``, and every distance has its own entry. Up to N / 2
+    each distance has its own entry; beyond, distances share entries in equal steps of the logarithm
+    (He et al. 2021, v2). Distances beyond ``max_distance`` have the outermost entry. Entries count
+    the query's place less the key's, as in the published tables.
 
     Returns int64 [2 max_distance + 1]. Raises :class:`ShapeError` for an odd or too small number of
     buckets, or a ``max_distance`` that half of them reach.
     """
     import torch
 
-    behind = -torch.arange(-max_distance, max_distance + 1)
+    distance = -torch.arange(-max_distance, max_distance + 1)
     if num_buckets is None:
-        return (behind + max_distance).clamp(0, 2 * max_distance - 1).to(device)
+        return (distance + max_distance).clamp(0, 2 * max_distance - 1).to(device)
     middle = num_buckets // 2
     if num_buckets < 4 or num_buckets % 2 or max_distance - 1 <= middle:
         raise ShapeError(
             f"buckets are even and at least 4, and max_distance is more than half of them and one, "
             f"got {num_buckets} and {max_distance}"
         )
-    away = behind.abs().clamp(min=middle)
-    # In float32, as the models were trained: on a border, float64 may choose the other bucket.
+    away = distance.abs().clamp(min=middle)
+    # In float32, as the models were trained: at a border, float64 may choose the other bucket.
     octaves = torch.log(away.float() / middle) / math.log((max_distance - 1) / middle)
-    far = (torch.ceil(octaves * (middle - 1)) + middle).long() * behind.sign()
-    entries = torch.where(behind.abs() <= middle, behind, far) + num_buckets
+    far = (torch.ceil(octaves * (middle - 1)) + middle).long() * distance.sign()
+    entries = torch.where(distance.abs() <= middle, distance, far) + num_buckets
     return entries.clamp(0, 2 * num_buckets - 1).to(device)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from encoder_engine.errors import SequenceLengthError, ShapeError
 from encoder_engine.ops import gpu
 from encoder_engine.ops.registry import (
-    Facts,
+    CallFacts,
     Implementation,
     Operation,
     check_alike,
@@ -21,13 +21,13 @@ __all__ = ["rotary", "rotary_table"]
 
 _ROTARY = Operation(
     "rotary",
-    Facts,
+    CallFacts,
     (
         Implementation(
             name="triton",
             module="encoder_engine.kernels.rotary.operator",
             refuse=gpu.refuse_triton,
-            unasked=gpu.on_its_own,
+            automatic=gpu.is_automatic,
         ),
         Implementation(name="aten", module="encoder_engine.ops.aten.rotary"),
         Implementation(name="reference", module="encoder_engine.kernels.rotary.reference"),
@@ -44,11 +44,11 @@ def rotary_table(
     device: torch.device | str = "cpu",
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Tabulate the angles of :func:`rotary`: cosines, then sines, of ``position * base^(-2i/D)``.
+    """Return the table of :func:`rotary`: cosines, then sines, of ``position * base^(-2i/D)``.
 
-    ``divisor`` divides them all: positions come as much closer (Chen et al. 2023). Angles are
-    computed in float64. Returns [P, D] in float32, or in ``dtype``. Raises :class:`ShapeError` for
-    an odd ``head_dim`` or sizes, bases and divisors that are not positive.
+    ``divisor``: divides all angles (position interpolation, Chen et al. 2023). Angles are computed
+    in float64. Returns [P, D] in float32, or in ``dtype``. Raises :class:`ShapeError` for an odd
+    ``head_dim``, and for sizes, bases and divisors that are not positive.
     """
     import torch
 
@@ -74,18 +74,20 @@ def rotary(
     *,
     implementation: str | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Turn query and key by their tokens' positions (Su et al. 2021), as ModernBERT pairs features.
+    """Rotate query and key by their tokens' positions (RoPE, Su et al. 2021).
 
     ``y[i] = x[i] cos - x[i + D/2] sin`` and ``y[i + D/2] = x[i + D/2] cos + x[i] sin``
 
-    ``query_THD``: [T, H, D]; ``key_TKD``: [T, K, D], K heads of its own; ``table_PD``: what
-    :func:`rotary_table` returns, in float32 (float64 for float64); ``position_ids_T``: int32 or
-    int64 [T], for a packed batch ``sequences.positions``. Computed in the table's dtype and rounded
-    once. Returns both turned, contiguous, in their dtype; backward turns gradients back.
+    ``query_THD``: [T, H, D].
+    ``key_TKD``: [T, K, D], K heads.
+    ``table_PD``: from :func:`rotary_table`, in float32 (float64 for float64).
+    ``position_ids_T``: int32 or int64 [T]; for a packed batch ``sequences.positions``.
+    Returns both, rotated and contiguous, in their dtype; computed in the table's dtype and rounded
+    once.
 
-    Raises :class:`ShapeError`, and :class:`SequenceLengthError` for a position that the table lacks
-    on a CPU outside of torch.compile; on a GPU values are not read back, and such a token becomes
-    NaN (``triton``) or stops at torch's device-side assertion (``aten``).
+    Raises :class:`ShapeError`. On a CPU outside of torch.compile also raises
+    :class:`SequenceLengthError` for a position outside the table. On a GPU values are not read
+    back: such a token becomes NaN (``triton``) or fails torch's device-side assertion (``aten``).
     """
     _check_shapes(query_THD, key_TKD, table_PD, position_ids_T)
     _check_positions(position_ids_T, table_PD.shape[0])

@@ -1,8 +1,8 @@
-"""The one numeric rule: error(ours) <= 2 x error(same-dtype eager PyTorch) + floor.
+"""The numeric rule of all tests: error(ours) <= 2 x error(same-dtype eager PyTorch) + floor.
 
-The floor is what rounding alone may cost where eager happens to be exact. It has two parts, neither
-chosen by hand: storing the result rounds it once, and a sum of n terms of size s that is kept in a
-type of precision u errs by about ``sqrt(n) u s`` (Higham and Mary 2019, A New Approach to
+The floor is the error of rounding alone, for where eager happens to be exact. It has two parts,
+neither chosen by hand: storing the result rounds it once; a sum of n terms of size s in a type of
+precision u has an error of about ``sqrt(n) u s`` (Higham and Mary 2019, A New Approach to
 Probabilistic Rounding Error Analysis). Half precision is summed in float32.
 """
 
@@ -18,7 +18,7 @@ from encoder_engine.ops.registry import find_operation
 if TYPE_CHECKING:
     from torch import Tensor
 
-# One token, ragged, a multiple of nothing, empty sequences at every place, equal lengths apart.
+# One token; ragged; no multiple of a block; empty sequences anywhere; equal lengths apart.
 LENGTHS: list[list[int]] = [
     [],
     [0],
@@ -32,12 +32,12 @@ LENGTHS: list[list[int]] = [
 
 
 def largest(*tensors: Tensor) -> float:
-    """Return the largest absolute value of all."""
+    """Return the largest absolute value of all tensors."""
     return max((float(t.abs().max()) for t in tensors if t.numel()), default=0.0)
 
 
 def max_error(found: Tensor, truth: Tensor) -> float:
-    """Largest absolute difference; infinite where ours is not finite."""
+    """Return the largest absolute difference; infinite where ``found`` is not finite."""
     if found.numel() == 0:
         return 0.0
     assert bool(torch.isfinite(truth).all()), "the truth must be finite"
@@ -46,7 +46,7 @@ def max_error(found: Tensor, truth: Tensor) -> float:
 
 
 def floor(truth: Tensor, dtype: torch.dtype, *, terms: int, size: float) -> float:
-    """Return what rounding alone may cost: storing once, and summing ``terms`` of ``size``."""
+    """Return the error of rounding alone: storing once, and summing ``terms`` of ``size``."""
     summed_in = torch.promote_types(dtype, torch.float32)
     storing = torch.finfo(dtype).eps * largest(truth)
     summing = math.sqrt(terms) * torch.finfo(summed_in).eps * size
@@ -63,10 +63,12 @@ def assert_within_budget(
     size: float | None = None,
     eager_error: float = 0.0,
 ) -> None:
-    """Hold ``ours`` to the budget that ``eager``, in the same dtype, sets; ``truth`` is float64.
+    """Assert that ``ours`` is within the budget set by ``eager`` in the same dtype.
 
-    ``terms`` is the length of the longest sum, ``size`` of what is summed (default: the result's).
-    ``eager_error``: what is known of eager's error beside what is seen here.
+    ``truth``: the result in float64.
+    ``terms``: the length of the longest sum.
+    ``size``: the magnitude of its terms; default: that of the result.
+    ``eager_error``: a known error of eager, beside the one measured here.
     """
     assert truth.dtype == torch.float64
     assert ours.dtype == eager.dtype, f"{what}: {ours.dtype} against {eager.dtype}"
@@ -79,12 +81,12 @@ def assert_within_budget(
 
 
 def dtype_id(dtype: torch.dtype) -> str:
-    """Name a case by its dtype."""
+    """Return the name of a dtype, as a test id."""
     return str(dtype).removeprefix("torch.")
 
 
 def implementations(operation: str) -> list[str]:
-    """List the implementations that are held against ``reference``."""
+    """List the implementations that are compared with ``reference``."""
     found = find_operation(operation).implementations
     return [i.name for i in found if i.name != "reference"]
 

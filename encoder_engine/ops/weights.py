@@ -1,4 +1,4 @@
-"""Weights of dense layers in the layouts of CPU kernels: packed, and quantized to int8."""
+"""The weights of dense layers in the layouts of CPU kernels: packed, and quantized to int8."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops import cpu
-from encoder_engine.ops.registry import Facts, check_device
+from encoder_engine.ops.registry import CallFacts, check_device
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -27,16 +27,16 @@ __all__ = [
 ]
 
 Approximation = Literal["none", "tanh"]
-# Of more products of a byte and an int8, int32 may not hold the sum.
+# 131,072 products of a byte and an int8, 255 * 127 each, may overflow int32.
 MOST_TERMS = 2**17 - 1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PackedWeight:
-    """A dense layer's weight [N, K] as matrix products here read it, and its bias [N] or None.
+    """A dense layer's weight [N, K], packed for the CPU's matrix products, and its bias or None.
 
-    ``content`` is laid out for the implementation that runs unasked and takes the plain weight's
-    memory; :meth:`unpack` gives that back bit for bit.
+    ``content``: in the layout of the implementation that is chosen automatically, of the plain
+    weight's size; :meth:`unpack` returns the plain weight bit for bit.
     """
 
     content: Tensor
@@ -53,7 +53,7 @@ class PackedWeight:
         return plain
 
     def content_for(self, layout: str) -> Tensor:
-        """Return the content in a layout; one that is not its own is made for each call."""
+        """Return the content in a layout; one other than its own is repacked in each call."""
         if layout == self.layout:
             return self.content
         content: Tensor = layout_module(layout, "packed_linear").pack(self.unpack(), self.bias_N)
@@ -62,10 +62,11 @@ class PackedWeight:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class QuantizedWeight:
-    """A dense layer's weight as int8 [N, K] with a scale for each feature out, float32 [N].
+    """A dense layer's weight as int8 [N, K] with a scale for each output feature, float32 [N].
 
-    ``content`` is laid out for the implementation that runs unasked; :meth:`unpack` gives int8
-    [N, K] back. ``bias_N``: float32 [N] or None.
+    ``content``: in the layout of the implementation that is chosen automatically; :meth:`unpack`
+    returns int8 [N, K].
+    ``bias_N``: float32 [N] or None.
     """
 
     content: Tensor
@@ -76,13 +77,13 @@ class QuantizedWeight:
 
     @classmethod
     def pack(cls, weight_NK: Tensor, scale_N: Tensor, bias_N: Tensor | None) -> QuantizedWeight:
-        """Lay an int8 weight [N, K] out; its bytes are kept, not doubled.
+        """Pack an int8 weight [N, K], without a second copy of its bytes.
 
         ``scale_N``: float32 [N]; ``bias_N``: float32 [N] or None; all on the CPU. Raises
         :class:`ShapeError`, also for a K that is 0 or beyond 131,071.
         """
         _check_integers(weight_NK, scale_N, bias_N)
-        layout = _layout_unasked()
+        layout = _automatic_layout()
         rows, columns = weight_NK.shape
         return cls(
             content=layout_module(layout, "quantized_linear").pack(weight_NK),
@@ -100,26 +101,26 @@ class QuantizedWeight:
         return plain
 
     def content_for(self, layout: str) -> Tensor:
-        """Return the content in a layout; one that is not its own is made for each call."""
+        """Return the content in a layout; one other than its own is repacked in each call."""
         if layout == self.layout:
             return self.content
         content: Tensor = layout_module(layout, "quantized_linear").pack(self.unpack())
         return content
 
     def dequantize(self) -> Tensor:
-        """Return what the integers stand for, float32 [N, K]."""
+        """Return the weight's values, float32 [N, K]."""
         return self.unpack().float() * self.scale_N[:, None]
 
 
 def layout_module(layout: str, operation: str) -> ModuleType:
-    """Import the module of an implementation that lays weights of an operation out."""
+    """Return the module of an implementation that packs weights of an operation."""
     return importlib.import_module(f"encoder_engine.ops.{layout}.{operation}")
 
 
-def _layout_unasked() -> str:
-    """Name the layout of the implementation that multiplies int8 unless another is asked for."""
-    facts = Facts()
-    native = cpu.refuse_native(facts) is None and cpu.on_its_own(facts)
+def _automatic_layout() -> str:
+    """Return the layout of the implementation of int8 products that is chosen automatically."""
+    facts = CallFacts()
+    native = cpu.refuse_native(facts) is None and cpu.is_automatic(facts)
     return "native" if native else "aten"
 
 
@@ -142,9 +143,9 @@ def _check_integers(weight_NK: Tensor, scale_N: Tensor, bias_N: Tensor | None) -
 
 
 def check_terms(weight_NK: Tensor) -> None:
-    """Raise :class:`ShapeError` where int32 may not hold a sum of so many products."""
+    """Raise :class:`ShapeError` for so many input features that int32 sums may overflow."""
     terms = weight_NK.shape[1]
     if not 1 <= terms <= MOST_TERMS:
         raise ShapeError(
-            f"a quantized weight has 1 to {MOST_TERMS} features in, got {list(weight_NK.shape)}"
+            f"a quantized weight has 1 to {MOST_TERMS} input features, got {list(weight_NK.shape)}"
         )

@@ -1,8 +1,8 @@
-"""Packed batches: the form in which the engine holds text; the only code that knows padding.
+"""Packed batches, the engine's form of text; the only code that handles padding.
 
-B sequences of lengths ``n_0 .. n_{B-1}`` lie end to end in tensors of ``T = sum(n_i)`` rows;
-``cu_seqlens`` ``[0, n_0, n_0 + n_1, .., T]`` says where each begins, as in FlashAttention's
-variable-length interface (Dao 2023).
+B sequences of lengths ``n_0 .. n_{B-1}`` are concatenated in tensors of ``T = sum(n_i)`` rows.
+``cu_seqlens`` is ``[0, n_0, n_0 + n_1, .., T]``, as in FlashAttention's variable-length interface
+(Dao 2023).
 """
 
 from encoder_engine.packing.batch import PackedBatch, pack

@@ -1,4 +1,4 @@
-"""A batch of packed token sequences: checked when made, whole on one device."""
+"""A batch of packed token sequences, validated when made, on one device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLUMNS = ("input_ids", "token_type_ids", "position_ids")
 
 
 class Limits(NamedTuple):
-    """What a model's tables hold: a batch beyond them is refused."""
+    """The sizes of a model's tables; a batch beyond them is refused."""
 
     vocab_size: int
     num_segments: int
@@ -35,14 +35,16 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PackedBatch:
-    """B token sequences, end to end, validated when made.
+    """B token sequences, concatenated, validated when made.
 
-    ``input_ids`` int32 or int64 [T]; ``sequences`` says where each begins; ``token_type_ids`` and
-    ``position_ids`` are None or like ``input_ids`` (None: all zero, and counting from 0 in each
-    sequence). Where ``vocab_size`` is given, ids are checked against it once, here.
+    ``input_ids``: int32 or int64 [T].
+    ``sequences``: the offsets of the sequences.
+    ``token_type_ids``: like ``input_ids``; None: all zero.
+    ``position_ids``: like ``input_ids``; None: from 0 in each sequence.
+    ``vocab_size``: where given, ids are checked against it once, here.
 
-    Raises :class:`BatchError` for tensors that do not fit each other and :class:`TokenIdError` for
-    an id outside the vocabulary; both carry the offending row.
+    Raises :class:`BatchError` for tensors whose sizes, dtypes or devices contradict each other, and
+    :class:`TokenIdError` for an id outside the vocabulary; both carry the offending row.
     """
 
     input_ids: Tensor
@@ -93,7 +95,7 @@ class PackedBatch:
         raise TokenIdError(
             f"{what} {int(values[place])} at row {row}, position "
             f"{place - int(self.sequences.offsets[row])} lies outside 0..{limit - 1}; "
-            "the tokenizer and the model do not belong together",
+            "use the model's own tokenizer",
             row=row,
         )
 
@@ -107,7 +109,7 @@ class PackedBatch:
         vocab_size: int | None = None,
         device: Device = "cpu",
     ) -> PackedBatch:
-        """Wrap numpy arrays without copying (on the CPU), check them, and move them."""
+        """Make a batch from numpy arrays, without a copy on the CPU, and move it to a device."""
         batch = cls(
             input_ids=torch.from_numpy(input_ids),
             sequences=Sequences(torch.from_numpy(cu_seqlens)),
@@ -118,7 +120,7 @@ class PackedBatch:
 
     @property
     def cu_seqlens(self) -> Tensor:
-        """Where each sequence begins, and T last: int32 [B + 1]."""
+        """First row of each sequence, then T: int32 [B + 1]."""
         return self.sequences.cu_seqlens
 
     @property
@@ -133,14 +135,14 @@ class PackedBatch:
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors lie."""
+        """The device of the tensors."""
         return self.input_ids.device
 
     def __len__(self) -> int:
         return len(self.sequences)
 
     def to(self, device: Device) -> PackedBatch:
-        """Return the same batch on another device; nothing is checked again."""
+        """Return the batch on another device, without checking it again."""
         if torch.device(device) == self.device:
             return self
         columns = (self.input_ids, self.token_type_ids, self.position_ids)
@@ -151,9 +153,9 @@ class PackedBatch:
         )
 
     def checked(self, limits: Limits) -> PackedBatch:
-        """Return this batch known to fit a model's tables, checking what is not yet.
+        """Return this batch, checked against a model's tables unless it was before.
 
-        In a graph, where values are not known, an operator checks them when the graph runs.
+        In a compiled graph an operator checks the values when the graph runs.
         """
         known = self.vocab_size is not None and self.vocab_size <= limits.vocab_size
         vocab_size = self.vocab_size if known else limits.vocab_size
@@ -185,7 +187,7 @@ class PackedBatch:
 def _assemble(
     columns: list[Tensor | None], sequences: Sequences, vocab_size: int | None
 ) -> PackedBatch:
-    """Put together what is known to fit: nothing is looked at."""
+    """Make a batch from valid parts, without checks."""
     batch = object.__new__(PackedBatch)
     for name, column in zip(_COLUMNS, columns, strict=True):
         object.__setattr__(batch, name, column)
@@ -203,7 +205,7 @@ def _checked_in_graph(
     limits: list[int],
     known: bool,
 ) -> Tensor:
-    """Give the ids back once all of the batch is known to fit; raise what ``checked`` raises."""
+    """Return the ids after checking the batch; raises what ``checked`` raises."""
     columns = [input_ids, token_type_ids, position_ids]
     batch = _assemble(columns, assemble(host_offsets.int(), host_offsets), None)
     batch._check(Limits(*limits), known)
@@ -230,10 +232,10 @@ def pack(
     vocab_size: int | None = None,
     device: Device = "cpu",
 ) -> PackedBatch:
-    """Lay lists of token ids end to end.
+    """Concatenate lists of token ids to a batch.
 
-    Raises :class:`BatchError` where a row is not a sequence of integers or the token types of a row
-    have another length than its ids.
+    Raises :class:`BatchError` for a row that is no sequence of integers, and for token types of
+    another length than the ids.
     """
     columns = [_column("input_ids", sequences)]
     lengths = [len(row) for row in sequences]

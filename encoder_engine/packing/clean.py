@@ -1,4 +1,4 @@
-"""Training text as it is, before any objective hides or changes some of it."""
+"""A batch of training text before any objective corrupts it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ __all__ = ["CleanBatch"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CleanBatch:
-    """B sequences of T tokens end to end, and what an objective must know of them.
+    """B sequences of T tokens, concatenated, with the marks that objectives read.
 
-    ``input_ids`` int32 [T]; ``cu_seqlens`` int32 [B + 1]; ``numbers`` int64 [B], each sequence's
-    own within its ``epoch``, from which all that is random about it follows. ``special`` bool [T]:
-    tokens that frame the text, which nothing may change; ``word_starts`` bool [T]: a word's first
-    token, or a special one. Of pairs, ``token_type_ids`` int32 [T] says which segment a token is
-    in, and ``positive`` bool [B] that the second segment is the one that belongs there.
+    ``input_ids`` int32 [T]: the tokens.
+    ``cu_seqlens`` int32 [B + 1]: the offsets of the sequences.
+    ``numbers`` int64 [B]: the place of each sequence in its ``epoch``, by which masks are drawn.
+    ``special`` bool [T]: special tokens, which are never masked.
+    ``word_starts`` bool [T]: first tokens of words, and special tokens.
+    ``token_type_ids`` int32 [T]: the segment of each token; None without pairs.
+    ``positive`` bool [B]: whether each pair is consecutive; None without pairs.
 
-    Raises :class:`BatchError` for arrays that do not fit each other.
+    Raises :class:`BatchError` for arrays whose sizes or dtypes contradict each other.
     """
 
     input_ids: npt.NDArray[np.int32]
@@ -74,10 +76,10 @@ class CleanBatch:
 
     @property
     def sequence_ids(self) -> npt.NDArray[np.int64]:
-        """Each token's sequence, [T]."""
+        """The sequence of each token, [T]."""
         return np.repeat(np.arange(len(self.numbers), dtype=np.int64), self.lengths)
 
     @property
     def positions(self) -> npt.NDArray[np.int64]:
-        """Each token's place in its sequence, [T]."""
+        """The place of each token in its sequence, [T]."""
         return np.arange(len(self.input_ids), dtype=np.int64) - self.cu_seqlens[self.sequence_ids]

@@ -1,4 +1,4 @@
-"""Padding: taken out of a batch on the way in, put around vectors on the way out."""
+"""Converts padded tensors to packed ones, and back."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def unpad(
     position_ids: Tensor | None = None,
     vocab_size: int | None = None,
 ) -> PackedBatch:
-    """Take the padding out of a padded batch.
+    """Return the packed batch of a padded one.
 
-    All arguments are [B, L]; rows where ``attention_mask`` is 0 are dropped, wherever they lie. The
-    positions of what stays count from 0 unless ``position_ids`` gives them.
+    All arguments are [B, L]. Columns where ``attention_mask`` is 0 are dropped, anywhere in a row.
+    Positions of the remaining tokens count from 0 unless ``position_ids`` gives them.
     """
     if input_ids.dim() != 2:
         raise BatchError(f"input_ids must be [B, L], got {list(input_ids.shape)}")
@@ -63,9 +63,9 @@ def pad(
     side: Side = "right",
     value: float = 0.0,
 ) -> Tensor:
-    """Spread packed ``values`` [T, ...] over a tensor [B, length, ...] filled with ``value``.
+    """Return packed ``values`` [T, ...] padded to [B, length, ...] with ``value``.
 
-    ``length`` defaults to the longest sequence. Differentiable. Raises :class:`BatchError` where a
+    ``length``: default: the longest sequence. Differentiable. Raises :class:`BatchError` where a
     sequence is longer than ``length``.
     """
     if len(values) != sequences.num_tokens:

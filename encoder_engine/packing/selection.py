@@ -1,7 +1,7 @@
-"""Some rows of a packed batch, for what is computed of them alone.
+"""Selected rows of a packed batch, for results that are computed of them alone.
 
-Masked tokens, whose last layer nothing else reads; first tokens, of which pooling takes no others;
-global tokens, which a window does not hold back.
+Examples: masked tokens, the only rows that the loss reads of the last block; first tokens, the only
+ones that ``cls`` pooling reads; global tokens, which see beyond a window.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["SelectedRows"]
 
 
 class SelectionGroup(NamedTuple):
-    """The n sequences that have one length and one number of selected rows, which is not 0."""
+    """The n sequences of one length and one number of selected rows, above 0."""
 
     length: int
     rows: Tensor  # int64 [n * length] of the packed tensor
@@ -35,12 +35,12 @@ class SelectionGroup(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SelectedRows:
-    """M rows of ``sequences``, and which sequence each belongs to.
+    """M rows of ``sequences``, made once a batch and shared by all layers.
 
-    ``rows``: int32 or int64 [M], ascending, none twice, on the sequences' device. Made once per
-    batch, shared by all layers; made from a CUDA tensor, it copies M integers to the host once.
+    ``rows``: int32 or int64 [M], ascending, without repeats, on the sequences' device. A CUDA
+    tensor is copied to the host once, M integers.
 
-    Raises :class:`BatchError` for anything else, and for a row that is not there.
+    Raises :class:`BatchError` for other rows, and for rows beyond the sequences.
     """
 
     rows: Tensor
@@ -87,7 +87,7 @@ class SelectedRows:
         same_device = self.sequences.device == sequences.device
         if not same_device or self.sequences.offsets.tolist() != sequences.offsets.tolist():
             raise ShapeError(
-                f"{name} are of other sequences; make them of these: SelectedRows(rows, sequences)"
+                f"{name} select from other sequences; make them by SelectedRows(rows, sequences)"
             )
 
     @cached_property
@@ -97,12 +97,12 @@ class SelectedRows:
 
     @cached_property
     def owners(self) -> npt.NDArray[np.int64]:
-        """Which sequence each row belongs to, on the host, int64 [M]."""
+        """The sequence of each row, on the host, int64 [M]."""
         return np.searchsorted(self.sequences.offsets, self.indices, side="right") - 1
 
     @cached_property
     def groups(self) -> tuple[SelectionGroup, ...]:
-        """Sequences of one length and one number of selected rows together."""
+        """Groups of sequences of one length and one number of selected rows."""
         sizes = np.stack([self.sequences.lengths, self.within.lengths], axis=1)
         found = []
         for length, number in np.unique(sizes[sizes[:, 1] > 0], axis=0).tolist():
@@ -121,13 +121,13 @@ class SelectedRows:
 
     @cached_property
     def grouped_order(self) -> Tensor | None:
-        """Where each row lies once :attr:`groups` are joined, int64 [M]; None: unmoved."""
+        """The place of each row in the concatenated :attr:`groups`, int64 [M]; None: unmoved."""
         joined = torch.cat([group.selected for group in self.groups]).cpu().numpy()
         unmoved = np.arange(len(joined))
         return None if np.array_equal(joined, unmoved) else self._kept(np.argsort(joined))
 
     def shared_with(self, other: SelectedRows) -> tuple[Tensor, SelectedRows]:
-        """Return where in this list the rows that both have are, int64, and these rows."""
+        """Return the common rows: their indices in this selection, int64, and a selection."""
         places = np.flatnonzero(np.isin(self.indices, other.indices))
         both = self._kept(self.indices[places])
         return self._kept(places), SelectedRows(both, self.sequences)
@@ -139,7 +139,7 @@ class SelectedRows:
         return SelectedRows(self.rows.to(device), self.sequences.to(device))
 
     def _kept(self, values: npt.NDArray[np.integer]) -> Tensor:
-        """Make a tensor to keep: one made under inference mode could never train."""
+        """Make a tensor outside of inference mode: an inference tensor could not train."""
         with torch.inference_mode(False):
             return torch.from_numpy(values).to(self.rows.device)
 

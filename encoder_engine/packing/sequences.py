@@ -1,4 +1,4 @@
-"""Where each sequence of a packed tensor begins and ends, and what follows from that."""
+"""The offsets of packed sequences, and layouts derived from them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Value = TypeVar("Value")
 class LengthGroup(NamedTuple):
     """The sequences of one length.
 
-    ``members``: their indices, int64 [n]. ``rows``: selects their n * length rows of a packed
-    tensor, sequence by sequence; a slice where they lie side by side.
+    ``members``: their indices, int64 [n].
+    ``rows``: their n * length rows of a packed tensor; a slice where they are contiguous.
     """
 
     length: int
@@ -37,11 +37,11 @@ class LengthGroup(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """Where each sequence of a packed tensor begins and ends.
+    """The offsets of the sequences of a packed tensor.
 
-    ``cu_seqlens``: int32 [B + 1] on the device of the tensors it describes. ``host_offsets``: the
-    same on the host, int64, so that nothing later has to wait for the device; building one from a
-    CUDA tensor copies B + 1 integers once.
+    ``cu_seqlens``: int32 [B + 1] on the device of the tensors it describes.
+    ``host_offsets``: the same on the host, int64, which saves later synchronisations; a CUDA tensor
+    is copied once, B + 1 integers.
 
     Raises :class:`BatchError` where ``cu_seqlens`` is not int32, not 1-D, does not start at 0, or
     decreases.
@@ -74,11 +74,11 @@ class Sequences:
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[int], *, device: Device = "cpu") -> Sequences:
-        """Lay sequences of the given lengths end to end."""
+        """Make the offsets of concatenated sequences of these lengths."""
         offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
         np.cumsum(np.asarray(lengths, dtype=np.int64), out=offsets[1:])
         if len(offsets) and offsets[-1] > np.iinfo(np.int32).max:
-            raise BatchError(f"{offsets[-1]} tokens do not fit one batch; the limit is 2^31 - 1")
+            raise BatchError(f"{offsets[-1]} tokens exceed a batch's maximum of 2^31 - 1; split it")
         return cls(torch.from_numpy(offsets.astype(np.int32)).to(device))
 
     def __len__(self) -> int:
@@ -89,8 +89,8 @@ class Sequences:
         """``cu_seqlens`` on the host, int64 [B + 1]."""
         if torch.compiler.is_compiling():
             raise ImplementationError(
-                "this implementation takes the lengths as numbers of the host, which a compiled "
-                "graph does not have; name another one, or call it outside of torch.compile"
+                "this implementation reads the lengths on the host, which a compiled graph does "
+                "not have; request another one, or call it outside of torch.compile"
             )
         return self.host_offsets.numpy()
 
@@ -111,12 +111,12 @@ class Sequences:
 
     @property
     def device(self) -> torch.device:
-        """Where ``cu_seqlens`` lies."""
+        """The device of ``cu_seqlens``."""
         return self.cu_seqlens.device
 
     @property
     def sequence_ids(self) -> Tensor:
-        """Which sequence each row belongs to, int64 [T]."""
+        """The sequence of each row, int64 [T]."""
         return self._remember("sequence_ids", self._make_sequence_ids)
 
     def _make_sequence_ids(self) -> Tensor:
@@ -125,7 +125,7 @@ class Sequences:
 
     @property
     def positions(self) -> Tensor:
-        """Each row's place within its sequence, from 0, int64 [T]."""
+        """The place of each row within its sequence, from 0, int64 [T]."""
         return self._remember("positions", self._make_positions)
 
     def _make_positions(self) -> Tensor:
@@ -137,7 +137,7 @@ class Sequences:
 
     @property
     def length_groups(self) -> tuple[LengthGroup, ...]:
-        """Sequences of equal length together, by first appearance; empty ones are in no group."""
+        """Groups of sequences of equal length, by first appearance; empty ones are left out."""
         return self._remember("length_groups", lambda: tuple(self._make_length_groups()))
 
     def _make_length_groups(self) -> Iterator[LengthGroup]:
@@ -156,7 +156,7 @@ class Sequences:
 
     @property
     def grouped_rows(self) -> Tensor | None:
-        """The rows of :attr:`length_groups`, one after the other, int64 [T]; None: unmoved."""
+        """The rows of the concatenated :attr:`length_groups`, int64 [T]; None: unmoved."""
         return self._remember("grouped_rows", self._make_grouped_rows)
 
     def _make_grouped_rows(self) -> Tensor | None:
@@ -168,7 +168,7 @@ class Sequences:
 
     @property
     def grouped_order(self) -> Tensor | None:
-        """Where each row lies once :attr:`length_groups` are joined, int64 [T]; None: unmoved."""
+        """The place of each row in the joined :attr:`length_groups`, int64 [T]; None: unmoved."""
         return self._remember("grouped_order", self._make_grouped_order)
 
     def _make_grouped_order(self) -> Tensor | None:
@@ -179,9 +179,9 @@ class Sequences:
         return torch.from_numpy(order).to(self.device)
 
     def tiles(self, block: int) -> Tensor:
-        """Cut every sequence into blocks of rows: int32 [n, 2], (sequence, block), longest first.
+        """Return all blocks of rows: int32 [n, 2], (sequence, block), longest sequences first.
 
-        Made once per block size and kept, so that all layers share it.
+        Cached by block size: all layers share it.
         """
         cut = _tiles_in_graph if torch.compiler.is_compiling() else _tiles
         return self._remember(
@@ -196,19 +196,19 @@ class Sequences:
         return assemble(moved(self.cu_seqlens, device), self.host_offsets, known)
 
     def in_graph(self, num_tokens: int) -> Sequences:
-        """Return this layout of so many tokens with nothing remembered, for use in a graph.
+        """Return these offsets of ``num_tokens`` tokens without caches, for a compiled graph.
 
-        What it is asked for is then made of its tensors in the graph itself, once.
+        Derived layouts are then computed in the graph, once.
         """
         return assemble(self.cu_seqlens, self.host_offsets, num_tokens)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave behind what can be made again."""
+        """Return the state without caches."""
         return self.__dict__ | {"_memory": {}}
 
     def _remember(self, name: str, make: Callable[[], Value]) -> Value:
         if name not in self._memory:
-            # Made under inference mode, a tensor could never train.
+            # A tensor made in inference mode could not train.
             with torch.inference_mode(False):
                 self._memory[name] = make()
         found: Value = self._memory[name]
@@ -216,7 +216,7 @@ class Sequences:
 
 
 def assemble(cu_seqlens: Tensor, host_offsets: Tensor, num_tokens: int | None = None) -> Sequences:
-    """Put together what is known to fit: nothing is looked at."""
+    """Make offsets from valid parts, without checks."""
     sequences = object.__new__(Sequences)
     _fill(sequences, cu_seqlens, host_offsets, num_tokens)
     return sequences
@@ -232,8 +232,8 @@ def _fill(
 
 
 def moved(tensor: Tensor, device: Device) -> Tensor:
-    """Copy a tensor to a device; only a copy to one may go on behind us."""
-    # From a device, the host would read too early.
+    """Copy a tensor to a device; copies to a CUDA device are asynchronous."""
+    # A copy to the host must finish before the host reads it.
     return tensor.to(device, non_blocking=torch.device(device).type != "cpu")
 
 
@@ -252,7 +252,7 @@ def _tiles(cu_seqlens: Tensor, host_offsets: Tensor, block: int) -> Tensor:
     return torch.from_numpy(cut).to(cu_seqlens.device)
 
 
-# How many tiles there are follows from the lengths' values: in a graph, one operator's secret.
+# The number of tiles depends on values: in a graph it is a data-dependent size of one operator.
 _tiles_in_graph = torch.library.custom_op("encoder_engine::tiles", _tiles, mutates_args=())
 
 

@@ -1,4 +1,4 @@
-"""Tells torch.export which tensors a batch is made of, and that it may be loaded."""
+"""Registers packed batches as pytrees, for torch.export."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def register_tree(
     constants: Callable[[Value], Any],
     assemble: Callable[[list[Any], Any], Value],
 ) -> None:
-    """Register a class by the names of its leaves, and by what puts it together unchecked.
+    """Register a class by the names of its leaves and a constructor without checks.
 
-    ``torch.export.register_dataclass`` would call the constructor, which looks at values that a
-    graph does not have.
+    ``torch.export.register_dataclass`` would call the class, which reads values that a graph does
+    not have.
     """
     read = attrgetter(*names)
 

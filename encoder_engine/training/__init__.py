@@ -1,14 +1,15 @@
-"""Pretraining: a recipe in, a trained encoder out, exactly resumable, on one process or many."""
+"""Pretraining: trains an encoder by a recipe, exactly resumable, on one process or many."""
 
+from encoder_engine.renamed import former_names
 from encoder_engine.training.recipe import (
     BatchRecipe,
     DataRecipe,
     ModelRecipe,
     ObjectivesRecipe,
     OptimizerRecipe,
-    Recipe,
     RunRecipe,
     ScheduleRecipe,
+    TrainingRecipe,
 )
 from encoder_engine.training.trainer import Trainer
 
@@ -18,8 +19,10 @@ __all__ = [
     "ModelRecipe",
     "ObjectivesRecipe",
     "OptimizerRecipe",
-    "Recipe",
     "RunRecipe",
     "ScheduleRecipe",
     "Trainer",
+    "TrainingRecipe",
 ]
+
+__getattr__ = former_names(__name__, {"Recipe": "TrainingRecipe"})

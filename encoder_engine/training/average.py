@@ -1,4 +1,4 @@
-"""A moving average of the weights."""
+"""The exponential moving average (EMA) of the weights."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Average:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self._decay = decay
-        self._kept = {n: p.detach().clone() for n, p in model.named_parameters()}
+        self._average = {n: p.detach().clone() for n, p in model.named_parameters()}
 
     @torch.no_grad()
     def follow(self, model: nn.Module) -> None:
-        """Take a step's weights in."""
+        """Update the average with the weights after a step."""
         for name, parameter in model.named_parameters():
-            self._kept[name].lerp_(parameter, 1.0 - self._decay)
+            self._average[name].lerp_(parameter, 1.0 - self._decay)
 
     @contextmanager
     def in_place_of(self, model: nn.Module) -> Iterator[None]:
-        """Let the model compute with the average meanwhile."""
+        """Return a context in which the model computes with the averaged weights."""
         self._swap(model)
         try:
             yield
@@ -40,10 +40,10 @@ class Average:
     @torch.no_grad()
     def _swap(self, model: nn.Module) -> None:
         for name, parameter in model.named_parameters():
-            held = parameter.detach().clone()
-            parameter.copy_(self._kept[name])
-            self._kept[name].copy_(held)
+            weight = parameter.detach().clone()
+            parameter.copy_(self._average[name])
+            self._average[name].copy_(weight)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Name all that a checkpoint keeps of it."""
-        return {f"average.{name}": kept for name, kept in self._kept.items()}
+        """Return the averaged weights by the names of the checkpoint."""
+        return {f"average.{name}": average for name, average in self._average.items()}

@@ -1,7 +1,8 @@
-"""Checkpoints: whole or not there, the last good one found again, for any number of processes.
+"""Checkpoints of a run: written whole or not at all, verified when read, for any number of ranks.
 
-A checkpoint is a folder ``step-00001000`` that torch.distributed.checkpoint wrote, with
-``state.json`` and ``SHA256SUMS`` beside. It gets its name once all of it is on the disk.
+A checkpoint is a folder ``step-00001000`` written by torch.distributed.checkpoint, with
+``state.json`` and ``SHA256SUMS`` in it. It is written as ``step-00001000.partial`` and renamed once
+all of it is on the disk.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _NAME = re.compile(r"step-(\d{8})")
 
 
 class Checkpoints:
-    """The checkpoints in a folder, by their steps."""
+    """The checkpoints in a folder, by step."""
 
     def __init__(
         self, directory: Path, world: World, *, keep_last: int, keep_every: int | None
@@ -59,16 +60,16 @@ class Checkpoints:
         self._keep_last, self._keep_every = keep_last, keep_every
 
     def steps(self) -> list[int]:
-        """List the steps that were saved, the last one last."""
+        """List the saved steps, ascending."""
         if not self.directory.is_dir():
             return []
         names = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
         return sorted(int(name[1]) for name in names if name)
 
     def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Write a checkpoint; every process its part of what is split between them.
+        """Write a checkpoint; every rank writes its shards. Called on all ranks.
 
-        Raises :class:`OutputError` where the disk refuses.
+        Raises :class:`OutputError` where writing fails.
         """
         target = self._path(step)
         partial = target.with_suffix(".partial")
@@ -78,7 +79,7 @@ class Checkpoints:
                 for stale in self.directory.glob("*.partial"):
                     shutil.rmtree(stale)
                 partial.mkdir()
-        with writing(target), _as_ours(OutputError, f"{target} could not be written"):
+        with writing(target), _translated(OutputError, f"{target} could not be written"):
             save(tensors, checkpoint_id=partial, no_dist=self._world.size == 1)
         self._world.wait()
         with self._world.awaiting_first(), writing(target):
@@ -100,10 +101,10 @@ class Checkpoints:
         return self.directory / f"step-{step:08d}"
 
     def find(self) -> tuple[int, dict[str, Any]] | None:
-        """Return the last good checkpoint's step and state; put those aside that are not good."""
-        found = self._find() if self._world.is_first else None
-        told: tuple[int, dict[str, Any]] | None = self._world.told(found)
-        return told
+        """Return step and state of the last good checkpoint; rename damaged ones."""
+        local = self._find() if self._world.is_first else None
+        found: tuple[int, dict[str, Any]] | None = self._world.broadcast(local)
+        return found
 
     def _find(self) -> tuple[int, dict[str, Any]] | None:
         for step in reversed(self.steps()):
@@ -114,34 +115,34 @@ class Checkpoints:
                 verify_checksums(path)
                 return step, read_json(path / STATE, CheckpointError)
             except EncoderEngineError as error:
-                # Under its old name it would count among those that are kept.
+                # Under its old name it would count towards keep_last.
                 aside = path.with_suffix(".damaged")
                 shutil.rmtree(aside, ignore_errors=True)
                 path.rename(aside)
                 warnings.warn(
                     CorruptCheckpointWarning(
-                        f"checkpoint {path.name} is passed over: {error}; it is now {aside.name}"
+                        f"checkpoint {path.name} is skipped: {error}; it is now {aside.name}"
                     ),
                     stacklevel=2,
                 )
         return None
 
     def load(self, step: int, tensors: dict[str, Tensor]) -> None:
-        """Fill tensors with what a checkpoint holds of them, whoever saved it.
+        """Fill tensors from a checkpoint, resharded where it was saved by other ranks.
 
-        Raises :class:`CheckpointError` where it holds something else.
+        Raises :class:`CheckpointError` where names or shapes differ.
         """
         path = self._path(step)
-        with _as_ours(CheckpointError, f"{path} could not be read"):
+        with _translated(CheckpointError, f"{path} could not be read"):
             load(tensors, checkpoint_id=path, no_dist=self._world.size == 1)
 
 
 @contextmanager
-def _as_ours(kind: type[EncoderEngineError], told: str) -> Iterator[None]:
-    """Raise as one of ours what torch collects of all processes, no Exception by its type."""
+def _translated(kind: type[EncoderEngineError], message: str) -> Iterator[None]:
+    """Raise torch's CheckpointException, a BaseException, as an error of this package."""
     try:
         with warnings.catch_warnings():
-            # That nobody else takes part is meant.
+            # torch warns of no_dist, which is intended.
             warnings.simplefilter("ignore", UserWarning)
             yield
     except CheckpointException as error:
@@ -149,36 +150,36 @@ def _as_ours(kind: type[EncoderEngineError], told: str) -> Iterator[None]:
         for cause in causes:
             if not isinstance(cause, Exception):
                 raise cause from None
-        raise kind(f"{told}: {causes[0]}") from error
+        raise kind(f"{message}: {causes[0]}") from error
 
 
 def begin_optimizers(optimizers: Iterable[torch.optim.Optimizer]) -> None:
-    """Let optimizers make their state, which a step does, without moving a weight.
+    """Create the optimizers' state by a step with learning rate 0.
 
-    The step is not counted: corrections of bias begin with the first that moves one.
+    The step is not counted: bias correction begins with the first real step.
     """
     for optimizer in optimizers:
-        rates = [group["lr"] for group in optimizer.param_groups]
+        learning_rates = [group["lr"] for group in optimizer.param_groups]
         for group in optimizer.param_groups:
             group["lr"] = 0.0
             for parameter in group["params"]:
                 parameter.grad = torch.zeros_like(parameter)
         optimizer.step()
         optimizer.zero_grad()
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
-        for kept in optimizer.state.values():
-            if "step" in kept:
-                kept["step"].zero_()
+        for group, learning_rate in zip(optimizer.param_groups, learning_rates, strict=True):
+            group["lr"] = learning_rate
+        for state in optimizer.state.values():
+            if "step" in state:
+                state["step"].zero_()
 
 
 def named_state(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """Name every weight and every tensor that an optimizer keeps of it."""
+    """Return every weight and optimizer tensor by its name in a checkpoint."""
     named = dict(model.named_parameters())
     tensors: dict[str, Tensor] = {f"model.{name}": p.detach() for name, p in named.items()}
     names: dict[Tensor, str] = {parameter: name for name, parameter in named.items()}
     for optimizer in optimizers:
-        for parameter, kept in optimizer.state.items():
-            for key, value in kept.items():
+        for parameter, state in optimizer.state.items():
+            for key, value in state.items():
                 tensors[f"optimizer.{names[parameter]}.{key}"] = value
     return tensors

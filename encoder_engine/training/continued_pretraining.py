@@ -1,4 +1,9 @@
-"""Going on from a checkpoint, with a vocabulary that may have grown."""
+"""Continued pretraining: loads a checkpoint, and extends its vocabulary where the corpus has more.
+
+How it works: the corpus' tokens must begin with the checkpoint's, in the same order. Each further
+token is cut into the checkpoint's own pieces; its embedding, and its row of the head's bias, is the
+mean of theirs. The new rows first take the table's spare rows, then extend it.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +44,12 @@ __all__ = [
     "tokenizer_of",
 ]
 
-# How sentence-transformers names the parts of a model.
+# The file in which sentence-transformers lists the modules of a model.
 MODULES = "modules.json"
 
 
 def tokenizer_of(corpus: Corpus) -> Tokenizer | None:
-    """Load the tokenizer that a corpus was prepared with, where it is kept."""
+    """Load the tokenizer that a corpus was prepared with; None where it was not saved."""
     source = corpus.directory / TOKENIZER
     return Tokenizer.from_pretrained(source) if source.is_dir() else None
 
@@ -52,9 +57,9 @@ def tokenizer_of(corpus: Corpus) -> Tokenizer | None:
 def continue_checkpoint(
     path_or_hub_id: str, corpus: Corpus, objectives: tuple[Objective, ...]
 ) -> PretrainingModel:
-    """Load an encoder to go on with, and its masked-language-model head where it has one.
+    """Load an encoder to continue training, and its masked-language-model head if it has one.
 
-    Raises :class:`ConfigError` where the corpus' tokens are not the checkpoint's.
+    Raises :class:`ConfigError` where the corpus' first tokens are not the checkpoint's.
     """
     directory = resolve_directory(path_or_hub_id)
     pieces = _pieces_of_new_tokens(directory, corpus)
@@ -80,10 +85,10 @@ def continue_checkpoint(
 
 
 def copy_modules(checkpoint: Path, directory: Path) -> None:
-    """Copy what makes a transformer in ``checkpoint`` a sentence-transformers model, if it is one.
+    """Copy the sentence-transformers modules of ``checkpoint``, if it has any.
 
-    That is ``modules.json``, the folders it names, and the settings beside it: prompts, the longest
-    text. Weights of further modules (Dense) are copied as they are: nothing here trains them.
+    These are ``modules.json``, the folders it names, and the settings beside it (prompts, maximum
+    length). Weights of further modules (Dense) are copied unchanged: they are not trained here.
     """
     if not (checkpoint / MODULES).is_file():
         return
@@ -95,14 +100,14 @@ def copy_modules(checkpoint: Path, directory: Path) -> None:
     for path in [str(module.get("path", "")) for module in modules]:
         if path and Path(path).name == path and (checkpoint / path).is_dir():
             shutil.copytree(checkpoint / path, directory / path, dirs_exist_ok=True)
-    # Last: with it the directory is whole.
+    # Last, because its presence marks a complete model.
     shutil.copy2(checkpoint / MODULES, directory)
 
 
 def load_masked_lm(path_or_hub_id: str, corpus: Corpus) -> MaskedLM:
-    """Load a checkpoint with its head, of the corpus' own tokens; spare ones are cut off.
+    """Load a checkpoint with its head, cut to the corpus' vocabulary.
 
-    Raises :class:`ConfigError` where the checkpoint does not know all of them.
+    Raises :class:`ConfigError` where the corpus has tokens that the checkpoint lacks.
     """
     directory = resolve_directory(path_or_hub_id)
     with warnings.catch_warnings():
@@ -122,42 +127,42 @@ def load_masked_lm(path_or_hub_id: str, corpus: Corpus) -> MaskedLM:
 
 
 def _check_size(encoder: Encoder, corpus: Corpus, num_new: int) -> int:
-    """Return the number of the first new token; embeddings beyond it, if any, are spare ones."""
+    """Return the id of the first new token; rows of the table from there on are spare."""
     known, first = encoder.spec.embedding.vocab_size, corpus.vocabulary.size - num_new
     if known < first:
         raise ConfigError(
-            f"the checkpoint has embeddings of {known} tokens, the corpus is in a vocabulary of "
-            f"{corpus.vocabulary.size}, {num_new} of them new; prepare it with the checkpoint's "
-            "tokenizer"
+            f"the checkpoint has embeddings of {known} tokens, the corpus has a vocabulary of "
+            f"{corpus.vocabulary.size}, {num_new} of them new; prepare the corpus with the "
+            "checkpoint's tokenizer"
         )
     return first
 
 
 def _pieces_of_new_tokens(directory: Path, corpus: Corpus) -> list[list[int]]:
-    """Say of each token behind the checkpoint's last what the checkpoint's tokenizer cuts it to."""
-    mine = tokenizer_of(corpus)
-    if mine is None:
+    """Return the checkpoint's pieces of each token after its last, as lists of ids."""
+    own = tokenizer_of(corpus)
+    if own is None:
         raise ConfigError(
-            f"{corpus.directory} keeps no tokenizer, so nothing says that its tokens are the "
-            "checkpoint's; prepare it by encoder-engine prepare"
+            f"{corpus.directory} has no tokenizer/ folder, so its tokens cannot be compared with "
+            "the checkpoint's; prepare the corpus by encoder-engine prepare"
         )
-    theirs = Tokenizer.from_pretrained(directory)
-    for number in range(theirs.vocab_size):
-        if mine.id_to_token(number) != theirs.id_to_token(number):
+    known = Tokenizer.from_pretrained(directory)
+    for number in range(known.vocab_size):
+        if own.id_to_token(number) != known.id_to_token(number):
             raise ConfigError(
-                f"token {number} is {mine.id_to_token(number)!r} in the corpus and "
-                f"{theirs.id_to_token(number)!r} in the checkpoint; prepare the corpus with the "
+                f"token {number} is {own.id_to_token(number)!r} in the corpus and "
+                f"{known.id_to_token(number)!r} in the checkpoint; prepare the corpus with the "
                 "checkpoint's tokenizer"
             )
-    new = [mine.id_to_token(n) or "" for n in range(theirs.vocab_size, mine.vocab_size)]
+    new = [own.id_to_token(n) or "" for n in range(known.vocab_size, own.vocab_size)]
     texts = [token.removeprefix("##") for token in new]
-    return [theirs.encode(text, add_special_tokens=False).tolist() for text in texts]
+    return [known.encode(text, add_special_tokens=False).tolist() for text in texts]
 
 
 def extend_vocabulary(encoder: Encoder, pieces: Sequence[Sequence[int]], *, first: int) -> None:
-    """Give an encoder tokens from ``first`` on, one for each list of pieces, in place.
+    """Add tokens from id ``first`` on, one for each list of pieces, in place.
 
-    Their embeddings, the pieces' mean, take the places that the table has to spare, then new ones.
+    A token's embedding is the mean of its pieces'. Spare rows of the table are used first.
     """
     if not pieces:
         return
@@ -165,7 +170,7 @@ def extend_vocabulary(encoder: Encoder, pieces: Sequence[Sequence[int]], *, firs
 
 
 def _set_table(encoder: Encoder, rows: Tensor) -> None:
-    """Put rows, one a token, in place of an encoder's embeddings, whatever their number."""
+    """Replace an encoder's token embeddings by rows [V, D], and its vocabulary size by V."""
     table = encoder.embedding.tokens
     table.weight = nn.Parameter(rows)
     table.num_embeddings = len(rows)
@@ -176,7 +181,7 @@ def _set_table(encoder: Encoder, rows: Tensor) -> None:
 
 
 def _extended(rows: Tensor, pieces: Sequence[Sequence[int]], first: int) -> Tensor:
-    """Put for each list of rows their mean from ``first`` on; of an empty list the mean of all."""
+    """Write the mean of each list of rows from ``first`` on; an empty list: the mean of all."""
     known = rows[:first]
     means = [known[list(named)].mean(0) if named else known.mean(0) for named in pieces]
     if not means:

@@ -15,7 +15,7 @@ Points = list[tuple[float, float]]
 
 
 def draw_curves(records: Sequence[dict[str, Any]]) -> str:
-    """Return an SVG of the training loss, smoothed, and of the held-out one, over tokens."""
+    """Return an SVG of the smoothed training loss and the held-out loss over tokens."""
     training = _smoothed([(r["tokens"], r["loss"]) for r in records if "loss" in r])
     held_out = [(r["tokens"], r["evaluation"]["mlm_loss"]) for r in records if "evaluation" in r]
     points = training + held_out
@@ -71,7 +71,7 @@ def _short(number: float) -> str:
 def _line(points: Points, colour: str) -> list[str]:
     if len(points) < 2:
         return []
-    # A few points of a pixel's width are enough of a long run.
+    # Two points a pixel are enough.
     step = max(1, len(points) // (2 * WIDTH))
     kept = [*points[:-1:step], points[-1]]
     path = " ".join(f"{x},{y}" for x, y in kept)

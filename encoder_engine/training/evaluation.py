@@ -1,4 +1,4 @@
-"""What a model makes of text that was kept back."""
+"""Evaluates a model on held-out text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from encoder_engine.data.loader import Loader, Turn
+    from encoder_engine.data.loader import Loader, Slice
     from encoder_engine.objectives.objective import Inputs, Objective
     from encoder_engine.training.world import World
 
@@ -22,7 +22,7 @@ __all__ = ["Evaluation"]
 
 
 class Evaluation:
-    """The first batches of a loader, hidden by its seed: the same ones, and draws, every time."""
+    """Evaluates on the first batches of a loader: the same batches, masks and draws every time."""
 
     def __init__(
         self,
@@ -36,32 +36,33 @@ class Evaluation:
         self._loader, self._objectives, self._world = loader, objectives, world
         self._names, self._num_tokens = names, num_tokens
 
-    def _turns(self) -> list[Turn]:
-        """List the batches: once around and no further, so that nothing is counted twice."""
-        turns, seen = [], 0
-        for turn in self._loader.turns():
-            if turn.epoch or seen >= self._num_tokens:
+    def _slices(self) -> list[Slice]:
+        """List the batches, at most one epoch of them: no text is counted twice."""
+        slices, seen = [], 0
+        for slice_ in self._loader.slices():
+            if slice_.epoch or seen >= self._num_tokens:
                 break
-            turns.append(turn)
-            seen += int(self._loader.samples.lengths[turn.numbers].sum())
-        return turns
+            slices.append(slice_)
+            seen += int(self._loader.samples.lengths[slice_.numbers].sum())
+        return slices
 
     def _inputs(self) -> Iterator[tuple[Inputs, bool]]:
-        """Yield this process' share, and whether it counts: every process gets as many.
+        """Yield the batches of this process, and whether each counts.
 
-        What a generator draws of each follows from its place among all.
+        Every process gets the same number, because FSDP runs in step. A generator's draws are
+        seeded by the batch's place among all.
         """
-        turns, size = self._turns(), self._world.size
-        mine = turns[self._world.rank :: size]
-        for place in range(-(-len(turns) // size)):
+        slices, size = self._slices(), self._world.size
+        mine = slices[self._world.rank :: size]
+        for place in range(-(-len(slices) // size)):
             counts = place < len(mine)
             torch.manual_seed(place * size + self._world.rank)
-            batch = self._loader.batch(mine[place] if counts else turns[0])
+            batch = self._loader.batch(mine[place] if counts else slices[0])
             yield prepare(batch, self._objectives, seed=self._loader.seed), counts
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> dict[str, float]:
-        """Return each objective's mean loss and accuracy, and MLM's pseudo-perplexity."""
+        """Return the mean loss and accuracy of each objective, and MLM's pseudo-perplexity."""
         training = model.training
         model.eval()
         names = list(self._names)

@@ -1,4 +1,4 @@
-"""The log of a run: what it computed, which a resumed run continues, and how fast, apart."""
+"""The log of a run: the computed values, which a resumed run continues, and the speeds, apart."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LOG, SPEED = "log.jsonl", "speed.jsonl"
 
 
 class Log:
-    """Lines of JSON, appended.
+    """Appends lines of JSON to the two logs of a run.
 
-    ``log.jsonl`` holds what follows from the recipe alone: step, tokens, learning rate, losses,
-    norm of the gradient; cut back to where a checkpoint was and gone on with, it is the same to the
-    byte. ``speed.jsonl`` holds times.
+    ``log.jsonl`` holds values that are a function of the recipe: step, tokens, learning rate
+    (``rate``), losses, norm of the gradient. A resumed run cuts it back to ``num_bytes``, its
+    length at the checkpoint, and appends the same bytes. ``speed.jsonl`` holds times.
     """
 
     def __init__(self, directory: Path, *, num_bytes: int) -> None:
@@ -37,19 +37,19 @@ class Log:
             self._speed = self._speed_path.open("ab")
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Append what was computed."""
+        """Append a record of computed values."""
         with writing(self._path):
             self._file.write((json.dumps(record) + "\n").encode())
             self._file.flush()
 
     def add_speed(self, record: Mapping[str, Any]) -> None:
-        """Append how fast."""
+        """Append a record of times."""
         with writing(self._speed_path):
             self._speed.write((json.dumps(record) + "\n").encode())
             self._speed.flush()
 
     def sync(self) -> int:
-        """Force it to the disk; how many bytes there are."""
+        """Flush ``log.jsonl`` to the disk; return its length in bytes."""
         with writing(self._path):
             os.fsync(self._file.fileno())
             return self._file.tell()
@@ -61,16 +61,16 @@ class Log:
 
 
 def read_log(directory: Path) -> list[dict[str, Any]]:
-    """Read the whole lines of a log."""
+    """Read the records of ``log.jsonl``; a last line that was cut off is left out."""
     lines = (directory / LOG).read_bytes().split(b"\n")[:-1]
     return [json.loads(line) for line in lines]
 
 
 class Tracker(Protocol):
-    """Something else that is told what is logged."""
+    """A receiver of log records, such as TensorBoard."""
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Take a record of a step."""
+        """Record a step."""
 
     def close(self) -> None:
         """Finish."""
@@ -84,7 +84,7 @@ class _TensorBoard:
             raise MissingDependencyError(
                 "run.trackers: [tensorboard]", library="tensorboard", extra="tensorboard"
             ) from None
-        # What a run told before it was cut off is hidden from there on.
+        # Steps that were recorded after the last checkpoint are recorded again: hide the first.
         self._writer: Any = SummaryWriter(str(directory / "tensorboard"), purge_step=first_step)
 
     def add(self, record: Mapping[str, Any]) -> None:
@@ -103,14 +103,14 @@ class _WeightsAndBiases:
             raise MissingDependencyError(
                 "run.trackers: [wandb]", library="wandb", extra="wandb"
             ) from None
-        # Without the id that it was begun under, a run that goes on would be a new one there.
-        noted = directory / "wandb.id"
-        if not noted.exists():
-            write_atomically(noted, f"{secrets.token_hex(8)}\n".encode())
+        # Without its first id a resumed run would be a new one on the server.
+        id_file = directory / "wandb.id"
+        if not id_file.exists():
+            write_atomically(id_file, f"{secrets.token_hex(8)}\n".encode())
         self._run: Any = wandb.init(
             dir=str(directory),
             name=directory.name,
-            id=read_text(noted, ConfigError).strip(),
+            id=read_text(id_file, ConfigError).strip(),
             resume="allow",
         )
 
@@ -132,9 +132,9 @@ def _scalars(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 
 
 def make_trackers(names: Sequence[str], directory: Path, *, first_step: int) -> list[Tracker]:
-    """Open trackers by name, to be told of steps from the first on.
+    """Open trackers by name; ``first_step``: the first step they will record.
 
-    :class:`MissingDependencyError` says what brings a missing one.
+    Raises :class:`MissingDependencyError` for one whose library is not installed.
     """
     kinds: dict[str, Callable[[Path, int], Tracker]] = {
         "tensorboard": _TensorBoard,

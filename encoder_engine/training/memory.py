@@ -1,4 +1,4 @@
-"""Activations that are computed again instead of kept."""
+"""Activation checkpointing: activations recomputed in backward instead of stored."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["recompute_blocks"]
 
 
 def recompute_blocks(encoders: Sequence[Encoder]) -> None:
-    """Let each block keep its input alone, and compute the rest again in backward."""
+    """Make each block store only its input, and recompute the rest in backward."""
     for encoder in encoders:
         for block in encoder.blocks:
-            again = partial(checkpoint, block.forward, use_reentrant=False)
-            block.forward = again
+            recomputed = partial(checkpoint, block.forward, use_reentrant=False)
+            block.forward = recomputed

@@ -1,4 +1,4 @@
-"""Makes of a recipe what it names: sequences, objectives, and a model to train."""
+"""Builds what a recipe names: training sequences, objectives, and the model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,12 @@ if TYPE_CHECKING:
 
     from encoder_engine.data.pairs import Negative, Pairs
     from encoder_engine.data.samples import Samples
-    from encoder_engine.training.recipe import DataRecipe, ModelRecipe, ObjectivesRecipe, Recipe
+    from encoder_engine.training.recipe import (
+        DataRecipe,
+        ModelRecipe,
+        ObjectivesRecipe,
+        TrainingRecipe,
+    )
 
 __all__ = ["Model", "Text", "build_model", "build_objectives", "build_text", "save_model"]
 
@@ -42,7 +47,7 @@ Model = PretrainingModel | DetectionModel | DistillationModel
 
 
 class Text(NamedTuple):
-    """What is trained on, what is kept back, and the corpus both are of."""
+    """The training and the held-out part of a corpus."""
 
     corpus: Corpus
     training: Samples | Pairs
@@ -50,9 +55,9 @@ class Text(NamedTuple):
 
 
 def build_text(recipe: DataRecipe, *, seed: int, verify: bool = True) -> Text:
-    """Open the corpus and cut it; :class:`CorpusError` says what is wrong with it.
+    """Open the corpus and cut it into sequences; raises :class:`CorpusError` where it is damaged.
 
-    ``verify``: whether its files are compared with their checksums.
+    ``verify``: compare its files with their checksums.
     """
     if not recipe.corpus:
         raise ConfigError("data.corpus is not set; name a folder that encoder-engine prepare wrote")
@@ -67,7 +72,7 @@ def build_text(recipe: DataRecipe, *, seed: int, verify: bool = True) -> Text:
         across = recipe.form == "full_sentences"
         cut = cut_sentences(corpus, recipe.max_length, across_documents=across)
     runs = cut if not hasattr(cut, "runs") else cut.runs
-    # A pair's wrong segment is of another run of its part.
+    # A negative pair's second segment is from another run of the same part.
     together = 2 if recipe.form == "pairs" else 1
     training, held_out = hold_out(runs, recipe.held_out, at_least=together)
     return Text(corpus, cut.take(training), cut.take(held_out))
@@ -76,7 +81,7 @@ def build_text(recipe: DataRecipe, *, seed: int, verify: bool = True) -> Text:
 def build_objectives(
     recipe: ObjectivesRecipe, data: DataRecipe, corpus: Corpus
 ) -> tuple[Objective, ...]:
-    """Make the objectives that the encoder itself, or a generator, is trained by."""
+    """Make the objectives of the encoder, or of ELECTRA's generator."""
     vocabulary = corpus.vocabulary
     counts = None
     if recipe.random_tokens == "unigram":
@@ -85,7 +90,7 @@ def build_objectives(
     masking = Masking(
         mask_id=vocabulary.mask_id,
         vocab_size=vocabulary.size,
-        rate=recipe.rate,
+        mask_probability=recipe.mask_probability,
         unit=recipe.unit,
         mask_share=recipe.mask_share,
         random_share=recipe.random_share,
@@ -99,14 +104,14 @@ def build_objectives(
     return tuple(objectives)
 
 
-def build_model(recipe: Recipe, corpus: Corpus, objectives: tuple[Objective, ...]) -> Model:
-    """Draw or load the weights, which follow from the recipe's seed."""
+def build_model(recipe: TrainingRecipe, corpus: Corpus, objectives: tuple[Objective, ...]) -> Model:
+    """Make the model: weights drawn by the recipe's seed, or loaded from its checkpoint."""
     torch.manual_seed(recipe.run.seed)
     wanted = recipe.objectives
     if recipe.model.checkpoint is not None:
         if wanted.generator or wanted.teacher is not None:
             raise ConfigError(
-                "a checkpoint goes on with its own head; leave out the generator or the teacher"
+                "a checkpoint continues with its own head; leave out the generator or the teacher"
             )
         model: Model = continue_checkpoint(recipe.model.checkpoint, corpus, objectives)
     else:
@@ -121,11 +126,14 @@ def build_model(recipe: Recipe, corpus: Corpus, objectives: tuple[Objective, ...
 
 
 def _with_heads(
-    encoder: Encoder, recipe: Recipe, corpus: Corpus, objectives: tuple[Objective, ...]
+    encoder: Encoder, recipe: TrainingRecipe, corpus: Corpus, objectives: tuple[Objective, ...]
 ) -> Model:
     wanted = recipe.objectives
     if (wanted.generator or wanted.teacher is not None) and len(objectives) > 1:
-        raise ConfigError("a generator or a teacher comes with masked tokens alone, no pairs")
+        raise ConfigError(
+            "a generator or a teacher goes with masked language modelling alone; leave out pairs "
+            "and span_boundary"
+        )
     if wanted.generator:
         generator = _encoder({**recipe.model.config, **wanted.generator}, corpus)
         return DetectionModel(
@@ -149,15 +157,15 @@ def _with_heads(
     return student
 
 
-def _encoder(said: Mapping[str, Any], corpus: Corpus) -> Encoder:
+def _encoder(settings: Mapping[str, Any], corpus: Corpus) -> Encoder:
     vocabulary = corpus.vocabulary
     given = {"vocab_size": vocabulary.size, "pad_token_id": vocabulary.pad_id}
     for key, value in given.items():
-        if said.get(key, value) != value:
+        if settings.get(key, value) != value:
             raise ConfigError(
-                f"model.config says {key}={said[key]}, the corpus {value}; leave it out"
+                f"model.config has {key}={settings[key]}, the corpus has {value}; leave it out"
             )
-    config = {**said, **given}
+    config = {**settings, **given}
     try:
         return Encoder(spec_from_config(config), config=config)
     except ConfigError as error:
@@ -165,9 +173,10 @@ def _encoder(said: Mapping[str, Any], corpus: Corpus) -> Encoder:
 
 
 def save_model(model: Model, recipe: ModelRecipe, corpus: Corpus, directory: Path) -> None:
-    """Write the model, and the corpus' tokenizer beside it, as transformers reads both.
+    """Write the model and the corpus' tokenizer in transformers' layout.
 
-    A sentence-transformers checkpoint that was gone on from leaves its modules: pooling, and so on.
+    Modules of a sentence-transformers checkpoint (pooling, ...) that training continued from are
+    copied.
     """
     model.save_pretrained(directory)
     tokenizer = tokenizer_of(corpus)

@@ -1,7 +1,7 @@
-"""Optimizers by name, and which weights decay.
+"""Makes optimizers by name, with weight decay of matrices and tables alone.
 
 AdamW and Muon are torch's. LAMB (You et al. 2020) and StableAdamW (Wortsman et al. 2023) are here:
-both are AdamW but for one factor of each tensor's step.
+both multiply AdamW's step of each tensor by one factor.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from encoder_engine.training.recipe import OptimizerRecipe
 
-__all__ = ["Lamb", "StableAdamW", "make_optimizers", "set_rate"]
+__all__ = ["Lamb", "StableAdamW", "make_optimizers", "set_learning_rate"]
 
 Groups = list[dict[str, Any]]
 
 
 class _ScaledAdamW(torch.optim.Optimizer, ABC):
-    """AdamW whose step of each tensor is scaled by a factor of its own."""
+    """AdamW with a factor on the step of each tensor."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class _ScaledAdamW(torch.optim.Optimizer, ABC):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take a step along the gradients that are there."""
+        """Take a step; parameters without a gradient are skipped."""
         loss = None if closure is None else closure()
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -72,13 +72,13 @@ class _ScaledAdamW(torch.optim.Optimizer, ABC):
         square: Tensor,
         group: dict[str, Any],
     ) -> None:
-        """Move a parameter, given AdamW's update of it and the second moment."""
+        """Update a parameter, given AdamW's update and the corrected second moment."""
 
 
 class Lamb(_ScaledAdamW):
-    """A tensor's step, decay included, is as long as the tensor itself, times the learning rate.
+    """LAMB: each tensor's step, decay included, gets the tensor's norm times the learning rate.
 
-    Biases and norms, vectors all, take AdamW's step, as in the authors' code.
+    Vectors (biases and norms) take AdamW's step, as in the authors' code.
     """
 
     def _apply(
@@ -100,7 +100,7 @@ class Lamb(_ScaledAdamW):
 
 
 class StableAdamW(_ScaledAdamW):
-    """Where a gradient is larger than the second moment expects, the step is that much smaller."""
+    """StableAdamW: divides a tensor's learning rate by max(1, RMS(gradient / sqrt(moment 2)))."""
 
     def _apply(
         self,
@@ -112,12 +112,12 @@ class StableAdamW(_ScaledAdamW):
     ) -> None:
         expected = square.clamp_min(group["eps"] ** 2)
         surprise = (gradient.square() / expected).mean().sqrt()
-        rate = group["lr"] / surprise.clamp_min(1.0)
-        parameter.sub_(rate * (update + group["weight_decay"] * parameter))
+        learning_rate = group["lr"] / surprise.clamp_min(1.0)
+        parameter.sub_(learning_rate * (update + group["weight_decay"] * parameter))
 
 
 def make_optimizers(model: nn.Module, recipe: OptimizerRecipe) -> list[torch.optim.Optimizer]:
-    """Make what trains a model: one optimizer, or two with Muon."""
+    """Make the optimizers of a model: one, or Muon and AdamW."""
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     common: dict[str, Any] = {
         "lr": recipe.learning_rate,
@@ -142,15 +142,15 @@ def make_optimizers(model: nn.Module, recipe: OptimizerRecipe) -> list[torch.opt
 
 
 def _groups(named: list[tuple[str, nn.Parameter]], recipe: OptimizerRecipe) -> Groups:
-    """Let matrices and tables decay, biases and norms not (Devlin et al. 2019)."""
+    """Group parameters: weight decay for matrices and tables, none for biases and norms."""
     return [
         {"params": [p for _, p in named if p.dim() >= 2], "weight_decay": recipe.weight_decay},
         {"params": [p for _, p in named if p.dim() < 2], "weight_decay": 0.0},
     ]
 
 
-def set_rate(optimizers: Iterable[torch.optim.Optimizer], rate: float) -> None:
-    """Set the learning rate of all groups."""
+def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], learning_rate: float) -> None:
+    """Set the learning rate of all parameter groups."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = learning_rate

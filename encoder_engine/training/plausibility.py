@@ -1,4 +1,4 @@
-"""Warnings of runs that end well for nothing: too little text, or a loss that diverged."""
+"""Warns of runs that finish without learning: too little text, or a loss that diverged."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from encoder_engine.errors import DivergedWarning, SmallCorpusWarning
 
 if TYPE_CHECKING:
     from encoder_engine.training.model_builder import Text
-    from encoder_engine.training.recipe import Recipe
+    from encoder_engine.training.recipe import TrainingRecipe
 
 __all__ = ["warn_of_divergence", "warn_of_repetition"]
 
 # BERT was trained for 40 epochs (Devlin et al. 2019).
 _MOST_EPOCHS = 200
-# Times the loss of guessing: weights as they are drawn are a few percent above it.
+# Times ln V, the loss of uniform guessing: randomly initialised weights are a few percent above it.
 _DIVERGED = 1.5
 
 
-def warn_of_repetition(recipe: Recipe, text: Text) -> None:
-    """Warn of so many epochs that a model learns its text by heart (BERT's had 40)."""
+def warn_of_repetition(recipe: TrainingRecipe, text: Text) -> None:
+    """Warn of more than 200 epochs, after which a model memorises its text (BERT had 40)."""
     tokens = int(text.training.lengths.sum())
     epochs = recipe.batch.tokens * recipe.run.steps / max(tokens, 1)
     if epochs > _MOST_EPOCHS:
         warnings.warn(
             SmallCorpusWarning(
                 f"{recipe.data.corpus} has {tokens} tokens to train on, which {recipe.run.steps} "
-                f"steps read {epochs:.0f} times over: the model will learn them by heart; prepare "
-                "more text, or lower run.steps"
+                f"steps read {epochs:.0f} times over: the model will memorise them; prepare more "
+                "text, or lower run.steps"
             ),
             stacklevel=3,
         )
 
 
 def warn_of_divergence(scores: dict[str, float], vocab_size: int) -> None:
-    """Warn where the loss is far above that of guessing every token alike, ln V."""
+    """Warn where the loss is above 1.5 ln V, ln V being that of uniform guessing."""
     guessing = math.log(vocab_size)
     loss = scores.get("mlm_loss", 0.0)
     if loss > _DIVERGED * guessing:

@@ -1,13 +1,14 @@
-"""A recipe: all that a pretraining run is, as values that say what is wrong with them."""
+"""The settings of a pretraining run, as dataclasses that check their values."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping  # noqa: TC003 - read when recipes are made of files
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Literal
 
 from encoder_engine.errors import ConfigError
+from encoder_engine.renamed import former_names, warn_of_former_name
 
 __all__ = [
     "BatchRecipe",
@@ -15,16 +16,18 @@ __all__ = [
     "ModelRecipe",
     "ObjectivesRecipe",
     "OptimizerRecipe",
-    "Recipe",
     "RunRecipe",
     "ScheduleRecipe",
+    "TrainingRecipe",
 ]
+
+__getattr__ = former_names(__name__, {"Recipe": "TrainingRecipe"})
 
 Form = Literal["blocks", "sentences", "full_sentences", "pairs", "swapped_pairs"]
 
 
 def _at_least(what: str, value: float | None, least: float) -> None:
-    # Written so that NaN, which YAML can say, is none of it.
+    # NaN, which YAML can express, fails this comparison too.
     if value is not None and not least <= value < math.inf:
         raise ConfigError(f"{what} must be at least {least:g} and finite, got {value:g}")
 
@@ -46,12 +49,12 @@ def _share_below_one(what: str, value: float | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRecipe:
-    """What is trained.
+    """The model: a ``config`` with random weights, or a ``checkpoint``.
 
-    ``config``: a config.json as values, without ``vocab_size`` and ``pad_token_id``, which are the
-    corpus'; weights are drawn. Or ``checkpoint``: a directory or hub id whose training goes on; its
-    tokenizer must be the corpus', which may have more tokens behind its last one: their embeddings
-    are made of the pieces that the checkpoint's own tokenizer cuts them into.
+    ``config``: the values of a config.json, without ``vocab_size`` and ``pad_token_id``, which the
+    corpus sets.
+    ``checkpoint``: a directory or hub id to continue training from. The corpus' tokens must begin
+    with the checkpoint's; the embedding of a further token is the mean of its pieces'.
     """
 
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -59,20 +62,22 @@ class ModelRecipe:
 
     def __post_init__(self) -> None:
         if bool(self.config) == (self.checkpoint is not None):
-            raise ConfigError("model needs a config, or a checkpoint to go on from, and not both")
+            raise ConfigError("model needs either a config or a checkpoint to continue from")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataRecipe:
-    """What is read, and cut how.
+    """The corpus, and how it is cut into sequences.
 
-    ``corpus``: a folder that ``encoder-engine prepare`` wrote. ``form``: ``"blocks"`` of exactly
-    ``max_length`` tokens across documents, cut wherever that is; ``"sentences"``, whole ones of a
-    document; ``"full_sentences"``, whole ones across documents; ``"pairs"`` of segments for next
-    sentence prediction, or ``"swapped_pairs"`` for their order. ``held_out``: the share of
-    sequences kept back to evaluate on, runs of neighbours drawn from all of the corpus. ``alpha``:
-    how languages are sampled; None: as the text is. ``workers``: threads that make batches ahead;
-    0: none.
+    ``corpus``: a folder that ``encoder-engine prepare`` wrote.
+    ``max_length``: tokens of a sequence, special ones included.
+    ``form``: ``"blocks"`` of exactly ``max_length`` tokens, across sentences and documents;
+    ``"sentences"``: whole sentences of one document; ``"full_sentences"``: whole sentences across
+    documents; ``"pairs"`` of segments for next sentence prediction; ``"swapped_pairs"`` for
+    sentence order prediction.
+    ``held_out``: the share of sequences for evaluation, runs of neighbours from all of the corpus.
+    ``alpha``: the exponent by which languages are sampled; None: in proportion to their text.
+    ``workers``: threads that prepare batches ahead; 0: none.
     """
 
     corpus: str = ""
@@ -91,19 +96,23 @@ class DataRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectivesRecipe:
-    """What the model learns to do.
+    """The training objectives: masked language modelling, and what is added to it.
 
-    Masked language modelling in any case: ``rate``, ``unit``, ``mask_share``, ``random_share`` and
-    ``random_tokens`` say how tokens are hidden. Pairs of segments are told apart where ``data`` has
-    them. ``span_boundary``: spans are told from their neighbours as well. ``generator``: what
-    differs from the model's config in a generator, whose samples the model tells from the text
-    (ELECTRA), with ``generator_weight`` of its own loss and ``detection_weight`` of the model's.
-    ``teacher``: a checkpoint whose predictions, at a ``temperature``, and last hidden state the
-    model follows (DistilBERT). ``label_smoothing``: of masked language modelling alone, and refused
-    beside ``span_boundary``, a generator or a teacher.
+    NSP or SOP is added where ``data.form`` has pairs.
+
+    ``mask_probability``: the share of tokens to predict.
+    ``unit``: what is masked as one: tokens, whole words or spans.
+    ``mask_share``, ``random_share``: the shares of those replaced by [MASK] and by random tokens.
+    ``random_tokens``: random tokens are drawn uniformly, or by their frequency in the corpus.
+    ``label_smoothing``: for masked language modelling alone; refused with the options below.
+    ``span_boundary``: adds the span boundary objective (SpanBERT); needs ``unit="span"``.
+    ``generator``: differences of ELECTRA's generator to the model's config; the losses are weighted
+    by ``generator_weight`` and ``detection_weight``.
+    ``teacher``: a checkpoint to distil from (DistilBERT), with logits at ``temperature``; the
+    losses are weighted by ``soft_weight``, ``hard_weight`` and ``cosine_weight``.
     """
 
-    rate: float = 0.15
+    mask_probability: float = 0.15
     unit: Literal["token", "word", "span"] = "token"
     mask_share: float = 0.8
     random_share: float = 0.1
@@ -118,16 +127,21 @@ class ObjectivesRecipe:
     soft_weight: float = 5.0
     hard_weight: float = 2.0
     cosine_weight: float = 1.0
+    # The former name of mask_probability: accepted for one release.
+    rate: InitVar[float | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, rate: float | None) -> None:
+        if rate is not None:
+            warn_of_former_name("objectives.rate", "objectives.mask_probability")
+            object.__setattr__(self, "mask_probability", rate)
         if self.span_boundary and self.unit != "span":
             raise ConfigError("objectives.span_boundary needs objectives.unit: span")
         if self.generator and self.teacher is not None:
             raise ConfigError("objectives name a generator and a teacher; choose one")
         if self.label_smoothing and (self.generator or self.teacher or self.span_boundary):
             raise ConfigError(
-                "objectives.label_smoothing is of masked tokens alone; leave it out with a "
-                "generator, a teacher or span_boundary"
+                "objectives.label_smoothing is for masked language modelling alone; leave it out "
+                "with a generator, a teacher or span_boundary"
             )
         _share_below_one("objectives.label_smoothing", self.label_smoothing)
         _above_zero("objectives.temperature", self.temperature)
@@ -137,10 +151,10 @@ class ObjectivesRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerRecipe:
-    """AdamW, or another, with decoupled weight decay of all matrices and tables.
+    """The optimizer, with decoupled weight decay of matrices and embedding tables.
 
-    ``clip_norm``: the gradient's norm is held to it; None: it is not. ``muon``: matrices of the
-    blocks by Muon, the rest by AdamW.
+    ``name``: ``"muon"`` trains the blocks' matrices by Muon, and the rest by AdamW.
+    ``clip_norm``: the norm to which the gradient is clipped; None: no clipping.
     """
 
     name: Literal["adamw", "stable_adamw", "lamb", "muon"] = "adamw"
@@ -161,10 +175,13 @@ class OptimizerRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleRecipe:
-    """How the learning rate rises over ``warmup`` and falls to ``final`` of its peak at the end.
+    """The schedule of the learning rate: linear warm-up, then decay.
 
-    Both are shares, of all steps and of the peak. ``"stable"``: it falls over the last ``decay`` of
-    the steps alone, as one less the square root of the way (warm-up, stable, decay).
+    ``name``: the form of the decay; ``"stable"``: constant, then ``1 - sqrt`` over the last steps
+    (warm-up, stable, decay).
+    ``warmup``: the share of all steps over which the learning rate rises.
+    ``decay``: the share of all steps over which ``"stable"`` decays.
+    ``final``: the learning rate at the end, as a share of the peak.
     """
 
     name: Literal["linear", "cosine", "stable", "constant"] = "linear"
@@ -179,10 +196,12 @@ class ScheduleRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRecipe:
-    """Tokens of a step, and how many are computed at a time.
+    """The batch size, in tokens.
 
-    Every step is a whole number of micro-batches of ``micro_tokens``, whoever computes them. Over
-    the first ``warmup`` of all steps their number rises from that of ``first_tokens``.
+    ``tokens``: of a step, over all processes; a multiple of ``micro_tokens``.
+    ``micro_tokens``: of a micro-batch, which one process computes at a time.
+    ``first_tokens``: of the first step; None: ``tokens``.
+    ``warmup``: the share of all steps over which the batch grows from ``first_tokens``.
     """
 
     tokens: int = 8192
@@ -202,7 +221,7 @@ class BatchRecipe:
                 )
 
     def num_micro_batches(self, step: int, steps: int) -> int:
-        """Count the micro-batches of a step, from 0."""
+        """Return the number of micro-batches of a step, counted from 0, of ``steps``."""
         last = self.tokens // self.micro_tokens
         rising = self.warmup * steps
         if self.first_tokens is None or step >= rising:
@@ -213,15 +232,20 @@ class BatchRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecipe:
-    """How long, how exactly, and what is kept.
+    """Length, precision, devices, evaluation, logging and checkpoints of a run.
 
-    ``precision``: matrix products in that type, weights in float32. ``deterministic``: only
-    operations that give the same bits every time. ``peak_tflops``: what the machine does at most in
-    that precision, each process; with it, the share of it that is used is told. ``recompute``:
-    blocks keep their input alone and compute again in backward. ``ema``: the decay of an average of
-    the weights, which is evaluated and exported; None: no average. ``sharding``: between processes,
-    ``"none"`` (DDP) or ``"full"`` (FSDP2). ``keep_last`` checkpoints are kept, and every one at a
-    multiple of ``keep_every``.
+    ``precision``: the type of matrix products; weights stay in float32 (``"float64"``: all of it).
+    ``deterministic``: only operations with bit-reproducible results.
+    ``compile``: compile the encoders by torch.compile.
+    ``peak_tflops``: peak TFLOP/s of each process' device in that precision; MFU is logged with it.
+    ``recompute``: activation checkpointing: blocks store their input and recompute the rest.
+    ``ema``: the decay of an exponential moving average of the weights, which is evaluated and
+    exported; None: no average.
+    ``sharding``: ``"none"`` (DDP) or ``"full"`` (FSDP2).
+    ``log_every``, ``evaluate_every``, ``checkpoint_every``: intervals in steps.
+    ``evaluation_tokens``: held-out tokens of an evaluation.
+    ``keep_last``: the number of latest checkpoints to keep; those at multiples of ``keep_every``
+    are kept too.
     """
 
     steps: int = 1000
@@ -252,8 +276,8 @@ class RunRecipe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """A whole pretraining run."""
+class TrainingRecipe:
+    """All settings of a pretraining run."""
 
     model: ModelRecipe
     data: DataRecipe = field(default_factory=DataRecipe)

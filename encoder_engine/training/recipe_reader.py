@@ -1,4 +1,4 @@
-"""Recipes from files, names and single settings; a key nobody knows is refused."""
+"""Reads recipes from files, names and single settings; refuses unknown keys."""
 
 from __future__ import annotations
 
@@ -14,13 +14,24 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 from encoder_engine.errors import ConfigError, EncoderEngineError, MissingDependencyError
 from encoder_engine.files import read_text
-from encoder_engine.training.recipe import Recipe
+from encoder_engine.renamed import warn_of_former_name
+from encoder_engine.training.recipe import TrainingRecipe
 from encoder_engine.training.recipes import RECIPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["find_recipe", "read_recipe", "recipe_from_values", "recipe_to_values", "with_settings"]
+__all__ = [
+    "current_keys",
+    "find_recipe",
+    "read_recipe",
+    "recipe_from_values",
+    "recipe_to_values",
+    "with_settings",
+]
+
+# Keys of recipe files that were renamed, by section: {section: {former key: current key}}.
+FORMER_KEYS = {"objectives": {"rate": "mask_probability"}}
 
 
 def find_recipe(
@@ -29,12 +40,13 @@ def find_recipe(
     *,
     corpus: str | None = None,
     checkpoint: str | None = None,
-) -> Recipe:
-    """Find a recipe: a name of ours, a YAML or JSON file, or ``file.py:function``.
+) -> TrainingRecipe:
+    """Return a recipe by name, from a YAML or JSON file, or from ``file.py:function``.
 
-    ``settings``: what is different, as ``batch.tokens=65536``; ``corpus`` and ``checkpoint``: the
-    folder that is read and the model to go on from, whatever the recipe says of them, which may be
-    nothing. Raises :class:`ConfigError`.
+    ``settings``: changes, such as ``batch.tokens=65536``.
+    ``corpus``: replaces ``data.corpus`` of the recipe.
+    ``checkpoint``: replaces the recipe's model by one to continue from.
+    Raises :class:`ConfigError`.
     """
     path, colon, function = name.rpartition(":")
     if colon and path.endswith(".py"):
@@ -50,7 +62,7 @@ def find_recipe(
         )
     values = with_settings(values, settings)
     data = values.get("data") or {}
-    # What is no mapping is refused below, by name.
+    # A value that is no mapping is refused below, by its name.
     if corpus is not None and isinstance(data, Mapping):
         values["data"] = {**data, "corpus": corpus}
     if checkpoint is not None:
@@ -58,39 +70,76 @@ def find_recipe(
     return recipe_from_values(values)
 
 
-def read_recipe(path: Path) -> Recipe:
-    """Read a YAML or JSON file; :class:`ConfigError` names a key that nobody knows."""
+def read_recipe(path: Path) -> TrainingRecipe:
+    """Read a YAML or JSON file; raises :class:`ConfigError` that names an unknown key."""
     return recipe_from_values(_read_values(path))
 
 
-def recipe_to_values(recipe: Recipe) -> dict[str, Any]:
+def recipe_to_values(recipe: TrainingRecipe) -> dict[str, Any]:
     """Return a recipe as nested mappings."""
     return asdict(recipe)
 
 
-def recipe_from_values(values: Any) -> Recipe:
-    """Make a recipe of nested mappings; what is missing has its default."""
-    made: Recipe = _made(Recipe, values, "recipe")
+def recipe_from_values(values: Any) -> TrainingRecipe:
+    """Make a recipe from nested mappings; missing keys get their defaults.
+
+    A former key is read with a DeprecationWarning that names the current one.
+    """
+    for section, key, current in _former_keys_in(values):
+        warn_of_former_name(f"{section}.{key}", f"{section}.{current}")
+    made: TrainingRecipe = _made(TrainingRecipe, current_keys(values), "recipe")
     return made
 
 
+def current_keys(values: Any) -> Any:
+    """Return nested mappings with former keys replaced by current ones, without a warning.
+
+    Raises :class:`ConfigError` where both the former and the current key are given.
+    """
+    for section, key, current in _former_keys_in(values):
+        inner = dict(values[section])
+        if current in inner:
+            raise ConfigError(
+                f"{section} has {key} and {current}, which are one setting; leave out {key}"
+            )
+        inner[current] = inner.pop(key)
+        values = {**values, section: inner}
+    return values
+
+
+def _former_keys_in(values: Any) -> list[tuple[str, str, str]]:
+    """List the former keys in nested mappings: section, former key, current key."""
+    return [
+        (section, key, current)
+        for section, keys in FORMER_KEYS.items()
+        for key, current in keys.items()
+        if isinstance(values, Mapping)
+        and isinstance(values.get(section), Mapping)
+        and key in values[section]
+    ]
+
+
 def with_settings(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """Put ``key.key=value`` into nested mappings; values are read as YAML reads them."""
+    """Set ``key.key=value`` in nested mappings, in place; values are parsed as YAML."""
     for setting in settings:
         where, equals, text = setting.partition("=")
         if not equals:
             raise ConfigError(f"{setting!r} is no setting; expected one such as batch.tokens=65536")
         *sections, last = where.split(".")
+        former = FORMER_KEYS.get(".".join(sections), {})
+        if last in former:
+            warn_of_former_name(where, ".".join([*sections, former[last]]))
+            last = former[last]
         inner = values
         for section in sections:
             inner = inner.setdefault(section, {})
             if not isinstance(inner, dict):
-                raise ConfigError(f"{setting!r}: {section} is a value and has no parts")
+                raise ConfigError(f"{setting!r}: {section} is a value, not a section")
         inner[last] = _parsed(text, setting)
     return values
 
 
-def _call(path: Path, name: str) -> Recipe:
+def _call(path: Path, name: str) -> TrainingRecipe:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise ConfigError(f"{path} is no Python file")
@@ -102,14 +151,14 @@ def _call(path: Path, name: str) -> Recipe:
         raise ConfigError(f"{path} has no function {name!r}")
     with _blaming(path):
         made = function()
-    if not isinstance(made, Recipe):
-        raise ConfigError(f"{path}:{name} returned a {type(made).__name__}, not a Recipe")
+    if not isinstance(made, TrainingRecipe):
+        raise ConfigError(f"{path}:{name} returned a {type(made).__name__}, not a TrainingRecipe")
     return made
 
 
 @contextmanager
 def _blaming(path: Path) -> Iterator[None]:
-    """Say in which line of the user's own file an error arose."""
+    """Raise an error of the user's file as a ConfigError that names its line."""
     try:
         yield
     except EncoderEngineError:
@@ -151,7 +200,7 @@ def _nearest(key: str, known: Any) -> str:
 
 
 def _made(kind: Any, value: Any, where: str) -> Any:
-    """Make a value of an annotated type, or say what it should be."""
+    """Convert a value to an annotated type, or raise ConfigError that names the type."""
     if is_dataclass(kind):
         return _made_section(kind, value, where)
     origin, arguments = get_origin(kind), get_args(kind)

@@ -1,4 +1,4 @@
-"""Recipes that come with the package, by name; sizes and rates as their papers give them."""
+"""The recipes of the package, by name, with the sizes and learning rates of their papers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from encoder_engine.training.recipe import (
     ModelRecipe,
     ObjectivesRecipe,
     OptimizerRecipe,
-    Recipe,
     RunRecipe,
     ScheduleRecipe,
+    TrainingRecipe,
 )
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ _LARGE_RUN = RunRecipe(
 )
 
 
-def tiny() -> Recipe:
-    """Return a BERT of two layers that two processor cores train in minutes."""
-    return Recipe(
+def tiny() -> TrainingRecipe:
+    """Return a BERT of two layers that two CPU cores train in minutes."""
+    return TrainingRecipe(
         model=ModelRecipe(config=_bert(128, 2, 2, max_position_embeddings=128, **_NO_DROPOUT)),
         data=DataRecipe(form="blocks", max_length=128),
         optimizer=OptimizerRecipe(learning_rate=2e-3),
@@ -56,9 +56,9 @@ def tiny() -> Recipe:
     )
 
 
-def bert_base() -> Recipe:
-    """BERT-base on pairs of segments, as Devlin et al. (2019) trained it."""
-    return Recipe(
+def bert_base() -> TrainingRecipe:
+    """Return BERT-base on pairs of segments (Devlin et al. 2019)."""
+    return TrainingRecipe(
         model=ModelRecipe(config=_bert(768, 12, 12)),
         data=DataRecipe(form="pairs", max_length=512, workers=4),
         optimizer=OptimizerRecipe(learning_rate=1e-4, betas=(0.9, 0.999)),
@@ -68,8 +68,8 @@ def bert_base() -> Recipe:
     )
 
 
-def bert_large() -> Recipe:
-    """BERT-large in large batches, by LAMB (You et al. 2020)."""
+def bert_large() -> TrainingRecipe:
+    """Return BERT-large with large batches and LAMB (You et al. 2020)."""
     base = bert_base()
     return replace(
         base,
@@ -81,11 +81,11 @@ def bert_large() -> Recipe:
     )
 
 
-def roberta() -> Recipe:
-    """RoBERTa-base: full sentences across documents, no pairs (Liu et al. 2019)."""
+def roberta() -> TrainingRecipe:
+    """Return RoBERTa-base: full sentences across documents, no pairs (Liu et al. 2019)."""
     config = _bert(768, 12, 12, model_type="roberta", layer_norm_eps=1e-5, type_vocab_size=1)
     config["max_position_embeddings"] = 514
-    return Recipe(
+    return TrainingRecipe(
         model=ModelRecipe(config=config),
         data=DataRecipe(form="full_sentences", max_length=512, workers=4),
         optimizer=OptimizerRecipe(learning_rate=6e-4, clip_norm=None),
@@ -95,8 +95,8 @@ def roberta() -> Recipe:
     )
 
 
-def modernbert() -> Recipe:
-    """Return a model of ModernBERT's kind, by StableAdamW (Warner et al. 2024)."""
+def modernbert() -> TrainingRecipe:
+    """Return ModernBERT-base with StableAdamW (Warner et al. 2024)."""
     config = {
         "model_type": "modernbert",
         "hidden_size": 768,
@@ -109,10 +109,10 @@ def modernbert() -> Recipe:
         "global_rope_theta": 10_000.0,
         "local_rope_theta": 10_000.0,
     }
-    return Recipe(
+    return TrainingRecipe(
         model=ModelRecipe(config=config),
         data=DataRecipe(form="full_sentences", max_length=1024, workers=4),
-        objectives=ObjectivesRecipe(rate=0.3),
+        objectives=ObjectivesRecipe(mask_probability=0.3),
         optimizer=OptimizerRecipe(
             name="stable_adamw", learning_rate=8e-4, weight_decay=1e-5, clip_norm=None
         ),
@@ -122,11 +122,11 @@ def modernbert() -> Recipe:
     )
 
 
-def electra_small() -> Recipe:
-    """ELECTRA-small: tell the tokens a small generator replaced (Clark et al. 2020)."""
+def electra_small() -> TrainingRecipe:
+    """Return ELECTRA-small: replaced token detection (Clark et al. 2020)."""
     config = _bert(256, 12, 4, model_type="electra", embedding_size=128)
     generator = {"hidden_size": 64, "intermediate_size": 256, "num_attention_heads": 1}
-    return Recipe(
+    return TrainingRecipe(
         model=ModelRecipe(config=config),
         data=DataRecipe(form="full_sentences", max_length=128, workers=4),
         objectives=ObjectivesRecipe(generator=generator, mask_share=1.0, random_share=0.0),
@@ -137,9 +137,9 @@ def electra_small() -> Recipe:
     )
 
 
-def spanbert() -> Recipe:
-    """SpanBERT-base: spans, and their tokens from what is beside them (Joshi et al. 2020)."""
-    return Recipe(
+def spanbert() -> TrainingRecipe:
+    """Return SpanBERT-base: span masking and the span boundary objective (Joshi et al. 2020)."""
+    return TrainingRecipe(
         model=ModelRecipe(config=_bert(768, 12, 12)),
         data=DataRecipe(form="sentences", max_length=512, workers=4),
         objectives=ObjectivesRecipe(unit="span", span_boundary=True),
@@ -150,7 +150,7 @@ def spanbert() -> Recipe:
     )
 
 
-RECIPES: dict[str, Callable[[], Recipe]] = {
+RECIPES: dict[str, Callable[[], TrainingRecipe]] = {
     made.__name__: made
     for made in (tiny, bert_base, bert_large, roberta, modernbert, electra_small, spanbert)
 }

@@ -1,4 +1,4 @@
-"""A run's folder is its recipe's and its corpus': noted when it is begun, compared later."""
+"""Records the recipe and the corpus digest in a run's folder, and refuses to resume with others."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from encoder_engine.data.shards import MANIFEST
 from encoder_engine.errors import ResumeError
 from encoder_engine.files import file_sha256, read_json, read_text, write_atomically
 from encoder_engine.records import differences
-from encoder_engine.training.recipe_reader import recipe_to_values
+from encoder_engine.training.recipe_reader import current_keys, recipe_to_values
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from encoder_engine.data.shards import Corpus
-    from encoder_engine.training.recipe import Recipe
+    from encoder_engine.training.recipe import TrainingRecipe
 
 __all__ = ["begin", "compare"]
 
 RECIPE, CORPUS = "recipe.json", "corpus.sha256"
-# What may differ when a run goes on: it changes neither the losses nor what they are of. A corpus
-# may lie elsewhere; that it is the same is compared by its manifest.
+# Settings that may differ when a run resumes: they do not change the losses. A corpus may have
+# moved; its manifest's digest is compared.
 FREE = {
     "data.corpus",
     "data.workers",
@@ -37,38 +37,39 @@ FREE = {
 }
 
 
-def begin(directory: Path, recipe: Recipe, corpus: Corpus) -> None:
-    """Note what a folder is begun with, in place of what was noted and came to nothing."""
+def begin(directory: Path, recipe: TrainingRecipe, corpus: Corpus) -> None:
+    """Write the recipe and the corpus digest into a folder that holds no checkpoint yet."""
     digest = file_sha256(corpus.directory / MANIFEST)
     write_atomically(directory / CORPUS, f"{digest}  {MANIFEST}\n".encode())
-    noted = json.dumps(recipe_to_values(recipe), indent=1) + "\n"
-    write_atomically(directory / RECIPE, noted.encode())
+    values = json.dumps(recipe_to_values(recipe), indent=1) + "\n"
+    write_atomically(directory / RECIPE, values.encode())
 
 
-def compare(directory: Path, recipe: Recipe, corpus: Corpus) -> None:
-    """Raise :class:`ResumeError` where a folder was begun with something else."""
+def compare(directory: Path, recipe: TrainingRecipe, corpus: Corpus) -> None:
+    """Raise :class:`ResumeError` where another recipe or corpus began the folder."""
     values = json.loads(json.dumps(recipe_to_values(recipe)))
     digest = file_sha256(corpus.directory / MANIFEST)
     for name in (RECIPE, CORPUS):
         if not (directory / name).exists():
             raise ResumeError(
-                f"{directory} has checkpoints or a model, and no {name} that says what of; an "
-                "earlier version may have begun it: name another folder"
+                f"{directory} has checkpoints or a model, and no {name} that says of which recipe "
+                "and corpus; an earlier version may have begun it: name another folder"
             )
-    found = differences(read_json(directory / RECIPE, ResumeError), values)
+    recorded = current_keys(read_json(directory / RECIPE, ResumeError))
+    found = differences(recorded, values)
     changes = [str(change) for change in found if change.name not in FREE]
     if read_text(directory / CORPUS, ResumeError).split()[:1] != [digest]:
         changes.append(f"{corpus.directory} holds another corpus")
     if changes:
         raise ResumeError(
             f"{directory} was begun by another recipe: {'; '.join(changes)}; name another "
-            f"folder, or go on with what it was begun with{_further(directory, changes)}",
+            f"folder, or resume with its own recipe and corpus{_further(directory, changes)}",
             changes=changes,
         )
 
 
 def _further(directory: Path, changes: list[str]) -> str:
-    """Say how a finished run is trained further, where only its number of steps was changed."""
+    """Return advice for training a finished run further, where only ``run.steps`` changed."""
     if len(changes) > 1 or not changes[0].startswith("run.steps "):
         return ""
     return f"; to train a finished model further: --checkpoint {directory / 'model'}, a new folder"

@@ -1,4 +1,4 @@
-"""The learning rate of each step, as a function of it."""
+"""Learning rate schedules, as functions of the step."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from encoder_engine.training.recipe import ScheduleRecipe
 
-__all__ = ["rate_factor"]
+__all__ = ["learning_rate_factor"]
 
 
-def rate_factor(schedule: ScheduleRecipe, step: int, steps: int) -> float:
-    """Return what the peak learning rate is multiplied by at a step, from 0, of so many."""
+def learning_rate_factor(schedule: ScheduleRecipe, step: int, steps: int) -> float:
+    """Return the factor on the peak learning rate at a step, from 0, of ``steps``."""
     rising = schedule.warmup * steps
     if step < rising:
         return (step + 1) / (rising + 1)

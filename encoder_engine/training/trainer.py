@@ -1,4 +1,23 @@
-"""The training loop: exact sums over micro-batches and processes, exact resumption."""
+"""The training loop: exact gradients over micro-batches and processes, exact resumption.
+
+How a step works, whatever the number of micro-batches and ranks:
+
+1. The terms of each loss (hidden tokens, pairs, ...) are counted on the CPU before anything is
+   computed, and summed over ranks in float64. They are the denominators of the step.
+2. Each micro-batch's summed loss is divided by these denominators, not by its own count. The
+   accumulated gradient is therefore that of the mean over all terms of the step. A mean of
+   micro-batch means would weigh a term by the batch it happened to fall into.
+3. DDP and FSDP average gradients over ranks; the loss is multiplied by their number beforehand.
+   Gradients are exchanged once, with the last micro-batch. A micro-batch that only fills a rank up
+   is multiplied by 0.
+4. Dropout and sampling of micro-batch k are seeded by (seed, step, k): no generator's state is
+   saved.
+5. The gradient is clipped. A loss or norm that is not finite ends the run before the step; in
+   float16 the step is skipped and the scale lowered instead, down to 2^-14.
+
+A checkpoint holds weights, optimizer state, the average, the step, the loader's position and the
+length of ``log.jsonl``. A resumed run cuts the log back to that length and appends the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +35,11 @@ from encoder_engine.data.loader import Loader, Position
 from encoder_engine.errors import NonFiniteLossError
 from encoder_engine.files import FolderLock, write_atomically, writing
 from encoder_engine.training.average import Average
+from encoder_engine.training.batch_stream import BatchStream, StepBatches
 from encoder_engine.training.checkpoints import Checkpoints, begin_optimizers, named_state
 from encoder_engine.training.curves import draw_curves
 from encoder_engine.training.evaluation import Evaluation
-from encoder_engine.training.feed import Feed, Meal
+from encoder_engine.training.flops import flops_per_token
 from encoder_engine.training.log import Log, Tracker, make_trackers, read_log
 from encoder_engine.training.memory import recompute_blocks
 from encoder_engine.training.model_builder import (
@@ -28,11 +48,10 @@ from encoder_engine.training.model_builder import (
     build_text,
     save_model,
 )
-from encoder_engine.training.optim import make_optimizers, set_rate
+from encoder_engine.training.optim import make_optimizers, set_learning_rate
 from encoder_engine.training.plausibility import warn_of_divergence, warn_of_repetition
 from encoder_engine.training.run_folder import begin, compare
-from encoder_engine.training.schedule import rate_factor
-from encoder_engine.training.work import operations_per_token
+from encoder_engine.training.schedule import learning_rate_factor
 from encoder_engine.training.world import World, replicate, shard
 
 if TYPE_CHECKING:
@@ -42,17 +61,20 @@ if TYPE_CHECKING:
 
     from encoder_engine.objectives.objective import Inputs
     from encoder_engine.training.model_builder import Model
-    from encoder_engine.training.recipe import Recipe
+    from encoder_engine.training.recipe import TrainingRecipe
 
-__all__ = ["Moment", "Trainer"]
+__all__ = ["Progress", "Trainer"]
 
 # Float16's least normal number: a loss scaled by less than it has lost bits of its own.
 LEAST_SCALE = 2.0**-14
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moment:
-    """What a run is at, for those who watch it. ``record``: as logged; ``speed``: as timed."""
+class Progress:
+    """A logged step of a run, as callbacks get it.
+
+    ``record``: the step's line of ``log.jsonl``; ``speed``: its line of ``speed.jsonl``.
+    """
 
     step: int
     steps: int
@@ -62,7 +84,7 @@ class Moment:
 
 @dataclass
 class _State:
-    """Where a run is, beside weights and moments."""
+    """The state of a run beside weights and optimizer state."""
 
     step: int = 0
     tokens: int = 0
@@ -71,20 +93,22 @@ class _State:
 
 
 class Trainer:
-    """Trains what a recipe says, in a folder where it goes on after whatever cut it off.
+    """Trains a model by a recipe, in a folder from which an interrupted run resumes.
 
     The folder gets ``recipe.json``, ``corpus.sha256``, ``log.jsonl``, ``speed.jsonl``,
-    ``checkpoints/``, ``curves.svg`` and, at the end, ``model/``.
+    ``checkpoints/`` and, at the end, ``curves.svg`` and ``model/``.
     """
 
-    def __init__(self, recipe: Recipe, directory: Path, *, world: World | None = None) -> None:
+    def __init__(
+        self, recipe: TrainingRecipe, directory: Path, *, world: World | None = None
+    ) -> None:
         run = recipe.run
         self.recipe, self.directory = recipe, directory
         self.world = World.join(run.device) if world is None else world
         if run.deterministic:
             torch.use_deterministic_algorithms(True)
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        # One process of each machine compares the whole corpus: machines may have their own copies.
+        # One process of each machine verifies the corpus: machines may have their own copies.
         with self.world.awaiting_first():
             self.text = build_text(recipe.data, seed=run.seed, verify=self.world.is_first_here)
         if self.world.is_first:
@@ -95,9 +119,9 @@ class Trainer:
         self.model.to(self.world.device).train()
         if run.recompute:
             recompute_blocks(self.model.encoders)
-        # Counted before weights are split between processes.
-        self._operations = operations_per_token(self.model.encoders, recipe.data.max_length)
-        self._computed = self._spread()
+        # Counted before FSDP shards the weights.
+        self._flops = flops_per_token(self.model.encoders, recipe.data.max_length)
+        self._computed = self._parallel()
         if run.compile:
             for encoder in self.model.encoders:
                 encoder.compile(dynamic=True)
@@ -112,17 +136,17 @@ class Trainer:
             keep_last=run.keep_last,
             keep_every=run.keep_every,
         )
-        self._feed = Feed(
+        self._batch_stream = BatchStream(
             self._loader(self.text.training, seed=run.seed, alpha=recipe.data.alpha),
             objectives,
             self.world,
             seed=run.seed,
-            # While one thread compiles, torch tells all that they are being traced.
+            # While one thread compiles, torch.compiler.is_compiling() is true in all of them.
             workers=0 if run.compile else recipe.data.workers,
         )
         self.evaluation = None
         if len(self.text.held_out):
-            # The same batches, hidden alike, for every run of the corpus, whatever its seed.
+            # Seed 0: the same batches and masks for every run of the corpus.
             self.evaluation = Evaluation(
                 self._loader(self.text.held_out, seed=0, alpha=None),
                 objectives,
@@ -139,8 +163,8 @@ class Trainer:
         tokens = self.recipe.batch.micro_tokens
         return Loader(samples=samples, batch_tokens=tokens, seed=seed, alpha=alpha)
 
-    def _spread(self) -> nn.Module:
-        """Let the processes train the one model together."""
+    def _parallel(self) -> nn.Module:
+        """Wrap the model for data-parallel training: DDP or FSDP2."""
         if self.world.size == 1:
             return self.model
         if self.recipe.run.sharding == "full":
@@ -148,20 +172,20 @@ class Trainer:
             return self.model
         return replicate(self.model, self.world)
 
-    def run(self, watch: Callable[[Moment], None] | None = None) -> dict[str, float]:
-        """Train to the end; return the last evaluation, or the last losses where there is none.
+    def run(self, watch: Callable[[Progress], None] | None = None) -> dict[str, float]:
+        """Train to the end; return the last evaluation, or the last losses without held-out text.
 
-        ``watch`` is called after every step that is logged.
+        ``watch`` is called after every logged step.
 
-        Raises :class:`ResumeError` where the folder was begun by another recipe, and
+        Raises :class:`ResumeError` where another recipe began the folder, and
         :class:`LockedError` where another run is at work in it.
         """
-        with ExitStack() as held:
+        with ExitStack() as lock:
             with self.world.awaiting_first():
                 if self.world.is_first:
                     with writing(self.directory):
                         self.directory.mkdir(parents=True, exist_ok=True)
-                    held.enter_context(FolderLock(self.directory))
+                    lock.enter_context(FolderLock(self.directory))
                     exported = (self.directory / "model").exists()
                     if not exported and not self.checkpoints.steps():
                         begin(self.directory, self.recipe, self.text.corpus)
@@ -170,7 +194,7 @@ class Trainer:
                 compare(self.directory, self.recipe, self.text.corpus)
             return self._run(watch)
 
-    def _run(self, watch: Callable[[Moment], None] | None) -> dict[str, float]:
+    def _run(self, watch: Callable[[Progress], None] | None) -> dict[str, float]:
         begin_optimizers(self.optimizers)
         state = self._resume()
         steps = self.recipe.run.steps
@@ -184,21 +208,22 @@ class Trainer:
                 for tracker in trackers:
                     tracker.add(record)
                 if watch is not None:
-                    watch(Moment(step=state.step, steps=steps, record=record, speed=speed))
+                    watch(Progress(step=state.step, steps=steps, record=record, speed=speed))
                 if state.step % self.recipe.run.checkpoint_every == 0 or state.step == steps:
                     state.log_bytes = 0 if log is None else log.sync()
                     self._save(state)
         self._finish()
         if not record:
-            # There was nothing left to do.
-            record = self.world.told(read_log(self.directory)[-1] if self.world.is_first else None)
+            # The run was finished before.
+            last = read_log(self.directory)[-1] if self.world.is_first else None
+            record = self.world.broadcast(last)
         scores: dict[str, float] = record.get("evaluation", record["losses"])
         if self.world.is_first:
             warn_of_divergence(scores, self.text.corpus.vocabulary.size)
         return scores
 
     def _open_logs(self, state: _State, opened: ExitStack) -> tuple[Log | None, list[Tracker]]:
-        """Open what is told of steps, which the first process alone tells."""
+        """Open the log and the trackers, on rank 0 alone."""
         log = None
         trackers: list[Tracker] = []
         with self.world.awaiting_first():
@@ -212,9 +237,9 @@ class Trainer:
         return log, trackers
 
     def _steps(self, state: _State) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
-        """Take all steps that are left, moving ``state``; yield what is to be logged of some."""
+        """Take all remaining steps, updating ``state``; yield record and speed of logged ones."""
         recipe, run = self.recipe, self.recipe.run
-        meals = self._feed.meals(
+        stream = self._batch_stream.steps(
             state.step,
             run.steps,
             state.position,
@@ -222,12 +247,13 @@ class Trainer:
         )
         began, waited, since = time.perf_counter(), 0.0, state.tokens
         for step in range(state.step, run.steps):
-            asked = time.perf_counter()
-            meal = next(meals)
-            waited += time.perf_counter() - asked
-            rate = recipe.optimizer.learning_rate * rate_factor(recipe.schedule, step, run.steps)
-            computed = self._step(meal, step, rate)
-            state.step, state.position = step + 1, meal.behind
+            requested = time.perf_counter()
+            batches = next(stream)
+            waited += time.perf_counter() - requested
+            factor = learning_rate_factor(recipe.schedule, step, run.steps)
+            learning_rate = recipe.optimizer.learning_rate * factor
+            computed = self._step(batches, step, learning_rate)
+            state.step, state.position = step + 1, batches.next_position
             state.tokens += computed.pop("step_tokens")
             ends = state.step == run.steps
             evaluates = self.evaluation is not None and (
@@ -236,7 +262,8 @@ class Trainer:
             saves = state.step % run.checkpoint_every == 0
             if not (ends or evaluates or saves or state.step % run.log_every == 0):
                 continue
-            record = {"step": state.step, "tokens": state.tokens, "rate": rate, **computed}
+            # The key "rate" of log.jsonl is a file format: it stays.
+            record = {"step": state.step, "tokens": state.tokens, "rate": learning_rate, **computed}
             seconds = max(time.perf_counter() - began, 1e-9)
             speed = {
                 "seconds": seconds,
@@ -244,30 +271,30 @@ class Trainer:
                 "data_wait": waited / seconds,
             }
             if run.peak_tflops is not None:
-                most = run.peak_tflops * 1e12 * self.world.size
-                speed["utilisation"] = speed["tokens_per_second"] * self._operations / most
+                peak = run.peak_tflops * 1e12 * self.world.size
+                speed["utilisation"] = speed["tokens_per_second"] * self._flops / peak
             if evaluates:
                 record["evaluation"] = self.evaluate()
             yield record, speed
             began, waited, since = time.perf_counter(), 0.0, state.tokens
 
-    def _step(self, meal: Meal, step: int, rate: float) -> dict[str, Any]:
-        """Take one step along the gradient of the mean over all micro-batches together."""
+    def _step(self, batches: StepBatches, step: int, learning_rate: float) -> dict[str, Any]:
+        """Take one step along the gradient of the mean over all terms of the micro-batches."""
         names = list(self.model.weights)
-        counted = meal.inputs[: meal.num_counted]
+        counted = batches.inputs[: batches.num_counted]
         counts = [self.model.counts(inputs) for inputs in counted]
         tokens = sum(inputs.batch.num_tokens for inputs in counted)
         sums = self.world.sums([tokens, *(sum(c[name] for c in counts) for name in names)])
         terms = dict(zip(names, sums[1:], strict=True))
         totals = torch.zeros(len(names), dtype=torch.float64, device=self.world.device)
-        for place, inputs in enumerate(meal.inputs):
-            # Dropout and samples follow from the micro-batch, so that nothing has to be remembered.
+        for place, inputs in enumerate(batches.inputs):
+            # Dropout and sampling are seeded by the micro-batch: no generator's state is saved.
             number = place * self.world.size + self.world.rank
             drawn = np.random.SeedSequence((self.recipe.run.seed, step, number))
             torch.manual_seed(int(drawn.generate_state(1)[0]))
-            with self._synchronised(place == len(meal.inputs) - 1), self._casting():
+            with self._synchronised(place == len(batches.inputs) - 1), self._casting():
                 loss, parts = self._loss(inputs, terms)
-                if place >= meal.num_counted:
+                if place >= batches.num_counted:
                     loss = loss * 0.0
                 else:
                     totals += parts
@@ -276,40 +303,40 @@ class Trainer:
         means = {n: x / max(terms[n], 1.0) for n, x in zip(names, losses, strict=True)}
         whole = sum(self.model.weights[name] * mean for name, mean in means.items())
         _check_finite("the loss", whole, step)
-        norm = self._gradient_norm()
+        norm = self._clip_gradient()
         if not self.scaler.is_enabled():
             _check_finite("the gradient's norm", norm, step)
-        taken = math.isfinite(norm)
-        self._update(rate, finite=taken)
-        if not taken and self.scaler.get_scale() < LEAST_SCALE:
+        finite = math.isfinite(norm)
+        self._update(learning_rate, finite=finite)
+        if not finite and self.scaler.get_scale() < LEAST_SCALE:
             raise NonFiniteLossError(
                 f"the gradient of step {step + 1} overflows float16 at a scale of {LEAST_SCALE:g}; "
                 "begin again in another folder, with run.precision bfloat16 or float32, or a lower "
                 "optimizer.learning_rate"
             )
-        told = norm if taken else None
-        return {"step_tokens": int(sums[0]), "loss": whole, "losses": means, "norm": told}
+        logged = norm if finite else None
+        return {"step_tokens": int(sums[0]), "loss": whole, "losses": means, "norm": logged}
 
     def _loss(self, inputs: Inputs, terms: dict[str, float]) -> tuple[Tensor, Tensor]:
-        """Return what is differentiated, and each loss' sum."""
+        """Return the scalar to differentiate, and the sum of each loss, float64 [losses]."""
         found = self._computed(inputs.to(self.world.device))
-        # Averaged over processes by whoever adds gradients up, hence times their number.
+        # DDP and FSDP average gradients over ranks: multiplied by their number beforehand.
         scale = {n: w * self.world.size / max(terms[n], 1.0) for n, w in self.model.weights.items()}
         loss = torch.stack([scale[name] * found[name].total for name in scale]).sum()
         return loss, torch.stack([found[name].total.detach().double() for name in scale])
 
-    def _gradient_norm(self) -> float:
-        """Clip the gradient; return what its norm was."""
+    def _clip_gradient(self) -> float:
+        """Clip the gradient to ``clip_norm``; return its norm before that."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
-        limit = self.recipe.optimizer.clip_norm
+        most = self.recipe.optimizer.clip_norm
         parameters = [p for p in self.model.parameters() if p.grad is not None]
-        norm = nn.utils.clip_grad_norm_(parameters, float("inf") if limit is None else limit)
+        norm = nn.utils.clip_grad_norm_(parameters, float("inf") if most is None else most)
         return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
 
-    def _update(self, rate: float, *, finite: bool) -> None:
-        """Step, and forget the gradients; where they overflowed float16, no weight moves."""
-        set_rate(self.optimizers, rate)
+    def _update(self, learning_rate: float, *, finite: bool) -> None:
+        """Step and clear the gradients; where they overflowed float16, no weight moves."""
+        set_learning_rate(self.optimizers, learning_rate)
         for optimizer in self.optimizers:
             if finite:
                 self.scaler.step(optimizer)
@@ -319,7 +346,7 @@ class Trainer:
             self.average.follow(self.model)
 
     def _synchronised(self, last: bool) -> AbstractContextManager[Any]:
-        """Let processes exchange gradients with a step's last micro-batch alone."""
+        """Return a context in which ranks exchange gradients with the last micro-batch alone."""
         if self.world.size == 1:
             return nullcontext()
         if self.recipe.run.sharding == "full":
@@ -337,7 +364,7 @@ class Trainer:
         return torch.autocast(self.world.device.type, dtype=getattr(torch, precision))
 
     def evaluate(self) -> dict[str, float]:
-        """Evaluate the weights, or their average where there is one, on what was kept back."""
+        """Evaluate the weights, or their average with ``run.ema``, on held-out text."""
         assert self.evaluation is not None
         swapped = nullcontext() if self.average is None else self.average.in_place_of(self.model)
         with swapped, self._casting():
@@ -345,7 +372,7 @@ class Trainer:
                 return self.evaluation(self._computed)
             finally:
                 if self.world.size > 1 and self.recipe.run.sharding == "full":
-                    # With no backward pass behind it the outermost weights would stay whole.
+                    # Without a backward pass the outermost weights would stay gathered.
                     self.model.reshard()  # type: ignore[operator]
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -359,7 +386,7 @@ class Trainer:
         self.checkpoints.save(state.step, self._tensors(), values)
 
     def _resume(self) -> _State:
-        """Go on from the last good checkpoint, if there is one."""
+        """Load the last good checkpoint, if there is one, and return its state."""
         found = self.checkpoints.find()
         if found is None:
             return _State()
@@ -375,7 +402,7 @@ class Trainer:
         )
 
     def _finish(self) -> None:
-        """Write the model and the curves."""
+        """Write ``model/`` and ``curves.svg``."""
         swapped = nullcontext() if self.average is None else self.average.in_place_of(self.model)
         with swapped:
             self.export(self.directory / "model")
@@ -385,7 +412,7 @@ class Trainer:
                 write_atomically(self.directory / "curves.svg", drawn.encode())
 
     def export(self, directory: Path) -> None:
-        """Write the model as transformers reads it, and the tokenizer; all processes take part."""
+        """Write the model in transformers' layout, and the tokenizer; called on all ranks."""
         model = self.model
         if self.recipe.run.sharding == "full" and self.world.size > 1:
             from torch.distributed.checkpoint.state_dict import (
@@ -406,7 +433,7 @@ class Trainer:
 def _check_finite(what: str, value: float, step: int) -> None:
     if not math.isfinite(value):
         raise NonFiniteLossError(
-            f"{what} is {value} at step {step + 1}, which is not taken; begin again in another "
+            f"{what} is {value} at step {step + 1}; the step is not taken. Begin again in another "
             "folder, with a lower optimizer.learning_rate or optimizer.clip_norm, or a longer "
             "schedule.warmup"
         )

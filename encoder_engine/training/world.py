@@ -1,4 +1,4 @@
-"""The processes that train together: who this one is, and sums over all of them."""
+"""The processes of a distributed run: rank, size, device, and their collectives."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["World"]
 
-# Ten times what was seen to suffice on a busy machine.
+# 0.1 s sufficed on a busy machine; ten times that.
 SETTLING_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """Rank ``rank`` of ``size`` processes, as torchrun starts them; alone where it did not."""
+    """Rank ``rank`` of ``size`` processes that torchrun started; without it rank 0 of 1."""
 
     rank: int = 0
     size: int = 1
@@ -38,7 +38,7 @@ class World:
 
     @classmethod
     def join(cls, device: str = "auto") -> World:
-        """Find out who this process is, and meet the others.
+        """Read rank and size from torchrun's environment, and join the process group.
 
         Raises :class:`ConfigError` for a device that torch does not know or that is not there.
         """
@@ -59,16 +59,16 @@ class World:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes what is written once."""
+        """Whether this is rank 0, which writes the files of the run."""
         return self.rank == 0
 
     @property
     def is_first_here(self) -> bool:
-        """Whether this process checks what those of one machine share."""
+        """Whether this is local rank 0, which verifies the files of its machine."""
         return self.size == 1 or os.environ.get("LOCAL_RANK", "0") == "0"
 
     def sums(self, values: Sequence[float]) -> list[float]:
-        """Add numbers up over all processes."""
+        """Sum numbers over all ranks, in float64."""
         if self.size == 1:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64, device=self.device)
@@ -76,8 +76,8 @@ class World:
         found: list[float] = total.tolist()
         return found
 
-    def told(self, value: Any) -> Any:
-        """Return what the first process says."""
+    def broadcast(self, value: Any) -> Any:
+        """Return rank 0's value on all ranks."""
         if self.size == 1:
             return value
         box = [value]
@@ -86,33 +86,33 @@ class World:
 
     @contextmanager
     def awaiting_first(self) -> Iterator[None]:
-        """Wait for what the first process does here; where it refuses, raise that in all."""
+        """Wait for rank 0's work in this context; an error raised there is raised on all ranks."""
         refused = None
         try:
             yield
         except EncoderEngineError as error:
             refused = error
-        refused = self.told(refused) or refused
+        refused = self.broadcast(refused) or refused
         if refused is not None:
             raise refused
 
     def wait(self) -> None:
-        """Wait for all others."""
+        """Wait for all ranks."""
         if self.size > 1:
             dist.barrier()
 
     def leave(self) -> None:
-        """Part from the others."""
+        """Leave the process group."""
         if self.size > 1 and dist.is_initialized():
             if dist.get_backend() == "gloo":
-                # DDP and FSDP keep its threads, and one that lets go of its last tensors while the
-                # interpreter is shut down aborts the process (see pytorch #179291).
+                # DDP and FSDP keep gloo's threads; one that frees its last tensors during
+                # interpreter shutdown aborts the process (pytorch #179291).
                 time.sleep(SETTLING_SECONDS)
             dist.destroy_process_group()
 
 
 def shard(model: nn.Module, encoders: Sequence[Encoder]) -> None:
-    """Split weights, gradients and optimizer state over all processes, block by block (FSDP2)."""
+    """Shard weights, gradients and optimizer state over all ranks, block by block (FSDP2)."""
     from torch.distributed.fsdp import fully_shard
 
     for encoder in encoders:
@@ -122,7 +122,7 @@ def shard(model: nn.Module, encoders: Sequence[Encoder]) -> None:
 
 
 def replicate(model: nn.Module, world: World) -> nn.Module:
-    """Keep all weights in every process, and average gradients (DDP)."""
+    """Replicate the weights on every rank and average gradients (DDP)."""
     from torch.nn.parallel import DistributedDataParallel
 
     devices = [world.device] if world.device.type == "cuda" else None

@@ -1,4 +1,4 @@
-"""The backward kernel of bias, activation and gate: all in one pass, without atomics."""
+"""The backward kernel of bias, activation and gate: one pass, without atomics."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import triton.language as tl
 from torch import Tensor
 
 from .forward import BLOCK_ELEMENTS, NUM_WARPS, block_shape
-from .functions import passed_share, slope
+from .functions import derivative, multiplier
 
-# About two programs per multiprocessor of the largest chip: each keeps its share of the bias's
-# gradient in registers over many rows; the shares are then added in a fixed order.
+# About two programs per multiprocessor of an H100: each keeps its partial bias gradient in
+# registers over many rows; the partials are then added in a fixed order.
 NUM_PROGRAMS = 264
 
 
@@ -46,18 +46,18 @@ def _activation_backward_kernel(
         x = tl.load(input_pointer + places, mask=inside, other=0.0).to(tl.float32)
         if HAS_BIAS:
             x += tl.load(bias_pointer + columns, mask=in_row, other=0.0).to(tl.float32)[None, :]
-        share = passed_share(x, ACTIVATION)
+        factor = multiplier(x, ACTIVATION)
         if GATED:
             gate = tl.load(input_pointer + places + WIDTH, mask=inside, other=0.0).to(tl.float32)
             if HAS_BIAS:
                 shift = tl.load(bias_pointer + columns + WIDTH, mask=in_row, other=0.0)
                 gate += shift.to(tl.float32)[None, :]
-            dgate = dy * (x * share)
+            dgate = dy * (x * factor)
             dy *= gate
             tl.store(grad_input_pointer + places + WIDTH, dgate.to(kind), mask=inside)
             if HAS_BIAS:
                 grad_gate_bias += tl.sum(dgate, axis=0)
-        dx = dy * slope(x, share, ACTIVATION)
+        dx = dy * derivative(x, factor, ACTIVATION)
         tl.store(grad_input_pointer + places, dx.to(kind), mask=inside)
         if HAS_BIAS:
             grad_bias += tl.sum(dx, axis=0)
@@ -69,7 +69,7 @@ def _activation_backward_kernel(
 
 
 def backward_block_shape(width: int, *, gated: bool) -> tuple[int, int]:
-    """Choose rows and columns of a program's block: half the rows where both halves are held."""
+    """Return rows and columns of a program's block; a gated one has half the rows."""
     return block_shape(width, elements=BLOCK_ELEMENTS // (2 if gated else 1))
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from .functions import passed_share
+from .functions import multiplier
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Elements a program works on, in rows of at most so many.
+# Columns of a program's block at most, and its elements.
 BLOCK_COLUMNS = 1024
 BLOCK_ELEMENTS = 2048
 NUM_WARPS = 8
@@ -39,7 +39,7 @@ def _activation_forward_kernel(
     x = tl.load(input_pointer + places, mask=inside, other=0.0).to(tl.float32)
     if HAS_BIAS:
         x += tl.load(bias_pointer + columns, mask=in_row, other=0.0).to(tl.float32)[None, :]
-    y = x * passed_share(x, ACTIVATION)
+    y = x * multiplier(x, ACTIVATION)
     if GATED:
         gate = tl.load(input_pointer + places + WIDTH, mask=inside, other=0.0).to(tl.float32)
         if HAS_BIAS:
@@ -51,7 +51,7 @@ def _activation_forward_kernel(
 
 
 def block_shape(width: int, *, elements: int = BLOCK_ELEMENTS) -> tuple[int, int]:
-    """Choose rows and columns of a program's block."""
+    """Return rows and columns of a program's block."""
     columns = min(BLOCK_COLUMNS, triton.next_power_of_2(max(width, 16)))
     return elements // columns, columns
 

@@ -7,50 +7,50 @@ import triton.language as tl
 
 
 @triton.jit
-def logistic(x):
-    """Give 1 / (1 + exp(-x)), from the exponential that cannot overflow."""
+def sigmoid(x):
+    """Return 1 / (1 + exp(-x)), by exp(-|x|), which cannot overflow."""
     decay = tl.exp(-tl.abs(x))
     return tl.where(x < 0.0, decay, 1.0) / (1.0 + decay)
 
 
 @triton.jit
-def logistic_slope(x):
-    """Give its derivative. As p (1 - p) it would lose its digits where p is nearly 1."""
+def sigmoid_derivative(x):
+    """Return the sigmoid's derivative; p (1 - p) would cancel where p is near 1."""
     decay = tl.exp(-tl.abs(x))
     return decay / ((1.0 + decay) * (1.0 + decay))
 
 
 @triton.jit
-def gelu_share(x, TANH: tl.constexpr):
-    """Give the share of x that GELU lets through: Phi(x), or the paper's approximation of it."""
+def gelu_multiplier(x, TANH: tl.constexpr):
+    """Return GELU(x) / x: Phi(x), or the paper's tanh approximation."""
     if TANH:
-        # (1 + tanh u) / 2 is the logistic function of 2 u, which loses nothing at the low end.
-        return logistic(1.5957691216057308 * (x + 0.044715 * x * x * x))
+        # (1 + tanh u) / 2 = sigmoid(2 u), which does not cancel for u << 0.
+        return sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
     return 0.5 * (1.0 + tl.erf(x * 0.7071067811865476))
 
 
 @triton.jit
-def gelu_slope(x, share, TANH: tl.constexpr):
-    """Give the derivative at x, where ``share`` is let through."""
+def gelu_derivative(x, factor, TANH: tl.constexpr):
+    """Return GELU's derivative at x; ``factor``: GELU(x) / x."""
     if TANH:
-        bend = logistic_slope(1.5957691216057308 * (x + 0.044715 * x * x * x))
+        bend = sigmoid_derivative(1.5957691216057308 * (x + 0.044715 * x * x * x))
         steep = 1.5957691216057308 * (1.0 + 0.134145 * x * x)
-        # Far out the first factor is 0 and the other may be infinite.
-        return share + tl.where(bend == 0.0, 0.0, x * bend * steep)
-    return share + x * (0.3989422804014327 * tl.exp(-0.5 * x * x))
+        # For large |x| bend is 0 and steep may be infinite.
+        return factor + tl.where(bend == 0.0, 0.0, x * bend * steep)
+    return factor + x * (0.3989422804014327 * tl.exp(-0.5 * x * x))
 
 
 @triton.jit
-def passed_share(x, ACTIVATION: tl.constexpr):
-    """Give the share of x that the activation lets through; ``x`` times it is the activation."""
+def multiplier(x, ACTIVATION: tl.constexpr):
+    """Return activation(x) / x."""
     if ACTIVATION == "silu":
-        return logistic(x)
-    return gelu_share(x, ACTIVATION == "gelu_tanh")
+        return sigmoid(x)
+    return gelu_multiplier(x, ACTIVATION == "gelu_tanh")
 
 
 @triton.jit
-def slope(x, share, ACTIVATION: tl.constexpr):
-    """Give the activation's derivative at x, where ``share`` is let through."""
+def derivative(x, factor, ACTIVATION: tl.constexpr):
+    """Return the activation's derivative at x; ``factor``: activation(x) / x."""
     if ACTIVATION == "silu":
-        return share + x * logistic_slope(x)
-    return gelu_slope(x, share, ACTIVATION == "gelu_tanh")
+        return factor + x * sigmoid_derivative(x)
+    return gelu_derivative(x, factor, ACTIVATION == "gelu_tanh")

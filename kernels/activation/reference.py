@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 def bias_gelu(input_TF: Tensor, bias_F: Tensor | None, *, approximate: str) -> Tensor:
-    """``x * Phi(x)`` with ``x = input + bias``; ``tanh``: the paper's approximation of Phi."""
+    """Return ``x * Phi(x)``, ``x = input + bias``; ``tanh``: the paper's approximation of Phi."""
     return _gelu(_shifted(input_TF, bias_F), approximate).to(input_TF.dtype)
 
 
 def geglu(input_TG: Tensor, bias_G: Tensor | None, *, approximate: str) -> Tensor:
-    """``gelu(first half) * second half`` of ``input + bias``."""
+    """Return ``gelu(first half) * second half`` of ``input + bias``."""
     x, gate = _shifted(input_TG, bias_G).chunk(2, dim=1)
     return (_gelu(x, approximate) * gate).to(input_TG.dtype)
 
 
 def swiglu(input_TG: Tensor, bias_G: Tensor | None) -> Tensor:
-    """``x / (1 + exp(-x)) * gate``: the first and the second half of ``input + bias``."""
+    """Return ``x / (1 + exp(-x)) * gate`` of the two halves of ``input + bias``."""
     x, gate = _shifted(input_TG, bias_G).chunk(2, dim=1)
     return (x / (1.0 + torch.exp(-x)) * gate).to(input_TG.dtype)
 

@@ -1,9 +1,9 @@
-"""Attention's backward: two passes over the scores, each free of atomics.
+"""Attention's backward pass: two kernels over the scores, without atomics.
 
-FlashAttention-2's backward (Dao 2023) with its two halves apart: one kernel owns a block of keys
-and sums over queries (gradients of key and value), one owns a block of queries and sums over keys.
-Scores are computed twice; in return every sum has one owner and one order, so that results are the
-same on every run.
+How it works: FlashAttention-2's backward (Dao 2023), split in two. One kernel owns a block of keys
+and sums over queries (``dk``, ``dv``); the other owns a block of queries and sums over keys
+(``dq``). The scores are computed twice: seven matrix products instead of five. In return every sum
+has one owner and one order, so that results are bit-reproducible.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def attention_backward(
         HAS_GLOBALS=len(blocks.global_places) > 0,
         **launches.query.options(),
     )
-    # What every row sees, it sees within no window: those keys are done again, over all rows.
+    # Rows beyond the window see global keys too: their gradients are computed again, over all rows.
     all_keys, global_keys = (blocks.key_tiles, constants), (blocks.global_tiles, {"WINDOW": -1})
     for tiles, more in (all_keys, global_keys) if len(blocks.global_tiles) else (all_keys,):
         _attention_grad_key_value_kernel[(len(tiles), key.shape[1])](
@@ -119,7 +119,7 @@ def _delta(output_MHD: Tensor, grad_output_MHD: Tensor, lse_HM: Tensor) -> Tenso
 
 
 def _bias_sums(call: Call, num_tiles: int, block: int) -> Tensor | None:
-    """Make room for each program's sums by distance: [tiles, H, blocks of distances]."""
+    """Allocate the sums by distance of each program: [tiles, H, blocks of distances]."""
     if call.bias_HR is None:
         return None
     num_heads, num_distances = call.bias_HR.shape
@@ -128,7 +128,7 @@ def _bias_sums(call: Call, num_tiles: int, block: int) -> Tensor | None:
 
 
 def _grad_bias(sums: Tensor | None, call: Call) -> Tensor:
-    """Join the programs' sums; what lies beyond the bias's reach belongs to its ends."""
+    """Add the programs' sums; distances beyond the bias' reach belong to its two ends."""
     if sums is None or call.bias_HR is None:
         return call.query_MHD.new_empty(0)
     reach = call.bias_HR.shape[1] // 2

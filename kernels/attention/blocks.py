@@ -1,4 +1,4 @@
-"""Where a call's rows lie, and the blocks of them each kernel works on."""
+"""The layout of a call's rows, and the blocks that each kernel works on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Blocks(NamedTuple):
     """The layout of a call, all int32; tiles are [n, 2]: sequence, block of its rows.
 
-    Where every row is a query, ``places`` is empty; where no key is global, ``global_places``.
+    ``places`` is empty where every row is a query, ``global_places`` where no key is global.
     """
 
     cu_seqlens: Tensor  # [B + 1]
@@ -31,7 +31,7 @@ class Blocks(NamedTuple):
     global_tiles: Tensor  # blocks of global keys
 
     def extras(self, call: Call) -> Extras:
-        """Say what launch shapes are chosen by."""
+        """Return the options by which launch shapes are chosen."""
         return Extras(
             dropout=call.seed is not None,
             bias=call.bias_HR is not None,
@@ -39,7 +39,7 @@ class Blocks(NamedTuple):
         )
 
     def constants(self, call: Call) -> dict[str, Any]:
-        """Return what all kernels of a call are compiled for, besides the launch shape."""
+        """Return the compile-time constants of a call, launch shapes aside."""
         _, num_heads, head_dim = call.query_MHD.shape
         return {
             "NUM_HEADS": num_heads,
@@ -56,7 +56,7 @@ class Blocks(NamedTuple):
         }
 
     def numbers(self, call: Call) -> tuple[Any, ...]:
-        """Return the arguments that end every kernel's list."""
+        """Return the last arguments of every kernel."""
         strides = (x.stride(0) for x in call[:3])
         reach = 0 if call.bias_HR is None else call.bias_HR.shape[1] // 2
         sizes = (len(call.query_MHD), reach, call.scale, call.dropout)

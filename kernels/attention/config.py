@@ -1,4 +1,4 @@
-"""Launch shapes of the attention kernels, by head size, element size and what else takes registers.
+"""Launch shapes of the attention kernels, by head size, element size and register use.
 
 Chosen so that nothing spills on sm_90 (tests/golden/kernel_resources.json); not yet timed.
 """
@@ -19,11 +19,11 @@ class Launch(NamedTuple):
     num_stages: int
 
     def sizes(self) -> dict[str, int]:
-        """Name the block's sides as the kernels do."""
+        """Return the block sizes, as arguments of the kernels."""
         return {"BLOCK_ROWS": self.block_rows, "BLOCK_KEYS": self.block_keys}
 
     def options(self) -> dict[str, int]:
-        """Name all of it as a launch does."""
+        """Return all fields, as keyword arguments of a launch."""
         return self.sizes() | {"num_warps": self.num_warps, "num_stages": self.num_stages}
 
 
@@ -36,7 +36,7 @@ class Launches(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """What a call has that takes registers."""
+    """The options of a call that take registers."""
 
     dropout: bool = False
     bias: bool = False

@@ -1,4 +1,4 @@
-"""Makes a forward and a backward function one differentiable, traceable PyTorch operator."""
+"""Registers a forward and a backward function as a differentiable, traceable PyTorch operator."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class Call(NamedTuple):
-    """All that a call is computed from, in the operator's order."""
+    """The arguments of a call, in the operator's order."""
 
     query_MHD: Tensor
     key_TKD: Tensor
     value_TKD: Tensor
     bias_HR: Tensor | None
     slopes_H: Tensor | None
-    seed: Tensor | None  # int64 [1], where weights are dropped
-    layout: list[Tensor]  # where sequences lie, as the implementation wants to know it
+    seed: Tensor | None  # int64 [1], with dropout
+    layout: list[Tensor]  # the sequences, in the implementation's own form
     scale: float
     dropout: float
     window: int | None
@@ -34,7 +34,7 @@ class Call(NamedTuple):
 
     @property
     def group(self) -> int:
-        """How many heads of the query share one of the key."""
+        """Query heads per key head."""
         return self.query_MHD.shape[1] // self.key_TKD.shape[1]
 
 
@@ -50,7 +50,7 @@ _BACKWARD_SCHEMA = (
 
 
 class Gradients(NamedTuple):
-    """Of query, key and value, contiguous, and of the bias: empty where there is none."""
+    """The gradients of query, key and value, contiguous, and of the bias, empty without one."""
 
     query_MHD: Tensor
     key_TKD: Tensor
@@ -59,13 +59,13 @@ class Gradients(NamedTuple):
 
 
 class Forward(Protocol):
-    """Computes the output, contiguous, and [H, M] log-sum-exps (nothing where not kept)."""
+    """Computes the output, contiguous, and the log-sum-exps [H, M] (empty where not kept)."""
 
     def __call__(self, call: Call) -> tuple[Tensor, Tensor]: ...  # noqa: D102
 
 
 class Backward(Protocol):
-    """Computes the gradients from the output's."""
+    """Computes the gradients from that of the output."""
 
     def __call__(  # noqa: D102
         self, grad_output_MHD: Tensor, output_MHD: Tensor, lse_HM: Tensor, call: Call

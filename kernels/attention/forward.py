@@ -1,8 +1,13 @@
-"""Attention over packed sequences, softmax online: the forward kernel.
+"""Attention over packed sequences with online softmax: the forward kernel.
 
-FlashAttention-2's schedule (Dao 2023): a program owns a block of query rows of one sequence and one
-head and walks over that sequence's keys; nothing quadratic is stored. Blocks come from a tile list
-made once per batch, so there is no program for padding, which does not exist.
+How it works (FlashAttention-2, Dao 2023): a program owns a block of query rows of one sequence and
+one head, and loops over blocks of that sequence's keys. It keeps three values a row, named as in
+the paper: the running maximum ``m_i``, the running sum of exponentials ``l_i`` and the output
+before division, ``acc``. At each block of keys ``alpha = exp(m_i - m_new)`` rescales ``l_i`` and
+``acc``, and ``p = exp(score - m_new)`` is added. Nothing of size L x L is stored: 8 D bytes of bf16
+a token and head are read and written, for 4 L D FLOPs. Exponentials are powers of two: scores carry
+a factor log2 e. Programs come from a list of (sequence, block) made once a batch, so that no
+program computes padding.
 """
 
 from __future__ import annotations
@@ -24,11 +29,11 @@ if TYPE_CHECKING:
 
 
 @triton.jit
-def _walk(
+def _attend(
     query,
-    highest,
-    total,
-    mixed,
+    m_i,
+    l_i,
+    acc,
     key_pointer,
     value_pointer,
     bias_pointer,
@@ -59,7 +64,7 @@ def _walk(
     MASKED: tl.constexpr,
     LISTED: tl.constexpr,
 ):
-    """Take the keys low .. high into the running maximum, sum and mix of a block of rows."""
+    """Attend to the keys low .. high; return ``m_i``, ``l_i`` and ``acc``, updated."""
     for at in tl.range(low, high, BLOCK_KEYS):
         entries = at + tl.arange(0, BLOCK_KEYS)
         keys = places_of(list_pointer, 0, entries, high, length, LISTED)
@@ -68,22 +73,22 @@ def _walk(
             query, key, rows, keys, length, scale, slope, bias_pointer, reach,
             WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, LISTED, MASKED, PRECISION,
         )  # fmt: skip
-        higher = tl.maximum(highest, tl.max(score, axis=1))
-        shift = higher
+        m_new = tl.maximum(m_i, tl.max(score, axis=1))
+        m_finite = m_new
         if MASKED:
-            # A row that has seen nothing yet stays at -inf; shift by 0 instead of by -inf.
-            shift = tl.where(higher == float("-inf"), 0.0, higher)
-        weight = tl.exp2(score - shift[:, None])
-        shrink = tl.exp2(highest - shift)
-        total = total * shrink + tl.sum(weight, axis=1)
+            # A row without any key so far has m_new = -inf: subtract 0, because -inf + inf is NaN.
+            m_finite = tl.where(m_new == float("-inf"), 0.0, m_new)
+        p = tl.exp2(score - m_finite[:, None])
+        alpha = tl.exp2(m_i - m_finite)
+        l_i = l_i * alpha + tl.sum(p, axis=1)
         if HAS_DROPOUT:
             tokens = (start + rows) * NUM_HEADS + head
-            weight *= keep_scale(tl.load(seed_pointer), tokens, keys, dropout)
+            p *= keep_scale(tl.load(seed_pointer), tokens, keys, dropout)
         value = load_rows(value_pointer, keys, columns, value_stride, length, HEAD_DIM, MASKED)
-        mixed = mixed * shrink[:, None]
-        mixed = tl.dot(weight.to(value.dtype), value, mixed, input_precision=PRECISION)
-        highest = higher
-    return highest, total, mixed
+        acc = acc * alpha[:, None]
+        acc = tl.dot(p.to(value.dtype), value, acc, input_precision=PRECISION)
+        m_i = m_new
+    return m_i, l_i, acc
 
 
 @triton.jit
@@ -95,10 +100,10 @@ def _attention_forward_kernel(
     lse_pointer,  # float32 [H, M]
     cu_seqlens_pointer,  # int32 [B + 1]
     tiles_pointer,  # int32 [tiles, 2]: sequence, block of query rows
-    cu_queries_pointer,  # int32 [B + 1] or, where every row is a query, nothing
-    query_places_pointer,  # int32 [M] the queries' places, or nothing
-    cu_globals_pointer,  # int32 [B + 1] or nothing
-    globals_pointer,  # int32 [G] places of the keys that every row sees, or nothing
+    cu_queries_pointer,  # int32 [B + 1], empty where every row is a query
+    query_places_pointer,  # int32 [M] places of the queries in their sequence, or empty
+    cu_globals_pointer,  # int32 [B + 1] or empty
+    globals_pointer,  # int32 [G] places of the keys that every row sees, or empty
     bias_pointer,  # [H, 2 reach + 1] or null
     slopes_pointer,  # float32 [H] or null
     seed_pointer,  # int64 [1] or null
@@ -145,44 +150,44 @@ def _attention_forward_kernel(
     key_pointer += start * key_stride + (head // GROUP) * HEAD_DIM
     value_pointer += start * value_stride + (head // GROUP) * HEAD_DIM
     query = load_rows(query_pointer, entries, columns, query_stride, count, HEAD_DIM, True)
-    highest = tl.full([BLOCK_ROWS], float("-inf"), dtype=tl.float32)
-    total = tl.zeros([BLOCK_ROWS], dtype=tl.float32)
-    mixed = tl.zeros([BLOCK_ROWS, BLOCK_DIM], dtype=tl.float32)
+    m_i = tl.full([BLOCK_ROWS], float("-inf"), dtype=tl.float32)
+    l_i = tl.zeros([BLOCK_ROWS], dtype=tl.float32)
+    acc = tl.zeros([BLOCK_ROWS, BLOCK_DIM], dtype=tl.float32)
     first, last, whole = key_range(rows, length, BLOCK_KEYS, WINDOW, CAUSAL)
-    # The first walk needs no mask: its keys all exist and are all seen. The second does the rest.
-    highest, total, mixed = _walk(
-        query, highest, total, mixed, key_pointer, value_pointer, bias_pointer, seed_pointer,
+    # The first loop needs no mask: every row sees all of its keys. The second takes the rest.
+    m_i, l_i, acc = _attend(
+        query, m_i, l_i, acc, key_pointer, value_pointer, bias_pointer, seed_pointer,
         globals_pointer, rows, columns, first, whole, length, start, head, key_stride, value_stride,
         reach, scale, slope, dropout, NUM_HEADS, HEAD_DIM, BLOCK_KEYS, WINDOW, CAUSAL, HAS_SLOPES,
         HAS_BIAS, HAS_DROPOUT, PRECISION, False, False,
     )  # fmt: skip
-    highest, total, mixed = _walk(
-        query, highest, total, mixed, key_pointer, value_pointer, bias_pointer, seed_pointer,
+    m_i, l_i, acc = _attend(
+        query, m_i, l_i, acc, key_pointer, value_pointer, bias_pointer, seed_pointer,
         globals_pointer, rows, columns, whole, last, length, start, head, key_stride, value_stride,
         reach, scale, slope, dropout, NUM_HEADS, HEAD_DIM, BLOCK_KEYS, WINDOW, CAUSAL, HAS_SLOPES,
         HAS_BIAS, HAS_DROPOUT, PRECISION, True, False,
     )  # fmt: skip
     if HAS_GLOBALS:
         listed, num_listed = span(cu_globals_pointer, sequence)
-        highest, total, mixed = _walk(
-            query, highest, total, mixed, key_pointer, value_pointer, bias_pointer, seed_pointer,
+        m_i, l_i, acc = _attend(
+            query, m_i, l_i, acc, key_pointer, value_pointer, bias_pointer, seed_pointer,
             globals_pointer + listed, rows, columns, 0, num_listed, length, start, head, key_stride,
             value_stride, reach, scale, slope, dropout, NUM_HEADS, HEAD_DIM, BLOCK_KEYS, WINDOW,
             CAUSAL, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, True, True,
         )  # fmt: skip
-    output = mixed / tl.where(total == 0.0, 1.0, total)[:, None]
+    output = acc / tl.where(l_i == 0.0, 1.0, l_i)[:, None]
     own = first_query + entries
     places = own[:, None] * (NUM_HEADS * HEAD_DIM) + head * HEAD_DIM + columns[None, :]
     inside = (entries < count)[:, None] & (columns < HEAD_DIM)[None, :]
     tl.store(output_pointer + places, output.to(output_pointer.dtype.element_ty), mask=inside)
-    lse = (highest + tl.log2(tl.where(total == 0.0, 1.0, total))) / LOG2E
+    lse = (m_i + tl.log2(tl.where(l_i == 0.0, 1.0, l_i))) / LOG2E
     tl.store(lse_pointer + head * num_queries.to(tl.int64) + own, lse, mask=entries < count)
 
 
 def attention_forward(call: Call, blocks: Blocks, launch: Launch) -> tuple[Tensor, Tensor]:
-    """Launch the kernel. The last dimension must be contiguous, and heads lie side by side.
+    """Launch the kernel on tensors whose tokens are [heads, D] contiguous.
 
-    Returns the output [M, H, D] and the log of each row's summed exponentials, float32 [H, M].
+    Returns the output [M, H, D] and the log-sum-exp of each row, float32 [H, M].
     """
     query = call.query_MHD
     num_queries, num_heads, _ = query.shape

@@ -1,4 +1,4 @@
-"""Attention's gradients of key and value: a program owns a block of keys."""
+"""The attention gradients of key and value: a program owns a block of keys, loops over queries."""
 
 import triton
 import triton.language as tl
@@ -22,7 +22,7 @@ def _attention_grad_key_value_kernel(
     cu_queries_pointer,  # int32 [B + 1] or nothing
     query_places_pointer,  # int32 [M] or nothing
     cu_listed_pointer,  # int32 [B + 1] or nothing
-    listed_pointer,  # int32 [G] places of the keys in question, or nothing: all
+    listed_pointer,  # int32 [G] places of the program's keys, or empty: all
     bias_pointer,  # [H, 2 reach + 1] or null
     slopes_pointer,  # float32 [H] or null
     seed_pointer,  # int64 [1] or null
@@ -68,8 +68,8 @@ def _attention_grad_key_value_kernel(
     value_pointer += start * value_stride + key_head * HEAD_DIM
     key = load_rows(key_pointer, keys, columns, key_stride, length, HEAD_DIM, True)
     value = load_rows(value_pointer, keys, columns, value_stride, length, HEAD_DIM, True)
-    grad_key = tl.zeros([BLOCK_KEYS, BLOCK_DIM], dtype=tl.float32)
-    grad_value = tl.zeros([BLOCK_KEYS, BLOCK_DIM], dtype=tl.float32)
+    dk = tl.zeros([BLOCK_KEYS, BLOCK_DIM], dtype=tl.float32)
+    dv = tl.zeros([BLOCK_KEYS, BLOCK_DIM], dtype=tl.float32)
     first, last = row_range(block, length, count, BLOCK_KEYS, WINDOW, CAUSAL, SUBSET or LISTED)
     for member in tl.range(0, GROUP):
         head = key_head * GROUP + member
@@ -80,7 +80,7 @@ def _attention_grad_key_value_kernel(
         if HAS_BIAS:
             bias = bias_pointer + head * (2 * reach + 1)
         queries = query_pointer + first_query * query_stride + head * HEAD_DIM
-        grads = grad_output_pointer + first_query * WIDTH + head * HEAD_DIM
+        output_grads = grad_output_pointer + first_query * WIDTH + head * HEAD_DIM
         for at in tl.range(first, last, BLOCK_ROWS):
             entries = at + tl.arange(0, BLOCK_ROWS)
             rows = places_of(query_places_pointer, first_query, entries, count, length, SUBSET)
@@ -88,21 +88,17 @@ def _attention_grad_key_value_kernel(
             lse = tl.load(lse_pointer + statistics, mask=entries < count, other=0.0)
             delta = tl.load(delta_pointer + statistics, mask=entries < count, other=0.0)
             query = load_rows(queries, entries, columns, query_stride, count, HEAD_DIM, True)
-            grad = load_rows(grads, entries, columns, WIDTH, count, HEAD_DIM, True)
-            kept, grad_score = score_gradient(
-                query, key, value, grad, lse, delta, rows, keys, length, start, head, bias,
+            do = load_rows(output_grads, entries, columns, WIDTH, count, HEAD_DIM, True)
+            p, ds = score_gradient(
+                query, key, value, do, lse, delta, rows, keys, length, start, head, bias,
                 seed_pointer, reach, scale, slope, dropout, NUM_HEADS, WINDOW, CAUSAL, HAS_SLOPES,
                 HAS_BIAS, HAS_DROPOUT, False, PRECISION,
             )  # fmt: skip
             kind = query.dtype
-            grad_value = tl.dot(
-                tl.trans(kept.to(kind)), grad, grad_value, input_precision=PRECISION
-            )
-            grad_key = tl.dot(
-                tl.trans(grad_score.to(kind)), query, grad_key, input_precision=PRECISION
-            )
+            dv = tl.dot(tl.trans(p.to(kind)), do, dv, input_precision=PRECISION)
+            dk = tl.dot(tl.trans(ds.to(kind)), query, dk, input_precision=PRECISION)
     places = (start + keys)[:, None] * KEY_WIDTH + key_head * HEAD_DIM + columns[None, :]
     inside = (keys < length)[:, None] & (columns < HEAD_DIM)[None, :]
     kind = grad_key_pointer.dtype.element_ty
-    tl.store(grad_key_pointer + places, (grad_key * scale).to(kind), mask=inside)
-    tl.store(grad_value_pointer + places, grad_value.to(kind), mask=inside)
+    tl.store(grad_key_pointer + places, (dk * scale).to(kind), mask=inside)
+    tl.store(grad_value_pointer + places, dv.to(kind), mask=inside)

@@ -1,4 +1,8 @@
-"""Attention's gradient of the query and of the relative bias: a program owns a block of queries."""
+"""The attention gradients of the query and of the relative bias.
+
+A program owns a block of queries and loops over keys. Names are those of FlashAttention-2: ``do``
+is the gradient of the output, ``ds`` of the scores, ``dq`` of the query.
+"""
 
 import triton
 import triton.language as tl
@@ -8,10 +12,10 @@ from .tile import key_range, load_rows, places_of, span
 
 
 @triton.jit
-def _walk(
-    summed,
+def _add_query_gradient(
+    dq,
     query,
-    grad,
+    do,
     lse,
     delta,
     key_pointer,
@@ -44,22 +48,22 @@ def _walk(
     PRECISION: tl.constexpr,
     LISTED: tl.constexpr,
 ):
-    """Add what the keys low .. high contribute to the gradients of a block of rows."""
+    """Add the contribution of the keys low .. high to ``dq``, and to the bias' gradient."""
     for at in tl.range(low, high, BLOCK_KEYS):
         entries = at + tl.arange(0, BLOCK_KEYS)
         keys = places_of(list_pointer, 0, entries, high, length, LISTED)
         key = load_rows(key_pointer, keys, columns, key_stride, length, HEAD_DIM, True)
         value = load_rows(value_pointer, keys, columns, value_stride, length, HEAD_DIM, True)
-        _kept, grad_score = score_gradient(
-            query, key, value, grad, lse, delta, rows, keys, length, start, head, bias_pointer,
+        _p, ds = score_gradient(
+            query, key, value, do, lse, delta, rows, keys, length, start, head, bias_pointer,
             seed_pointer, reach, scale, slope, dropout, NUM_HEADS, WINDOW, CAUSAL, HAS_SLOPES,
             HAS_BIAS, HAS_DROPOUT, LISTED, PRECISION,
         )  # fmt: skip
         if HAS_BIAS:
             far = tl.cdiv(reach, BLOCK_KEYS)
-            add_by_distance(bias_sums_pointer, grad_score, rows, at, length, far, BLOCK_KEYS)
-        summed = tl.dot(grad_score.to(key.dtype), key, summed, input_precision=PRECISION)
-    return summed
+            add_by_distance(bias_sums_pointer, ds, rows, at, length, far, BLOCK_KEYS)
+        dq = tl.dot(ds.to(key.dtype), key, dq, input_precision=PRECISION)
+    return dq
 
 
 @triton.jit
@@ -130,19 +134,19 @@ def _attention_grad_query_kernel(
     lse = tl.load(lse_pointer + statistics, mask=entries < count, other=0.0)
     delta = tl.load(delta_pointer + statistics, mask=entries < count, other=0.0)
     query = load_rows(query_pointer, entries, columns, query_stride, count, HEAD_DIM, True)
-    grad = load_rows(grad_output_pointer, entries, columns, WIDTH, count, HEAD_DIM, True)
-    summed = tl.zeros([BLOCK_ROWS, BLOCK_DIM], dtype=tl.float32)
+    do = load_rows(grad_output_pointer, entries, columns, WIDTH, count, HEAD_DIM, True)
+    dq = tl.zeros([BLOCK_ROWS, BLOCK_DIM], dtype=tl.float32)
     first, last, _whole = key_range(rows, length, BLOCK_KEYS, WINDOW, CAUSAL)
-    summed = _walk(
-        summed, query, grad, lse, delta, key_pointer, value_pointer, bias_pointer,
+    dq = _add_query_gradient(
+        dq, query, do, lse, delta, key_pointer, value_pointer, bias_pointer,
         bias_sums_pointer, seed_pointer, globals_pointer, rows, columns, first, last, length, start,
         head, key_stride, value_stride, reach, scale, slope, dropout, NUM_HEADS, HEAD_DIM,
         BLOCK_KEYS, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, False,
     )  # fmt: skip
     if HAS_GLOBALS:
         listed, num_listed = span(cu_globals_pointer, sequence)
-        summed = _walk(
-            summed, query, grad, lse, delta, key_pointer, value_pointer, bias_pointer,
+        dq = _add_query_gradient(
+            dq, query, do, lse, delta, key_pointer, value_pointer, bias_pointer,
             bias_sums_pointer, seed_pointer, globals_pointer + listed, rows, columns, 0, num_listed,
             length, start, head, key_stride, value_stride, reach, scale, slope, dropout, NUM_HEADS,
             HEAD_DIM, BLOCK_KEYS, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION,
@@ -151,4 +155,4 @@ def _attention_grad_query_kernel(
     places = (first_query + entries)[:, None] * WIDTH + head * HEAD_DIM + columns[None, :]
     inside = (entries < count)[:, None] & (columns < HEAD_DIM)[None, :]
     kind = grad_query_pointer.dtype.element_ty
-    tl.store(grad_query_pointer + places, (summed * scale).to(kind), mask=inside)
+    tl.store(grad_query_pointer + places, (dq * scale).to(kind), mask=inside)

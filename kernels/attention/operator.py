@@ -1,4 +1,4 @@
-"""Attention by the kernels: which blocks each works on, and how each is launched."""
+"""Attention by the Triton kernels: launch shapes, blocks, and the registered operator."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def attention(
     output_MHD = _attend(query_MHD, key_TKD, value_TKD, list(blocks), terms)
     if terms.global_rows is None:
         return output_MHD
-    # Every row has seen the global ones; these, where they are queries, see every row.
+    # Every row has attended to the global rows; these attend to every row in a second call.
     rows, everywhere = terms.global_rows.rows, terms.global_rows
     if terms.query_rows is not None:
         rows, everywhere = terms.query_rows.shared_with(terms.global_rows)

@@ -35,7 +35,7 @@ def attention(
                 weights = torch.dropout(weights, terms.dropout, train=True)
             heads.append(weights @ value)
         outputs.append(torch.stack(heads, dim=1))
-    # The sums keep all tied to the graph where there is no row to compute.
+    # The empty sums keep all tensors in the graph where there is no row to compute.
     nothing = 0.0 * (key_TKD[:0].sum() + value_TKD[:0].sum())
     if terms.bias_HR is not None:
         nothing = nothing + terms.bias_HR[:0].sum()

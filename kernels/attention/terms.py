@@ -1,4 +1,4 @@
-"""What attention consists of besides queries, keys and values."""
+"""The terms of attention besides queries, keys and values."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
 
 class Disentangled(NamedTuple):
-    """What query and key say of the distance between them, besides of each other (He et al. 2021).
+    """Disentangled attention: products of content and relative position (He et al. 2021).
 
-    N learned vectors stand for distances: ``key_NHD`` meets the query, ``query_NHD`` the key, and
-    either may be None. ``entries_R``, int64 [2 r + 1], says which stands for a distance of -r to r.
+    ``key_NHD``: position keys of N distances, multiplied by the query; or None.
+    ``query_NHD``: position queries of N distances, multiplied by the key; or None.
+    ``entries_R`` int64 [2 r + 1]: the entry n of each distance from -r to r.
     """
 
     key_NHD: Tensor | None
@@ -23,7 +24,7 @@ class Disentangled(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What shapes a row's scores and weights; :func:`encoder_engine.ops.attention` explains each.
+    """The options of attention; :func:`encoder_engine.ops.attention` explains each.
 
     A query at place i of its sequence sees the key at place j where ``|j - i| <= window`` or either
     is among ``global_rows`` and, if ``causal``, ``j <= i``. Its score is
@@ -43,7 +44,7 @@ class Terms(NamedTuple):
     disentangled: Disentangled | None = None
 
     def names(self) -> tuple[str, ...]:
-        """Name the terms that are there, as the arguments of ``ops.attention`` are named."""
+        """Return the names of the given terms, as arguments of ``ops.attention``."""
         given = {
             "window": self.window is not None,
             "causal": self.causal,

@@ -1,4 +1,4 @@
-"""What the attention kernels share: reading rows, ranges of rows and keys, scores."""
+"""The steps that the attention kernels share: loading rows, ranges of rows and keys, scores."""
 
 import triton
 import triton.language as tl
@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def load_rows(pointer, rows, columns, stride, length, HEAD_DIM: tl.constexpr, MASKED: tl.constexpr):
-    """Load [rows, columns] of one sequence and head, zero outside; unmasked where told so."""
+    """Load [rows, columns] of one sequence and head, zero outside; rows are masked if MASKED."""
     places = rows.to(tl.int64)[:, None] * stride + columns[None, :]
     if MASKED:
         inside = (rows < length)[:, None] & (columns < HEAD_DIM)[None, :]
@@ -18,7 +18,7 @@ def load_rows(pointer, rows, columns, stride, length, HEAD_DIM: tl.constexpr, MA
 
 @triton.jit
 def span(cu_pointer, sequence):
-    """Return where a sequence's rows begin, and how many there are."""
+    """Return the first row of a sequence, and its number of rows."""
     start = tl.load(cu_pointer + sequence).to(tl.int64)
     stop = tl.load(cu_pointer + sequence + 1).to(tl.int64)
     return start, (stop - start).to(tl.int32)
@@ -26,9 +26,9 @@ def span(cu_pointer, sequence):
 
 @triton.jit
 def places_of(list_pointer, start, entries, count, length, LISTED: tl.constexpr):
-    """Return the places in their sequence of some of its rows, ``length`` where there is none.
+    """Return the places of entries within their sequence; ``length`` for one beyond ``count``.
 
-    Entry i is place i or, of a list that holds some places alone, what entry i says.
+    Entry i is place i or, LISTED, the i-th place of the list.
     """
     if LISTED:
         return tl.load(list_pointer + start + entries, mask=entries < count, other=length)
@@ -37,10 +37,10 @@ def places_of(list_pointer, start, entries, count, length, LISTED: tl.constexpr)
 
 @triton.jit
 def key_range(rows, length, BLOCK_KEYS: tl.constexpr, WINDOW: tl.constexpr, CAUSAL: tl.constexpr):
-    """Return (first, last, whole): keys a block of rows can see, and where masks must begin.
+    """Return (first, last, whole): the keys that a block of rows sees, and where masks begin.
 
-    Keys first .. whole are seen by every row and exist; whole .. last need a mask. With a window
-    or a causal border all blocks take the mask: they are few, or half of them need it.
+    Every row sees the keys first .. whole; whole .. last need a mask. With a window or a causal
+    border all blocks are masked: they are few, or half of them need it.
     """
     first = 0
     last = length
@@ -67,7 +67,7 @@ def row_range(
     CAUSAL: tl.constexpr,
     LISTED: tl.constexpr,
 ):
-    """Return (first, last): the query rows that can see a block of keys; of a list, all."""
+    """Return (first, last): the query rows that see a block of keys; LISTED: all."""
     if LISTED:
         return 0, count
     first = 0
@@ -101,7 +101,7 @@ def scores(
 ):
     """Return scaled scores [rows, keys] times log2 e, -inf where a row does not see a key.
 
-    Keys of a list (LISTED) are seen from outside of the window: within it, others see to them.
+    LISTED keys are masked within the window, where the loop over the window computes them.
     """
     LOG2E: tl.constexpr = 1.4426950408889634
     score = tl.dot(query, tl.trans(key), input_precision=PRECISION) * (scale * LOG2E)

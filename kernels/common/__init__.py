@@ -1,1 +1,1 @@
-"""What the kernels share."""
+"""Launch shapes, layouts and dropout that the kernels share."""

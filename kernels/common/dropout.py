@@ -1,4 +1,4 @@
-"""Dropout that stores nothing: the mask is a pure function of seed, row and column."""
+"""Dropout without a stored mask: the mask is a pure function of seed, row and column."""
 
 import triton
 import triton.language as tl
@@ -8,8 +8,8 @@ import triton.language as tl
 def keep_scale(seed, rows, columns, dropout):
     """Return 0 where dropped and 1 / (1 - dropout) where kept, float32 [rows, columns].
 
-    Philox 4x32-10 (Salmon et al. 2011) on (column, row's low word, row's high word, 0): the same
-    for every tiling, so that backward draws what forward drew.
+    Philox 4x32-10 (Salmon et al. 2011) on (column, low word of row, high word of row, 0) is the
+    same for every tiling: backward redraws the mask of forward.
     """
     rows = rows.to(tl.int64)
     low = (rows & 0xFFFFFFFF).to(tl.uint32)[:, None]

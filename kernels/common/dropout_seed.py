@@ -1,4 +1,4 @@
-"""The seed that a call's dropout mask is a function of."""
+"""Draws the seed of a call's dropout mask."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from torch import Tensor
 
 
 def draw_seed(like: Tensor) -> Tensor:
-    """Draw an int64 [1] from the device's generator; a captured CUDA graph draws anew each time."""
+    """Return a seed, int64 [1], from the device's generator; CUDA graphs redraw at each replay."""
     return torch.randint(2**62, (1,), dtype=torch.int64, device=like.device)

@@ -8,7 +8,7 @@ import triton
 
 
 class RowTile(NamedTuple):
-    """Rows and (padded) columns one program works on, and its warps."""
+    """Rows and (padded) columns of a program's tile, and its warps."""
 
     rows: int
     width: int
@@ -16,7 +16,7 @@ class RowTile(NamedTuple):
 
 
 def row_tile(width: int, *, most_elements: int = 8192) -> RowTile:
-    """Choose a tile of whole rows: about 16 elements a thread, several rows of short ones."""
+    """Return a tile of whole rows: about 16 elements a thread, several rows if they are short."""
     block_width = triton.next_power_of_2(max(width, 16))
     rows = max(1, min(16, most_elements // 4 // block_width))
     num_warps = min(16, max(4, block_width * rows // 512))

@@ -1,4 +1,4 @@
-"""What a kernel needs to know of a packed batch, and of how its tensors lie."""
+"""The layout of a packed batch and of its tensors, as kernels need it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class Layout(Protocol):
-    """Where each of B sequences lies among T packed rows."""
+    """The places of B sequences among T packed rows."""
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
-        """Row at which each sequence begins, and T last: [B + 1], on the host."""
+        """First row of each sequence, then T: int64 [B + 1], on the host."""
 
     @property
     def max_seqlen(self) -> int:
@@ -23,7 +23,7 @@ class Layout(Protocol):
 
     @property
     def cu_seqlens(self) -> Tensor:
-        """The same on the tensors' device, int32 [B + 1]."""
+        """First row of each sequence, then T: int32 [B + 1], on the tensors' device."""
 
     def tiles(self, block: int) -> Tensor:
         """Blocks of rows, int32 [n, 2]: (sequence, block)."""
@@ -36,11 +36,11 @@ class Selection(Protocol):
 
     @property
     def rows(self) -> Tensor:
-        """Which rows they are, [M]."""
+        """The selected rows, [M], on the tensors' device."""
 
     @property
     def indices(self) -> npt.NDArray[np.int64]:
-        """The same on the host."""
+        """The selected rows, int64 [M], on the host."""
 
     @property
     def within(self) -> Layout:
@@ -48,16 +48,16 @@ class Selection(Protocol):
 
     @property
     def places(self) -> Tensor:
-        """Each one's place within its sequence, int32 [M]."""
+        """The place of each selected row within its sequence, int32 [M]."""
 
     def shared_with(self, other: Any) -> tuple[Tensor, Selection]:
-        """Return where in this list the rows that both have are, int64, and these rows."""
+        """Return the common rows: their indices in this selection, int64, and a selection."""
 
     def __len__(self) -> int: ...
 
 
 def rows_apart(x: Tensor) -> Tensor:
-    """Return [T, H, D] with heads side by side; only the stride between tokens is free."""
+    """Return [T, H, D] whose tokens are [H, D] contiguous; copies where they are not."""
     head_dim = x.shape[2]
     side_by_side = x.stride(2) == 1 and (x.stride(1) == head_dim or x.shape[1] == 1)
     return x if side_by_side else x.contiguous()

@@ -1,4 +1,4 @@
-"""Launch shapes pinned for a while in the place of the tables' own, to find better ones."""
+"""Temporary overrides of launch shapes, for tuning."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _pinned: dict[str, Any] = {}
 
 
 def pinned(kernel: str, launch: Launch) -> Launch:
-    """Return what is pinned for a kernel, or ``launch``, which is the table's."""
+    """Return the override of a kernel's launch shape, or ``launch`` without one."""
     found: Launch = _pinned.get(kernel, launch)
     return found
 
 
 @contextmanager
 def pin(**launches: Any) -> Iterator[None]:
-    """Launch kernels so, by name, for the whole process; what was before comes back at the end."""
+    """Override launch shapes by kernel name, for the whole process, within a context."""
     before = dict(_pinned)
     _pinned.update(launches)
     try:

@@ -11,7 +11,7 @@ from ..common.dropout import keep_scale
 from ..common.launch import row_tile
 from .forward import Given, load_sum
 
-# As in layer norm: two programs per multiprocessor of the largest chip.
+# Two programs per multiprocessor of an H100, as in layer norm.
 NUM_PROGRAMS = 264
 
 

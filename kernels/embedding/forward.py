@@ -15,7 +15,7 @@ from ..common.launch import RowTile, row_tile
 
 @triton.jit
 def load_rows(table_pointer, ids_pointer, rows, columns, here, inside, WIDTH: tl.constexpr):
-    """Gather the table's rows that the ids name, in float32."""
+    """Gather the table's rows of the ids, in float32."""
     ids = tl.load(ids_pointer + rows, mask=here, other=0).to(tl.int64)
     places = ids[:, None] * WIDTH + columns[None, :]
     return tl.load(table_pointer + places, mask=inside, other=0.0).to(tl.float32)
@@ -29,7 +29,7 @@ def load_sum(
     WIDTH: tl.constexpr, HAS_POSITIONS: tl.constexpr, HAS_SEGMENTS: tl.constexpr,
     SEGMENTS_GIVEN: tl.constexpr,
 ):  # fmt: skip
-    """Add up token, position and segment embeddings; backward adds them up again the same way."""
+    """Return the sum of token, position and segment embeddings; backward recomputes it."""
     x = load_rows(token_table_pointer, tokens_pointer, rows, columns, here, inside, WIDTH)
     if HAS_POSITIONS:
         x += load_rows(position_table_pointer, places_pointer, rows, columns, here, inside, WIDTH)
@@ -93,7 +93,7 @@ def _embedding_forward_kernel(
 
 
 class Given(NamedTuple):
-    """What both passes look up and normalise, in the kernels' order."""
+    """The inputs of both passes, in the kernels' order."""
 
     tokens_T: Tensor
     places_T: Tensor | None
@@ -104,12 +104,12 @@ class Given(NamedTuple):
     weight_E: Tensor
 
     def contiguous(self) -> Given:
-        """Return the same, each tensor contiguous."""
+        """Return a copy with each tensor contiguous."""
         there = {name: x for name, x in self._asdict().items() if x is not None}
         return self._replace(**{name: x.contiguous() for name, x in there.items()})
 
     def constants(self, tile: RowTile, seed: Tensor | None) -> dict[str, int]:
-        """Name what a kernel is compiled for and launched with."""
+        """Return the compile-time constants and launch options of a kernel."""
         has_segments = self.segment_table_SE is not None
         return {
             "WIDTH": self.token_table_VE.shape[1],

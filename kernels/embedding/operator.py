@@ -1,4 +1,4 @@
-"""The embedding layer as a PyTorch operator: traceable, differentiable, the kernels behind it."""
+"""The embedding layer by the Triton kernels, as a traceable, differentiable PyTorch operator."""
 
 from __future__ import annotations
 

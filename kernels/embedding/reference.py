@@ -23,7 +23,7 @@ def embedding(
     epsilon: float,
     dropout: float,
 ) -> Tensor:
-    """``dropout(layer_norm(token[id] + position[place] + segment[kind]))``, row by row."""
+    """Return ``dropout(layer_norm(token[id] + position[place] + segment[kind]))``, by row."""
     x = token_weight_VE.double()[input_ids_T.long()]
     if position_ids_T is not None and position_weight_PE is not None:
         x = x + position_weight_PE.double()[position_ids_T.long()]

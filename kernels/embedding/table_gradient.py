@@ -1,4 +1,9 @@
-"""A table's gradient: the rows of each id summed in float32, in the same order on every run."""
+"""The gradient of an embedding table: the rows of each id summed in float32, bit-reproducibly.
+
+How it works: rows are sorted by id (stable), and a program sums 32 of them. An id within one chunk
+is written to the table. An id that crosses chunks leaves a partial sum in each; a second kernel
+adds these in a fixed order. No atomics, and no program is long, however frequent an id.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# Rows, in the ids' order, that one program walks over; and columns of them.
+# Sorted rows that one program sums, and their columns.
 CHUNK = 32
 BLOCK_COLUMNS = 512
-# Chunks that are loaded at once where an id fills many.
+# Partial sums loaded at once where an id fills many chunks.
 BLOCK_CHUNKS = 8
 NUM_WARPS = 4
 
@@ -20,9 +25,9 @@ def _chunk_sums_kernel(
     grad_pointer,  # [T, E]
     order_pointer,  # int64 [T] rows by id
     ids_pointer,  # int64 [T] their ids, ascending
-    grad_table_pointer,  # [V, E] gets the sums of ids that lie within one chunk
-    entering_pointer,  # float32 [chunks, E] sums of ids that began in a chunk before
-    leaving_pointer,  # float32 [chunks, E] sums of ids that begin here and go on
+    grad_table_pointer,  # [V, E] receives the sums of ids within one chunk
+    entering_pointer,  # float32 [chunks, E] sums of ids that began in an earlier chunk
+    leaving_pointer,  # float32 [chunks, E] sums of ids that begin here and continue
     num_rows,
     WIDTH: tl.constexpr,
     CHUNK: tl.constexpr,
@@ -33,7 +38,7 @@ def _chunk_sums_kernel(
     in_row = columns < WIDTH
     start = chunk * CHUNK
     stop = tl.minimum(start + CHUNK, num_rows)
-    # No id is negative: -1 stands for what lies before the first row and behind the last.
+    # Ids are not negative: -1 stands before the first row and after the last.
     before = tl.load(ids_pointer + start - 1, mask=start > 0, other=-1)
     after = tl.load(ids_pointer + stop, mask=stop < num_rows, other=-1)
     total = tl.zeros([BLOCK_COLUMNS], dtype=tl.float32)
@@ -43,7 +48,7 @@ def _chunk_sums_kernel(
         total += tl.load(grad_pointer + row + columns, mask=in_row, other=0.0).to(tl.float32)
         follows = tl.load(ids_pointer + place + 1, mask=place + 1 < stop, other=-1)
         if follows != here:
-            # In the ids' order, one that also lies before or behind this chunk enters or leaves it.
+            # An id of the row before the chunk enters it; one of the row after leaves it.
             if here == before:
                 tl.store(entering_pointer + chunk * WIDTH + columns, total, mask=in_row)
             elif here == after:
@@ -58,7 +63,7 @@ def _chunk_sums_kernel(
 @triton.jit
 def _joined_sums_kernel(
     ids_pointer,  # int64 [T] ascending
-    grad_table_pointer,  # [V, E] gets the sums of ids that lie in several chunks
+    grad_table_pointer,  # [V, E] receives the sums of ids in several chunks
     entering_pointer,  # float32 [chunks, E]
     leaving_pointer,  # float32 [chunks, E]
     num_chunks,
@@ -95,7 +100,7 @@ def _joined_sums_kernel(
 
 
 def table_gradient(grad_TE: Tensor, ids_T: Tensor, num_ids: int) -> Tensor:
-    """Sum the rows of each id, [T, E] to [num_ids, E]; zeros for an id that no row has."""
+    """Return the sum of the rows of each id, [T, E] to [num_ids, E]; zeros for an unused id."""
     num_rows, width = grad_TE.shape
     table = grad_TE.new_zeros(num_ids, width)
     if num_rows == 0:

@@ -1,4 +1,4 @@
-"""The backward kernel of layer and RMS norm: one pass, and weight gradients without atomics."""
+"""The backward kernel of layer and RMS norm: one pass, weight gradients without atomics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from ..common.dropout import keep_scale
 from ..common.launch import row_tile
 
-# Two programs per multiprocessor of the largest chip: each keeps its partial weight gradient in
+# Two programs per multiprocessor of an H100 (132): each keeps its partial weight gradient in
 # registers over many rows; the partials are then added in a fixed order.
 NUM_PROGRAMS = 264
 
@@ -18,10 +18,10 @@ NUM_PROGRAMS = 264
 @triton.jit
 def _layer_norm_backward_kernel(
     grad_output_pointer,  # [T, D]
-    joining_pointer,  # [T, D] the gradient of the sum itself, where it has one, or null
-    summed_pointer,  # [T, D] what was normalised
+    joining_pointer,  # [T, D] the gradient of the returned sum, or null
+    summed_pointer,  # [T, D] the input of the normalisation
     weight_pointer,  # [D]
-    mean_pointer,  # float32 [T], or null where nothing was subtracted
+    mean_pointer,  # float32 [T], or null for RMS norm
     rstd_pointer,  # float32 [T]
     seed_pointer,  # int64 [1] or null
     grad_summed_pointer,  # [T, D] the residual's gradient
@@ -91,11 +91,10 @@ def layer_norm_backward(
     has_bias: bool,
     centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Launch the kernel on contiguous tensors; ``joining_TD`` is the gradient of the sum itself.
+    """Launch the kernel on contiguous tensors; ``joining_TD``: the gradient of the returned sum.
 
-    Returns the gradients of the branch [T, D], of the residual [T, D] (the same tensor's values
-    where nothing was dropped, then empty), of weight and bias, float32 [D], the last empty without
-    a bias.
+    Returns the gradients of the branch [T, D], of the residual [T, D] (empty without dropout, where
+    both are equal), of the weight and of the bias, float32 [D] (empty without a bias).
     """
     num_rows, width = summed_TD.shape
     grad_summed = torch.empty_like(summed_TD)

@@ -19,8 +19,8 @@ def _layer_norm_forward_kernel(
     bias_pointer,  # [D] or null
     seed_pointer,  # int64 [1] or null
     output_pointer,  # [T, D]
-    summed_pointer,  # [T, D] what was normalised, or null where nobody needs it
-    mean_pointer,  # float32 [T], or null where nothing is subtracted
+    summed_pointer,  # [T, D] the input of the normalisation, or null where not kept
+    mean_pointer,  # float32 [T], or null for RMS norm
     rstd_pointer,  # float32 [T]
     num_rows,
     epsilon,
@@ -45,7 +45,7 @@ def _layer_norm_forward_kernel(
     if HAS_RESIDUAL:
         x += tl.load(residual_pointer + places, mask=inside, other=0.0).to(tl.float32)
     if HAS_RESIDUAL or HAS_DROPOUT:
-        # Normalise what backward will read again: the sum as it is stored.
+        # Normalise the sum as rounded for storage, because backward reads that.
         stored = x.to(output_pointer.dtype.element_ty)
         if KEEPS_SUM:
             tl.store(summed_pointer + places, stored, mask=inside)
@@ -79,9 +79,9 @@ def layer_norm_forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Launch the kernel on contiguous tensors.
 
-    Returns the output [T, D], what was normalised [T, D] (empty where that is the input itself or
-    not ``keeps_sum``), and each row's mean (empty where not ``centred``) and reciprocal standard
-    deviation, float32 [T].
+    Returns the output [T, D], the input of the normalisation [T, D] (empty where that is the input
+    itself or without ``keeps_sum``), and the mean (empty unless ``centred``) and reciprocal
+    standard deviation of each row, float32 [T].
     """
     num_rows, width = input_TD.shape
     output = torch.empty_like(input_TD)

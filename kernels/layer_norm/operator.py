@@ -1,4 +1,4 @@
-"""Layer and RMS norm as one PyTorch operator: traceable, differentiable, the kernels behind it."""
+"""Layer and RMS norm by the Triton kernels, as one traceable, differentiable PyTorch operator."""
 
 from __future__ import annotations
 

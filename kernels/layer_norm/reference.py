@@ -20,7 +20,7 @@ def layer_norm(
     dropout: float,
     return_sum: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """``(x - mean) / sqrt(var + epsilon) * weight + bias``, ``x = dropout(input) + residual``."""
+    """Return ``(x - mean) / sqrt(var + eps) * weight + bias``; x: ``dropout(input) + residual``."""
     x = _summed(input_TD, residual_TD, dropout)
     centred = x - x.mean(dim=1, keepdim=True)
     variance = (centred * centred).mean(dim=1, keepdim=True)
@@ -39,7 +39,7 @@ def rms_norm(
     dropout: float,
     return_sum: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """``x / sqrt(mean(x^2) + epsilon) * weight``, ``x = dropout(input) + residual``."""
+    """Return ``x / sqrt(mean(x^2) + epsilon) * weight``, ``x = dropout(input) + residual``."""
     x = _summed(input_TD, residual_TD, dropout)
     power = (x * x).mean(dim=1, keepdim=True)
     output = (x / (power + epsilon).sqrt() * weight_D.double()).to(input_TD.dtype)

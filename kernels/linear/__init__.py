@@ -1,1 +1,1 @@
-"""The dense layer; on a GPU it is the vendor library's."""
+"""The reference of the dense layer; on a GPU cuBLAS computes it."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
-    """``input @ weight.T + bias``."""
+    """Return ``input @ weight.T + bias``."""
     output = input_TK.double() @ weight_NK.double().T
     if bias_N is not None:
         output = output + bias_N.double()
@@ -21,7 +21,7 @@ def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor
 
 
 def packed_linear(input_TK: Tensor, weight: Any, *, gelu: str | None) -> Tensor:
-    """``gelu(input @ weight.T + bias)``."""
+    """Return ``gelu(input @ weight.T + bias)``."""
     bias_N = None if weight.bias_N is None else weight.bias_N.double()
     output = linear(input_TK.double(), weight.unpack(), bias_N)
     if gelu is not None:
@@ -32,7 +32,7 @@ def packed_linear(input_TK: Tensor, weight: Any, *, gelu: str | None) -> Tensor:
 def quantized_linear(
     input_TK: Tensor, scale_T: Tensor, weight: Any, *, dtype: torch.dtype, gelu: str | None
 ) -> Tensor:
-    """``gelu(((input - 128) * scale) @ (weight * scale).T + bias)``."""
+    """Return ``gelu(((input - 128) * scale) @ (weight * scale).T + bias)``."""
     rows_TK = (input_TK.double() - 128.0) * scale_T.double()[:, None]
     weight_NK = weight.unpack().double() * weight.scale_N.double()[:, None]
     bias_N = None if weight.bias_N is None else weight.bias_N.double()
@@ -45,6 +45,6 @@ def quantized_linear(
 def requantized_linear(
     input_TK: Tensor, scale_T: Tensor, weight: Any, *, gelu: str | None
 ) -> tuple[Tensor, Tensor]:
-    """``quantized_linear``, then ``quantize_rows``."""
+    """Return ``quantize_rows(quantized_linear(...))``."""
     output_TN = quantized_linear(input_TK, scale_T, weight, dtype=scale_T.dtype, gelu=gelu)
     return quantize_rows(output_TN)

@@ -1,4 +1,4 @@
-"""The backward kernel of the tiled projection: a part of the logits again, as their gradient."""
+"""The backward kernel of the tiled projection: recomputes logits as their gradient, in parts."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def _tiled_gradient_kernel(
     hits = columns[None, :] == labels[:, None]
     grad = logits_gradient(x, lse[:, None], hits, vocab_size, label_smoothing, z_loss)
     places = rows.to(tl.int64)[:, None] * row_stride + within[None, :]
-    # The last part ends with the vocabulary; the others with a whole block.
+    # The last part ends with the vocabulary; the others end with a whole block.
     inside = in_batch[:, None] & (columns < vocab_size)[None, :]
     kind = grad_logits_pointer.dtype.element_ty
     tl.store(grad_logits_pointer + places, grad.to(kind), mask=inside)
 
 
 def tiled_gradients(given: Given, lse_M: Tensor, terms: Terms) -> Iterator[tuple[int, Tensor]]:
-    """Yield the logits' gradient part by part, (first column, [M, C]), each in the same place."""
+    """Yield the logits' gradient in parts (first column, [M, C]), each in the same buffer."""
     hidden_ME, weight_VE, bias_V, labels_M = given
     (num_rows, width), vocab_size = hidden_ME.shape, len(weight_VE)
     launch = gradient_launch(hidden_ME.element_size())

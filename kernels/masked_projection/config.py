@@ -12,11 +12,11 @@ import triton
 
 from ..common.pinned import pinned
 
-# Multiprocessors of the largest chip.
+# Multiprocessors of an H100 SXM.
 NUM_PROCESSORS = 132
 MOST_SPLITS = 128
-# Columns of the vocabulary whose logits the tiled backward holds at a time: whole blocks of its
-# kernel, which would write into the next row otherwise.
+# Vocabulary columns of one part of the tiled backward pass: a multiple of the kernel's block, which
+# would write into the next row otherwise.
 PART_COLUMNS = 8192
 # Columns a program takes at a time from a row of stored logits.
 BLOCK_LOGITS = 4096
@@ -36,23 +36,23 @@ class Launch(NamedTuple):
 
 
 def statistics_launch(itemsize: int) -> Launch:
-    """Choose the launch shape of the tiled forward kernel: twice the columns would spill."""
+    """Return the launch shape of the tiled forward kernel; twice the columns would spill."""
     launch = Launch(64, 64, 32, 4, 2) if itemsize == 4 else Launch(128, 128, 64, 8, 3)
     return pinned("projection_statistics", launch)
 
 
 def gradient_launch(itemsize: int) -> Launch:
-    """Choose the launch shape of the tiled backward kernel."""
+    """Return the launch shape of the tiled backward kernel."""
     launch = Launch(64, 64, 32, 4, 2) if itemsize == 4 else Launch(128, 256, 64, 8, 3)
     return pinned("projection_gradient", launch)
 
 
 @cache
 def tiles_of_a_split(row_blocks: int, num_tiles: int) -> int:
-    """Choose how many vocabulary tiles one program walks over.
+    """Return the number of vocabulary tiles of one program.
 
-    The time is that of the waves of programs: number of waves times tiles of a program, and about
-    half a tile to begin and to end one.
+    The estimated time is waves of programs times (tiles of a program + 0.5): starting and ending a
+    program takes about half a tile.
     """
 
     def cost(splits: int) -> float:
@@ -67,5 +67,5 @@ def tiles_of_a_split(row_blocks: int, num_tiles: int) -> int:
 
 
 def padded(vocab_size: int) -> int:
-    """Give the columns that a row of stored logits has in memory."""
+    """Return the columns of a row of stored logits in memory."""
     return -(-vocab_size // ROW_MULTIPLE) * ROW_MULTIPLE

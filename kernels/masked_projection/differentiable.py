@@ -1,4 +1,4 @@
-"""Makes a forward and a backward function one differentiable, traceable PyTorch operator."""
+"""Registers a forward and a backward function as a differentiable, traceable PyTorch operator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BACKWARD_SCHEMA = (
 
 
 class Forward(Protocol):
-    """Finds the statistics of [M, V] logits and, where ``keep`` says so, their gradient."""
+    """Computes the statistics of the logits [M, V] and, with ``keep``, their gradient."""
 
     def __call__(  # noqa: D102
         self, given: Given, terms: Terms, *, tiled: bool, predict: bool, keep: bool
@@ -39,8 +39,9 @@ class Forward(Protocol):
 class Backward(Protocol):
     """Computes the gradients of hidden, weight and bias, empty where not wanted.
 
-    ``scale_M`` is the gradient of the row losses, 0 where ignored; ``grad_logits_MV`` what forward
-    kept. The weight's gradient is added to ``weight_gradient_VE`` where that is given.
+    ``scale_M``: the gradient of the row losses, 0 for ignored rows.
+    ``grad_logits_MV``: the logits' gradient that forward kept.
+    ``weight_gradient_VE``: a buffer to which the weight's gradient is added, or None.
     """
 
     def __call__(  # noqa: D102
@@ -60,9 +61,9 @@ class Backward(Protocol):
 def define_operator(
     name: str, forward: Forward, backward: Backward, padded: Callable[[int], int]
 ) -> Implementation:
-    """Register ``encoder_engine::<name>`` and its backward; return what ``ops`` calls.
+    """Register ``encoder_engine::<name>`` and its backward; return the implementation of ``ops``.
 
-    ``padded`` gives the columns that the kept gradient has in memory for a vocabulary.
+    ``padded``: returns the columns of the kept gradient in memory for a vocabulary size.
     """
 
     def run(*arguments: Any) -> tuple[Tensor, ...]:
@@ -103,7 +104,7 @@ def define_operator(
         """Fulfil ``ops.masked_cross_entropy``."""
         leaves = (hidden_ME, weight_VE, bias_V)
         terms = (label_smoothing, z_loss, ignore_index)
-        # Backward may come: then forward keeps the logits' gradient for it.
+        # Where a backward pass is possible, forward keeps the logits' gradient for it.
         keep = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in leaves)
         loss_M, nll_M, predictions_M, _, _ = operator(
             *leaves, labels_M, weight_gradient_VE, *terms, tiled, predict, keep
@@ -145,7 +146,7 @@ def _fake_forward(
     *options: Any,
 ) -> tuple[Tensor, ...]:
     *_, tiled, predict, keep = options
-    # Not len(): where sizes are symbols, it would make numbers of them.
+    # Not len(): it would specialise symbolic sizes.
     num_rows = hidden_ME.shape[0]
     loss = hidden_ME.new_empty(num_rows, dtype=wide_dtype(hidden_ME.dtype))
     predictions = labels_M.new_empty(num_rows if predict else 0)
@@ -170,7 +171,7 @@ def _run_backward(
     tiled: bool,
     *wants: bool,
 ) -> tuple[Tensor, ...]:
-    # A mean over no rows at all brings infinity here, which must not meet a zero.
+    # The mean over no rows has an infinite scale, and inf * 0 is NaN.
     scale_M = scale_M.masked_fill(labels_M == ignore_index, 0.0)
     return backward(
         scale_M,
@@ -205,7 +206,7 @@ def _fake_backward(
 def _setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     hidden, weight, bias, labels, weight_gradient, *options, _predict, _keep = inputs
     ctx.save_for_backward(hidden, weight, bias, labels, *output[3:])
-    # Not among the saved: other losses of the same step may have added to it before backward.
+    # Not a saved tensor: other losses of the step may change it before backward.
     ctx.weight_gradient = weight_gradient
     ctx.options = options
     ctx.mark_non_differentiable(*output[1:])

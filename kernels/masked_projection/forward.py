@@ -1,4 +1,14 @@
-"""The forward kernels: statistics of logits that were stored, and of logits that never are."""
+"""The forward kernels of the masked projection: stored logits, and tiles of logits.
+
+How it works: the loss of a row needs four numbers of its V logits: the log-sum-exp, the label's
+logit, their sum (label smoothing) and the arg max. *Stored*: cuBLAS writes the logits [M, V]; a
+program a row reads them once, with the online softmax's ``m_i`` and ``l_i``, and writes their
+gradient in their place for backward. *Tiled* (Cut Cross-Entropy, Wijmans et al. 2024): a program
+multiplies a block of rows by tile after tile of the vocabulary and keeps the four numbers alone, so
+that no logit reaches memory. With few rows the vocabulary is split among programs
+(:func:`~.config.tiles_of_a_split`) and their log-sum-exps are joined. Rows of stored logits begin
+at multiples of 64 elements: V = 30,522 takes 30,528 columns.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +28,7 @@ if TYPE_CHECKING:
 
 @triton.jit
 def _stored_logits_kernel(
-    logits_pointer,  # [M, row_stride]; where KEEP, their gradient takes their place, then zeros
+    logits_pointer,  # [M, row_stride]; with KEEP overwritten by their gradient, then zeros
     bias_pointer,  # [V] or null
     labels_pointer,  # int64 [M]
     lse_pointer,  # float32 [M]
@@ -38,14 +48,14 @@ def _stored_logits_kernel(
     row = tl.program_id(0).to(tl.int64)
     logits_pointer += row * row_stride
     label = tl.load(labels_pointer + row)
-    # Read before the first reduction, which no warp passes alone: later ones overwrite the logits.
-    # A label that is no token makes the loss NaN.
+    # Read before the first reduction, which synchronises the warps: KEEP overwrites the logits.
+    # A label outside the vocabulary makes the loss NaN.
     known = (label >= 0) & (label < vocab_size)
     label_logit = tl.load(logits_pointer + label, mask=known, other=float("nan")).to(tl.float32)
     if HAS_BIAS:
         label_logit += tl.load(bias_pointer + label, mask=known, other=0.0).to(tl.float32)
-    highest = -float("inf")
-    total = 0.0
+    m_i = -float("inf")
+    l_i = 0.0
     logit_sum = 0.0
     place = tl.full([], 0, dtype=tl.int32)
     for start in tl.range(0, vocab_size, BLOCK):
@@ -59,13 +69,13 @@ def _stored_logits_kernel(
         largest = tl.max(x, axis=0)
         if PREDICT:
             first = tl.min(tl.where(x == largest, columns, vocab_size), axis=0)
-            place = tl.where(largest > highest, first, place)
-        raised = tl.maximum(highest, largest)
-        # Rows may begin with columns that a bias of -inf rules out.
-        level = tl.where(raised == -float("inf"), 0.0, raised)
-        total = total * tl.exp(highest - level) + tl.sum(tl.exp(x - level), axis=0)
-        highest = raised
-    lse = highest + tl.log(total)
+            place = tl.where(largest > m_i, first, place)
+        m_new = tl.maximum(m_i, largest)
+        # The first columns may all have a bias of -inf: subtract 0, because -inf + inf is NaN.
+        m_finite = tl.where(m_new == -float("inf"), 0.0, m_new)
+        l_i = l_i * tl.exp(m_i - m_finite) + tl.sum(tl.exp(x - m_finite), axis=0)
+        m_i = m_new
+    lse = m_i + tl.log(l_i)
     tl.store(lse_pointer + row, lse)
     tl.store(label_logit_pointer + row, label_logit)
     if SMOOTHED:
@@ -111,8 +121,8 @@ def _tiled_statistics_kernel(
     rows = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     in_batch = rows < num_rows
     labels = tl.load(labels_pointer + rows, mask=in_batch, other=-1)
-    highest = tl.full([BLOCK_ROWS], -float("inf"), dtype=tl.float32)
-    total = tl.zeros([BLOCK_ROWS], dtype=tl.float32)
+    m_i = tl.full([BLOCK_ROWS], -float("inf"), dtype=tl.float32)
+    l_i = tl.zeros([BLOCK_ROWS], dtype=tl.float32)
     logit_sum = tl.zeros([BLOCK_ROWS], dtype=tl.float32)
     label_logit = tl.zeros([BLOCK_ROWS], dtype=tl.float32)
     place = tl.zeros([BLOCK_ROWS], dtype=tl.int32)
@@ -129,21 +139,21 @@ def _tiled_statistics_kernel(
         label_logit += tl.sum(tl.where(columns[None, :] == labels[:, None], x, 0.0), axis=1)
         largest = tl.max(x, axis=1)
         if PREDICT:
-            # Cheaper in registers than tl.argmax: of equal ones the first.
+            # Takes fewer registers than tl.argmax; of equal logits the first wins.
             best = tl.where(x == largest[:, None], columns[None, :], vocab_size)
-            place = tl.where(largest > highest, tl.min(best, axis=1), place)
-        raised = tl.maximum(highest, largest)
-        level = tl.where(raised == -float("inf"), 0.0, raised)
-        total = total * tl.exp(highest - level) + tl.sum(tl.exp(x - level[:, None]), axis=1)
-        highest = raised
+            place = tl.where(largest > m_i, tl.min(best, axis=1), place)
+        m_new = tl.maximum(m_i, largest)
+        m_finite = tl.where(m_new == -float("inf"), 0.0, m_new)
+        l_i = l_i * tl.exp(m_i - m_finite) + tl.sum(tl.exp(x - m_finite[:, None]), axis=1)
+        m_i = m_new
     places = tl.program_id(1).to(tl.int64) * num_rows + rows
-    tl.store(lse_pointer + places, highest + tl.log(total), mask=in_batch)
+    tl.store(lse_pointer + places, m_i + tl.log(l_i), mask=in_batch)
     here = (labels >= first) & (labels < last)
     tl.store(label_logit_pointer + rows, label_logit, mask=in_batch & here)
     if SMOOTHED:
         tl.store(logit_sum_pointer + places, logit_sum, mask=in_batch)
     if PREDICT:
-        tl.store(best_pointer + places, highest, mask=in_batch)
+        tl.store(best_pointer + places, m_i, mask=in_batch)
         tl.store(predictions_pointer + places, place.to(tl.int64), mask=in_batch)
 
 
@@ -154,7 +164,7 @@ def stored_statistics(
     predict: bool,
     keep: bool,
 ) -> Found:
-    """Multiply by the vendor's library and launch the kernel on the logits."""
+    """Compute the logits by cuBLAS, and launch the kernel on them."""
     hidden_ME, weight_VE, bias_V, labels_M = given
     num_rows, vocab_size = len(hidden_ME), len(weight_VE)
     logits = hidden_ME.new_empty(num_rows, padded(vocab_size))
@@ -193,7 +203,7 @@ def tiled_statistics(
     *,
     predict: bool,
 ) -> Statistics:
-    """Launch the kernel that multiplies and reduces at once, and join what the splits found."""
+    """Launch the kernel that multiplies and reduces tile by tile, and join its splits."""
     hidden_ME, weight_VE, bias_V, labels_M = given
     (num_rows, width), vocab_size = hidden_ME.shape, len(weight_VE)
     launch = statistics_launch(hidden_ME.element_size())

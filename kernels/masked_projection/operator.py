@@ -1,4 +1,4 @@
-"""The masked projection as a PyTorch operator: traceable, differentiable, the kernels behind it."""
+"""The masked projection by the Triton kernels, as a traceable, differentiable PyTorch operator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .backward import tiled_gradients
 from .config import padded
 from .differentiable import define_operator
 from .forward import stored_statistics, tiled_statistics
-from .products import gradients
+from .gemm import gradients
 from .terms import Found
 
 if TYPE_CHECKING:

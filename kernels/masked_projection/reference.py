@@ -26,7 +26,7 @@ def masked_cross_entropy(
     predict: bool,
     weight_gradient_VE: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``-log softmax(hidden @ weight.T + bias)[label]`` and its additions, row by row."""
+    """Return ``-log softmax(hidden @ weight.T + bias)[label]`` and its extra terms, by row."""
     weight = weight_VE.double()
     if weight_gradient_VE is not None and weight.requires_grad:
         weight = weight.detach().requires_grad_()

@@ -1,4 +1,4 @@
-"""What each implementation finds out about a row's logits, and the loss that follows from it."""
+"""The statistics of a row's logits, and the loss computed from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Given(NamedTuple):
-    """What the logits ``hidden @ weight.T + bias`` come from, and the tokens they should name."""
+    """The inputs of the logits ``hidden @ weight.T + bias``, and the labels."""
 
     hidden_ME: Tensor
     weight_VE: Tensor
@@ -20,7 +20,7 @@ class Given(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What the loss of a row consists of besides the label's log probability."""
+    """The terms of a row's loss besides the label's log probability."""
 
     label_smoothing: float
     z_loss: float
@@ -28,23 +28,23 @@ class Terms(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """A row's logits in a few numbers, in float32 or wider."""
+    """The statistics of each row's logits, in float32 or wider."""
 
     lse_M: Tensor  # log sum exp
     label_logit_M: Tensor  # anything where the row is ignored
     logit_sum_M: Tensor  # read only where labels are smoothed
-    predictions_M: Tensor  # int64, the likeliest token; empty where not asked for
+    predictions_M: Tensor  # int64, the arg max; empty where not requested
 
 
 class Found(NamedTuple):
-    """What forward returns: ``grad_logits_MV`` is empty where it is not kept for backward."""
+    """The result of forward; ``grad_logits_MV`` is empty where not kept for backward."""
 
     statistics: Statistics
     grad_logits_MV: Tensor
 
 
 class Wanted(NamedTuple):
-    """Which gradients backward is to compute."""
+    """The gradients that backward computes."""
 
     hidden: bool
     weight: bool
@@ -52,14 +52,14 @@ class Wanted(NamedTuple):
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Name the type that losses and statistics are kept in."""
+    """Return the dtype of losses and statistics: float32 or wider."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def row_losses(
     found: Statistics, labels_M: Tensor, terms: Terms, vocab_size: int
 ) -> tuple[Tensor, Tensor]:
-    """Return each row's loss and its negative log likelihood, both 0 where ignored."""
+    """Return the loss and the negative log likelihood of each row, both 0 for ignored rows."""
     ignored = labels_M == terms.ignore_index
     nll = (found.lse_M - found.label_logit_M).masked_fill(ignored, 0.0)
     loss = nll.clone()  # an operator's outputs must not share memory

@@ -22,7 +22,7 @@ def logits_tile(
 ):
     """Return ``hidden @ weight.T + bias``, float32 [rows, columns], -inf beyond the vocabulary.
 
-    Rows and columns beyond the end repeat the last one instead of being masked.
+    Rows and columns beyond the end load the last one, which is cheaper than a mask.
     """
     features = tl.arange(0, BLOCK_WIDTH)
     safe_rows = tl.minimum(rows, num_rows - 1).to(tl.int64)
@@ -46,6 +46,6 @@ def logits_tile(
 
 @triton.jit
 def logits_gradient(logits, lse, hits, vocab_size, label_smoothing, z_loss):
-    """Return the gradient of a row's loss by its logits; ``hits`` is where the label is."""
+    """Return the gradient of the row losses by the logits; ``hits``: true at the label."""
     p = tl.exp(logits - lse) * (1.0 + 2.0 * z_loss * lse)
     return p - tl.where(hits, 1.0 - label_smoothing, 0.0) - label_smoothing / vocab_size

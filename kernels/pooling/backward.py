@@ -1,4 +1,4 @@
-"""Pooling backward: each sequence's gradient per weight of a row, then spread over its rows."""
+"""The backward kernels of pooling: the gradient of a row of weight 1, then of every row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _pooling_shares_kernel(
         norm = tl.sqrt_rn(tl.sum(pooled * pooled, axis=0))
         least = tl.maximum(norm, 1e-12)
         unit = pooled / least
-        # Where the norm is held at its least it is a constant.
+        # A norm below 1e-12 is clamped, hence constant.
         along = tl.where(norm < 1e-12, 0.0, tl.sum(unit * share, axis=0))
         share = (share - unit * along) / least
     if MODE == "max":

@@ -1,4 +1,8 @@
-"""Pooling: chunks of each sequence side by side, then joined, scaled and normalised: forward."""
+"""The forward kernels of pooling: partial results of chunks, then one result a sequence.
+
+A program sums 128 rows of a sequence, so that a long text is many programs' work. A second kernel
+adds the partial results of each sequence in a fixed order, scales and normalises.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +13,19 @@ from torch import Tensor
 
 from ..common.launch import row_tile
 
-# Rows of a sequence that one program sums: a long text is many programs' work.
+# Rows of a sequence that one program sums.
 CHUNK = 128
-# Of these, what a program loads at once; a column block of bfloat16 fills a cache line.
+# The rows and columns that a program loads at once: 64 bfloat16 fill a cache line of 128 bytes.
 BLOCK_ROWS = 32
 BLOCK_COLUMNS = 64
 NUM_WARPS = 4
-# Modes that take one row as it is, and have no chunks.
+# Modes that copy one row, without chunks.
 SINGLE_ROW = ("cls", "lasttoken")
 
 
 @triton.jit
 def chunk_bounds(tiles_pointer, cu_seqlens_pointer, CHUNK: tl.constexpr):
-    """Give this program's sequence, where that begins, and its chunk's first and last rows."""
+    """Return the program's sequence, the sequence's first row, and the chunk's first and last."""
     tile = tl.program_id(0).to(tl.int64)
     sequence = tl.load(tiles_pointer + 2 * tile).to(tl.int64)
     block = tl.load(tiles_pointer + 2 * tile + 1).to(tl.int64)
@@ -33,13 +37,13 @@ def chunk_bounds(tiles_pointer, cu_seqlens_pointer, CHUNK: tl.constexpr):
 
 @triton.jit
 def first_slot(start, sequence, CHUNK: tl.constexpr):
-    """Give the place of a sequence's first chunk: no two chunks of a batch share one."""
+    """Return the slot of a sequence's first chunk, unique within the batch."""
     return start // CHUNK + sequence
 
 
 @triton.jit
 def divisor(length, MODE: tl.constexpr):
-    """Give what the weighted sum over a sequence is divided by, in float32."""
+    """Return the divisor of the weighted sum over a sequence, float32."""
     n = tl.maximum(length, 1).to(tl.float32)
     if MODE == "mean":
         return n
@@ -51,8 +55,8 @@ def divisor(length, MODE: tl.constexpr):
 
 
 @triton.jit
-def take_up(highest, ties, values, counts):
-    """Merge rows of values, each standing for so many ties, into the highest; a NaN stays."""
+def merge_maximum(highest, ties, values, counts):
+    """Update the maximum and its number of ties by rows of values with counts; NaN propagates."""
     nothing = tl.sum(tl.where(values == values, 0.0, values), axis=0)
     nothing += tl.where(highest == highest, 0.0, highest)
     found = tl.maximum(highest, tl.max(values, axis=0)) + nothing
@@ -86,7 +90,7 @@ def _pooling_chunks_kernel(
         places = rows[:, None] * WIDTH + columns[None, :]
         x = tl.load(hidden_pointer + places, mask=inside, other=lowest).to(tl.float32)
         if MODE == "max":
-            total, ties = take_up(total, ties, x, tl.where(inside, 1.0, 0.0))
+            total, ties = merge_maximum(total, ties, x, tl.where(inside, 1.0, 0.0))
         elif MODE == "weightedmean":
             total += tl.sum(x * (rows - start + 1).to(tl.float32)[:, None], axis=0)
         else:
@@ -104,7 +108,7 @@ def _pooling_join_kernel(
     partial_pointer,  # float32 [slots, D]
     partial_ties_pointer,  # float32 [slots, D], or null
     output_pointer,  # [B, D]
-    pooled_pointer,  # float32 [B, D] before it is normalised, or null where backward needs it not
+    pooled_pointer,  # float32 [B, D] before normalisation, or null where backward does not read it
     ties_pointer,  # float32 [B, D] rows that reach the highest, or null
     WIDTH: tl.constexpr,
     CHUNK: tl.constexpr,
@@ -136,13 +140,13 @@ def _pooling_join_kernel(
             part = tl.load(partial_pointer + places, mask=known, other=lowest)
             if MODE == "max":
                 counts = tl.load(partial_ties_pointer + places, mask=known, other=0.0)
-                pooled, ties = take_up(pooled, ties, part, counts)
+                pooled, ties = merge_maximum(pooled, ties, part, counts)
             else:
                 pooled += tl.sum(part, axis=0)
         pooled = tl.where(filled, pooled / divisor(stop - start, MODE), 0.0)
     here = sequence * WIDTH + columns
     if MODE == "max":
-        # A NaN equals nothing; shared among itself it stays one backward.
+        # NaN equals nothing, so it has no ties: dividing by NaN keeps it NaN in backward.
         ties = tl.where(pooled == pooled, ties, pooled)
         tl.store(ties_pointer + here, ties, mask=in_row)
     if NORMALIZE or MODE == "max":
@@ -155,10 +159,11 @@ def _pooling_join_kernel(
 def pooling_forward(
     hidden_TD: Tensor, cu_seqlens: Tensor, tiles: Tensor, mode: str, *, normalize: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Launch the kernels on contiguous tensors; ``tiles`` cuts sequences into ``CHUNK`` rows.
+    """Launch the kernels on contiguous tensors; ``tiles``: the chunks of ``CHUNK`` rows.
 
-    Returns the output [B, D], and for backward, float32 [B, D] each: what was pooled, where it is
-    normalised or the highest, and how many rows reach the highest; else empty.
+    Returns the output [B, D] and, for backward, two float32 [B, D]: the pooled values before
+    normalisation (empty unless normalised or ``max``), and the number of rows that reach the
+    maximum (empty unless ``max``).
     """
     num_rows, width = hidden_TD.shape
     num_sequences = len(cu_seqlens) - 1

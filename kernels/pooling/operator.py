@@ -1,4 +1,4 @@
-"""Pooling as a PyTorch operator: traceable, differentiable, the kernels behind it."""
+"""Pooling by the Triton kernels, as a traceable, differentiable PyTorch operator."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def pooling(hidden_TD: Tensor, sequences: Layout, *, mode: str, normalize: bool) -> Tensor:
-    """Reduce each sequence's rows as ``mode`` says; zeros for an empty one."""
+    """Return the rows of each sequence reduced by ``mode``; zeros for an empty sequence."""
     rows = []
     bounds = sequences.offsets.tolist()
     for start, stop in pairwise(bounds):

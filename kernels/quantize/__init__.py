@@ -1,1 +1,1 @@
-"""Rows as bytes with a scale each, for integer matrix products on a CPU."""
+"""Quantization of rows to bytes with a scale each, for integer matrix products on a CPU."""

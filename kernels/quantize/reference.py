@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def quantize_rows(input_TD: Tensor) -> tuple[Tensor, Tensor]:
-    """``round(input / scale) + 128`` with ``scale = max |input| / 127`` of each row."""
+    """Return ``round(input / scale) + 128`` and ``scale = max |input| / 127`` of each row."""
     wide_TD = input_TD.double()
     largest_T = wide_TD.abs().amax(dim=1) if wide_TD.shape[1] else wide_TD.new_zeros(len(wide_TD))
     scale_T = torch.where(largest_T < 2.0**-100, 1.0, largest_T / 127)
@@ -30,7 +30,7 @@ def layer_norm_quantized(
     epsilon: float,
     residual_TD: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Quantize what layer norm gives, before it is rounded to the input's dtype."""
+    """Return the layer norm, and its quantization before rounding to the input's dtype."""
     output_TD, _ = layer_norm(
         input_TD.double(),
         weight_D,

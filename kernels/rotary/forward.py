@@ -1,4 +1,4 @@
-"""Rotary position embeddings of query and key in one launch; backward is the inverse turn."""
+"""Rotary position embeddings of query and key in one launch; backward is the inverse rotation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# Pairs a program turns, of as many tokens as that makes.
+# Pairs that a program rotates.
 BLOCK_PAIRS = 2048
 NUM_WARPS = 4
 
@@ -18,8 +18,8 @@ def _rotary_kernel(
     key_pointer,  # [T, K, D]
     table_pointer,  # float32 [P, D]: cosines, then sines
     positions_pointer,  # int32 or int64 [T]
-    turned_query_pointer,  # [T, H, D] contiguous
-    turned_key_pointer,  # [T, K, D] contiguous
+    rotated_query_pointer,  # [T, H, D] contiguous
+    rotated_key_pointer,  # [T, K, D] contiguous
     query_stride,
     key_stride,
     num_tokens,
@@ -36,7 +36,7 @@ def _rotary_kernel(
     head = tl.program_id(1)
     inside = (rows < num_tokens)[:, None] & (pairs < HALF)[None, :]
     positions = tl.load(positions_pointer + rows, mask=rows < num_tokens, other=0).to(tl.int64)
-    # A position that the table lacks makes the token NaN; nothing outside of it is read.
+    # A position outside the table makes the token NaN; nothing outside the table is read.
     known = inside & ((positions >= 0) & (positions < num_positions))[:, None]
     angles = table_pointer + positions[:, None] * (2 * HALF) + pairs[None, :]
     cosine = tl.load(angles, mask=known, other=float("nan"))
@@ -44,22 +44,22 @@ def _rotary_kernel(
     if INVERSE:
         sine = -sine
     source = query_pointer + rows[:, None] * query_stride + head * (2 * HALF)
-    target = turned_query_pointer + (rows[:, None] * NUM_HEADS + head) * (2 * HALF)
+    target = rotated_query_pointer + (rows[:, None] * NUM_HEADS + head) * (2 * HALF)
     if head >= NUM_HEADS:
         head -= NUM_HEADS
         source = key_pointer + rows[:, None] * key_stride + head * (2 * HALF)
-        target = turned_key_pointer + (rows[:, None] * NUM_KEY_HEADS + head) * (2 * HALF)
+        target = rotated_key_pointer + (rows[:, None] * NUM_KEY_HEADS + head) * (2 * HALF)
     source += pairs[None, :]
     target += pairs[None, :]
     first = tl.load(source, mask=inside, other=0.0).to(tl.float32)
     second = tl.load(source + HALF, mask=inside, other=0.0).to(tl.float32)
-    kind = turned_query_pointer.dtype.element_ty
+    kind = rotated_query_pointer.dtype.element_ty
     tl.store(target, (first * cosine - second * sine).to(kind), mask=inside)
     tl.store(target + HALF, (second * cosine + first * sine).to(kind), mask=inside)
 
 
 def block_shape(half: int) -> tuple[int, int]:
-    """Choose tokens and (padded) pairs of a program's block."""
+    """Return tokens and (padded) pairs of a program's block."""
     pairs = triton.next_power_of_2(half)
     return max(1, BLOCK_PAIRS // pairs), pairs
 
@@ -67,7 +67,7 @@ def block_shape(half: int) -> tuple[int, int]:
 def rotary_forward(
     query_THD: Tensor, key_TKD: Tensor, table_PD: Tensor, position_ids_T: Tensor, inverse: bool
 ) -> tuple[Tensor, Tensor]:
-    """Launch the kernel; heads lie side by side, only the stride between tokens is free."""
+    """Launch the kernel on tensors whose tokens are [heads, D] contiguous."""
     num_tokens, num_heads, head_dim = query_THD.shape
     num_key_heads = key_TKD.shape[1]
     turned_query = torch.empty_like(query_THD, memory_format=torch.contiguous_format)

@@ -1,4 +1,4 @@
-"""Rotary position embeddings as a PyTorch operator, its own derivative but for the direction."""
+"""Rotary position embeddings as a PyTorch operator; its derivative is the inverse rotation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @torch.library.custom_op("encoder_engine::rotary", mutates_args=())
-def _turn(
+def _rotate(
     query_THD: Tensor, key_TKD: Tensor, table_PD: Tensor, position_ids_T: Tensor, inverse: bool
 ) -> tuple[Tensor, Tensor]:
     return rotary_forward(
@@ -27,7 +27,7 @@ def _turn(
     )
 
 
-@_turn.register_fake
+@_rotate.register_fake
 def _(
     query_THD: Tensor, key_TKD: Tensor, table_PD: Tensor, position_ids_T: Tensor, inverse: bool
 ) -> tuple[Tensor, Tensor]:
@@ -42,15 +42,15 @@ def _setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, 
 
 
 def _differentiate(ctx: Context, grad_query: Tensor, grad_key: Tensor) -> tuple[Any, ...]:
-    return *_turn(grad_query, grad_key, *ctx.saved_tensors, not ctx.inverse), None, None, None
+    return *_rotate(grad_query, grad_key, *ctx.saved_tensors, not ctx.inverse), None, None, None
 
 
-_turn.register_autograd(_differentiate, setup_context=_setup_context)
+_rotate.register_autograd(_differentiate, setup_context=_setup_context)
 
 
 def rotary(
     query_THD: Tensor, key_TKD: Tensor, table_PD: Tensor, position_ids_T: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Fulfil ``ops.rotary``."""
-    turned: tuple[Tensor, Tensor] = _turn(query_THD, key_TKD, table_PD, position_ids_T, False)
-    return turned
+    rotated: tuple[Tensor, Tensor] = _rotate(query_THD, key_TKD, table_PD, position_ids_T, False)
+    return rotated

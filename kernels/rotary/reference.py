@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 def rotary(
     query_THD: Tensor, key_TKD: Tensor, table_PD: Tensor, position_ids_T: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Multiply ``x[i] + j x[i + D / 2]`` by ``cos + j sin`` of the token's position."""
+    """Return ``(x[i] + j x[i + D / 2]) * (cos + j sin)`` of the token's position."""
     cosine, sine = table_PD.double()[position_ids_T.long()].chunk(2, dim=1)
     turn_T1h = torch.complex(cosine, sine)[:, None, :]
 
-    def turned(x: Tensor) -> Tensor:
+    def rotated(x: Tensor) -> Tensor:
         real, imaginary = x.double().chunk(2, dim=2)
         z = torch.complex(real, imaginary) * turn_T1h
         return torch.cat((z.real, z.imag), dim=2).to(x.dtype)
 
-    return turned(query_THD), turned(key_TKD)
+    return rotated(query_THD), rotated(key_TKD)

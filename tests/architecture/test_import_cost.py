@@ -30,9 +30,20 @@ ALLOWED = {"encoder_engine", "numpy", "safetensors", "torch"}
 SCRIPT = """
 import sys, json, torch
 before = set(sys.modules)
-import encoder_engine
+from encoder_engine import *
 loaded = sorted(set(sys.modules) - before)
 print(json.dumps({"loaded": loaded, "cuda": torch.cuda.is_initialized()}))
+"""
+# The floors that stand without PyTorch, and the root.
+WITHOUT_TORCH = """
+import sys
+import encoder_engine
+from encoder_engine import Tokenizer, load_vectors
+import encoder_engine.families.registry, encoder_engine.families.config
+import encoder_engine.inputs.readers
+import encoder_engine.text.training.train
+encoder_engine.families.registry.all_families()
+assert "torch" not in sys.modules
 """
 LOADING = """
 import sys, json, torch
@@ -60,6 +71,10 @@ def test_nothing_heavy_is_loaded_and_cuda_is_not_initialised() -> None:
     assert not foreign, f"import encoder_engine loads {sorted(foreign)}"
     assert found["cuda"] is False
     assert not HEAVY & set(found["loaded"])
+
+
+def test_tokenizers_families_inputs_and_vectors_do_without_torch() -> None:
+    subprocess.run([sys.executable, "-W", "error", "-c", WITHOUT_TORCH], check=True)
 
 
 def test_loading_and_calling_an_encoder_leaves_the_compiler_out(tmp_path: Path) -> None:

@@ -57,10 +57,10 @@ def test_the_stream_goes_on_from_any_position(samples: Samples) -> None:
 def test_a_batch_is_the_same_whoever_reads_it_and_when(samples: Samples) -> None:
     loader = Loader(samples=samples, batch_tokens=128, seed=5)
     expected = list(islice(loader.batches(), 60))
-    turns = list(islice(loader.turns(), 60))
+    slices = list(islice(loader.slices(), 60))
     for place in reversed(range(60)):
-        assert content(loader.batch(turns[place])) == content(expected[place][0])
-        assert turns[place].behind == expected[place][1]
+        assert content(loader.batch(slices[place])) == content(expected[place][0])
+        assert slices[place].next_position == expected[place][1]
 
 
 def test_windows_are_packed_at_least_995_permille_full() -> None:

@@ -146,6 +146,7 @@ prepare(draw_texts(5000), Tokenizer.from_pretrained(sys.argv[1]), Path(sys.argv[
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
 def test_killed_at_any_time_it_goes_on(tmp_path: Path, tokenizer: Tokenizer) -> None:
     vocabulary = tmp_path / "model"

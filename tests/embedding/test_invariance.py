@@ -46,6 +46,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_the_batch_budget_changes_no_bit(embedder: Embedder, texts: list[str], budget: int) -> None:
     expected = embedder.encode(texts, on_truncation="ignore")
@@ -53,6 +54,7 @@ def test_the_batch_budget_changes_no_bit(embedder: Embedder, texts: list[str], b
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 7, 64])
 def test_the_number_of_texts_in_a_call_changes_no_bit(
     embedder: Embedder, texts: list[str], batch_size: int

@@ -59,6 +59,7 @@ def cosines(ours: Vectors, theirs: Vectors) -> Vectors:
     return result
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_two_thousand_mixed_texts_agree(
     embedder: Embedder, sentence_transformer: Any, truth: Any, texts: list[str]

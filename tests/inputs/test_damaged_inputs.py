@@ -108,6 +108,7 @@ def test_a_parquet_page_that_differs_from_its_checksum_is_refused(tmp_path: Path
         texts_of(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.jsonl", "a.csv"])
 def test_a_line_beyond_the_limit_is_read_past_without_holding_it(tmp_path: Path, name: str) -> None:
     """A compressed line of 1.5 GB took 1.5 GB, whatever ``max_characters`` said."""
@@ -170,6 +171,7 @@ def test_a_csv_record_over_many_lines_is_bounded_too(tmp_path: Path) -> None:
         texts_of(path, max_characters=100)
 
 
+@pytest.mark.slow
 def test_a_long_line_takes_no_more_memory_than_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(bytes(200_000_000).replace(b"\0", b"x"), 1))
@@ -207,6 +209,7 @@ def test_errors_of_lines_name_the_place_in_the_line(tmp_path: Path) -> None:
         texts_of(path)
 
 
+@pytest.mark.slow
 def test_randomly_damaged_files_are_read_right_or_refused() -> None:
     pytest.importorskip("pyarrow.parquet")
     for tool in ("xz", "zstd", "gzip"):

@@ -20,6 +20,7 @@ from tests.integrations.test_transformers import LENGTHS, dropless, hidden_and_g
 from tests.models.cases import CASES, Case, case_id, one_per_family
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import padded_inputs, token_rows
+from tests.selection import unless
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers.*"),
@@ -76,16 +77,31 @@ def test_outputs_are_of_the_same_class_and_padding_is_zero(case: Case) -> None:
     assert isinstance(model(**batch, return_dict=False), tuple)
 
 
+def class_name(case: Case, head: str | None) -> str:
+    stem = case.model_class.removesuffix("Model")
+    return case.model_class if head is None else f"{stem}For{head}"
+
+
+def has_no_class(case: Case, head: str | None) -> str | None:
+    return _missing(class_name(case, head))
+
+
+def has_no_head(kind: str, head: str) -> str | None:
+    return _missing(f"{kind}For{head}")
+
+
+def _missing(name: str) -> str | None:
+    import transformers
+
+    return None if hasattr(transformers, name) else f"transformers has no {name}"
+
+
+@unless(has_no_class)
 @torch.no_grad()
 @pytest.mark.parametrize("head", [None, "MaskedLM"])
 @pytest.mark.parametrize("case", one_per_family(), ids=case_id)
 def test_tuples_hold_what_the_originals_do(case: Case, head: str | None) -> None:
-    import transformers
-
-    stem = case.model_class.removesuffix("Model")
-    name = case.model_class if head is None else f"{stem}For{head}"
-    if not hasattr(transformers, name):
-        pytest.skip(f"transformers has no {name}")
+    name = class_name(case, head)
     model = Case(case.model_type, case.config_class, name, case.sizes).build()
     asked = batch_of(model) | {"output_hidden_states": True, "return_dict": False}
 
@@ -102,13 +118,10 @@ def test_tuples_hold_what_the_originals_do(case: Case, head: str | None) -> None
     assert shapes() == theirs
 
 
+@unless(has_no_head)
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("kind", ["Bert", "Roberta", "DistilBert", "Gte", "NomicBert"])
 def test_heads_compute_of_it_within_budget(kind: str, head: str) -> None:
-    import transformers
-
-    if not hasattr(transformers, f"{kind}For{head}"):
-        pytest.skip(f"transformers has no {kind}For{head}")
     case = next(c for c in CASES if c.config_class == f"{kind}Config")
     model = Case(case.model_type, case.config_class, f"{kind}For{head}", case.sizes).build()
     batch = batch_of(model)

@@ -17,6 +17,7 @@ from encoder_engine.ops.testing import assert_within_budget
 from tests.integrations.test_acceleration import batch_of, bert
 from tests.models.cases import CASES, Case, one_per_family
 from tests.models.exact import exact, in_float64
+from tests.selection import unless
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers.*"),
@@ -39,12 +40,16 @@ def classifiers() -> list[Any]:
     return found
 
 
+def has_no_choice(case: Case, how: str) -> str | None:
+    fixed = how == "our attention" and case.model_type in OWN_ATTENTION
+    return f"the attention of {case.model_type} cannot be chosen" if fixed else None
+
+
+@unless(has_no_choice)
 @torch.no_grad()
 @pytest.mark.parametrize("how", ["accelerated", "packed", "our attention"])
 @pytest.mark.parametrize("case", classifiers(), ids=lambda c: c.model_type)
 def test_logits_of_texts_that_begin_with_padding_are_transformers_own(case: Case, how: str) -> None:
-    if how == "our attention" and case.model_type in OWN_ATTENTION:
-        pytest.skip("its attention cannot be chosen")
     model = case.build(num_labels=3)
     batch = batch_of(model, left=True)
     eager = model(**batch).logits
@@ -121,7 +126,7 @@ def test_other_masks_are_refused_by_name() -> None:
     mask = batch.pop("attention_mask")
     length = mask.shape[1]
     for shape in ((len(mask), length, length), (len(mask), 1, length, length)):
-        with pytest.raises(UnsupportedFeatureError, match="which token sees which"):
+        with pytest.raises(UnsupportedFeatureError, match="masks of pairs of tokens"):
             model(**batch, attention_mask=torch.ones(shape))
     with pytest.raises(BatchError, match="row 0 of attention_mask holds other numbers") as caught:
         model(**batch, attention_mask=(1.0 - mask) * -1e9)

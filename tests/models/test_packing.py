@@ -167,6 +167,7 @@ print("packed" if encoder.packed else "plain", told["aten"], sep=": ")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["native"], indirect=True)  # of this process
 @pytest.mark.parametrize(("instruction_set", "found"), [("avx2", "packed"), ("portable", "plain")])
 def test_bfloat16_infers_where_onednn_has_no_products_of_it(

@@ -81,13 +81,13 @@ def test_another_processor_is_configured_without_its_python(tmp_path: Path) -> N
     run("cmake", "-S", str(ROOT), "-B", str(tmp_path / "build"), "-G", "Ninja", toolchain)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_unit_tests_pass_under_clang(tmp_path: Path) -> None:
     options = (f"-DCMAKE_CXX_COMPILER={oldest_clang()}", "-DENCODER_ENGINE_BINDINGS=OFF")
     assert run(str(build(tmp_path, *options))).strip() == "ok"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_unit_tests_pass_on_another_processor(tmp_path: Path) -> None:
     need(CROSS, EMULATOR)
     toolchain = f"-DCMAKE_TOOLCHAIN_FILE={write_toolchain(tmp_path)}"

@@ -37,8 +37,8 @@ CONFIG: dict[str, Any] = {
     "attention_probs_dropout_prob": 0.0,
     "initializer_range": 0.2,
 }
-MASKING = Masking(mask_id=MASK, vocab_size=VOCAB, rate=0.3)
-SPANS = Masking(mask_id=MASK, vocab_size=VOCAB, rate=0.3, unit="span", longest=3)
+MASKING = Masking(mask_id=MASK, vocab_size=VOCAB, mask_probability=0.3)
+SPANS = Masking(mask_id=MASK, vocab_size=VOCAB, mask_probability=0.3, unit="span", longest=3)
 # In float64 a loss and its gradients agree to this, relative to the largest.
 AGREEMENT = 1e-10
 

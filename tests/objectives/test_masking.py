@@ -61,7 +61,7 @@ def test_the_share_that_is_chosen_and_what_becomes_of_it(unit: Any) -> None:
 @pytest.mark.parametrize("unit", UNITS)
 def test_nothing_else_changes_and_no_special_token_is_chosen(unit: Any) -> None:
     batch = draw_batch(500, 60)
-    masked = masking(unit=unit, rate=0.4)(batch, seed=2)
+    masked = masking(unit=unit, mask_probability=0.4)(batch, seed=2)
     assert not batch.special[masked.rows].any()
     assert (np.diff(masked.rows) > 0).all()
     assert (masked.labels == batch.input_ids[masked.rows]).all()
@@ -95,7 +95,7 @@ def test_another_seed_epoch_or_number_masks_anew(unit: Any) -> None:
 def test_words_are_chosen_whole(unit: Any) -> None:
     batch = draw_batch(300, 60)
     chosen = np.zeros(len(batch.input_ids), np.bool_)
-    chosen[masking(unit=unit, rate=0.3)(batch, seed=6).rows] = True
+    chosen[masking(unit=unit, mask_probability=0.3)(batch, seed=6).rows] = True
     words = np.cumsum(batch.word_starts) - 1
     shares = np.bincount(words, weights=chosen) / np.bincount(words)
     assert set(np.unique(shares)) == {0.0, 1.0}
@@ -174,15 +174,17 @@ def test_sequences_of_nothing_and_of_one_token(unit: Any) -> None:
         special=special,
         word_starts=np.ones(5, np.bool_),
     )
-    rows = {tuple(masking(unit=unit, rate=0.5)(batch, seed=seed).rows) for seed in range(20)}
+    rows = {
+        tuple(masking(unit=unit, mask_probability=0.5)(batch, seed=seed).rows) for seed in range(20)
+    }
     assert rows == {(), (3,)}
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"rate": 0.0}, "rate must lie between 0 and 1, got 0.0"),
-        ({"rate": 1.5}, "rate must lie between 0 and 1, got 1.5"),
+        ({"mask_probability": 0.0}, "mask_probability must lie between 0 and 1, got 0.0"),
+        ({"mask_probability": 1.5}, "mask_probability must lie between 0 and 1, got 1.5"),
         ({"unit": "page"}, "unit must be 'token', 'word' or 'span', got 'page'"),
         ({"mask_share": 0.8, "random_share": 0.3}, "at most 1 together, got 0.8 and 0.3"),
         ({"mask_share": -0.1}, "at least 0"),

@@ -12,7 +12,7 @@ from encoder_engine.ops.testing import LENGTHS, dtype_id, implementations, rows
 from encoder_engine.packing import Sequences
 
 if TYPE_CHECKING:
-    from encoder_engine.ops.registry import Facts
+    from encoder_engine.ops.registry import CallFacts
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 __all__ = [
@@ -23,10 +23,11 @@ __all__ = [
     "dtype_id",
     "implementations",
     "lengths_id",
+    "refusal",
     "rows",
     "sequences",
     "skip_if_refused",
-    "skip_if_too_slow",
+    "too_slow",
 ]
 
 # The operations whose kernels multiply matrices.
@@ -39,20 +40,27 @@ def lengths_id(lengths: list[int]) -> str:
     return "x".join(map(str, lengths)) or "empty"
 
 
-def skip_if_refused(operation: str, implementation: str, facts: Facts) -> None:
-    """Skip a case with the implementation's own reason."""
+def refusal(operation: str, implementation: str, facts: CallFacts) -> str | None:
+    """Return the implementation's own reason why it cannot take a case, or None."""
     reason = dict(ops.find_operation(operation).explain(facts, named=True))[implementation]
     interpreted = facts.device == "cpu" and implementation == "triton"
     if interpreted and facts.dtype == "bfloat16" and operation in MATRIX_PRODUCTS:
         reason = "Triton's interpreter computes tl.dot of bfloat16 wrongly"
+    return None if reason is None else f"{implementation}: {reason}"
+
+
+def skip_if_refused(operation: str, implementation: str, facts: CallFacts) -> None:
+    """Skip where the implementation cannot take any case of a test."""
+    reason = refusal(operation, implementation, facts)
     if reason is not None:
-        pytest.skip(f"{implementation}: {reason}")
+        pytest.skip(reason)
 
 
-def skip_if_too_slow(implementation: str, num_rows: int, device: str) -> None:
-    """Skip large cases of kernels that an interpreter runs; the small ones have the same edges."""
+def too_slow(implementation: str, num_rows: int, device: str) -> str | None:
+    """Refuse large cases of interpreted kernels; the small ones have the same edges."""
     if implementation == "triton" and device == "cpu" and num_rows > 140:
-        pytest.skip(f"Triton's interpreter takes minutes for {num_rows} rows")
+        return f"Triton's interpreter takes minutes for {num_rows} rows"
+    return None
 
 
 def sequences(lengths: list[int], device: str) -> Sequences:

@@ -10,11 +10,18 @@ import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import ops
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops.registry import Facts
-from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, rows, skip_if_refused
+from encoder_engine.ops.registry import CallFacts
+from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, refusal, rows
 from tests.ops.compare import compare
+from tests.selection import unless
 
 
+def refused(implementation: str, dtype: torch.dtype, device: str) -> str | None:
+    facts = CallFacts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    return refusal("bias_gelu", implementation, facts)
+
+
+@unless(refused)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("implementation", implementations("bias_gelu"))
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
@@ -27,8 +34,6 @@ def test_output_and_gradients_are_within_budget(
     implementation: str,
     device: str,
 ) -> None:
-    facts = Facts(device=device, dtype=dtype_id(dtype), requires_grad=True)
-    skip_if_refused("bias_gelu", implementation, facts)
     draw = partial(rows, dtype=dtype, device=device)
     inputs = {"x": 3 * draw(num_rows, 96, seed=0), "bias": draw(96, seed=1)}
 

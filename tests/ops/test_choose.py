@@ -30,7 +30,7 @@ def test_the_first_that_can_is_chosen() -> None:
 def test_a_request_is_honoured_or_refused_with_the_reason() -> None:
     told = choose.explain([("triton", refuses), ("aten", accepts)], None)
     assert choose.choose("op", told, "aten") == "aten"
-    with pytest.raises(ImplementationError, match="triton was asked for, but it is Sunday"):
+    with pytest.raises(ImplementationError, match="triton was requested, but it is Sunday"):
         choose.choose("op", told, "triton")
     with pytest.raises(UnknownNameError, match="it has triton, aten"):
         choose.choose("op", told, "native")

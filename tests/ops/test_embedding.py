@@ -17,16 +17,36 @@ from tests.ops.cases import (
     DTYPES,
     dtype_id,
     implementations,
+    refusal,
     rows,
-    skip_if_refused,
-    skip_if_too_slow,
+    too_slow,
 )
 from tests.ops.compare import compare, compare_outputs
+from tests.selection import unless
 
 EPSILON = 1e-5
 WITHOUT = [("positions",), ("norm_bias",), ("norm", "norm_bias")]
 
 
+def refused(implementation: str, dtype: torch.dtype, device: str, num_tokens: int) -> str | None:
+    grad = implementation != "native"
+    facts = EmbeddingFacts(device=device, dtype=dtype_id(dtype), requires_grad=grad, width=48)
+    return refusal("embedding", implementation, facts) or too_slow(
+        implementation, num_tokens, device
+    )
+
+
+def refused_without(implementation: str, without: tuple[str, ...]) -> str | None:
+    grad = implementation != "native"
+    facts = EmbeddingFacts(requires_grad=grad, width=48, without=without)
+    return refusal("embedding", implementation, facts)
+
+
+def refused_with_dropout(implementation: str) -> str | None:
+    return refusal("embedding", implementation, EmbeddingFacts(dropout=True))
+
+
+@unless(refused)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("implementation", implementations("embedding"))
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
@@ -36,11 +56,6 @@ def test_output_and_gradients_are_within_budget(
     num_tokens: int, segments: str, dtype: torch.dtype, implementation: str, device: str
 ) -> None:
     inference = implementation == "native"
-    facts = EmbeddingFacts(
-        device=device, dtype=dtype_id(dtype), requires_grad=not inference, width=48
-    )
-    skip_if_refused("embedding", implementation, facts)
-    skip_if_too_slow(implementation, num_tokens, device)
     draw = partial(rows, dtype=dtype, device=device)
     sizes = {"token_weight_VE": 50, "position_weight_PE": 40, "segment_weight_SE": 2}
     inputs = {name: draw(size, 48, seed=i) for i, (name, size) in enumerate(sizes.items())}
@@ -87,14 +102,13 @@ def test_output_and_gradients_are_within_budget(
     )
 
 
+@unless(refused_without)
 @pytest.mark.parametrize("implementation", implementations("embedding"))
 @pytest.mark.parametrize("without", WITHOUT, ids=str)
 def test_what_is_left_out_is_neither_added_nor_normalised(
     without: tuple[str, ...], implementation: str
 ) -> None:
     inference = implementation == "native"
-    facts = EmbeddingFacts(requires_grad=not inference, width=48, without=without)
-    skip_if_refused("embedding", implementation, facts)
     ids, places = torch.tensor([3, 0, 3, 8]), torch.tensor([1, 0, 2, 3])
     draw = partial(rows, dtype=torch.float32, device="cpu")
     named = {
@@ -151,12 +165,12 @@ def test_half_a_pair_of_arguments_is_refused() -> None:
             )
 
 
+@unless(refused_with_dropout)
 @pytest.mark.parametrize("implementation", [*implementations("embedding"), "reference"])
 @pytest.mark.parametrize("dropout", [0.1, 0.5])
 def test_dropout_drops_the_share_asked_for_and_scales_the_rest(
     dropout: float, implementation: str
 ) -> None:
-    skip_if_refused("embedding", implementation, EmbeddingFacts(dropout=True))
     torch.manual_seed(0)
     ids = torch.arange(200)
     output = ops.embedding(

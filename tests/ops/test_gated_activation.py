@@ -11,17 +11,18 @@ import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import ops
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops.registry import Facts
+from encoder_engine.ops.registry import CallFacts
 from tests.ops.cases import (
     DEVICES,
     DTYPES,
     dtype_id,
     implementations,
+    refusal,
     rows,
-    skip_if_refused,
-    skip_if_too_slow,
+    too_slow,
 )
 from tests.ops.compare import compare
+from tests.selection import unless
 
 Function = Callable[..., torch.Tensor]
 FORMS: dict[str, tuple[Function, Function]] = {
@@ -34,6 +35,16 @@ FORMS: dict[str, tuple[Function, Function]] = {
 }
 
 
+def refused(
+    form: str, implementation: str, dtype: torch.dtype, device: str, num_rows: int
+) -> str | None:
+    facts = CallFacts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    return refusal(form.split()[0], implementation, facts) or too_slow(
+        implementation, num_rows, device
+    )
+
+
+@unless(refused)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("implementation", implementations("geglu"))
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
@@ -51,9 +62,6 @@ def test_output_and_gradients_are_within_budget(
     implementation: str,
     device: str,
 ) -> None:
-    facts = Facts(device=device, dtype=dtype_id(dtype), requires_grad=True)
-    skip_if_refused(form.split()[0], implementation, facts)
-    skip_if_too_slow(implementation, num_rows, device)
     draw = partial(rows, dtype=dtype, device=device)
     inputs = {"x": 3 * draw(num_rows, 2 * width, seed=0)}
     if with_bias:

@@ -18,11 +18,13 @@ from tests.ops.cases import (
     DTYPES,
     dtype_id,
     implementations,
+    refusal,
     rows,
     skip_if_refused,
-    skip_if_too_slow,
+    too_slow,
 )
 from tests.ops.compare import compare
+from tests.selection import unless
 
 Outputs = tuple[torch.Tensor, ...]
 EPSILON = {"layer_norm": 1e-12, "rms_norm": 1e-6}
@@ -70,6 +72,14 @@ def eager(
     return F.rms_norm(x, weight.shape, weight, EPSILON[norm]), x
 
 
+def refused(
+    norm: str, implementation: str, dtype: torch.dtype, device: str, num_rows: int, width: int
+) -> str | None:
+    facts = LayerNormFacts(device=device, dtype=dtype_id(dtype), requires_grad=True, width=width)
+    return refusal(norm, implementation, facts) or too_slow(implementation, num_rows, device)
+
+
+@unless(refused)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("norm", "implementation"), HELD)
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
@@ -89,9 +99,6 @@ def test_outputs_and_gradients_are_within_budget(
     with_residual: bool,
     with_sum: bool,
 ) -> None:
-    facts = LayerNormFacts(device=device, dtype=dtype_id(dtype), requires_grad=True, width=width)
-    skip_if_refused(norm, implementation, facts)
-    skip_if_too_slow(implementation, num_rows, device)
     draw = partial(rows, dtype=dtype, device=device)
     inputs = {"x": 3 * draw(num_rows, width, seed=0) + 1, "weight": draw(width, seed=1)}
     if norm == "layer_norm":

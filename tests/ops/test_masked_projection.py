@@ -12,33 +12,59 @@ import torch.nn.functional as F  # noqa: N812
 from encoder_engine import ops
 from encoder_engine.errors import BatchError, ShapeError, TokenIdError
 from encoder_engine.ops.masked_projection import choose_mode
-from encoder_engine.ops.registry import Facts
+from encoder_engine.ops.registry import CallFacts
 from encoder_engine.ops.testing import assert_within_budget, largest
-from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, rows, skip_if_refused
+from tests.ops.cases import (
+    DEVICES,
+    DTYPES,
+    dtype_id,
+    implementations,
+    refusal,
+    rows,
+    skip_if_refused,
+)
 from tests.ops.compare import compare
 from tests.ops.masked_cases import MaskedCase, draw_case, hold_to_budget, ours
+from tests.selection import unless
 
 OPERATION = "masked_cross_entropy"
 MODES: tuple[ops.ProjectionMode, ...] = get_args(ops.ProjectionMode)
 # Of each mode: the interpreter takes a hundred times as long, and has fewer and smaller ones.
 NUM_CASES = {"aten": 1200, "triton": 60}
 GROUP = 60
+# Groups come in fours: whole or in parts, by oneDNN or not.
+NUM_SHORT = 4 * GROUP
+
+
+def refused(by: str, device: str, dtype: torch.dtype = torch.float32) -> str | None:
+    facts = CallFacts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    return refusal(OPERATION, by, facts)
+
+
+def refused_by_triton(device: str, dtype: torch.dtype) -> str | None:
+    return refused("triton", device, dtype)
 
 
 def skip_if_not_here(by: str, dtype: torch.dtype, device: str) -> None:
-    skip_if_refused(OPERATION, by, Facts(device=device, dtype=dtype_id(dtype), requires_grad=True))
+    skip_if_refused(
+        OPERATION, by, CallFacts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    )
 
 
+@unless(refused)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("by", "first"),
-    [(by, first) for by in implementations(OPERATION) for first in range(0, NUM_CASES[by], GROUP)],
+    [
+        pytest.param(by, first, marks=[pytest.mark.exhaustive] * (first >= NUM_SHORT))
+        for by in implementations(OPERATION)
+        for first in range(0, NUM_CASES[by], GROUP)
+    ],
 )
 def test_drawn_cases_are_within_budget(
     by: str, first: int, mode: ops.ProjectionMode, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    skip_if_not_here(by, torch.float32, device)
     if first % (2 * GROUP):
         # As for a large vocabulary: several parts, the last of them short.
         monkeypatch.setattr("encoder_engine.ops.aten.masked_projection.PART_LOGITS", 0)
@@ -58,6 +84,7 @@ def test_drawn_cases_are_within_budget(
             raise AssertionError(f"{case}: {error}") from error
 
 
+@unless(refused)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("mode", MODES)
@@ -74,7 +101,6 @@ def test_awkward_sizes_are_within_budget(
     dtype: torch.dtype,
     device: str,
 ) -> None:
-    skip_if_not_here(by, dtype, device)
     case = MaskedCase(
         num_tokens=2 * num_rows,
         num_rows=num_rows,
@@ -86,12 +112,12 @@ def test_awkward_sizes_are_within_budget(
     hold_to_budget(case, by, mode)
 
 
+@unless(refused_by_triton)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=dtype_id)
 def test_the_kernels_go_through_a_vocabulary_of_several_parts(
     dtype: torch.dtype, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    skip_if_not_here("triton", dtype, device)
     monkeypatch.setattr("encoder_engine.kernels.masked_projection.backward.PART_COLUMNS", 256)
     case = MaskedCase(
         num_tokens=9,
@@ -122,6 +148,7 @@ def test_splits_of_the_vocabulary_are_bounded_and_cover_it(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("vocab_size", "width"), [(30522, 256), (250002, 64), (4099, 1024)])
@@ -270,6 +297,7 @@ def test_where_nothing_counts_the_mean_is_nan_as_in_torch_and_gradients_are_zero
             assert not grad.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_gradcheck_in_float64(mode: ops.ProjectionMode) -> None:
     for seed in range(8):
@@ -356,6 +384,7 @@ def test_more_than_two_to_the_31_logits_are_addressed(mode: ops.ProjectionMode) 
         torch.testing.assert_close(many, few)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("by", implementations(OPERATION))
 def test_one_graph_serves_every_number_of_rows(by: str, mode: ops.ProjectionMode) -> None:

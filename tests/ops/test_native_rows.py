@@ -13,7 +13,7 @@ from torch import Tensor
 from encoder_engine import ops
 from encoder_engine.ops.embedding import EmbeddingFacts
 from encoder_engine.ops.layer_norm import LayerNormFacts
-from encoder_engine.ops.registry import Facts
+from encoder_engine.ops.registry import CallFacts
 from tests.ops.cases import dtype_id, rows, skip_if_refused
 from tests.ops.compare import compare_outputs
 from tests.ops.test_gated_activation import FORMS
@@ -68,7 +68,7 @@ def test_native_activations_are_within_budget(
     num_rows: int, width: int, dtype: torch.dtype, form: str, with_bias: bool, size: float
 ) -> None:
     name = form.split()[0]
-    skip_if_refused(name, "native", Facts(dtype=dtype_id(dtype)))
+    skip_if_refused(name, "native", CallFacts(dtype=dtype_id(dtype)))
     gated = name != "bias_gelu"
     width = 2 * width if gated else width
     inputs = {"x": size * rows(num_rows, width, seed=0, dtype=dtype, device="cpu")}
@@ -93,7 +93,7 @@ def test_native_activations_are_within_budget(
 
 @pytest.mark.parametrize("form", ACTIVATIONS)
 def test_native_activations_keep_what_is_no_number(form: str) -> None:
-    skip_if_refused(form.split()[0], "native", Facts())
+    skip_if_refused(form.split()[0], "native", CallFacts())
     x = torch.tensor([[torch.nan, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]])
     output = ACTIVATIONS[form][0](x, None, implementation="native")
     assert output[0, 0].isnan()

@@ -19,11 +19,13 @@ from tests.ops.cases import (
     dtype_id,
     implementations,
     lengths_id,
+    refusal,
     rows,
     sequences,
     skip_if_refused,
 )
 from tests.ops.compare import compare, compare_outputs
+from tests.selection import unless
 
 
 def eager_pool(hidden: torch.Tensor, mode: str) -> torch.Tensor:
@@ -42,6 +44,17 @@ def eager_pool(hidden: torch.Tensor, mode: str) -> torch.Tensor:
     return pooled[mode]
 
 
+def refused(implementation: str, dtype: torch.dtype, device: str) -> str | None:
+    grad = implementation != "native"
+    facts = PoolingFacts(device=device, dtype=dtype_id(dtype), requires_grad=grad)
+    return refusal("pooling", implementation, facts)
+
+
+def refused_with_gradient(implementation: str) -> str | None:
+    return refusal("pooling", implementation, PoolingFacts(requires_grad=True))
+
+
+@unless(refused)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("implementation", implementations("pooling"))
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
@@ -57,8 +70,6 @@ def test_output_and_gradients_are_within_budget(
     normalize: bool,
 ) -> None:
     inference = implementation == "native"
-    facts = PoolingFacts(device=device, dtype=dtype_id(dtype), requires_grad=not inference)
-    skip_if_refused("pooling", implementation, facts)
     layout = sequences(lengths, device)
     inputs = {"hidden": rows(sum(lengths), 40, seed=0, dtype=dtype, device=device)}
 
@@ -95,10 +106,10 @@ def test_an_empty_sequence_gives_zeros(mode: ops.PoolingMode, implementation: st
     assert not pooled[2].any()
 
 
+@unless(refused_with_gradient)
 @pytest.mark.parametrize("implementation", [*implementations("pooling"), "reference"])
 @pytest.mark.parametrize("mode", ["max", "weightedmean"])
 def test_a_text_of_many_chunks_is_pooled_whole(mode: ops.PoolingMode, implementation: str) -> None:
-    skip_if_refused("pooling", implementation, PoolingFacts(requires_grad=True))
     # Few values, so that each column's highest is reached in every chunk.
     hidden = torch.randint(0, 3, (3000, 4), generator=torch.Generator().manual_seed(0)).float()
     layout = Sequences.from_lengths([1, 2900, 0, 99])

@@ -90,6 +90,7 @@ def test_white_space_and_removed_characters_around_added_tokens_agree(
     check(make(tmp_path, tokens), [text], Settings())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_added_tokens_with_random_flags_agree(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
@@ -111,6 +112,7 @@ def test_added_tokens_with_random_flags_agree(tmp_path: Path, seed: int) -> None
     assert read > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_long_texts_are_searched_in_pieces_as_if_whole(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
@@ -158,6 +160,7 @@ print((resident() - before) // 2**20)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_what_a_long_segment_took_is_given_back(tmp_path: Path) -> None:
     # In a process of its own: what other work leaves of its memory is not counted.

@@ -78,6 +78,7 @@ def drawn(tokenizer: Tokenizer, text: str, sampling: UnigramSampling) -> Counter
     return Counter(map(tuple, rows.tolist()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.0, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("nbest", [None, 7])
 def test_draws_have_the_exact_probabilities(
@@ -124,6 +125,7 @@ def test_the_first_is_what_encode_gives(
                 assert first.tolist() == peer.ours.encode(text, special).tolist(), (peer.name, text)
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_sentencepiece(tmp_path: Path) -> None:
     sentencepiece = pytest.importorskip(
         "sentencepiece", reason="sentencepiece is not installed; it comes with the extra train"
@@ -232,6 +234,7 @@ def test_long_words_are_drawn_in_parts(tokenizer: Tokenizer) -> None:
     assert cut.tolist()[0] == rows.ids[:50].tolist()
 
 
+@pytest.mark.slow
 def test_too_many_paths_are_an_error(tokenizer: Tokenizer) -> None:
     text = "unbelievable " * 60_000
     with pytest.raises(InputError, match="the 1024 best segmentations of the text take more"):

@@ -89,6 +89,7 @@ assert tokenizer.encode_batch(texts, num_threads=4).tolist() == expected
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_goes_on_encoding(toy_folder: Path) -> None:
     script = FORK.format(root=str(ROOT), folder=str(toy_folder))
     done = subprocess.run(
@@ -97,6 +98,7 @@ def test_a_forked_child_goes_on_encoding(toy_folder: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected"), [("portable", "portable"), ("", None), ("sse9", "sse9")]
 )

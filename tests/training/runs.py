@@ -17,9 +17,9 @@ from encoder_engine.training import (
     DataRecipe,
     ModelRecipe,
     OptimizerRecipe,
-    Recipe,
     RunRecipe,
     Trainer,
+    TrainingRecipe,
 )
 from encoder_engine.training.recipe_reader import (
     recipe_from_values,
@@ -29,7 +29,7 @@ from encoder_engine.training.recipe_reader import (
 from tests.data.corpora import SIZE, draw_documents, write
 
 if TYPE_CHECKING:
-    from encoder_engine.training.trainer import Moment
+    from encoder_engine.training.trainer import Progress
 
 CONFIG: dict[str, Any] = {
     "model_type": "bert",
@@ -63,9 +63,9 @@ def _skewed(documents: list[Document]) -> list[Document]:
     return [Document([skew(s) for s in d.sentences], d.language) for d in documents]
 
 
-def small_recipe(corpus: Path, *settings: str, **others: Any) -> Recipe:
+def small_recipe(corpus: Path, *settings: str, **others: Any) -> TrainingRecipe:
     """Twelve steps of three micro-batches each, but for ``settings``."""
-    recipe = Recipe(
+    recipe = TrainingRecipe(
         model=ModelRecipe(config=CONFIG),
         data=DataRecipe(corpus=str(corpus), max_length=32, held_out=0.05),
         optimizer=OptimizerRecipe(learning_rate=1e-2),
@@ -78,8 +78,8 @@ def small_recipe(corpus: Path, *settings: str, **others: Any) -> Recipe:
 def run(corpus: Path, folder: Path, *settings: str, stop_at: int | None = None) -> Trainer:
     """Run, perhaps up to a step."""
 
-    def watch(moment: Moment) -> None:
-        if moment.step == stop_at:
+    def watch(progress: Progress) -> None:
+        if progress.step == stop_at:
             raise StoppedError
 
     trainer = Trainer(small_recipe(corpus, *settings), folder)

@@ -21,7 +21,7 @@ from torch import nn
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.training import Trainer
 from encoder_engine.training.recipe_reader import find_recipe
-from encoder_engine.training.schedule import rate_factor
+from encoder_engine.training.schedule import learning_rate_factor
 
 
 def train_ours(
@@ -32,7 +32,7 @@ def train_ours(
     settings += [f"run.evaluate_every={steps}", f"run.checkpoint_every={steps}", *chosen]
     trainer = Trainer(find_recipe("tiny", settings), folder)
     speeds: list[float] = []
-    scores = trainer.run(lambda moment: speeds.append(moment.speed["tokens_per_second"]))
+    scores = trainer.run(lambda progress: speeds.append(progress.speed["tokens_per_second"]))
     return trainer, scores["mlm_loss"], float(np.median(speeds))
 
 
@@ -50,7 +50,9 @@ def train_theirs(trainer: Trainer, steps: int, seed: int) -> tuple[float, float]
     config = {k: v for k, v in trainer.model.encoder.config.items() if k != "model_type"}
     model: Any = BertForMaskedLM(BertConfig(**config)).train()
     tokenizer = AutoTokenizer.from_pretrained(folder / "model")
-    collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=recipe.objectives.rate)
+    collate = DataCollatorForLanguageModeling(
+        tokenizer, mlm_probability=recipe.objectives.mask_probability
+    )
     decayed = [p for p in model.parameters() if p.dim() >= 2]
     others = [p for p in model.parameters() if p.dim() < 2]
     optimizer = torch.optim.AdamW(
@@ -65,7 +67,9 @@ def train_theirs(trainer: Trainer, steps: int, seed: int) -> tuple[float, float]
         rows = np.split(clean.input_ids, clean.cu_seqlens[1:-1])
         batch = collate([{"input_ids": row.tolist()} for row in rows])
         for group in optimizer.param_groups:
-            group["lr"] = recipe.optimizer.learning_rate * rate_factor(recipe.schedule, step, steps)
+            group["lr"] = recipe.optimizer.learning_rate * learning_rate_factor(
+                recipe.schedule, step, steps
+            )
         torch.autograd.backward(model(**batch).loss)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

@@ -115,7 +115,7 @@ def test_a_student_learns_from_a_teacher_in_a_run(
     records: list[dict[str, Any]] = []
     trainer = Trainer(small_recipe(spoken, *settings), tmp_path / "whole")
     teacher = [p.clone() for p in trainer.model.teacher.parameters()]  # type: ignore[union-attr]
-    trainer.run(lambda moment: records.append(moment.record))
+    trainer.run(lambda progress: records.append(progress.record))
     assert set(records[0]["losses"]) == {"soft", "mlm", "cosine"}
     assert np.mean([record["loss"] for record in records[-5:]]) < records[0]["loss"]
     kept = trainer.model.teacher.parameters()  # type: ignore[union-attr]

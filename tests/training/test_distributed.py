@@ -93,7 +93,7 @@ def test_two_processes_draw_average_and_step_as_one(
         torch.testing.assert_close(ours[name], tensor, rtol=NOISE, atol=NOISE)
 
 
-@pytest.mark.parametrize("sharding", ["none", "full"])
+@pytest.mark.parametrize("sharding", [pytest.param("none", marks=pytest.mark.exhaustive), "full"])
 def test_two_processes_step_by_muon(
     corpus: Path, tmp_path: Path, sharding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 from pathlib import Path
@@ -74,13 +75,26 @@ def test_blocks_may_be_recomputed_from_some_step_on(corpus: Path, tmp_path: Path
     assert found == expected
 
 
+def test_a_run_of_a_recipe_with_former_keys_resumes(corpus: Path, tmp_path: Path) -> None:
+    run(corpus, tmp_path / "whole")
+    run(corpus, tmp_path / "former", stop_at=5)
+    path = tmp_path / "former" / "recipe.json"
+    values = json.loads(path.read_text("utf-8"))
+    values["objectives"]["rate"] = values["objectives"].pop("mask_probability")
+    path.write_text(json.dumps(values), "utf-8")
+    with pytest.raises(ResumeError, match=r"objectives\.mask_probability was 0\.15, is 0\.3"):
+        run(corpus, tmp_path / "former", "objectives.mask_probability=0.3")
+    run(corpus, tmp_path / "former")
+    assert read_log(tmp_path / "former") == read_log(tmp_path / "whole")
+
+
 @pytest.mark.parametrize("name", ["recipe.json", "corpus.sha256"])
 def test_a_folder_that_does_not_say_what_it_is_of_is_refused(
     corpus: Path, tmp_path: Path, name: str
 ) -> None:
     run(corpus, tmp_path / "run", stop_at=5)
     (tmp_path / "run" / name).unlink()
-    with pytest.raises(ResumeError, match=f"no {name} that says what of; an earlier version"):
+    with pytest.raises(ResumeError, match=f"no {name} that says of which recipe and corpus"):
         run(corpus, tmp_path / "run")
 
 

@@ -56,16 +56,16 @@ def test_a_run_whose_every_step_overflows_float16_ends(corpus: Path, tmp_path: P
 def test_where_float16_overflows_no_optimizer_steps(corpus: Path, tmp_path: Path) -> None:
     recipe = small_recipe(corpus, "run.precision=float16", "optimizer.name=muon")
     trainer = Trainer(recipe, tmp_path / "run")
-    meal = next(trainer._feed.meals(0, 1, Position(), lambda _step: 1))
+    batches = next(trainer._batch_stream.steps(0, 1, Position(), lambda _step: 1))
     weight = dict(trainer.model.named_parameters())["encoder.blocks.0.feed_forward.up.weight"]
     before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
     scale = trainer.scaler.get_scale()
     handle = weight.register_hook(lambda gradient: gradient / 0.0)  # type: ignore[no-untyped-call]
-    trainer._step(meal, 0, 0.1)
+    trainer._step(batches, 0, 0.1)
     assert all(torch.equal(before[n], p) for n, p in trainer.model.named_parameters())
     assert trainer.scaler.get_scale() < scale
     handle.remove()
     while all(torch.equal(before[n], p) for n, p in trainer.model.named_parameters()):
         assert trainer.scaler.get_scale() > 1e-3
-        trainer._step(meal, 0, 0.1)
+        trainer._step(batches, 0, 0.1)
     assert all(bool(p.isfinite().all()) for p in trainer.model.parameters())

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
-from encoder_engine import Encoder
+from encoder_engine import Encoder, training
 from encoder_engine.errors import ConfigError
 from encoder_engine.families.config import spec_from_config
-from encoder_engine.training.recipe import BatchRecipe, Recipe, ScheduleRecipe
+from encoder_engine.training.flops import flops_per_token
+from encoder_engine.training.recipe import (
+    BatchRecipe,
+    ObjectivesRecipe,
+    ScheduleRecipe,
+    TrainingRecipe,
+)
 from encoder_engine.training.recipe_reader import (
     find_recipe,
     read_recipe,
@@ -18,8 +25,7 @@ from encoder_engine.training.recipe_reader import (
     recipe_to_values,
 )
 from encoder_engine.training.recipes import RECIPES
-from encoder_engine.training.schedule import rate_factor
-from encoder_engine.training.work import operations_per_token
+from encoder_engine.training.schedule import learning_rate_factor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +53,7 @@ def test_a_bases_training_takes_six_operations_for_each_weight_and_those_of_atte
         encoder = Encoder(spec_from_config(config), config=config)
     matrices = 12 * (4 * 768 * 768 + 2 * 768 * 3072)
     expected = 6 * matrices + 12 * 12 * 512 * 768
-    assert operations_per_token([encoder], 512) == expected
+    assert flops_per_token([encoder], 512) == expected
 
 
 def test_a_file_a_function_and_settings_say_the_same(tmp_path: Path) -> None:
@@ -58,7 +64,7 @@ def test_a_file_a_function_and_settings_say_the_same(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from encoder_engine.training import *\n"
         "def recipe():\n"
-        "    return Recipe(model=ModelRecipe(checkpoint='here'),\n"
+        "    return TrainingRecipe(model=ModelRecipe(checkpoint='here'),\n"
         "        batch=BatchRecipe(tokens=64, micro_tokens=32),\n"
         "        optimizer=OptimizerRecipe(learning_rate=1e-3, betas=(0.9, 0.95)))\n"
     )
@@ -104,7 +110,7 @@ def test_a_file_a_function_and_settings_say_the_same(tmp_path: Path) -> None:
         (["data.alpha=2"], r"data\.alpha must be from 0 to 1, got 2"),
         (
             ["objectives.label_smoothing=0.1", "objectives.teacher=there"],
-            "label_smoothing is of masked tokens alone",
+            "label_smoothing is for masked language modelling alone",
         ),
     ],
 )
@@ -137,16 +143,16 @@ def test_an_unknown_recipe_names_the_nearest() -> None:
 
 def test_schedules_rise_fall_and_end_where_they_should() -> None:
     linear = ScheduleRecipe(name="linear", warmup=0.1)
-    factors = [rate_factor(linear, step, 100) for step in range(100)]
+    factors = [learning_rate_factor(linear, step, 100) for step in range(100)]
     assert factors[0] == pytest.approx(1 / 11)
     assert max(factors) == factors[10] == 1.0
     assert factors[55] == pytest.approx(0.5)
     assert factors[99] == pytest.approx(1 / 90)
     cosine = ScheduleRecipe(name="cosine", warmup=0.0, final=0.1)
-    assert rate_factor(cosine, 50, 100) == pytest.approx(0.55)
+    assert learning_rate_factor(cosine, 50, 100) == pytest.approx(0.55)
     stable = ScheduleRecipe(name="stable", warmup=0.1, decay=0.2)
-    assert {rate_factor(stable, step, 100) for step in range(10, 81)} == {1.0}
-    assert rate_factor(stable, 85, 100) == pytest.approx(0.5)
+    assert {learning_rate_factor(stable, step, 100) for step in range(10, 81)} == {1.0}
+    assert learning_rate_factor(stable, 85, 100) == pytest.approx(0.5)
 
 
 def test_a_batch_grows_to_its_size() -> None:
@@ -157,8 +163,38 @@ def test_a_batch_grows_to_its_size() -> None:
 
 
 def test_a_recipe_needs_a_model() -> None:
-    with pytest.raises(ConfigError, match="a config, or a checkpoint"):
+    with pytest.raises(ConfigError, match="either a config or a checkpoint"):
         recipe_from_values({"model": {}})
     with pytest.raises(ConfigError, match="lacks model"):
         recipe_from_values({})
-    assert Recipe.__doc__
+    assert TrainingRecipe.__doc__
+
+
+def test_the_former_name_of_the_recipe_works_with_a_warning() -> None:
+    with pytest.warns(DeprecationWarning, match=r"training\.Recipe is now called .*TrainingRecipe"):
+        former = training.Recipe
+    assert former is TrainingRecipe
+    with pytest.raises(AttributeError, match="has no attribute 'Recipes'"):
+        _ = training.Recipes
+
+
+def test_the_former_name_of_the_mask_probability_works_with_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "former.yaml"
+    path.write_text("model: {checkpoint: here}\nobjectives: {rate: 0.3}\n")
+    match = r"objectives\.rate is now called objectives\.mask_probability"
+    with pytest.warns(DeprecationWarning, match=match):
+        read = read_recipe(path)
+    with pytest.warns(DeprecationWarning, match=match):
+        made = ObjectivesRecipe(rate=0.3)
+    with pytest.warns(DeprecationWarning, match=match):
+        found = find_recipe("tiny", ["objectives.rate=0.3"])
+    assert read.objectives == made == found.objectives
+    assert made.mask_probability == 0.3
+    assert "rate" not in recipe_to_values(read)["objectives"]
+    assert replace(made, unit="word").mask_probability == 0.3
+    path.write_text("model: {checkpoint: here}\nobjectives: {rate: 0.3, mask_probability: 0.3}\n")
+    with (
+        pytest.warns(DeprecationWarning, match="mask_probability"),
+        pytest.raises(ConfigError, match="which are one setting; leave out rate"),
+    ):
+        read_recipe(path)

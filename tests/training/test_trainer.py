@@ -16,7 +16,7 @@ import torch
 from encoder_engine.data.loader import Position
 from encoder_engine.errors import CorruptCheckpointWarning
 from encoder_engine.training import Trainer
-from encoder_engine.training.feed import Meal
+from encoder_engine.training.batch_stream import StepBatches
 from encoder_engine.training.log import read_log
 from tests import ROOT
 from tests.training.runs import CONFIG, run, small_recipe
@@ -37,8 +37,8 @@ def test_a_step_takes_the_gradient_of_the_mean_over_all_micro_batches(
     settings = [f"model.config.{name}=0.0" for name in PLAIN if "dropout" in name]
     settings += ["run.precision=float64", "optimizer.clip_norm=null", "data.form=pairs"]
     trainer = Trainer(small_recipe(corpus, *settings), tmp_path / "a")
-    meals = trainer._feed.meals(0, 1, Position(), lambda _step: 3)
-    inputs = next(meals).inputs
+    batches = trainer._batch_stream.steps(0, 1, Position(), lambda _step: 3)
+    inputs = next(batches).inputs
     counts = [trainer.model.counts(i) for i in inputs]
     assert len({tuple(c.values()) for c in counts}) > 1
     whole = []
@@ -53,9 +53,9 @@ def test_a_step_takes_the_gradient_of_the_mean_over_all_micro_batches(
         kept.update({n: p.grad.clone() for n, p in parameters.items() if p.grad is not None})
         return 0.0
 
-    monkeypatch.setattr(trainer, "_gradient_norm", keep)
+    monkeypatch.setattr(trainer, "_clip_gradient", keep)
     # The last one counts for nothing, as where processes have unequal shares.
-    taken = trainer._step(Meal([*inputs, inputs[0]], 3, Position()), 0, 0.1)
+    taken = trainer._step(StepBatches([*inputs, inputs[0]], 3, Position()), 0, 0.1)
     assert taken["loss"] == pytest.approx(float(torch.stack(whole).sum().detach()), rel=1e-12)
     for name, gradient in zip(parameters, expected, strict=True):
         worst = float((kept[name] - gradient).abs().max())
@@ -109,6 +109,7 @@ def kill_at_random(corpus: Path, folder: Path, times: int, *settings: str, seed:
     return killed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
 def test_killed_at_any_time_the_log_is_the_same(corpus: Path, tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_a_torn_checkpoint_is_passed_over_with_a_message(
         data.unlink()
     else:
         (last / "SHA256SUMS").unlink()
-    with pytest.warns(CorruptCheckpointWarning, match="step-00000008 is passed over"):
+    with pytest.warns(CorruptCheckpointWarning, match="step-00000008 is skipped"):
         run(corpus, tmp_path / "broken")
     assert (tmp_path / "broken/log.jsonl").read_bytes() == (
         tmp_path / "whole/log.jsonl"

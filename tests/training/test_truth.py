@@ -21,7 +21,7 @@ from encoder_engine.data.shards import Document, Vocabulary, write_corpus, write
 from encoder_engine.packing import pad
 from encoder_engine.training import Trainer
 from encoder_engine.training.log import read_log
-from encoder_engine.training.schedule import rate_factor
+from encoder_engine.training.schedule import learning_rate_factor
 from tests.training.runs import small_recipe
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def test_what_is_reachable_is_the_least_of_all_losses(tmp_path: Path) -> None:
     trainer = Trainer(
         small_recipe(corpus, "data.form=blocks", "data.max_length=6"), tmp_path / "run"
     )
-    (inputs,) = next(trainer._feed.meals(0, 1, Position(), lambda _step: 1)).inputs
+    (inputs,) = next(trainer._batch_stream.steps(0, 1, Position(), lambda _step: 1)).inputs
     stationary = np.linalg.matrix_power(chain, 200)[0]
     ids, ends = inputs.batch.input_ids.numpy(), inputs.batch.sequences.cu_seqlens.numpy()
     expected = []
@@ -191,10 +191,10 @@ def test_one_batch_is_learned_by_heart_and_noise_is_not(tmp_path: Path) -> None:
         "run.steps=150",
     ]
     trainer = Trainer(small_recipe(corpus, *settings), tmp_path / "run")
-    meal = next(trainer._feed.meals(0, 1, Position(), lambda _step: 1))
-    assert len(meal.inputs[0].batch.sequences.cu_seqlens) - 1 == 16
+    batches = next(trainer._batch_stream.steps(0, 1, Position(), lambda _step: 1))
+    assert len(batches.inputs[0].batch.sequences.cu_seqlens) - 1 == 16
     steps = range(trainer.recipe.run.steps)
-    losses = [trainer._step(meal, step, 3e-3)["loss"] for step in steps]
+    losses = [trainer._step(batches, step, 3e-3)["loss"] for step in steps]
     assert losses[0] > np.log(20)
     assert losses[-1] < 0.01
     # Every token is as likely as another, whatever is beside it.
@@ -233,13 +233,15 @@ def test_fifty_steps_have_the_losses_of_transformers_in_a_plain_loop(
         eps=recipe.optimizer.epsilon,
     )
     losses = []
-    for step, meal in enumerate(trainer._feed.meals(0, 50, Position(), lambda _step: 1)):
-        (inputs,) = meal.inputs
+    for step, batches in enumerate(trainer._batch_stream.steps(0, 50, Position(), lambda _step: 1)):
+        (inputs,) = batches.inputs
         batch = inputs.batch
         labels = torch.full_like(batch.input_ids, -100, dtype=torch.int64)
         labels[torch.from_numpy(hidden_rows(inputs))] = inputs.targets["labels"]
         for group in optimizer.param_groups:
-            group["lr"] = recipe.optimizer.learning_rate * rate_factor(recipe.schedule, step, 50)
+            group["lr"] = recipe.optimizer.learning_rate * learning_rate_factor(
+                recipe.schedule, step, 50
+            )
         loss = model(
             input_ids=pad(batch.input_ids.long(), batch.sequences),
             attention_mask=pad(torch.ones_like(labels), batch.sequences),

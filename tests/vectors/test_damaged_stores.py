@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pytest
 
 from tests.vectors import damaged_stores
 
-if TYPE_CHECKING:
-    import pytest
 
-
+@pytest.mark.slow
 def test_a_damaged_store_gives_its_own_results_or_an_error() -> None:
     outcomes, wrong = damaged_stores.run(120, 0)
     assert not wrong

@@ -108,6 +108,7 @@ def test_vectors_never_stand_beside_ids_of_others(
     assert all(vectors is None or (vectors, names) in whole for vectors, names in seen)
 
 
+@pytest.mark.slow
 def test_a_kill_between_the_renames_leaves_no_vectors_with_ids_of_others(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     write_store(path, VECTORS[:3], OLD, overwrite=False)
@@ -323,6 +324,7 @@ def test_a_file_that_cannot_be_made_is_an_output_error(
         PendingFile(tmp_path / "a.npy", overwrite=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["npy", "parquet", "arrow", "lance"])
 def test_a_full_disk_is_an_output_error_that_leaves_nothing(tmp_path: Path, ending: str) -> None:
     # A limit on file sizes fails a write as a full disk does, and spares mounting one.

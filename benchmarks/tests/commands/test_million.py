@@ -177,6 +177,7 @@ def test_a_wrong_result_of_ours_is_of_the_same_run_and_fails(
     assert len(list(read_residents(tmp_path))) == int(not wrong)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_short_run_measures_both_sides(
     minilm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,8 +16,8 @@ from benchmarks.report.aims import Held, target_section
 from benchmarks.report.aims import hold as hold_all
 from benchmarks.report.page import Fold, Table
 from benchmarks.targets import quantities as by
+from benchmarks.targets.table import all_targets
 from benchmarks.targets.target import Target
-from benchmarks.targets.targets import all_targets
 from benchmarks.tests.made_up import RESIDENT, lines
 
 if TYPE_CHECKING:

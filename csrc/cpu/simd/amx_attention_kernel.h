@@ -1,5 +1,8 @@
-// Attention of bfloat16 by tiles: scores and mixed values lie with the lanes along queries, so that
-// the weights are, pair by pair of keys, what the second product reads.
+// Attention of bfloat16 by AMX tiles, by blocks of 256 keys; see attention_kernel.h for m, l, acc, p.
+//
+// How it works: scores [keys, queries] and acc [features, queries] both have queries along the lanes.
+// The exponentials of a pair of keys then fill one word of bfloat16, which is the right operand of the
+// second product, values^T p, without a transposition. acc is rescaled by alpha before each block.
 #pragma once
 
 #include "cpu/simd/amx_tiles.h"
@@ -13,28 +16,28 @@ constexpr int64_t kTileWords = 16;      // of a row
 constexpr int64_t kTileElements = 32;   // of a row
 constexpr int64_t kTileKeyBlock = 256;  // a multiple of kTileElements
 
-// Where a piece's arrays begin in the scratch memory, in words; as in attention_layout.
+// Offsets of a piece's arrays in the scratch memory, in words; as in attention_layout.
 struct tile_layout {
     int64_t key_width, value_keys;  // words of a key; of a feature of the values
     int64_t width;                  // features of the values, whole tiles
-    int64_t keys_SD, values_DS, queries_DQ, weights_KQ, mixed_DQ;
-    int64_t largest_Q, anchor_Q, sum_Q, shrink_Q, end;
+    int64_t keys_SD, values_DS, queries_DQ, p_KQ, acc_DQ;
+    int64_t m_Q, shift_Q, l_Q, alpha_Q, end;
 
     tile_layout(const attention_call& call, int64_t length) {
         key_width = whole(call.head_dim, kTileElements) / 2;
-        // Where windows begin anywhere, the last tile of their keys may end beyond the sequence.
+        // With windows, the last tile of keys may end beyond the sequence.
         value_keys = (whole(length, kTileElements) + (call.window < 0 ? 0 : kTileElements)) / 2;
         width = whole(call.head_dim, kTileRows);
         keys_SD = 0;
         values_DS = keys_SD + (length + kTileRows) * key_width;
         queries_DQ = values_DS + width * value_keys;
-        weights_KQ = queries_DQ + kQueryBlock * key_width;
-        mixed_DQ = weights_KQ + kTileKeyBlock * kQueryBlock;
-        largest_Q = mixed_DQ + kQueryBlock * width;
-        anchor_Q = largest_Q + kQueryBlock;
-        sum_Q = anchor_Q + kQueryBlock;
-        shrink_Q = sum_Q + kQueryBlock;
-        end = shrink_Q + kQueryBlock;
+        p_KQ = queries_DQ + kQueryBlock * key_width;
+        acc_DQ = p_KQ + kTileKeyBlock * kQueryBlock;
+        m_Q = acc_DQ + kQueryBlock * width;
+        shift_Q = m_Q + kQueryBlock;
+        l_Q = shift_Q + kQueryBlock;
+        alpha_Q = l_Q + kQueryBlock;
+        end = alpha_Q + kQueryBlock;
     }
 };
 
@@ -42,7 +45,7 @@ inline size_t tile_scratch_bytes(const attention_call& call, int64_t length) {
     return static_cast<size_t>(tile_layout(call, length).end) * sizeof(float);
 }
 
-// Lays values out as rows of the head's features, pairs of keys in a word; zeros where there is no key.
+// Packs values as rows of features, with pairs of keys in a word; zeros where there is no key.
 EE_TILE inline void lay_out_features(const bfloat16* rows, int64_t stride, int64_t count,
                                      int64_t head_dim, float* to_DS, int64_t to_stride) {
     for (int64_t word = 0; word < to_stride; word += kTileWords) {
@@ -61,7 +64,7 @@ EE_TILE inline void lay_out_features(const bfloat16* rows, int64_t stride, int64
     }
 }
 
-// A matrix whose tiles are read in turn: by rows, and by steps along what is summed over.
+// A matrix read by tiles: by rows, and by steps along the dimension that is summed over.
 struct tile_source {
     const float* data;
     int64_t row, step;  // in words
@@ -135,9 +138,9 @@ EE_TILE void scale_scores(float* scores_KQ, int64_t num_keys, float scale) {
     }
 }
 
-// Raises the largest scores to those found, which are still to be multiplied by scale >= 0.
+// Updates the maximum m by scores that are not scaled yet; scale >= 0.
 template <int Columns>
-EE_TILE void raise_largest(const float* scores_KQ, int64_t num_keys, float scale, float* largest_Q) {
+EE_TILE void update_maximum(const float* scores_KQ, int64_t num_keys, float scale, float* m_Q) {
     vfloat largest[Columns];
 #pragma GCC unroll 4
     for (int c = 0; c < Columns; ++c) largest[c] = broadcast(-__builtin_inff());
@@ -149,11 +152,11 @@ EE_TILE void raise_largest(const float* scores_KQ, int64_t num_keys, float scale
     }
 #pragma GCC unroll 4
     for (int c = 0; c < Columns; ++c) {
-        store(largest_Q + c * kLanes, larger(load(largest_Q + c * kLanes), largest[c] * scale));
+        store(m_Q + c * kLanes, larger(load(m_Q + c * kLanes), largest[c] * scale));
     }
 }
 
-// 2^x for x <= 0 as what is to be rounded to bfloat16: relative error 1e-4, 2^-120 below that.
+// 2^x for x <= 0, to be rounded to bfloat16: relative error 1e-4; 2^-120 for smaller x.
 EE_INLINE vfloat exp2_for_bfloat16(vfloat x) {
     x = larger(broadcast(-120.0f), x);
     const vfloat magic = broadcast(12582912.0f);
@@ -166,15 +169,15 @@ EE_INLINE vfloat exp2_for_bfloat16(vfloat x) {
     return as_float(as_word(y) + (as_word(shifted) << 23));
 }
 
-// As `weigh` does, of scores that are still to be multiplied by `scale`.
+// `exponentiate` of scores that are not scaled yet.
 template <int Columns>
-EE_TILE void weigh_scaled(float* scores_KQ, int64_t num_keys, float scale, const float* anchor_Q,
-                          float* sum_Q) {
-    vfloat anchor[Columns], sum[Columns];
+EE_TILE void exponentiate_scaled(float* scores_KQ, int64_t num_keys, float scale, const float* shift_Q,
+                          float* l_Q) {
+    vfloat shift[Columns], sum[Columns];
 #pragma GCC unroll 4
     for (int c = 0; c < Columns; ++c) {
-        anchor[c] = load(anchor_Q + c * kLanes);
-        sum[c] = load(sum_Q + c * kLanes);
+        shift[c] = load(shift_Q + c * kLanes);
+        sum[c] = load(l_Q + c * kLanes);
     }
     constexpr int64_t kRow = Columns * kLanes;
     for (int64_t key = 0; key < num_keys; key += 2) {
@@ -182,42 +185,42 @@ EE_TILE void weigh_scaled(float* scores_KQ, int64_t num_keys, float scale, const
         float* const to = scores_KQ + key / 2 * kRow;
 #pragma GCC unroll 4
         for (int c = 0; c < Columns; ++c) {
-            vfloat weights[2] = {exp2_for_bfloat16(load(from + c * kLanes) * scale - anchor[c]), {}};
+            vfloat weights[2] = {exp2_for_bfloat16(load(from + c * kLanes) * scale - shift[c]), {}};
             if (key + 1 < num_keys) {
-                weights[1] = exp2_for_bfloat16(load(from + kRow + c * kLanes) * scale - anchor[c]);
+                weights[1] = exp2_for_bfloat16(load(from + kRow + c * kLanes) * scale - shift[c]);
             }
             sum[c] = sum[c] + (weights[0] + weights[1]);
             store(to + c * kLanes, pair_operands::join(weights));
         }
     }
 #pragma GCC unroll 4
-    for (int c = 0; c < Columns; ++c) store(sum_Q + c * kLanes, sum[c]);
+    for (int c = 0; c < Columns; ++c) store(l_Q + c * kLanes, sum[c]);
 }
 
 template <int Columns>
-EE_TILE void shrink_mixed(const float* shrink_Q, int64_t width, float* mixed_DQ) {
+EE_TILE void rescale_acc(const float* alpha_Q, int64_t width, float* acc_DQ) {
     for (int64_t feature = 0; feature < width; ++feature) {
 #pragma GCC unroll 4
-        for (int c = 0; c < Columns; ++c, mixed_DQ += kLanes) {
-            store(mixed_DQ, load(mixed_DQ) * load(shrink_Q + c * kLanes));
+        for (int c = 0; c < Columns; ++c, acc_DQ += kLanes) {
+            store(acc_DQ, load(acc_DQ) * load(alpha_Q + c * kLanes));
         }
     }
 }
 
-// One block of queries; leaves what is to be divided by the sums in `mixed`.
+// Computes acc and l of one block of queries; the output is acc / l.
 template <int Columns>
 void attend_by_tiles(const tile_layout& at, float* scratch, const query_block& block) {
     constexpr int64_t kRow = Columns * kLanes;
-    float* const weights_KQ = scratch + at.weights_KQ;
-    float* const mixed_DQ = scratch + at.mixed_DQ;
-    float* const largest_Q = scratch + at.largest_Q;
-    float* const anchor_Q = scratch + at.anchor_Q;
-    float* const sum_Q = scratch + at.sum_Q;
-    float* const shrink_Q = scratch + at.shrink_Q;
+    float* const p_KQ = scratch + at.p_KQ;
+    float* const acc_DQ = scratch + at.acc_DQ;
+    float* const m_Q = scratch + at.m_Q;
+    float* const shift_Q = scratch + at.shift_Q;
+    float* const l_Q = scratch + at.l_Q;
+    float* const alpha_Q = scratch + at.alpha_Q;
     for (int64_t i = 0; i < kRow; i += kLanes) {
-        store(largest_Q + i, broadcast(-__builtin_inff()));
-        store(anchor_Q + i, vfloat{});
-        store(sum_Q + i, vfloat{});
+        store(m_Q + i, broadcast(-__builtin_inff()));
+        store(shift_Q + i, vfloat{});
+        store(l_Q + i, vfloat{});
     }
     const bool scaled = block.has_terms || block.scale < 0.0f;
     const float scale = scaled ? 1.0f : block.scale;
@@ -225,43 +228,43 @@ void attend_by_tiles(const tile_layout& at, float* scratch, const query_block& b
         const int64_t num_keys = least(kTileKeyBlock, block.num_keys - key);
         multiply_rows<Columns>({block.keys_SD + key * at.key_width, at.key_width, kTileWords},
                                {scratch + at.queries_DQ, kRow, kTileWords * kRow},
-                               at.key_width / kTileWords, whole(num_keys, kTileRows), weights_KQ, false);
-        if (scaled) scale_scores<Columns>(weights_KQ, num_keys, block.scale);
+                               at.key_width / kTileWords, whole(num_keys, kTileRows), p_KQ, false);
+        if (scaled) scale_scores<Columns>(p_KQ, num_keys, block.scale);
         if (block.has_terms) {
-            apply_terms<Columns>(block.terms, block.distance + static_cast<float>(key), weights_KQ,
-                                 num_keys, largest_Q);
+            apply_terms<Columns>(block.terms, block.distance + static_cast<float>(key), p_KQ,
+                                 num_keys, m_Q);
         } else {
-            raise_largest<Columns>(weights_KQ, num_keys, scale, largest_Q);
+            update_maximum<Columns>(p_KQ, num_keys, scale, m_Q);
         }
-        anchor<Columns>(largest_Q, anchor_Q, sum_Q, shrink_Q);
+        rescale<Columns>(m_Q, shift_Q, l_Q, alpha_Q);
         if (block.has_terms) {
-            weigh<pair_operands, Columns>(weights_KQ, num_keys, anchor_Q, sum_Q);
+            exponentiate<pair_operands, Columns>(p_KQ, num_keys, shift_Q, l_Q);
         } else {
-            weigh_scaled<Columns>(weights_KQ, num_keys, scale, anchor_Q, sum_Q);
+            exponentiate_scaled<Columns>(p_KQ, num_keys, scale, shift_Q, l_Q);
         }
         const int64_t num_words = whole(num_keys, kTileElements) / 2;
         for (int64_t i = (num_keys + 1) / 2 * kRow; i < num_words * kRow; i += kLanes) {
-            store(weights_KQ + i, vfloat{});
+            store(p_KQ + i, vfloat{});
         }
-        if (key > 0) shrink_mixed<Columns>(shrink_Q, at.width, mixed_DQ);
+        if (key > 0) rescale_acc<Columns>(alpha_Q, at.width, acc_DQ);
         multiply_rows<Columns>({block.values_SD + key / 2, at.value_keys, kTileWords},
-                               {weights_KQ, kRow, kTileWords * kRow}, num_words / kTileWords, at.width,
-                               mixed_DQ, key > 0);
+                               {p_KQ, kRow, kTileWords * kRow}, num_words / kTileWords, at.width,
+                               acc_DQ, key > 0);
     }
 }
 
-// Divides each query's mixed values by its weights' sum.
+// Writes acc / l of each query.
 template <int Columns>
-EE_TILE void write_out_features(const float* mixed_DQ, const float* sum_Q, int64_t num_queries,
+EE_TILE void write_out_features(const float* acc_DQ, const float* l_Q, int64_t num_queries,
                                 int64_t head_dim, bfloat16* output, int64_t output_stride) {
     for (int64_t query = 0; query < num_queries; query += kLanes) {
-        const vfloat share = 1.0f / load(sum_Q + query);
+        const vfloat inverse = 1.0f / load(l_Q + query);
         const int64_t count = least<int64_t>(kLanes, num_queries - query);
         for (int64_t first = 0; first < head_dim; first += kLanes) {
             vfloat square[kLanes];
 #pragma GCC unroll 16
             for (int i = 0; i < kLanes; ++i) {
-                square[i] = load(mixed_DQ + (first + i) * Columns * kLanes + query) * share;
+                square[i] = load(acc_DQ + (first + i) * Columns * kLanes + query) * inverse;
             }
             transpose(square);
             for (int64_t i = 0; i < count; ++i) {
@@ -299,7 +302,7 @@ inline void attend_piece_by_tiles(const attention_call& call, const attention_pi
                                            scratch + at.queries_DQ);
             attend_by_tiles<kColumns>(at, scratch, block);
             write_out_features<kColumns>(
-                scratch + at.mixed_DQ, scratch + at.sum_Q, count, call.head_dim,
+                scratch + at.acc_DQ, scratch + at.l_Q, count, call.head_dim,
                 static_cast<bfloat16*>(call.output) + row * output_stride + piece.head * call.head_dim,
                 output_stride);
         });

@@ -20,7 +20,7 @@ EE_INLINE void configure_tiles() {
     __asm__ volatile("ldtilecfg %0" : : "m"(kShapes));
 }
 
-// GCC 12 does not know that a tile is read from memory: what was written there must have been.
+// GCC 12 does not know that a tile load reads memory: the barrier makes earlier stores visible.
 template <int Tile>
 EE_INLINE void load_tile(const void* from, int64_t row_bytes) {
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2"
@@ -28,7 +28,7 @@ EE_INLINE void load_tile(const void* from, int64_t row_bytes) {
                      : "r"(from), "r"(row_bytes), "i"(Tile)
                      : "memory");
 }
-// The same, and leaves what else is in the nearest cache there.
+// A tile load with a non-temporal hint, which keeps other data in the L1 cache.
 template <int Tile>
 EE_INLINE void stream_tile(const void* from, int64_t row_bytes) {
     __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm%c2"

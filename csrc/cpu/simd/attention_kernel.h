@@ -1,6 +1,12 @@
-// Attention of some queries of one head, by blocks of keys with a running softmax (Dao et al. 2022).
-// The lanes run along queries while scores are computed, so that a query's largest score and sum
-// need no step across lanes, and along the head while values are mixed.
+// Attention of a block of queries of one head, with online softmax over blocks of 96 keys.
+//
+// How it works (FlashAttention, Dao et al. 2022, 2023): a piece packs the keys and values of its
+// sequence once into a thread's scratch memory. For each block of queries and keys it computes the
+// scores of a tile in registers and updates, for each query, the running maximum `m`, the sum of
+// exponentials `l` and the output before division, `acc`: alpha = 2^(old m - new m) rescales l and acc,
+// p = 2^(score - m) is added. Lanes run along queries while scores are computed, so that m and l need no
+// step across lanes, and along the head's features while p * values is accumulated. `shift` is m with 0
+// in place of -inf, because inf - inf is NaN. Every sequence is computed by itself, in one order.
 #pragma once
 
 #include "cpu/simd/attention_operands.h"
@@ -15,14 +21,14 @@ constexpr int64_t kQueryBlock = kMostColumns * kLanes;
 constexpr int64_t kKeyBlock = 96;
 constexpr float kLog2E = 1.44269504f;
 
-// Where a piece's arrays begin in the scratch memory, in words. S: keys of the sequence, D: head
-// size in whole vectors, Q: kQueryBlock, K: kKeyBlock; of queries and keys along D, and of weights and
-// values along S and K, `depth` elements lie in a word.
+// Offsets of a piece's arrays in the scratch memory, in words. S: keys of the sequence, D: head size in
+// whole vectors, Q: kQueryBlock, K: kKeyBlock. A word holds `depth` elements: of queries and keys along
+// D, of p and values along S and K.
 struct attention_layout {
-    int64_t width;      // of values and what is mixed of them
+    int64_t width;      // of values and acc
     int64_t key_width;  // of keys
-    int64_t keys_SD, values_SD, queries_DQ, weights_KQ, mixed_QD;
-    int64_t largest_Q, anchor_Q, sum_Q, shrink_Q, end;
+    int64_t keys_SD, values_SD, queries_DQ, p_KQ, acc_QD;
+    int64_t m_Q, shift_Q, l_Q, alpha_Q, end;
 
     attention_layout(int64_t length, int64_t head_dim, int depth) {
         width = (head_dim + kLanes - 1) / kLanes * kLanes;
@@ -30,13 +36,13 @@ struct attention_layout {
         keys_SD = 0;
         values_SD = keys_SD + length * key_width;
         queries_DQ = values_SD + (length + depth - 1) / depth * width;
-        weights_KQ = queries_DQ + kQueryBlock * key_width;
-        mixed_QD = weights_KQ + kKeyBlock * kQueryBlock;
-        largest_Q = mixed_QD + kQueryBlock * width;
-        anchor_Q = largest_Q + kQueryBlock;
-        sum_Q = anchor_Q + kQueryBlock;
-        shrink_Q = sum_Q + kQueryBlock;
-        end = shrink_Q + kQueryBlock;
+        p_KQ = queries_DQ + kQueryBlock * key_width;
+        acc_QD = p_KQ + kKeyBlock * kQueryBlock;
+        m_Q = acc_QD + kQueryBlock * width;
+        shift_Q = m_Q + kQueryBlock;
+        l_Q = shift_Q + kQueryBlock;
+        alpha_Q = l_Q + kQueryBlock;
+        end = alpha_Q + kQueryBlock;
     }
 };
 
@@ -46,7 +52,7 @@ size_t attention_scratch_bytes(const attention_call& call, int64_t length) {
     return static_cast<size_t>(at.end) * sizeof(float);
 }
 
-// Lays rows side by side, each in whole vectors.
+// Packs rows one after another, each padded to whole vectors.
 template <typename Operands>
 void lay_out_keys(const typename Operands::Element* rows, int64_t stride, int64_t count,
                   int64_t head_dim, float* to) {
@@ -67,8 +73,7 @@ void lay_out_values(const typename Operands::Element* rows, int64_t stride, int6
     }
 }
 
-// Lays the words [first, first + kLanes) of up to kLanes rows out as columns, zeros where there is no
-// row.
+// Transposes the words [first, first + kLanes) of up to kLanes rows; zeros where there is no row.
 template <typename Operands>
 EE_TILE void lay_out_square(const typename Operands::Element* rows, int64_t stride, int64_t count,
                             int64_t first, int64_t head_dim, float* to, int64_t to_stride) {
@@ -81,7 +86,7 @@ EE_TILE void lay_out_square(const typename Operands::Element* rows, int64_t stri
     for (int row = 0; row < kLanes; ++row) store(to + row * to_stride, square[row]);
 }
 
-// Lays up to kQueryBlock rows out as columns, `columns` vectors wide.
+// Transposes up to kQueryBlock rows, into `columns` vectors.
 template <typename Operands>
 void lay_out_queries(const typename Operands::Element* rows, int64_t stride, int64_t count,
                      int64_t head_dim, int columns, float* to_DQ) {
@@ -94,126 +99,126 @@ void lay_out_queries(const typename Operands::Element* rows, int64_t stride, int
     }
 }
 
-// scores[k][q] = scale * keys[k] . queries[q] for a tile of keys; raises `largest` to theirs.
+// scores[k][q] = scale * keys[k] . queries[q] for a tile of keys; updates the maximum m[q].
 template <typename Operands, int Rows, int Columns>
 EE_TILE void score_tile(const float* keys_KD, int64_t key_width, const float* queries_DQ,
-                        int64_t num_words, float scale, float* scores_KQ, float* largest_Q) {
+                        int64_t num_words, float scale, float* scores_KQ, float* m_Q) {
     vfloat sums[Rows][Columns] = {};
     multiply<Operands>(keys_KD, key_width, 1, queries_DQ, Columns * kLanes, num_words, sums);
 #pragma GCC unroll 4
     for (int c = 0; c < Columns; ++c) {
-        vfloat largest = load(largest_Q + c * kLanes);
+        vfloat largest = load(m_Q + c * kLanes);
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r) {
             const vfloat scaled = sums[r][c] * broadcast(scale);
             largest = larger(largest, scaled);
             store(scores_KQ + (r * Columns + c) * kLanes, scaled);
         }
-        store(largest_Q + c * kLanes, largest);
+        store(m_Q + c * kLanes, largest);
     }
 }
 
-// What a key's place relative to a query's does to their score.
+// The terms of a score that depend on the distance of key and query.
 struct place_terms {
-    float slope;            // times the distance, taken off
-    float behind, ahead;    // the farthest places seen
+    float slope;            // ALiBi: times the distance, subtracted
+    float left, right;      // the largest distances seen on either side
 };
 
-// Changes scores of keys whose first lies `distance` places after the first query, and finds the
-// largest ones anew.
+// Applies the terms to scores of keys, the first of which is `distance` places after the first query,
+// and updates the maximum m.
 template <int Columns>
 EE_TILE void apply_terms(const place_terms& terms, float distance, float* scores_KQ,
-                         int64_t num_keys, float* largest_Q) {
+                         int64_t num_keys, float* m_Q) {
     float ramp[kLanes];
     for (int lane = 0; lane < kLanes; ++lane) ramp[lane] = static_cast<float>(lane);
     const vfloat unseen = broadcast(-__builtin_inff());
     vfloat largest[Columns], place[Columns];
 #pragma GCC unroll 4
     for (int c = 0; c < Columns; ++c) {
-        largest[c] = load(largest_Q + c * kLanes);
+        largest[c] = load(m_Q + c * kLanes);
         place[c] = broadcast(distance - static_cast<float>(c * kLanes)) - load(ramp);
     }
     for (int64_t key = 0; key < num_keys; ++key) {
 #pragma GCC unroll 4
         for (int c = 0; c < Columns; ++c, scores_KQ += kLanes) {
             vfloat score = load(scores_KQ) - larger(place[c], -place[c]) * terms.slope;
-            score = place[c] < -terms.behind ? unseen : score;
-            score = place[c] > terms.ahead ? unseen : score;
+            score = place[c] < -terms.left ? unseen : score;
+            score = place[c] > terms.right ? unseen : score;
             largest[c] = larger(largest[c], score);
             place[c] = place[c] + 1.0f;
             store(scores_KQ, score);
         }
     }
 #pragma GCC unroll 4
-    for (int c = 0; c < Columns; ++c) store(largest_Q + c * kLanes, largest[c]);
+    for (int c = 0; c < Columns; ++c) store(m_Q + c * kLanes, largest[c]);
 }
 
-// Turns scores into weights 2^(score - anchor), adds them up and joins them to words.
+// Turns scores into p = 2^(score - shift), adds them to l and packs them into words.
 template <typename Operands, int Columns>
-EE_TILE void weigh(float* scores_KQ, int64_t num_keys, const float* anchor_Q, float* sum_Q) {
-    vfloat anchor[Columns], sum[Columns];
+EE_TILE void exponentiate(float* scores_KQ, int64_t num_keys, const float* shift_Q, float* l_Q) {
+    vfloat shift[Columns], sum[Columns];
 #pragma GCC unroll 4
     for (int c = 0; c < Columns; ++c) {
-        anchor[c] = load(anchor_Q + c * kLanes);
-        sum[c] = load(sum_Q + c * kLanes);
+        shift[c] = load(shift_Q + c * kLanes);
+        sum[c] = load(l_Q + c * kLanes);
     }
     constexpr int kDepth = Operands::kDepth;
-    const auto weigh_keys = [&](int64_t key, int count) {
+    const auto exponentiate_keys = [&](int64_t key, int count) {
 #pragma GCC unroll 4
         for (int c = 0; c < Columns; ++c) {
             vfloat weights[kDepth] = {};
 #pragma GCC unroll 2
             for (int i = 0; i < count; ++i) {
-                weights[i] = exp2(load(scores_KQ + ((key + i) * Columns + c) * kLanes) - anchor[c]);
+                weights[i] = exp2(load(scores_KQ + ((key + i) * Columns + c) * kLanes) - shift[c]);
                 sum[c] = sum[c] + weights[i];
             }
             store(scores_KQ + (key / kDepth * Columns + c) * kLanes, Operands::join(weights));
         }
     };
     int64_t key = 0;
-    for (; key + kDepth <= num_keys; key += kDepth) weigh_keys(key, kDepth);
-    if (key < num_keys) weigh_keys(key, 1);
+    for (; key + kDepth <= num_keys; key += kDepth) exponentiate_keys(key, kDepth);
+    if (key < num_keys) exponentiate_keys(key, 1);
 #pragma GCC unroll 4
-    for (int c = 0; c < Columns; ++c) store(sum_Q + c * kLanes, sum[c]);
+    for (int c = 0; c < Columns; ++c) store(l_Q + c * kLanes, sum[c]);
 }
 
-// mixed[q] = shrink[q] * mixed[q] + sum over k of weights[k][q] * values[k] for a tile of queries, in
-// `Columns` vectors of the head.
+// acc[q] = alpha[q] * acc[q] + sum over k of p[k][q] * values[k] for a tile of queries, in `Columns`
+// vectors of the head.
 template <typename Operands, int Rows, int Columns>
-EE_TILE void mix_tile(const float* weights_KQ, int64_t weights_step, const float* values_KD,
-                      int64_t width, int64_t num_words, const float* shrink_Q, float* mixed_QD) {
+EE_TILE void accumulate_tile(const float* p_KQ, int64_t weights_step, const float* values_KD,
+                      int64_t width, int64_t num_words, const float* alpha_Q, float* acc_QD) {
     vfloat sums[Rows][Columns];
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 4
         for (int c = 0; c < Columns; ++c) {
-            sums[r][c] = broadcast(shrink_Q[r]) * load(mixed_QD + r * width + c * kLanes);
+            sums[r][c] = broadcast(alpha_Q[r]) * load(acc_QD + r * width + c * kLanes);
         }
     }
-    multiply<Operands>(weights_KQ, 1, weights_step, values_KD, width, num_words, sums);
+    multiply<Operands>(p_KQ, 1, weights_step, values_KD, width, num_words, sums);
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 4
-        for (int c = 0; c < Columns; ++c) store(mixed_QD + r * width + c * kLanes, sums[r][c]);
+        for (int c = 0; c < Columns; ++c) store(acc_QD + r * width + c * kLanes, sums[r][c]);
     }
 }
 
-// Moves the anchors to the largest scores so far: the sums and what is mixed shrink by 2^(old - new).
-// Nothing seen yet leaves them at 0.
+// Moves `shift` to the maximum so far: alpha = 2^(old - new) rescales l here, and acc later. A query
+// without a key so far has shift 0.
 template <int Columns>
-EE_TILE void anchor(const float* largest_Q, float* anchor_Q, float* sum_Q, float* shrink_Q) {
+EE_TILE void rescale(const float* m_Q, float* shift_Q, float* l_Q, float* alpha_Q) {
 #pragma GCC unroll 4
     for (int c = 0; c < Columns * kLanes; c += kLanes) {
-        const vfloat largest = load(largest_Q + c);
+        const vfloat largest = load(m_Q + c);
         const vfloat found = largest == -__builtin_inff() ? vfloat{} : largest;
-        const vfloat shrink = exp2(smaller(load(anchor_Q + c) - found, vfloat{}));
-        store(anchor_Q + c, found);
-        store(shrink_Q + c, shrink);
-        store(sum_Q + c, load(sum_Q + c) * shrink);
+        const vfloat alpha = exp2(smaller(load(shift_Q + c) - found, vfloat{}));
+        store(shift_Q + c, found);
+        store(alpha_Q + c, alpha);
+        store(l_Q + c, load(l_Q + c) * alpha);
     }
 }
 
-// A block of queries, and the keys it sees: where their rows are laid out, and which they are.
+// A block of queries, and the packed rows of the keys it sees.
 struct query_block {
     const float* keys_SD;
     const float* values_SD;  // by tiles: values_DS
@@ -224,62 +229,62 @@ struct query_block {
     place_terms terms;
 };
 
-// One block of queries; leaves what is to be divided by the sums in `mixed`.
+// Computes acc and l of one block of queries; the output is acc / l.
 template <typename Operands, int Columns>
 void attend(const attention_layout& at, float* scratch, int64_t head_dim, const query_block& block) {
     constexpr int kDepth = Operands::kDepth;
-    float* const weights_KQ = scratch + at.weights_KQ;
-    float* const mixed_QD = scratch + at.mixed_QD;
-    float* const largest_Q = scratch + at.largest_Q;
-    float* const anchor_Q = scratch + at.anchor_Q;
-    float* const sum_Q = scratch + at.sum_Q;
-    float* const shrink_Q = scratch + at.shrink_Q;
+    float* const p_KQ = scratch + at.p_KQ;
+    float* const acc_QD = scratch + at.acc_QD;
+    float* const m_Q = scratch + at.m_Q;
+    float* const shift_Q = scratch + at.shift_Q;
+    float* const l_Q = scratch + at.l_Q;
+    float* const alpha_Q = scratch + at.alpha_Q;
     for (int64_t i = 0; i < Columns * kLanes; i += kLanes) {
-        store(largest_Q + i, broadcast(-__builtin_inff()));
-        store(anchor_Q + i, vfloat{});
-        store(sum_Q + i, vfloat{});
+        store(m_Q + i, broadcast(-__builtin_inff()));
+        store(shift_Q + i, vfloat{});
+        store(l_Q + i, vfloat{});
     }
-    for (int64_t i = 0; i < block.num_queries * at.width; i += kLanes) store(mixed_QD + i, vfloat{});
+    for (int64_t i = 0; i < block.num_queries * at.width; i += kLanes) store(acc_QD + i, vfloat{});
     for (int64_t key = 0; key < block.num_keys; key += kKeyBlock) {
         const int64_t num_keys = least(kKeyBlock, block.num_keys - key);
         const float* const keys_KD = block.keys_SD + key * at.key_width;
         const float* const values_KD = block.values_SD + key / kDepth * at.width;
-        // With terms the largest are found afterwards.
-        float* const found_Q = block.has_terms ? shrink_Q : largest_Q;
+        // With terms the maximum is updated by apply_terms: score_tile writes its own to alpha's memory.
+        float* const found_Q = block.has_terms ? alpha_Q : m_Q;
         for_each_tile<Columns>(num_keys, [&](int64_t first, auto rows) {
             score_tile<Operands, decltype(rows)::value, Columns>(
                 keys_KD + first * at.key_width, at.key_width, scratch + at.queries_DQ,
                 (head_dim + kDepth - 1) / kDepth, block.scale,
-                weights_KQ + first * Columns * kLanes, found_Q);
+                p_KQ + first * Columns * kLanes, found_Q);
         });
         if (block.has_terms) {
-            apply_terms<Columns>(block.terms, block.distance + static_cast<float>(key), weights_KQ,
-                                 num_keys, largest_Q);
+            apply_terms<Columns>(block.terms, block.distance + static_cast<float>(key), p_KQ,
+                                 num_keys, m_Q);
         }
-        anchor<Columns>(largest_Q, anchor_Q, sum_Q, shrink_Q);
-        weigh<Operands, Columns>(weights_KQ, num_keys, anchor_Q, sum_Q);
+        rescale<Columns>(m_Q, shift_Q, l_Q, alpha_Q);
+        exponentiate<Operands, Columns>(p_KQ, num_keys, shift_Q, l_Q);
         for (int64_t first = 0; first < at.width; first += kMostColumns * kLanes) {
             const int64_t across = least<int64_t>(kMostColumns, (at.width - first) / kLanes);
             with_number<kMostColumns>(static_cast<int>(across), [&](auto across_head) {
                 constexpr int kAcross = decltype(across_head)::value;
                 for_each_tile<kAcross>(block.num_queries, [&](int64_t query, auto rows) {
-                    mix_tile<Operands, decltype(rows)::value, kAcross>(
-                        weights_KQ + query, Columns * kLanes, values_KD + first, at.width,
-                        (num_keys + kDepth - 1) / kDepth, shrink_Q + query, mixed_QD + query * at.width + first);
+                    accumulate_tile<Operands, decltype(rows)::value, kAcross>(
+                        p_KQ + query, Columns * kLanes, values_KD + first, at.width,
+                        (num_keys + kDepth - 1) / kDepth, alpha_Q + query, acc_QD + query * at.width + first);
                 });
             });
         }
     }
 }
 
-// Divides each query's mixed values by its weights' sum.
+// Writes acc / l of each query.
 template <typename Element>
-void write_out(const float* mixed_QD, const float* sum_Q, int64_t num_queries, int64_t head_dim,
+void write_out(const float* acc_QD, const float* l_Q, int64_t num_queries, int64_t head_dim,
                Element* output, int64_t output_stride) {
     for (int64_t query = 0; query < num_queries; ++query, output += output_stride) {
-        const vfloat share = broadcast(1.0f / sum_Q[query]);
-        for (int64_t first = 0; first < head_dim; first += kLanes, mixed_QD += kLanes) {
-            store_part(output, first, head_dim, load(mixed_QD) * share);
+        const vfloat inverse = broadcast(1.0f / l_Q[query]);
+        for (int64_t first = 0; first < head_dim; first += kLanes, acc_QD += kLanes) {
+            store_part(output, first, head_dim, load(acc_QD) * inverse);
         }
     }
 }
@@ -289,7 +294,7 @@ const Element* head_of(const head_rows& rows, int64_t row, int64_t head) {
     return static_cast<const Element*>(rows.data) + row * rows.token_stride + head * rows.head_stride;
 }
 
-// The keys, of a sequence, that some of its queries see.
+// The keys of a sequence that a range of its queries sees.
 struct key_range {
     int64_t first, last;
 
@@ -350,7 +355,7 @@ void attend_piece(const attention_call& call, const attention_piece& piece, void
                                scratch + at.queries_DQ);
             attend<Operands, kColumns>(at, scratch, call.head_dim, block);
         });
-        write_out(scratch + at.mixed_QD, scratch + at.sum_Q, count, call.head_dim,
+        write_out(scratch + at.acc_QD, scratch + at.l_Q, count, call.head_dim,
                   static_cast<Element*>(call.output) + row * output_stride + piece.head * call.head_dim,
                   output_stride);
     }

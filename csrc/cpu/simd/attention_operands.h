@@ -1,5 +1,5 @@
-// What attention multiplies: float32, or where the processor multiplies them so, pairs of bfloat16 in
-// the words of float32 vectors, side by side along what is summed over.
+// The operands of attention's products: float32, or, with AVX-512 BF16, pairs of bfloat16 in 32-bit
+// words, neighbours along the dimension that is summed over.
 #pragma once
 
 #include "cpu/simd/element_vector.h"
@@ -62,7 +62,7 @@ struct pair_operands {
         return as_float(low >> 16 | high);
     }
     EE_INLINE static vfloat join(const vfloat (&weights)[kDepth]) {
-        // The weights are positive and at most 1: half a unit added rounds to the nearest.
+        // p is positive and at most 1: adding half a unit rounds to the nearest.
         const vword low = as_word(weights[0]) + 0x8000u, high = as_word(weights[1]) + 0x8000u;
         return as_float(low >> 16 | (high & 0xffff0000u));
     }

@@ -1,5 +1,4 @@
-// Sums of products of bytes for a block of rows and a panel of features out, exact on each instruction
-// set.
+// The byte operands of the quantized GEMM, with exact int32 sums on every instruction set.
 #pragma once
 
 #if defined(__AMX_INT8__)

@@ -1,4 +1,4 @@
-// Embedding and pooling: rows looked up and added, then normalised; rows of a sequence made one.
+// Embedding and pooling: looks up, adds and normalises rows; reduces the rows of a sequence to one.
 #pragma once
 
 #include "cpu/simd/norm_kernel.h"
@@ -51,7 +51,7 @@ EE_INLINE vfloat sum_rows(const Element* rows, int64_t count, int64_t at, int64_
     return total;
 }
 
-// The highest of each feature; not a number where one is none.
+// The maximum of each feature; NaN where a row has NaN.
 template <typename Element>
 EE_INLINE vfloat highest_of_rows(const Element* rows, int64_t count, int64_t at, int64_t width) {
     vfloat most = load_part(rows, at, width);

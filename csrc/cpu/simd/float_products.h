@@ -1,4 +1,4 @@
-// Sums of products of float32 and bfloat16 for a block of rows and a panel of features out, in float32.
+// The float32 and bfloat16 operands of the packed GEMM, with float32 sums.
 #pragma once
 
 #include "cpu/simd/attention_operands.h"

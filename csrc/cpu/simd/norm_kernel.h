@@ -1,4 +1,4 @@
-// Normalisation and quantization of rows: one pass over memory, the others over the row in the cache.
+// Normalisation and quantization of rows: one pass over memory, further passes over the cached row.
 #pragma once
 
 #include "cpu/simd/element_vector.h"
@@ -7,7 +7,7 @@
 namespace encoder_engine {
 namespace EE_ISA {
 
-// Sums run in four vectors, joined at the end: one would wait for itself.
+// Four partial sums, joined at the end: a single one would wait for the latency of each addition.
 struct row_sum {
     vfloat parts[4] = {};
 
@@ -67,7 +67,7 @@ EE_INLINE void store_bytes(uint8_t* to, int64_t count, vword x) {
     }
 }
 
-// The largest magnitude of a row, as bits: those of what is no number are the largest.
+// The largest magnitude of a row, as bits: NaN has the largest bits.
 struct row_extent {
     vint largest = {};
 
@@ -75,7 +75,7 @@ struct row_extent {
         const vint bits = reinterpret_cast<vint>(as_word(x) & 0x7fffffffu);
         largest = bits > largest ? bits : largest;
     }
-    // 1 for what is 0 or next to it: the inverse of a smaller scale would be infinite.
+    // 1 for scales near 0, whose inverse would be infinite.
     EE_INLINE float scale() const {
         int32_t lanes[kLanes], bits = 0;
         store(lanes, largest);
@@ -87,7 +87,7 @@ struct row_extent {
     }
 };
 
-// Writes a row's steps, 128 for 0; returns its scale.
+// Writes a row's bytes, zero point 128; returns its scale.
 EE_INLINE float quantize_row(const float* row_D, int64_t width, const row_extent& extent,
                              uint8_t* output) {
     const float scale = extent.scale();
@@ -100,7 +100,7 @@ EE_INLINE float quantize_row(const float* row_D, int64_t width, const row_extent
     return scale;
 }
 
-// Takes the mean off a row in place, where `centred`; returns what it is then to be multiplied by.
+// Subtracts the mean of a row in place, if `centred`; returns the reciprocal standard deviation.
 EE_INLINE vfloat centre_row(float* row_D, int64_t width, const row_sum& sum, bool centred, float epsilon) {
     const float share = 1.0f / static_cast<float>(width);
     const int64_t last = (width - 1) / kLanes * kLanes;

@@ -1,4 +1,11 @@
-// Rows by panels: sums that begin with the bias, then the activation while they are in the cache.
+// The packed GEMM in float32 and bfloat16: input rows by weight panels, with bias and activation.
+//
+// How it works: a thread takes a piece of rows and panels (linear_pieces.h). A panel is 64 output
+// features wide and packed by words of the input features (weight_panels.h), so that the inner loop
+// reads it contiguously. The sums of a tile of rows by one panel stay in registers over the whole depth;
+// float32 begins them with the bias. The activation is applied to a panel's sums while they are in the
+// cache, spread over the products of the next rows (row_finisher.h). A row is summed in an order that
+// depends on neither the other rows nor the number of threads.
 #pragma once
 
 #include <type_traits>
@@ -11,7 +18,7 @@
 namespace encoder_engine {
 namespace EE_ISA {
 
-// Where a piece's arrays begin in the scratch memory, in bytes.
+// Offsets of a piece's arrays in the scratch memory, in bytes.
 template <typename Products>
 struct packed_linear_layout {
     int64_t sums[2], rows, end;
@@ -32,7 +39,7 @@ size_t packed_linear_scratch(const packed_linear_call& call, int64_t num_rows) {
     return static_cast<size_t>(packed_linear_layout<Products>(call, num_rows).end);
 }
 
-// A function of its own: a row has the same bits wherever it is finished.
+// Not inlined: a row has the same bits at every call site.
 template <typename Element, typename Function>
 EE_TILE void activate_sums(const float* sums, int64_t width, Element* output, const Function& function) {
     if (width >= kPanelWidth) {
@@ -91,8 +98,8 @@ EE_INLINE void multiply_and_activate(const packed_linear_call& call, const linea
 template <typename Element>
 void run_packed_linear(const packed_linear_call& call, const linear_piece& piece, void* scratch) {
     using Products = typename products_of<Element>::type;
-    // Tiles read rows as fast as the weight: where that stays in a core's cache, a block of rows at a
-    // time stays in the nearest.
+    // AMX tiles read rows as fast as the weight: where the weight stays in the L2 cache, rows are taken by
+    // blocks that stay in L1.
     constexpr int64_t kMostWeight = 5 << 18;
     const bool by_blocks =
         Products::kBlockRows > 1 && panels_bytes(call.width, call.row_bytes()) <= kMostWeight;

@@ -1,4 +1,10 @@
-// Rows by panels: exact sums, then scale, bias, activation, and bytes again where they are wanted.
+// The quantized GEMM: uint8 rows by int8 weight panels, with scale, bias, activation, and quantization.
+//
+// How it works: pieces and panels are those of the packed GEMM, with four bytes of depth in a word. Sums
+// are exact in int32 (VNNI or AMX; pairs in 16 bits without). A row's bytes are unsigned with zero point
+// 128: a panel's sums begin with -128 times the sum of the feature's weights. When a block's sums are
+// there, each row is scaled, biased and activated in float32, and, for a quantized target, its maximum
+// is found and its bytes are written, while the next block is multiplied.
 #pragma once
 
 #include "cpu/simd/activation_kernel.h"
@@ -9,7 +15,7 @@
 namespace encoder_engine {
 namespace EE_ISA {
 
-// Where a piece's arrays begin in the scratch memory, in bytes.
+// Offsets of a piece's arrays in the scratch memory, in bytes.
 struct quantized_linear_layout {
     int64_t sums, rows, results, end;
 
@@ -29,7 +35,7 @@ inline size_t quantized_linear_scratch(const quantized_linear_call& call, int64_
     return static_cast<size_t>(quantized_linear_layout(call, num_rows).end);
 }
 
-// Turns a block's sums into results, [count, width] side by side in `output`.
+// Turns a block's sums into results [count, width], contiguous in `output`.
 template <typename Element, typename Function>
 EE_TILE void finish_block(const int32_t* sums, int64_t count, const float* row_scales,
                           const float* weight_scales, const float* bias, int64_t width,
@@ -46,7 +52,7 @@ EE_TILE void finish_block(const int32_t* sums, int64_t count, const float* row_s
     }
 }
 
-// Calls finish(first row, rows) when a block's sums are there, and nothing in between.
+// Calls finish(first row, rows) when a block's sums are complete, with no work in between.
 template <typename Finish>
 struct block_finisher {
     const Finish& finish;

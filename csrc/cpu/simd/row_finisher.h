@@ -1,4 +1,4 @@
-// What follows a dense layer's sums, row by row, beside the products of the next rows.
+// Interleaves the epilogue of a dense layer, row by row, with the products of the next rows.
 #pragma once
 
 #include "cpu/simd/vector.h"
@@ -6,8 +6,8 @@
 namespace encoder_engine {
 namespace EE_ISA {
 
-// Calls finish_row(panel, row) for each row of a block: some() of them in between,
-// the rest when the next block is there.
+// Calls finish_row(panel, row) for each row of a block: a few in each some(), the rest when the next
+// block is complete.
 template <typename FinishRow>
 class row_finisher {
 public:

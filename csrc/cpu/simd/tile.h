@@ -1,4 +1,4 @@
-// Products of small matrices in registers: the lanes run along one of the right matrix's rows.
+// Products of small matrices in registers; lanes run along a row of the right matrix.
 #pragma once
 
 #include "cpu/simd/vector.h"
@@ -6,13 +6,13 @@
 namespace encoder_engine {
 namespace EE_ISA {
 
-// Widest tile, in vectors, and the rows of a tile so wide that sums and operands fit the registers.
+// The widest tile, in vectors, and the rows of a tile whose sums and operands fit the registers.
 constexpr int kMostColumns = kRegisters == 32 ? 4 : 2;
 constexpr int rows_beside(int columns) {
     return least(8, (kRegisters - columns - 2) / columns);
 }
 
-// Comes between steps and does nothing.
+// The default for `between`: does nothing.
 struct nothing {
     EE_INLINE void operator()(int64_t) const {}
 };

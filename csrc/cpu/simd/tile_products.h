@@ -1,4 +1,4 @@
-// Sums of products for a block of rows and a panel of a weight, by the tiles of AMX.
+// The inner loop of the GEMMs by AMX tiles: a block of rows by a panel of the weight.
 #pragma once
 
 #include "cpu/simd/amx_tiles.h"

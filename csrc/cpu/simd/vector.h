@@ -1,7 +1,6 @@
-// One vector of float32 for the instruction set this is compiled for; the kernels are written once.
-// Included only by the translation units kernels_<isa>.cpp, each of which names its EE_ISA: whatever
-// is compiled for an instruction set lies in a namespace of that name, so that the linker never puts
-// it in the place of code for another.
+// A vector of float32 of the instruction set that is compiled for; the kernels are written once.
+// Included only by the translation units kernels_<isa>.cpp, each of which defines EE_ISA: all code of an
+// instruction set is in a namespace of that name, so that the linker never merges it with another's.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@
 #endif
 
 #define EE_INLINE inline __attribute__((always_inline))
-// A tile is a function of its own, where its sums stay in registers: GCC 12 spills them in a larger one.
+// A tile is not inlined, so that its sums stay in registers: GCC 12 spills them in a larger function.
 #define EE_TILE __attribute__((noinline))
 
 namespace encoder_engine {

@@ -1,4 +1,4 @@
-// Sums of products for a block of rows and a panel of a weight, by vectors of words.
+// The inner loop of the GEMMs by vectors: a block of rows by a panel of the weight.
 #pragma once
 
 #include <type_traits>
@@ -9,7 +9,7 @@
 namespace encoder_engine {
 namespace EE_ISA {
 
-// Rows side by side, each filled up with zeros; Byte_ is what a byte of the input takes there.
+// Contiguous rows, each padded with zeros; Byte_: the type of a byte of the input in them.
 template <typename Byte_>
 struct plain_rows {
     using Byte = Byte_;
@@ -18,7 +18,7 @@ struct plain_rows {
 };
 
 struct copied_rows : plain_rows<uint8_t> {
-    // Where the rows lie then: full ones stay in their place.
+    // Returns the padded rows: full ones are not copied.
     static const Byte* lay_out(const void* input, int64_t count, int64_t row_bytes, Byte* to) {
         const Byte* from = static_cast<const Byte*>(input);
         const int64_t filled = whole(row_bytes, kDepthUnit);
@@ -32,7 +32,7 @@ struct copied_rows : plain_rows<uint8_t> {
     }
 };
 
-// Operands says what the words of rows and weights hold, and multiplies them.
+// Operands defines the elements in words of rows and weights, and multiplies them.
 template <typename Operands, typename Sum_>
 struct vector_products : Operands::Rows {
     using Byte = typename Operands::Rows::Byte;

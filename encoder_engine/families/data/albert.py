@@ -1,6 +1,7 @@
-"""ALBERT (Lan et al. 2020): narrow embeddings, projected; one block, or few, computes all layers.
+"""ALBERT (Lan et al. 2020): projected embeddings of small width; one block shared by all layers.
 
-Published sizes have one group of layers; of several, each is a run of layers that share a block.
+Published sizes have one group of layers. With several groups, each is a run of layers that share a
+block.
 """
 
 from dataclasses import replace
@@ -70,7 +71,7 @@ FAMILY = Family(
         ),
         replace(SPANS, architecture="AlbertForQuestionAnswering"),
     ),
-    # A layer of several blocks was never published.
+    # No published checkpoint has a layer of several blocks.
     required={"inner_group_num": (1,)},
     ignored=("classifier_dropout_prob", "down_scale_factor", "gap_size", "net_structure_type"),
 )

@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019), and all that kept its layout: MiniLM, BGE, E5, SciBERT."""
+"""BERT (Devlin et al. 2019), and models of its layout: MiniLM, BGE, E5, SciBERT."""
 
 from encoder_engine.families.facts.family import Family
 from encoder_engine.families.facts.head_layout import DenseLayout, HeadLayout
@@ -39,7 +39,7 @@ PREDICTIONS = HeadLayout(
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
 )
-# What most families drop out ahead of a classifier.
+# The dropout keys of classifiers in most families.
 CLASSIFIER_DROPOUTS = ("classifier_dropout", "hidden_dropout_prob")
 CLASSIFIER = HeadLayout(
     task="sequence-classification",

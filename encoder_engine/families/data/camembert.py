@@ -1,4 +1,4 @@
-"""CamemBERT (Martin et al. 2020): RoBERTa of French text, its vocabulary by SentencePiece."""
+"""CamemBERT (Martin et al. 2020): RoBERTa for French, with a SentencePiece vocabulary."""
 
 from dataclasses import replace
 

@@ -1,8 +1,8 @@
 """DeBERTa v2 (He et al. 2021) and v3 (He et al. 2023): disentangled attention.
 
-Query and key meet vectors of distances by the projections they have themselves, in buckets that
-widen with the distance. No position is added to the embeddings; in v2 a convolution of them is
-added to the first block's result.
+Content is multiplied by vectors of distances, projected by the block's own query and key
+projections, in buckets that widen with the distance. The embeddings have no positions. In v2 a
+convolution of the embeddings is added to the first block's result.
 """
 
 from dataclasses import replace

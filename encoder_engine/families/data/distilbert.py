@@ -1,4 +1,4 @@
-"""DistilBERT (Sanh et al. 2019): BERT without segments and pooler, under names of its own."""
+"""DistilBERT (Sanh et al. 2019): BERT without segments and pooler, with its own tensor names."""
 
 from dataclasses import replace
 

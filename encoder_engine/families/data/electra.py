@@ -1,4 +1,4 @@
-"""ELECTRA (Clark et al. 2020): BERT without pooler; narrower embeddings are projected."""
+"""ELECTRA (Clark et al. 2020): BERT without pooler; embeddings of smaller width are projected."""
 
 from dataclasses import replace
 

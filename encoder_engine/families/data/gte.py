@@ -1,7 +1,7 @@
 """GTE (Zhang et al. 2024, mGTE): BERT with rotary positions and a gated feed-forward layer.
 
-The tensors' names are those of the published checkpoints (Alibaba-NLP/new-impl), which transformers
-keeps when it saves; there the gate is the second half of what goes up.
+Tensor names are those of the published checkpoints (Alibaba-NLP/new-impl), which transformers keeps
+when it saves; there the gate is the second half of the up projection.
 """
 
 from dataclasses import replace

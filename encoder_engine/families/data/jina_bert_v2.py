@@ -1,8 +1,8 @@
 """JinaBERT (Guenther et al. 2023, jina-embeddings-v2-*-en): BERT with ALiBi and GeGLU.
 
-config.json calls it a BERT; its positions are told by ``position_embedding_type``. The layout
-follows ``JinaBertModel`` of modeling_bert.py in jinaai/jina-bert-implementation, whose heads see
-both ways and whose gate is the first half of ``gated_layers``.
+Its model_type is "bert"; ``position_embedding_type`` distinguishes it. The layout follows
+``JinaBertModel`` of modeling_bert.py in jinaai/jina-bert-implementation: ALiBi in both directions;
+the gate is the first half of ``gated_layers``.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ FAMILY = replace(
     BERT,
     model_type="jina_bert_v2",
     architecture="JinaBertModel",
-    # What is published with a head, rerankers, has keys of its own.
+    # Published checkpoints with a head (rerankers) have other keys.
     layouts=(),
     written_as="bert",
     marks={"position_embedding_type": "alibi", "feed_forward_type": "geglu"},

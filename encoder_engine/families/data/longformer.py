@@ -1,7 +1,7 @@
-"""Longformer (Beltagy et al. 2020): RoBERTa with a window, and rows that see beyond it.
+"""Longformer (Beltagy et al. 2020): RoBERTa with a window, and global rows that see beyond it.
 
-Such rows have projections of their own. In transformers a text is padded to whole windows; here
-nothing is padded.
+Global rows have their own projections. transformers pads a text to whole windows; here nothing is
+padded.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
-"""ModernBERT (Warner et al. 2024): norms first, rotary positions, GeGLU, windows in most layers.
+"""ModernBERT (Warner et al. 2024): pre-norm, rotary positions, GeGLU, windows in most layers.
 
-Every third layer sees all. Nothing has a bias as published. The first block has no norm before its
-attention: the embedding's is one.
+Every third layer has global attention. Published checkpoints have no biases. The first block has no
+norm before attention, because the embedding's norm precedes it.
 """
 
 from encoder_engine.families.facts.family import ConfigKeys, Family

@@ -1,7 +1,7 @@
-"""MPNet (Song et al. 2020): BERT with RoBERTa's positions and a bias by distance, like T5's.
+"""MPNet (Song et al. 2020): BERT with RoBERTa's positions and T5's relative bias.
 
-One table of 32 buckets serves all layers, whatever ``relative_attention_num_buckets`` says, and the
-id of padding is 1 as far as positions go: transformers' code has both as constants.
+One table of 32 buckets serves all layers, and positions take 1 as the padding id: both are
+constants in transformers, which ignores ``relative_attention_num_buckets``.
 """
 
 from dataclasses import replace

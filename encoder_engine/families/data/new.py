@@ -1,8 +1,7 @@
 """GTE as its authors publish it: Alibaba-NLP/new-impl (gte-base-en-v1.5, gte-multilingual-base).
 
-What transformers calls GTE, under another configuration: the base of the angles is
-``rope_theta``, stretched where ``rope_scaling`` says so. The layout follows ``NewModel`` of
-modeling.py there.
+The same model as transformers' GTE, with other configuration keys: the rotary base is
+``rope_theta``, scaled by ``rope_scaling``. The layout follows ``NewModel`` of modeling.py there.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """NomicBERT (Nussbaum et al. 2024): BERT with rotary positions and SwiGLU, few biases.
 
-The tensors' names are those of the published checkpoints, which transformers keeps when it saves.
+Tensor names are those of the published checkpoints, which transformers keeps when it saves.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from encoder_engine.families.facts.spec import AttentionSpec, BlockSpec, FeedFor
 
 BLOCK = "encoder.layers.{block}"
 MEMORY_BLOCK = "layers.{block}"
-# What transformers' class calls its parameters once they are loaded; GTE's are called the same.
+# Parameter names of transformers' class in memory; GTE's are the same.
 MEMORY_RENAMES = (
     Rename("embedding.tokens", "embeddings.word_embeddings"),
     Rename("embedding.segments", "embeddings.token_type_embeddings"),

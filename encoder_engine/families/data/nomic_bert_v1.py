@@ -1,7 +1,7 @@
 """NomicBERT as first published (nomic-embed-text-v1, nomic-bert-2048): GPT-2's configuration keys.
 
-The same tensors under the same names as :mod:`encoder_engine.families.data.nomic_bert`; the
-layout follows ``NomicBertModel`` of modeling_hf_nomic_bert.py in nomic-ai/nomic-bert-2048.
+Tensors and their names are those of :mod:`encoder_engine.families.data.nomic_bert`. The layout
+follows ``NomicBertModel`` of modeling_hf_nomic_bert.py in nomic-ai/nomic-bert-2048.
 """
 
 from dataclasses import replace
@@ -13,7 +13,7 @@ from encoder_engine.families.facts.rotary_quirks import RotaryBase
 FAMILY = replace(
     nomic_bert.FAMILY,
     model_type="nomic_bert_v1",
-    # No checkpoint with a head is published by these keys.
+    # No published checkpoint with these keys has a head.
     layouts=(),
     written_as="nomic_bert",
     marks={"activation_function": "swiglu"},

@@ -1,4 +1,4 @@
-"""RoBERTa (Liu et al. 2019): BERT's layers; positions count on from the padding id."""
+"""RoBERTa (Liu et al. 2019): BERT's layers; positions begin at the padding id + 1."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
-"""The encoder of T5 (Raffel et al. 2020) and T5 1.1: RMS norms first, a bias by distance.
+"""The encoder of T5 (Raffel et al. 2020) and T5 1.1: pre-norm with RMS norms, a relative bias.
 
-Scores are not scaled, nothing has a bias, and no layer has positions: texts may be of any length.
-T5 1.1 and all that follow it (Flan-T5) gate the feed-forward layer with the GELU that is tanh's.
+Scores are not scaled, no layer has a bias or positions, and texts may have any length. T5 1.1 and
+its successors (Flan-T5) gate the feed-forward layer with GELU in its tanh form.
 """
 
 from dataclasses import replace
@@ -84,7 +84,7 @@ FAMILY = Family(
     ),
     copies={"encoder.embed_tokens.weight": "shared.weight"},
     heads=("decoder.", "lm_head.", "classification_head.", "classifier."),
-    # Its other heads are the decoder's.
+    # T5's other heads belong to the decoder.
     layouts=(
         replace(
             TOKEN_CLASSIFIER,

@@ -1,4 +1,4 @@
-"""How families say what a distance between tokens adds to a score, in ways of their own."""
+"""Configuration keys of distance terms: relative bias, ALiBi, disentangled attention."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["AlibiSlopes", "DisentangledAttention", "RelativeBuckets"]
 
 @dataclass(frozen=True)
 class RelativeBuckets:
-    """A bias by buckets of distances; without a key, ``max_distance`` is the family's own."""
+    """A relative bias by buckets; without a key, ``max_distance`` is the family's default."""
 
     num_buckets: str
     max_distance: str | None = None
@@ -29,11 +29,11 @@ class RelativeBuckets:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return tuple(key for key in (self.num_buckets, self.max_distance) if key is not None)
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
-        """Give the spec its relative bias."""
+        """Set the spec's relative bias."""
         distance = self.family_max_distance
         if self.max_distance is not None and self.max_distance in config:
             distance = integer(config, self.max_distance)
@@ -43,104 +43,105 @@ class RelativeBuckets:
         return replace(spec, relative_bias=bias)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Say how many buckets there are, and how far they reach."""
+        """Return the number of buckets and the largest distance."""
         bias = spec.relative_bias
         if bias is None:
             return {}
-        said: dict[str | None, Any] = {
+        keys: dict[str | None, Any] = {
             self.num_buckets: bias.num_buckets,
             self.max_distance: bias.max_distance,
         }
-        return {key: value for key, value in said.items() if key is not None}
+        return {key: value for key, value in keys.items() if key is not None}
 
 
 @dataclass(frozen=True)
 class AlibiSlopes:
-    """The heads' slopes follow from how many there are (Press et al. 2022)."""
+    """ALiBi slopes, which follow from the number of heads (Press et al. 2022)."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name no key: nothing is said."""
+        """Return no key: the slopes have none."""
         return ()
 
     def read(self, spec: EncoderSpec, _config: Mapping[str, Any]) -> EncoderSpec:
-        """Give every block its slopes."""
+        """Set every block's slopes."""
         slopes = _slopes(spec.num_heads)
         return with_fact(spec, "blocks.attention.alibi_slopes", slopes)
 
     def write(self, _spec: EncoderSpec) -> dict[str, Any]:
-        """Say nothing."""
+        """Return no key."""
         return {}
 
 
 def _slopes(num_heads: int) -> tuple[float, ...]:
-    """Return a geometric sequence; for no power of two, more from between the next one's."""
+    """Return the slopes: a geometric sequence; beyond a power of two, every other of the next."""
     power = 2 ** math.floor(math.log2(num_heads))
     slopes = [2.0 ** (-8.0 * (head + 1) / power) for head in range(power)]
     between = [2.0 ** (-4.0 * (head + 1) / power) for head in range(0, 2 * power, 2)]
     return tuple(slopes + between[: num_heads - power])
 
 
-# What a missing key means, and what must be said.
-MUST_SAY = {
+# Keys with (their value where missing, the supported value).
+REQUIRED_VALUES = {
     "relative_attention": (False, True),
     "share_att_key": (False, True),
     "position_biased_input": (True, False),
 }
-# What configurations call it that content meets a position, and a position content.
-MEETS = {"c2p": "query", "p2c": "key"}
+# The names of content-to-position and position-to-content terms in pos_att_type.
+POSITION_TERMS = {"c2p": "query", "p2c": "key"}
 
 
 @dataclass(frozen=True)
 class DisentangledAttention:
-    """Query and key meet vectors of distances, by whichever of two names ``pos_att_type`` lists.
+    """Disentangled attention, with the terms that ``pos_att_type`` lists.
 
-    Each that does makes the scale of the scores smaller.
+    The scale of the scores is ``((1 + number of terms) * head_dim) ** -0.5``.
     """
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return (
             "pos_att_type",
             "position_buckets",
             "max_relative_positions",
             "norm_rel_ebd",
             "embedding_size",
-            *MUST_SAY,
+            *REQUIRED_VALUES,
         )
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
-        """Give the spec its vectors, and every block whom they meet."""
-        said = config.get("pos_att_type") or []
-        said = [part.strip() for part in said.lower().split("|")] if isinstance(said, str) else said
-        if not isinstance(said, list) or not said or not set(said) <= set(MEETS):
+        """Set the spec's distance vectors, and the terms and scale of every block."""
+        listed = config.get("pos_att_type") or []
+        if isinstance(listed, str):
+            listed = [part.strip() for part in listed.lower().split("|")]
+        if not isinstance(listed, list) or not listed or not set(listed) <= set(POSITION_TERMS):
             raise UnsupportedFeatureError(
                 f"pos_att_type={config.get('pos_att_type')!r} is not supported; supported: one or "
-                f"both of {', '.join(MEETS)}"
+                f"both of {', '.join(POSITION_TERMS)}"
             )
         if config.get("embedding_size", spec.width) != spec.width:
             raise UnsupportedFeatureError(
                 f"embedding_size={config['embedding_size']!r} beside hidden_size={spec.width} is "
-                "not supported: only embeddings as wide as the encoder are"
+                "not supported: embeddings must be as wide as the encoder"
             )
-        for key, (missing, wanted) in MUST_SAY.items():
+        for key, (missing, wanted) in REQUIRED_VALUES.items():
             if config.get(key, missing) != wanted:
                 raise UnsupportedFeatureError(
                     f"{key}={config.get(key, missing)!r} is not supported; supported: {wanted}"
                 )
-        # Always the query first, however they are listed.
-        meets = tuple(who for name, who in MEETS.items() if name in said)
-        scale = (spec.blocks[0].attention.head_dim * (1 + len(meets))) ** -0.5
+        # In the order query, key, however they are listed.
+        terms = tuple(who for name, who in POSITION_TERMS.items() if name in listed)
+        scale = (spec.blocks[0].attention.head_dim * (1 + len(terms))) ** -0.5
         spec = replace(spec, distance_vectors=self._vectors(spec, config))
-        spec = with_fact(spec, "blocks.attention.disentangled", meets)
+        spec = with_fact(spec, "blocks.attention.disentangled", terms)
         return with_fact(spec, "blocks.attention.scale", scale)
 
     def _vectors(self, spec: EncoderSpec, config: Mapping[str, Any]) -> DistanceVectorsSpec:
         buckets = config.get("position_buckets", -1)
         reach = config.get("max_relative_positions", -1)
         if isinstance(reach, int) and reach < 1:
-            # None is given; then it is as far as texts are long.
+            # Without a value: the maximum length of texts.
             reach = spec.position_limit
         norms = [part.strip() for part in str(config.get("norm_rel_ebd", "none")).split("|")]
         if norms not in (["none"], ["layer_norm"]):
@@ -157,15 +158,15 @@ class DisentangledAttention:
         )
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Say whom the vectors meet, and how many there are."""
+        """Return the terms, and the number of distance vectors."""
         vectors = spec.distance_vectors
-        meets = fact(spec, "blocks.attention.disentangled")
-        if vectors is None or meets is None:
+        terms = fact(spec, "blocks.attention.disentangled")
+        if vectors is None or terms is None:
             return {}
         return {
-            "pos_att_type": [name for name, who in MEETS.items() if who in meets],
+            "pos_att_type": [name for name, who in POSITION_TERMS.items() if who in terms],
             "position_buckets": -1 if vectors.num_buckets is None else vectors.num_buckets,
             "max_relative_positions": vectors.max_distance,
             "norm_rel_ebd": "none" if vectors.norm is None else "layer_norm",
-            **{key: wanted for key, (_, wanted) in MUST_SAY.items()},
+            **{key: wanted for key, (_, wanted) in REQUIRED_VALUES.items()},
         }

@@ -1,4 +1,4 @@
-"""A family of encoders, as data: how its checkpoints name things and what its blocks are."""
+"""A family of encoders as data: names in its checkpoints and configurations, and its block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DROPOUTS", "PLAIN_BLOCK", "ConfigKeys", "Family"]
 
-# Where BERT drops out: keys of config.json, and the facts of a spec that each states.
+# BERT's dropout keys of config.json, and the fields of a spec that each sets.
 DROPOUTS = {
     "hidden_dropout_prob": (
         "embedding.dropout",
@@ -27,7 +27,7 @@ DROPOUTS = {
 }
 
 
-# A block of BERT's, sizes aside.
+# BERT's block, sizes aside.
 PLAIN_BLOCK = BlockSpec(
     attention=AttentionSpec(num_heads=1, head_dim=1), feed_forward=FeedForwardSpec(width=1)
 )
@@ -35,7 +35,7 @@ PLAIN_BLOCK = BlockSpec(
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigKeys:
-    """What a family's config.json calls each fact; None: it has no such key."""
+    """The keys of a family's config.json by fact; None: it has no such key."""
 
     width: str = "hidden_size"
     num_blocks: str = "num_hidden_layers"
@@ -53,22 +53,22 @@ class ConfigKeys:
 class Family:
     """One family of encoders, whose members differ only in sizes.
 
-    ``architecture`` is the class transformers loads a saved encoder as, whose parameters are named
-    as in files unless there are ``memory_renames``. ``prefix`` is what a checkpoint with a head
-    puts before the encoder's tensor names, and ``heads`` are the beginnings of the heads' own,
-    which ``layouts`` describe. ``copies`` are names under which a checkpoint may hold another
-    tensor again.
-
-    ``block`` is a block of the family, sizes aside, and says what a missing key means.
-    ``position_table``: positions are learned; otherwise the key only limits how long a text is.
-    ``segments_optional``: a member may have no table of segments.
-    ``dropouts`` and ``flags`` map keys to the facts they state, as paths into the spec; ``quirks``
-    state facts in ways of their own.
-
-    ``required`` are configuration values without which the computation would be another;
-    ``ignored`` are keys that say nothing about it. ``written_as`` is the model_type in config.json
-    where that is another's, and ``marks`` the values that then tell the two apart. ``code`` is
-    where ``auto_map`` may find the code of this family.
+    ``architecture``: the class of transformers that loads a saved encoder.
+    ``prefix``: of the encoder's tensor names in a checkpoint with a head.
+    ``renames``: the encoder's modules and their names in a checkpoint.
+    ``memory_renames``: where transformers' parameters are named otherwise in memory.
+    ``copies``: names under which a checkpoint may repeat another tensor.
+    ``heads``: the prefixes of the heads' tensor names, which ``layouts`` describe.
+    ``block``: the family's block, sizes aside; its values are the defaults of missing keys.
+    ``position_table``: positions are learned; False: the key only limits the length of a text.
+    ``segments_optional``: a member may lack the table of segments.
+    ``dropouts``, ``flags``: map keys to the paths of the fields that they set in a spec.
+    ``quirks``: readers of keys with a form of their own.
+    ``required``: values of keys that are supported; others would change the computation.
+    ``ignored``: keys that do not change the computation.
+    ``written_as``: the model_type in config.json where that is another family's; ``marks``: the
+    values that distinguish the two.
+    ``code``: the values of ``auto_map`` whose code computes this family.
     """
 
     model_type: str
@@ -101,12 +101,12 @@ class Family:
 
     @property
     def config_model_type(self) -> str:
-        """What config.json calls the family."""
+        """The family's ``model_type`` in config.json."""
         return self.model_type if self.written_as is None else self.written_as
 
     @property
     def block_prefix(self) -> str:
-        """What a checkpoint calls a block, with ``{block}`` for its index."""
+        """The prefix of a block's tensor names, with ``{block}`` for its index."""
         theirs = next(r.theirs for r in self.renames if "{block}" in r.ours)
         first = theirs if isinstance(theirs, str) else theirs[0]
         return first[: first.index("{block}") + len("{block}")]

@@ -1,4 +1,4 @@
-"""What a family puts on top of its encoder for a task, and what its checkpoints call it."""
+"""The heads of a family as data: layers, rows and names in checkpoints."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ Task = Literal[
     "sequence-classification",
     "token-classification",
 ]
-# Of which rows a head computes: every token's, one of each sequence, or what the pooler made of it.
+# The rows that a head reads: all tokens, one row of each sequence, or the pooler's output.
 Rows = Literal["all", "first", "mean", "pooled"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DenseLayout:
-    """A dense layer ahead of the last one, activated and perhaps normalised as the blocks are.
+    """A dense layer before a head's output layer.
 
-    ``activation`` None: the feed-forward layers'. ``dropout_before``: what it takes is dropped out
-    as well. ``to_embedding_width``: it narrows rows to the width of the token embeddings.
+    ``activation``: None: that of the feed-forward layers.
+    ``norm``: a norm like the blocks' follows.
+    ``dropout_before``: its input has dropout as well.
+    ``to_embedding_width``: its output is as wide as the token embeddings.
     """
 
     activation: Activation | Literal["tanh"] | None = None
@@ -42,16 +44,18 @@ class DenseLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadLayout:
-    """One head of a family: of which rows, through which layers, to how many numbers.
+    """One head of a family.
 
-    ``architecture`` is transformers' class. ``num_outputs`` None: as many as there are labels; of a
-    masked-language model, the vocabulary, by the token embeddings. ``dropouts``: the keys of
-    config.json that name the rate, the first that does counts. ``rows_key``: a key that names the
-    rows instead, ``rows_names`` by what. ``sees_all``: which rows see beyond a window unless the
-    caller says so: the first, or those up to the first separator.
-
-    ``renames`` are of ``dense``, ``norm`` and ``output``, by a checkpoint's whole names. ``copies``
-    are names under which it may hold another tensor again. ``required`` is as in a family.
+    ``architecture``: transformers' class.
+    ``renames``: of ``dense``, ``norm`` and ``output``, with whole tensor names of a checkpoint.
+    ``rows``: the rows that it reads; ``rows_key``: a key of config.json that chooses them, by
+    ``rows_names``.
+    ``num_outputs``: None: the number of labels, or, of a masked-language model, the vocabulary.
+    ``dropouts``: the keys of config.json with its dropout, the first present counts.
+    ``sees_all``: the default global rows of a model with a window: the first, or those up to the
+    first separator.
+    ``copies``: names under which a checkpoint may repeat another tensor.
+    ``required``: as in a family.
     """
 
     task: Task

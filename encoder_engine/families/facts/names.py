@@ -14,7 +14,7 @@ __all__ = ["Origin", "Rename", "modern_name", "origins"]
 
 
 class Origin(NamedTuple):
-    """The checkpoint tensors that one of our parameters is stacked from."""
+    """The checkpoint tensors from which one of the engine's parameters is stacked."""
 
     names: tuple[str, ...]
     halves_swapped: bool = False
@@ -22,10 +22,11 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class Rename:
-    """One module of ours and what a checkpoint calls it; ``{block}`` stands for a block's index.
+    """The name of a module of the engine, and its name in a checkpoint.
 
-    Where ``theirs`` names several modules, ours is theirs stacked along the first dimension.
-    ``halves_swapped``: what is then the first half comes second in ours.
+    ``{block}`` stands for a block's index.
+    ``theirs``: several names are stacked along the first dimension.
+    ``halves_swapped``: the two halves of the first dimension are exchanged.
     """
 
     ours: str
@@ -34,12 +35,12 @@ class Rename:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Matches our parameter names below this module."""
+        """A pattern of the engine's parameter names below this module."""
         escaped = re.escape(self.ours).replace(r"\{block\}", r"(?P<block>\d+)")
         return re.compile(rf"{escaped}\.(?P<part>weight|weight_scale|bias)")
 
     def apply(self, name: str) -> Origin | None:
-        """Say where one of our parameters is from, or None if it is not below."""
+        """Return the origin of one of the engine's parameters; None if it is not below."""
         match = self.pattern.fullmatch(name)
         if match is None:
             return None
@@ -51,7 +52,7 @@ class Rename:
 
 
 def origins(renames: Iterable[Rename], parameters: Iterable[str]) -> dict[str, Origin]:
-    """Map each of our parameter names to the one or more checkpoint tensors it is made of."""
+    """Map each of the engine's parameter names to its checkpoint tensors."""
     mapped: dict[str, Origin] = {}
     renames = tuple(renames)
     for name in parameters:
@@ -62,7 +63,7 @@ def origins(renames: Iterable[Rename], parameters: Iterable[str]) -> dict[str, O
 
 
 def modern_name(name: str) -> str:
-    """Translate the names of checkpoints converted from TensorFlow: gamma and beta of a norm."""
+    """Return the current name of a tensor of a TensorFlow conversion: gamma and beta of a norm."""
     for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
         if name.endswith(old):
             return name.removesuffix(old) + new

@@ -1,4 +1,4 @@
-"""Facts of a spec by their paths, and what a configuration says of them in ways of its own."""
+"""Fields of a spec by dotted paths, and the interface of configuration keys with their own form."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Value = TypeVar("Value")
 
 
 class Quirk(Protocol):
-    """Reads keys of a configuration into a spec that holds all the plainer facts, and back."""
+    """Reads keys of a configuration into a spec that has all plain fields, and writes them back."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads; what was there goes when it writes."""
+        """The keys it reads, which are removed before it writes."""
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any], /) -> EncoderSpec:
-        """Return the spec with the facts the keys state."""
+        """Return the spec with the fields that the keys set."""
 
     def write(self, spec: EncoderSpec, /) -> dict[str, Any]:
-        """Return the keys that state the spec's facts."""
+        """Return the keys with their values for a spec."""
 
 
 def with_fact(value: Value, path: str, new: object) -> Value:
-    """Replace the fact a dotted path names, in every block and wherever there is one."""
+    """Return a value with the field of a dotted path replaced, in every block that has it."""
     if isinstance(value, tuple):
         # Blocks that are one object stay one: a config may ask for a million.
         distinct = {id(item): item for item in value}
@@ -46,7 +46,7 @@ def with_fact(value: Value, path: str, new: object) -> Value:
 
 
 def fact(value: object, path: str) -> Any:
-    """Return the fact a dotted path names, of the first block; None where there is none."""
+    """Return the field of a dotted path, of the first block; None where there is none."""
     for name in path.split("."):
         if isinstance(value, tuple):
             value = value[0] if value else None
@@ -57,5 +57,5 @@ def fact(value: object, path: str) -> Any:
 
 
 def with_attention(block: BlockSpec, **changes: Any) -> BlockSpec:
-    """Replace facts of a block's attention."""
+    """Return a block with fields of its attention replaced."""
     return replace(block, attention=replace(block.attention, **changes))

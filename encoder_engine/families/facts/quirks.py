@@ -1,4 +1,4 @@
-"""How families say which blocks there are, and what each is, in ways of their own."""
+"""Configuration keys of blocks that one family or a few have: sharing, windows, convolution."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["FeedForwardName", "FirstConvolution", "LayerWindows", "SharedGroups"
 
 @dataclass(frozen=True)
 class SharedGroups:
-    """Layers of a group are one block: ``num_hidden_groups`` of them share the layers evenly."""
+    """Shared blocks: each of ``num_hidden_groups`` blocks computes an equal run of layers."""
 
     key: str
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return (self.key,)
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
@@ -44,19 +44,19 @@ class SharedGroups:
 
 @dataclass(frozen=True)
 class LayerWindows:
-    """Every block has a window, of which the key gives both sides together: a number or a list."""
+    """Windows: the key gives both sides together, as one number or a list by block."""
 
     key: str
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return (self.key,)
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
-        """Give each block its window."""
-        said = config.get(self.key)
-        windows = said if isinstance(said, list) else [said] * len(spec.blocks)
+        """Set each block's window."""
+        listed = config.get(self.key)
+        windows = listed if isinstance(listed, list) else [listed] * len(spec.blocks)
         if len(windows) != len(spec.blocks):
             raise ConfigError(
                 f"{self.key} lists {len(windows)} windows for {len(spec.blocks)} layers"
@@ -76,15 +76,15 @@ class LayerWindows:
 
 @dataclass(frozen=True)
 class FirstConvolution:
-    """A convolution of the embeddings is added to the first block's result, where it has a size."""
+    """A convolution of the embeddings, added to the first block's result where a size is given."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return ("conv_kernel_size", "conv_act")
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
-        """Give the spec its convolution."""
+        """Set the spec's convolution."""
         if config.get("conv_kernel_size") in (None, 0):
             return spec
         activation = config.get("conv_act", "tanh")
@@ -101,19 +101,19 @@ class FirstConvolution:
         return replace(spec, convolution=convolution)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Say its size and what activates it."""
-        said = spec.convolution
-        if said is None:
+        """Return its kernel size and activation."""
+        convolution = spec.convolution
+        if convolution is None:
             return {}
-        return {"conv_kernel_size": said.kernel_size, "conv_act": said.activation}
+        return {"conv_kernel_size": convolution.kernel_size, "conv_act": convolution.activation}
 
 
 @dataclass(frozen=True)
 class FeedForwardName:
-    """One name for activation and gate: ``names`` maps it to both.
+    """One key for activation and gate: ``names`` maps its values to both.
 
-    A config.json may also give them apart, under ``activation_key`` and ``gate_key``; transformers
-    then computes by those, whatever the name says.
+    A config.json may also have ``activation_key`` and ``gate_key``; transformers then uses those
+    and ignores the name.
     """
 
     key: str
@@ -123,25 +123,25 @@ class FeedForwardName:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return (self.key, self.activation_key, self.gate_key)
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
-        """Give every feed-forward layer its activation."""
+        """Set the activation and gate of every feed-forward layer."""
         known = dict(self.names)
-        said = config.get(self.key, self.names[0][0])
-        if said not in known:
+        chosen = config.get(self.key, self.names[0][0])
+        if chosen not in known:
             raise UnsupportedFeatureError(
-                f"{self.key}={said!r} is not supported; supported: {', '.join(known)}"
+                f"{self.key}={chosen!r} is not supported; supported: {', '.join(known)}"
             )
-        named, gate = known[said]
+        named, gate = known[chosen]
         function = activation(config, self.activation_key, default=named)
         gated = flag(config, self.gate_key, default=gate)
         layer = replace(spec.blocks[0].feed_forward, activation=function, gated=gated)
         return with_fact(spec, "blocks.feed_forward", layer)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Name the activation, or give it and the gate apart."""
+        """Return the name, or activation and gate separately."""
         layer = spec.blocks[0].feed_forward
         named = [name for name, is_ in self.names if is_ == (layer.activation, layer.gated)]
         if named:

@@ -1,4 +1,4 @@
-"""How families say by which angles positions turn, in ways of their own."""
+"""Configuration keys of rotary position embeddings, by family."""
 
 from __future__ import annotations
 
@@ -20,61 +20,61 @@ __all__ = ["LayerTypes", "RopeParameters", "RopeTheta", "RotaryBase"]
 
 @dataclass(frozen=True)
 class RopeParameters:
-    """Every block turns alike, by the base that ``rope_parameters`` names."""
+    """One rotary embedding for all blocks, with the base in ``rope_parameters``."""
 
     default_base: float
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return ("rope_parameters",)
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
-        """Give every block its rotary."""
+        """Set every block's rotary embedding."""
         rotary = _read_rotary(config.get("rope_parameters"), self.default_base)
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Say the base."""
+        """Return the base."""
         rotary = fact(spec, "blocks.attention.rotary")
         return {} if rotary is None else {"rope_parameters": _write_rotary(rotary)}
 
 
 @dataclass(frozen=True)
 class RotaryBase:
-    """Every block turns alike, by the base that one key names."""
+    """One rotary embedding for all blocks, with the base in a key of the family."""
 
     key: str
     default_base: float
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return (self.key,)
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
-        """Give every block its rotary."""
+        """Set every block's rotary embedding."""
         rotary = RotarySpec(base=number(config, self.key, default=self.default_base))
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Say the base."""
+        """Return the base."""
         return {self.key: fact(spec, "blocks.attention.rotary.base")}
 
 
 @dataclass(frozen=True)
 class RopeTheta:
-    """Every block turns alike, by the base ``rope_theta``, stretched as ``rope_scaling`` says."""
+    """One rotary embedding for all blocks: base ``rope_theta``, scaled by ``rope_scaling``."""
 
     default_base: float
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return ("rope_theta", "rope_scaling")
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
-        """Give every block its rotary."""
+        """Set every block's rotary embedding."""
         base = number(config, "rope_theta", default=self.default_base)
         scaling = config.get("rope_scaling")
         stretch = 1.0
@@ -89,7 +89,7 @@ class RopeTheta:
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Say the base, and what stretches it."""
+        """Return the base and its scaling."""
         rotary = fact(spec, "blocks.attention.rotary")
         if rotary is None:
             return {}
@@ -97,14 +97,14 @@ class RopeTheta:
         return {"rope_theta": rotary.base, "rope_scaling": scaling}
 
 
-def _read_rotary(said: object, default_base: float) -> RotarySpec:
-    said = {} if said is None else said
-    if not isinstance(said, dict):
-        raise ConfigError(f"rope_parameters must be an object, got {said!r}")
-    kind = said.get("rope_type", "default")
+def _read_rotary(parameters: object, default_base: float) -> RotarySpec:
+    parameters = {} if parameters is None else parameters
+    if not isinstance(parameters, dict):
+        raise ConfigError(f"rope_parameters must be an object, got {parameters!r}")
+    kind = parameters.get("rope_type", "default")
     if kind != "default":
         raise UnsupportedFeatureError(f"rope_type={kind!r} is not supported; supported: 'default'")
-    return RotarySpec(base=number(said, "rope_theta", default=default_base))
+    return RotarySpec(base=number(parameters, "rope_theta", default=default_base))
 
 
 def _write_rotary(rotary: RotarySpec) -> dict[str, Any]:
@@ -116,9 +116,10 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 @dataclass(frozen=True)
 class LayerTypes:
-    """Some blocks see all and others a window, turning by different bases; the first is not normed.
+    """ModernBERT's layers: global or sliding-window attention, each with its own rotary base.
 
-    Older files say ``global_attn_every_n_layers`` for ``layer_types``, and name the bases singly.
+    The first block has no norm before attention. Older files have ``global_attn_every_n_layers``
+    instead of ``layer_types``, and a key for each base.
     """
 
     full_base: float = 160_000.0
@@ -127,7 +128,7 @@ class LayerTypes:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the keys it reads."""
+        """The keys it reads."""
         return (
             "layer_types",
             "global_attn_every_n_layers",
@@ -138,15 +139,15 @@ class LayerTypes:
         )
 
     def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
-        """Give each block its window, its rotary and, but for the first, its norm."""
+        """Set each block's window, rotary embedding and, except in the first, norm."""
         kinds = self._kinds(config, len(spec.blocks))
-        turns = self._rotaries(config)
-        told = {"local_attention": self.window} | dict(config)
-        window = integer(told, "local_attention") // 2
+        rotaries = self._rotaries(config)
+        settings = {"local_attention": self.window} | dict(config)
+        window = integer(settings, "local_attention") // 2
         blocks = []
         for place, (block, kind) in enumerate(zip(spec.blocks, kinds, strict=True)):
             made = with_attention(
-                block, rotary=turns[kind], window=window if kind == SLIDING else None
+                block, rotary=rotaries[kind], window=window if kind == SLIDING else None
             )
             blocks.append(replace(made, attention_norm=place > 0))
         return replace(spec, blocks=tuple(blocks))
@@ -166,25 +167,28 @@ class LayerTypes:
         full = number(config, "global_rope_theta", default=self.full_base)
         sliding = self.sliding_base
         if "local_rope_theta" in config:
-            said = config["local_rope_theta"]
-            sliding = full if said is None else number(config, "local_rope_theta", default=0.0)
-        told = config.get("rope_parameters") or {}
-        if not isinstance(told, dict):
-            raise ConfigError(f"rope_parameters must be an object, got {told!r}")
+            local = config["local_rope_theta"]
+            sliding = full if local is None else number(config, "local_rope_theta", default=0.0)
+        settings = config.get("rope_parameters") or {}
+        if not isinstance(settings, dict):
+            raise ConfigError(f"rope_parameters must be an object, got {settings!r}")
         return {
-            FULL: _read_rotary(told.get(FULL), full),
-            SLIDING: _read_rotary(told.get(SLIDING), sliding),
+            FULL: _read_rotary(settings.get(FULL), full),
+            SLIDING: _read_rotary(settings.get(SLIDING), sliding),
         }
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """List the layers' kinds."""
+        """Return the layer types, the window and the bases."""
         kinds = [FULL if b.attention.window is None else SLIDING for b in spec.blocks]
-        turns = {FULL: RotarySpec(base=self.full_base), SLIDING: RotarySpec(base=self.sliding_base)}
+        rotaries = {
+            FULL: RotarySpec(base=self.full_base),
+            SLIDING: RotarySpec(base=self.sliding_base),
+        }
         windows = [b.attention.window for b in spec.blocks if b.attention.window is not None]
         for kind, block in zip(kinds, spec.blocks, strict=True):
-            turns[kind] = block.attention.rotary or turns[kind]
+            rotaries[kind] = block.attention.rotary or rotaries[kind]
         return {
             "layer_types": kinds,
             "local_attention": 2 * windows[0] if windows else self.window,
-            "rope_parameters": {kind: _write_rotary(turn) for kind, turn in turns.items()},
+            "rope_parameters": {kind: _write_rotary(rotary) for kind, rotary in rotaries.items()},
         }

@@ -1,4 +1,4 @@
-"""What an encoder is made of, as values: a family of models is data, not a class."""
+"""The specification of an encoder, as frozen values: a family of models is data, not a class."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 
 @dataclass(frozen=True, kw_only=True)
 class NormSpec:
-    """Layer norm; not ``centred``: RMS norm, which subtracts no mean and has no bias."""
+    """Layer norm; ``centred=False``: RMS norm, without mean and bias."""
 
     epsilon: float = 1e-12
     bias: bool = True
@@ -44,11 +44,12 @@ class NormSpec:
 class EmbeddingSpec:
     """Token, position and segment tables, added and normalised.
 
-    ``width`` may differ from the encoder's: a projection then follows; ``projected``: it does so
-    even where it does not (ALBERT). ``num_positions`` and ``num_segments`` 0: no such table.
-    ``first_position`` is the table row of a sequence's first token (RoBERTa: one past the padding
-    id). ``positions_skip_padding``: a padding token inside the text takes no position of its own
-    but the row ``padding_id`` (RoBERTa).
+    ``width``: where it differs from the encoder's, a projection follows.
+    ``projected``: a projection follows in any case (ALBERT).
+    ``num_positions``, ``num_segments``: 0: no such table.
+    ``first_position``: the table row of a sequence's first token (RoBERTa: ``padding_id + 1``).
+    ``positions_skip_padding``: a padding token within a text has the position ``padding_id`` and is
+    not counted (RoBERTa).
     """
 
     vocab_size: int
@@ -65,10 +66,10 @@ class EmbeddingSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class RotarySpec:
-    """Query and key are turned by their positions, by angles ``position * base^(-2i/head_dim)``.
+    """Rotary position embeddings, with angles ``position * base^(-2i/head_dim)``.
 
-    ``stretch`` is for texts that many times longer than those trained on: it multiplies the base,
-    and ``stretch^(2/head_dim)`` divides all angles (scaling "aware of NTK").
+    ``stretch``: NTK-aware scaling for texts that many times longer than in training: multiplies the
+    base, and divides all angles by ``stretch^(2/head_dim)``.
     """
 
     base: float
@@ -77,7 +78,7 @@ class RotarySpec:
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeBiasSpec:
-    """A learned number for each bucket of distances and head is added to every block's scores.
+    """A relative bias: a learned number per bucket and head, added to the scores of every block.
 
     The buckets are those of :func:`encoder_engine.ops.relative_position_buckets`.
     """
@@ -88,10 +89,11 @@ class RelativeBiasSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class DistanceVectorsSpec:
-    """Learned vectors that stand for distances, which blocks that are ``disentangled`` project.
+    """Learned vectors of distances, which ``disentangled`` blocks project.
 
-    There are twice ``num_buckets`` of them, or, where that is None, ``max_distance``: see
-    :func:`encoder_engine.ops.log_position_entries`. ``dropout`` is of what each block projects.
+    ``num_buckets``: half the number of vectors; None: ``max_distance``; see
+    :func:`encoder_engine.ops.log_position_entries`.
+    ``dropout``: of the vectors before each block's projection.
     """
 
     num_buckets: int | None
@@ -101,13 +103,13 @@ class DistanceVectorsSpec:
 
     @property
     def num_vectors(self) -> int:
-        """Vectors of the table."""
+        """The number of vectors in the table."""
         return 2 * (self.max_distance if self.num_buckets is None else self.num_buckets)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionSpec:
-    """A convolution over neighbouring tokens, of as many features out as in, then activated."""
+    """A convolution over neighbouring tokens, with equal input and output width, and activation."""
 
     kernel_size: int
     activation: Literal["gelu", "tanh"]
@@ -123,12 +125,13 @@ class ConvolutionSpec:
 class AttentionSpec:
     """Multi-head self-attention.
 
-    ``bias``: in every projection. ``scale`` of the scores, None: ``head_dim ** -0.5``. ``window``:
-    tokens seen to either side, None: all. ``alibi_slopes``: what a head takes off its scores for
-    each token of distance. ``global_projections``: rows that see beyond the window have query, key
-    and value projections of their own. ``disentangled``: who meets the vectors of distances, by the
-    projections of the tokens: ``"query"``, ``"key"`` or both. ``dropout`` is of weights,
-    ``output_dropout`` of the result.
+    ``bias``: in every projection.
+    ``scale``: of the scores; None: ``head_dim ** -0.5``.
+    ``window``: tokens seen on either side; None: all.
+    ``alibi_slopes``: by head, subtracted from the scores per token of distance.
+    ``global_projections``: global rows have their own query, key and value projections.
+    ``disentangled``: the terms with distance vectors: ``"query"``, ``"key"`` or both.
+    ``dropout``: of the attention weights; ``output_dropout``: of the result.
     """
 
     num_heads: int
@@ -146,10 +149,10 @@ class AttentionSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class FeedForwardSpec:
-    """Two dense layers with an activation between.
+    """Two dense layers with an activation between them.
 
-    ``gated``: the first is twice as wide; one half, activated, multiplies the other. ``dropout`` is
-    of what is activated, ``output_dropout`` of the result.
+    ``gated``: the first layer is twice as wide; its activated half multiplies the other half.
+    ``dropout``: after the activation; ``output_dropout``: of the result.
     """
 
     width: int
@@ -172,10 +175,11 @@ class FeedForwardSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockSpec:
-    """Attention and feed-forward, each added to what it was computed from.
+    """Attention and feed-forward, each with a residual connection.
 
-    Each sum is normalised; ``norm_first``: what either is computed from is instead, and the first
-    not at all where ``attention_norm`` is not there (ModernBERT's first block).
+    Post-norm by default: the sum after each residual is normalised. ``norm_first=True`` (pre-norm):
+    the inputs are normalised instead. ``attention_norm=False``: no norm before attention
+    (ModernBERT's first block).
     """
 
     attention: AttentionSpec
@@ -186,18 +190,20 @@ class BlockSpec:
 
     def __post_init__(self) -> None:
         if not (self.attention_norm or self.norm_first):
-            raise ConfigError("only a block that normalises first can leave out its attention_norm")
+            raise ConfigError("attention_norm=False needs norm_first=True")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSpec:
-    """A whole encoder. ``model_type`` names the family whose files it is read from and written as.
+    """A whole encoder.
 
-    ``order``: the blocks in the order they compute, some perhaps often (ALBERT); None: each once.
-    ``convolution`` is of the embeddings, added to what the first computed (DeBERTa v2).
-    ``final_norm`` and ``final_dropout`` come after the last. ``pooler``: a dense layer and tanh on
-    each sequence's first row. ``position_limit``: where the embedding has no table of positions,
-    the longest sequence the encoder is made for; None: any.
+    ``model_type``: the family in whose format it is read and written.
+    ``order``: indices of the blocks in the order of computation, with repeats (ALBERT); None: each
+    block once.
+    ``convolution``: of the embeddings, added to the first block's result (DeBERTa v2).
+    ``final_norm``, ``final_dropout``: after the last block.
+    ``pooler``: a dense layer and tanh on the first row of each sequence.
+    ``position_limit``: without a table of positions, the maximum length of a sequence; None: any.
 
     Raises :class:`ConfigError` for sizes that contradict each other.
     """
@@ -249,7 +255,7 @@ class EncoderSpec:
             if attention.disentangled and self.distance_vectors is None:
                 raise ConfigError(f"block {index} is disentangled: it needs distance_vectors")
             if attention.rotary is not None and self.max_length is None:
-                raise ConfigError(f"block {index} turns by position: it needs a position_limit")
+                raise ConfigError(f"block {index} has a rotary: the spec needs a position_limit")
             if attention.global_projections and attention.window is None:
                 raise ConfigError(f"block {index} has global_projections, but no window")
             if (self.relative_bias is not None) and attention.num_heads != self.num_heads:
@@ -259,7 +265,7 @@ class EncoderSpec:
                 )
 
     def _distinct_blocks(self) -> Iterable[tuple[int, BlockSpec]]:
-        """Give each object among the blocks with its first place: a million may be one."""
+        """Yield each distinct block with its first index: a million layers may share one."""
         places: dict[int, tuple[int, BlockSpec]] = {}
         for index, block in enumerate(self.blocks):
             places.setdefault(id(block), (index, block))
@@ -272,7 +278,7 @@ class EncoderSpec:
 
     @property
     def num_layers(self) -> int:
-        """How often a block computes."""
+        """The number of layers; a shared block counts each time."""
         return len(self.blocks if self.order is None else self.order)
 
     @property

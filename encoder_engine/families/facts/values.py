@@ -1,4 +1,4 @@
-"""Values of a configuration, each checked as it is read."""
+"""Readers of configuration values that check type and range."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ACTIVATIONS", "activation", "flag", "integer", "number"]
 
-# config.json's names of activations: the first is the one to write.
+# Names of activations in config.json; the first of each is written.
 ACTIVATIONS: dict[Activation, tuple[str, ...]] = {
     "gelu": ("gelu", "gelu_python"),
     "gelu_tanh": ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate"),
@@ -20,12 +20,12 @@ ACTIVATIONS: dict[Activation, tuple[str, ...]] = {
     "silu": ("silu", "swish"),
 }
 assert set(ACTIVATIONS) == set(get_args(Activation))
-# No table or layer is larger; a damaged file may say so.
+# No table or layer is larger; a damaged file may have a larger size.
 LARGEST_SIZE = 2**31 - 1
 
 
 def integer(config: Mapping[str, Any], key: str) -> int:
-    """Read a size; :class:`ConfigError` where it is missing or none."""
+    """Read a size of at least 1; raises :class:`ConfigError` where it is missing or is none."""
     if key not in config:
         raise ConfigError(f"the configuration lacks {key!r}")
     value = config[key]
@@ -39,7 +39,7 @@ def integer(config: Mapping[str, Any], key: str) -> int:
 def number(
     config: Mapping[str, Any], key: str | None, *, default: float, below_one: bool = False
 ) -> float:
-    """Read a number of at least 0; :class:`ConfigError` for anything else."""
+    """Read a number of at least 0; raises :class:`ConfigError` for anything else."""
     value = default if key is None else config.get(key, default)
     valid = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0.0
     if not valid or (below_one and value >= 1.0):
@@ -49,7 +49,7 @@ def number(
 
 
 def flag(config: Mapping[str, Any], key: str, *, default: bool) -> bool:
-    """Read true or false; :class:`ConfigError` for anything else."""
+    """Read true or false; raises :class:`ConfigError` for anything else."""
     value = config.get(key, default)
     if not isinstance(value, bool):
         raise ConfigError(f"{key} must be true or false, got {value!r}")
@@ -57,7 +57,7 @@ def flag(config: Mapping[str, Any], key: str, *, default: bool) -> bool:
 
 
 def activation(config: Mapping[str, Any], key: str, *, default: Activation) -> Activation:
-    """Read the name of an activation; :class:`UnsupportedFeatureError` for an unknown one."""
+    """Read the name of an activation; raises :class:`UnsupportedFeatureError` for another one."""
     value = config.get(key, ACTIVATIONS[default][0])
     for known, names in ACTIVATIONS.items():
         if value in names:

@@ -28,7 +28,7 @@ def attention(
 ) -> Tensor:
     """Fulfil ``ops.attention``: one SDPA call per distinct length; in a trace, one operator."""
     if torch.compiler.is_compiling() and terms.disentangled is None:
-        # The lengths are known on the host, where a trace cannot look.
+        # The lengths are values on the host, which a trace cannot read.
         return attend_traced(query_MHD, key_TKD, value_TKD, sequences, terms)
     return attend(query_MHD, key_TKD, value_TKD, sequences, terms)
 

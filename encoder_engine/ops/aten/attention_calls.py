@@ -1,4 +1,4 @@
-"""Packed attention by SDPA: one call per group, the way chosen by whether gradients are wanted."""
+"""Packed attention by SDPA: one call per group, with or without gradients."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def attend(
     """Call SDPA once per group."""
     dtype = query_MHD.dtype
     if not groups_of(sequences, terms):
-        # No row to compute; the sums keep all tied to the graph.
+        # No row to compute; the empty sums keep all tensors in the graph.
         learned = sum(x[:0].sum() for x in _learned(terms))
         return query_MHD + key_TKD[:0].sum() + value_TKD[:0].sum() + learned
     if any(x.requires_grad for x in _learned(terms)) and torch.is_grad_enabled():
-        # SDPA would round every score's gradient, and theirs is a sum of all of them.
+        # SDPA would round every score's gradient; the gradients of terms are sums of all of them.
         wide = torch.promote_types(query_MHD.dtype, torch.float32)
         query_MHD, key_TKD, value_TKD = (x.to(wide) for x in (query_MHD, key_TKD, value_TKD))
     compute = attend_sorted if torch.is_grad_enabled() else _attend_in_place
@@ -51,6 +51,6 @@ def _attend_in_place(
 
 
 def _learned(terms: Terms) -> list[Tensor]:
-    """List what gets a gradient besides query, key and value."""
+    """List the tensors with a gradient besides query, key and value."""
     vectors = () if terms.disentangled is None else terms.disentangled[:2]
     return [x for x in (terms.bias_HR, *vectors) if x is not None]

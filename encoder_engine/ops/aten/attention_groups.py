@@ -1,4 +1,4 @@
-"""Packed attention by SDPA, sequences of equal length together: no padding."""
+"""Packed attention by SDPA, one call for all sequences of equal length: no padding."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Group(NamedTuple):
 
 
 def groups_of(sequences: Sequences, terms: Terms) -> list[Group]:
-    """Put sequences together that SDPA can take at once; those without a query are in no group."""
+    """Group the sequences that one SDPA call can take; those without a query are left out."""
     if terms.query_rows is None:
         return [Group(n, rows, n, rows, None) for n, _, rows in sequences.length_groups]
     return [
@@ -47,14 +47,14 @@ def attend_group(
 
 
 def taken(packed_THD: Tensor, rows: Tensor | slice, length: int) -> Tensor:
-    """Take a group's rows out: [n, H, L, D]."""
+    """Gather the rows of a group: [n, H, L, D]."""
     return packed_THD[rows].view(-1, length, *packed_THD.shape[1:]).transpose(1, 2)
 
 
 def mask_of(group: Group, terms: Terms, like: Tensor) -> Tensor | None:
-    """Return what is to be added to the scores, or (bool) which are kept: [1 or n, 1 or H, Q, L].
+    """Return SDPA's mask, additive or bool (True: kept): [1 or n, 1 or H, Q, L]; None without one.
 
-    The bias is looked up as an embedding: its backward is free of atomics.
+    The bias is looked up as an embedding, whose backward has no atomics.
     """
     if not set(terms.names()) - {"query_rows", "disentangled"}:
         return None
@@ -85,29 +85,29 @@ def distances_of(group: Group, like: Tensor) -> Tensor:
 
 
 def position_scores(group: Group, terms: Terms, query_nHQD: Tensor, key_nKLD: Tensor) -> Tensor:
-    """Return what query and key say of their distance, [n, H, Q, L]."""
+    """Return the scores of disentangled attention's position terms, [n, H, Q, L]."""
     assert terms.disentangled is not None
     key_NHD, query_NHD, entries_R = terms.disentangled
     num_sequences, num_heads = query_nHQD.shape[:2]
     reach = len(entries_R) // 2
     entries_nQL = entries_R[distances_of(group, query_nHQD).clamp(-reach, reach) + reach]
     entries = entries_nQL[:, None].expand(num_sequences, num_heads, -1, -1)
-    said = []
+    scores_of_terms = []
     if key_NHD is not None:
-        said.append(_products(query_nHQD, key_NHD).gather(3, entries))
+        scores_of_terms.append(_scores_of_vectors(query_nHQD, key_NHD).gather(3, entries))
     if query_NHD is not None:
         key_nHLD = key_nKLD.repeat_interleave(num_heads // key_nKLD.shape[1], 1)
-        said.append(_products(key_nHLD, query_NHD).gather(3, entries.mT).mT)
-    scores: Tensor = terms.scale * sum(said[1:], said[0])
+        scores_of_terms.append(_scores_of_vectors(key_nHLD, query_NHD).gather(3, entries.mT).mT)
+    scores: Tensor = terms.scale * sum(scores_of_terms[1:], scores_of_terms[0])
     return scores
 
 
-def _products(rows_nHLD: Tensor, vectors_NHD: Tensor) -> Tensor:
-    """Multiply each row by each vector, [n, H, L, N].
+def _scores_of_vectors(rows_nHLD: Tensor, vectors_NHD: Tensor) -> Tensor:
+    """Return the product of each row with each vector, [n, H, L, N].
 
-    Both are laid out alike for any n: of views, matmul copies several sequences' but not one's, and
-    MKL then sums the rows of one or two tokens in another order. A lone head of one sequence is
-    computed twice: its product alone would be another routine's, which threads share.
+    Both are made contiguous for any n: of views, matmul copies those of several sequences but not
+    of one, and MKL then sums the rows of one or two tokens in another order. A single head of one
+    sequence is computed twice: a batch of 1 calls another, multi-threaded MKL routine.
     """
     vectors_HDN = vectors_NHD.to(rows_nHLD.dtype).permute(1, 2, 0)
     rows_nHLD = rows_nHLD.contiguous()
@@ -117,13 +117,13 @@ def _products(rows_nHLD: Tensor, vectors_NHD: Tensor) -> Tensor:
 
 
 def entries_of(distance: Tensor, bias_HR: Tensor) -> Tensor:
-    """Return which entry of the bias belongs to a distance."""
+    """Return the entry of the bias for each distance."""
     reach = bias_HR.shape[1] // 2
     return distance.clamp(-reach, reach) + reach
 
 
 def _sees_everywhere(group: Group, terms: Terms, like: Tensor) -> Tensor:
-    """Say where the query or the key is a global row: [n, 1, Q, L]."""
+    """Return where the query or the key is a global row, bool [n, 1, Q, L]."""
     assert terms.global_rows is not None
     num_rows = terms.global_rows.sequences.num_tokens
     everywhere_T = torch.zeros(num_rows, dtype=torch.bool, device=like.device)
@@ -134,7 +134,7 @@ def _sees_everywhere(group: Group, terms: Terms, like: Tensor) -> Tensor:
 
 
 def add_mask(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Apply what :func:`mask_of` returned to scores."""
+    """Apply the mask of :func:`mask_of` to scores."""
     if mask is None:
         return scores
     return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
@@ -143,10 +143,10 @@ def add_mask(scores: Tensor, mask: Tensor | None) -> Tensor:
 def _attend(
     query_nHQD: Tensor, key_nKLD: Tensor, value_nKLD: Tensor, mask: Tensor | None, terms: Terms
 ) -> Tensor:
-    """Call SDPA so that, on a CPU, a sequence's bits do not depend on the others.
+    """Call SDPA so that, on a CPU, a sequence's bits do not depend on the other sequences.
 
-    Two things would make them: rows that do not start on whole vectors, whose alignment follows
-    from what lies before them; and a single piece of work, which MKL then splits among threads.
+    Two things would: rows that are not aligned to vectors, since their alignment depends on the
+    rows before; and a single head of one sequence, which MKL splits among threads.
     """
     num_sequences, num_heads, _, head_dim = query_nHQD.shape
     group = num_heads // key_nKLD.shape[1]

@@ -1,4 +1,4 @@
-"""The same attention as one operator, which a trace sees as a whole, and its derivative."""
+"""Packed attention by SDPA as one operator for torch.compile, and its derivative."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-# Scores that backward holds at a time, unless one sequence alone has more.
+# Scores in memory at a time in backward, unless one sequence alone has more.
 MOST_SCORES = 2**24
 
 
 class _Part(NamedTuple):
-    """Some sequences of a group, in float32 or wider; key and value for every head."""
+    """A part of a group's sequences, in float32 or wider; key and value for every head."""
 
     group: Group
     query_nHQD: Tensor
@@ -45,7 +45,7 @@ class _Part(NamedTuple):
 def attend_traced(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
-    """Call the operator; what it needs to know of rows goes as tensors."""
+    """Call the operator, with the layout of rows as tensors."""
     nothing = sequences.cu_seqlens[:0]
     rows = (nothing if s is None else s.rows for s in (terms.query_rows, terms.global_rows))
     layout = [sequences.cu_seqlens, *rows]
@@ -94,7 +94,7 @@ _attend_traced = define_operator("attention_aten", _forward, _backward, keeps_ls
 
 
 def _read(call: Call) -> tuple[Sequences, Terms]:
-    """Find out where rows lie, once for all layers of a batch."""
+    """Return the sequences and terms of a call, cached for all layers of a batch."""
     cu_seqlens, query_rows, global_rows = call.layout
     subset = len(query_rows) > 0 or len(call.query_MHD) != len(call.key_TKD)
     sequences, queries, everywhere = _laid_out(
@@ -127,7 +127,7 @@ def _laid_out(
 
 
 def _parts(call: Call) -> Iterator[_Part]:
-    """Compute the weights, few enough at a time; the same for forward and backward."""
+    """Yield the attention weights in parts of bounded size, equal in forward and backward."""
     wide = torch.promote_types(call.query_MHD.dtype, torch.float32)
     generator = torch.Generator(call.query_MHD.device)
     if call.seed is not None:
@@ -149,7 +149,7 @@ def _parts(call: Call) -> Iterator[_Part]:
 
 
 def _pieces(group: Group, call: Call) -> Iterator[Group]:
-    """Cut a group into pieces that have few enough scores."""
+    """Split a group into pieces of a bounded number of scores."""
     at_once = MOST_SCORES // (call.query_MHD.shape[1] * group.num_queries * group.length)
     rows = _indices(group.rows, call).view(-1, group.length)
     queries = _indices(group.queries, call).view(-1, group.num_queries)

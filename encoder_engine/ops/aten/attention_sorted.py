@@ -1,7 +1,7 @@
-"""Packed attention by SDPA where gradients are wanted: rows are moved once, not for each group.
+"""Packed attention by SDPA with gradients: rows are sorted by length once, not once a group.
 
-To take each group's rows out of the packed tensor would in backward cost a tensor of all rows for
-each group. Here sequences of equal length are moved together in one step, and back in one.
+Gathering each group's rows from the packed tensor would cost a gradient tensor of all rows for each
+group in backward. Sorting moves all groups in one step, and back in one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Queries(NamedTuple):
-    """The selected rows of the sequences of each length, as many of each: some stand in twice."""
+    """The selected rows by group, padded to one number per sequence by repeating some."""
 
     numbers: list[int]  # queries of each sequence, by group
     rows: Tensor  # int64 [sum of n * Q], places in the list of selected rows, by group
@@ -75,12 +75,12 @@ def _sorted(rows_THD: Tensor, sequences: Sequences) -> Tensor:
 
 
 def _looked_up(rows_M: Tensor, from_THD: Tensor) -> Tensor:
-    """Take rows as an embedding does: its backward adds up what was taken twice."""
+    """Gather rows as an embedding, whose backward adds the gradients of repeated rows."""
     return F.embedding(rows_M, from_THD.flatten(1)).view(-1, *from_THD.shape[1:])
 
 
 class _Moved(torch.autograd.Function):
-    """Rows in another order; the gradient goes the same way back."""
+    """Permutes rows; the gradient is permuted back."""
 
     @staticmethod
     def forward(ctx: Any, rows_THD: Tensor, order: Tensor, back: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ def _moved(rows_THD: Tensor, order: Tensor, back: Tensor | None) -> Tensor:
 
 
 def _queries_of(selected: SelectedRows) -> _Queries:
-    """Give every sequence of a group as many queries as the one that has most."""
+    """Return the queries with every sequence of a group padded to the most queries in it."""
     within, device = selected.within, selected.rows.device
     places_M = selected.places.cpu().numpy().astype(np.int64)
     numbers, rows, places = [], [], []

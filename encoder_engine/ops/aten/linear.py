@@ -1,4 +1,4 @@
-"""The dense layer by PyTorch, with results that do not depend on how many rows come together."""
+"""The dense layer by PyTorch, with results independent of the number of rows in a batch."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor
     """Fulfil ``ops.linear``."""
     if not _by_onednn(input_TK) or _transformed():
         return F.linear(input_TK, weight_NK, bias_N)
-    # MKL sums a row in an order that depends on how many rows there are; oneDNN does not, but for
-    # one row alone. tests/ops/linear/test_linear.py holds it to that.
+    # MKL's order of summation depends on the number of rows; oneDNN's does not, except for a single
+    # row. tests/ops/linear/test_linear.py checks this.
     if not torch.is_grad_enabled():
         return onednn_linear(input_TK, weight_NK, bias_N)
     if cpu.is_amd() and input_TK.numel() > 0:
@@ -35,10 +35,10 @@ PART = 2048
 def multiply(
     a_MK: Tensor, b_KN: Tensor, *, bias_N: Tensor | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """Multiply, and add a bias, without gradients, by the faster of PyTorch's libraries.
+    """Return a matrix product plus a bias, without gradients, by the faster of PyTorch's libraries.
 
-    On AMD's processors MKL keeps to AVX2: in float32 on two cores of Zen 5 it reached 93 to 154
-    GFLOP/s, oneDNN 191 to 366, but 117 for a weight's gradient of 30,522 rows at once.
+    On AMD's processors MKL is limited to AVX2: in float32 on two cores of Zen 5 it reached 93 to
+    154 GFLOP/s, oneDNN 191 to 366, but 117 for a weight's gradient of 30,522 rows at once.
     """
     if cpu.is_amd() and _by_onednn(a_MK) and a_MK.numel() > 0:
         if out is None:
@@ -60,7 +60,7 @@ def multiply(
 
 
 def _by_onednn(input_TK: Tensor) -> bool:
-    """Say whether oneDNN can compute it here: float32 on a CPU, and not while being traced."""
+    """Whether oneDNN can compute the product: float32 on a CPU, not in a trace."""
     if input_TK.dtype != torch.float32 or input_TK.device.type != "cpu":
         return False
     if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
@@ -70,12 +70,12 @@ def _by_onednn(input_TK: Tensor) -> bool:
 
 
 def _transformed() -> bool:
-    """Say whether a transform of torch.func, or forward mode, wants PyTorch's own operation."""
+    """Whether a transform of torch.func, or forward mode, needs PyTorch's own operation."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 class _Linear(torch.autograd.Function):
-    """The dense layer and its gradients by oneDNN; they can be differentiated again."""
+    """The dense layer and its gradients by oneDNN, twice differentiable."""
 
     @staticmethod
     def forward(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
@@ -105,11 +105,11 @@ class _Linear(torch.autograd.Function):
 def onednn_linear(
     input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, *, gelu: str | None = None
 ) -> Tensor:
-    """Compute by oneDNN; the weight may be one it has reordered, and else lies as it likes."""
+    """Compute the dense layer by oneDNN, with a plain or a reordered weight."""
     num_rows = input_TK.shape[0]
     if num_rows == 0:
         return input_TK.new_empty(0, weight_NK.shape[0])
-    # One row alone is a matrix-vector product, summed in another order: it comes twice.
+    # A single row is a matrix-vector product, summed in another order: pass it twice.
     rows = input_TK.expand(2, -1) if num_rows == 1 else input_TK
     # It reads the weight by its strides, slowly unless they are a matrix's or its transpose's.
     if not (weight_NK.is_mkldnn or weight_NK.is_contiguous() or weight_NK.T.is_contiguous()):
@@ -118,5 +118,5 @@ def onednn_linear(
     output: Tensor = torch.ops.mkldnn._linear_pointwise(
         rows, weight_NK, bias_N, post, [], gelu or ""
     )
-    # Not a view, which autograd would let nobody change in place.
+    # Not a view: autograd refuses in-place changes of it.
     return output[:1].clone() if num_rows == 1 else output

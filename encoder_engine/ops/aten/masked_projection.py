@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from encoder_engine.kernels.masked_projection.differentiable import define_operator
-from encoder_engine.kernels.masked_projection.products import gradients
+from encoder_engine.kernels.masked_projection.gemm import gradients
 from encoder_engine.kernels.masked_projection.terms import (
     Found,
     Given,
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-# Logits that are worked on at a time, few enough to stay in a cache; but no fewer columns of the
-# vocabulary than these, and for a few rows not so many parts that starting operations takes longer.
+# Logits of one part, small enough for the cache; at least this many columns of the vocabulary, and
+# for few rows few parts, because starting an operation has a cost.
 PART_LOGITS, PART_COLUMNS = 5 << 18, 2048
 
 
@@ -59,9 +59,9 @@ def _forward(
 def _statistics(
     given: Given, terms: Terms, kept_MV: Tensor | None, *, predict: bool
 ) -> tuple[Statistics, list[Tensor]]:
-    """Find the statistics, and each part's largest logits, [M].
+    """Return the statistics, and the maximum of each part's logits, [M].
 
-    Wide logits are thereby replaced by the exponentials of what they are below those.
+    Wide logits are replaced in place by ``exp(logit - maximum)``.
     """
     hidden_ME, _, _, labels_M = given
     wide = wide_dtype(hidden_ME.dtype)
@@ -81,7 +81,7 @@ def _statistics(
             best = torch.maximum(best, highest)
         wide_MC = logits_MC.to(wide)
         shift = wide_MC.amax(dim=1)
-        # What is infinite must not be taken from itself.
+        # inf - inf is NaN.
         shift.masked_fill_(shift.isinf(), 0.0)
         shifts.append(shift)
         sums = wide_MC.sub_(shift[:, None]).exp_().sum(dim=1)
@@ -90,7 +90,7 @@ def _statistics(
 
 
 def _logits(given: Given, kept_MV: Tensor | None) -> Iterator[tuple[int, Tensor]]:
-    """Compute the logits part by part, (first column, [M, C]), in ``kept_MV`` where it is given."""
+    """Yield the logits in parts (first column, [M, C]), stored in ``kept_MV`` where given."""
     hidden_ME, weight_VE, bias_V, _ = given
     num_rows, vocab_size = len(hidden_ME), len(weight_VE)
     part_columns = _part_columns(num_rows)
@@ -110,7 +110,7 @@ def _logits(given: Given, kept_MV: Tensor | None) -> Iterator[tuple[int, Tensor]
 
 
 def _part(kept_MV: Tensor, start: int) -> Tensor:
-    """View one part, [M, C], of what is stored: part after part, each of them contiguous."""
+    """Return a view [M, C] of one stored part; parts follow one another, each contiguous."""
     num_rows, vocab_size = kept_MV.shape
     width = min(_part_columns(num_rows), vocab_size - start)
     return kept_MV.view(-1).narrow(0, num_rows * start, num_rows * width).view(num_rows, width)
@@ -123,14 +123,14 @@ def _parts(kept_MV: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 
 def _probabilities(logits_MC: Tensor, lse_M: Tensor) -> Tensor:
-    """Return the softmax of a part of the logits: in their place if wide."""
+    """Return the softmax of a part of the logits, in place if they are wide."""
     return logits_MC.to(lse_M.dtype).sub_(lse_M[:, None]).exp_()
 
 
 def _gradient(p: Tensor, given: Given, lse_M: Tensor, terms: Terms, start: int) -> Tensor:
-    """Make of a part of the softmax the gradient of the row losses by its logits, in place.
+    """Turn a part of the softmax into the row losses' gradient by the logits, in place.
 
-    Ignored rows hold any label: backward scales them by 0.
+    Ignored rows may have any label: backward scales them by 0.
     """
     if terms.z_loss > 0.0:
         p *= (1.0 + 2.0 * terms.z_loss * lse_M)[:, None]
@@ -142,7 +142,7 @@ def _gradient(p: Tensor, given: Given, lse_M: Tensor, terms: Terms, start: int) 
 
 
 def _places(labels_M: Tensor, start: int, width: int) -> tuple[Tensor, Tensor]:
-    """Say whose label lies in a part of the vocabulary, [M], and where, [M, 1] (else anywhere)."""
+    """Return whether each label is in a part of the vocabulary, [M], and its column, [M, 1]."""
     places_M = labels_M - start
     return (places_M >= 0) & (places_M < width), places_M.clamp(0, width - 1)[:, None]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def pack(weight_NK: Tensor, _bias_N: Tensor | None) -> Tensor:
-    """Reorder a weight [N, K] for any number of rows; the bias stays by itself."""
+    """Reorder a weight [N, K] for any number of rows; the bias is not packed."""
     content: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_NK, None)
     return content
 
@@ -26,7 +26,7 @@ def unpack(content: Tensor, _shape: tuple[int, int], dtype: torch.dtype) -> Tens
 
 def packed_linear(input_TK: Tensor, weight: PackedWeight, *, gelu: str | None) -> Tensor:
     """Fulfil ``ops.packed_linear``."""
-    # The operator exists for tracing: torch's compiler knows oneDNN's only with weights it packed.
+    # The operator exists for tracing: torch.compile supports oneDNN's only with weights it packed.
     compute = operator if torch.compiler.is_compiling() else _compute
     output_TN: Tensor = compute(input_TK, weight.content_for("aten"), weight.bias_N, gelu)
     return output_TN

@@ -1,4 +1,4 @@
-"""Pooling by PyTorch: every row is added, or compared, to its sequence's place."""
+"""Pooling by PyTorch: rows are scattered to their sequence's row by sum or maximum."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _pool(hidden_TD: Tensor, sequences: Sequences, mode: str) -> Tensor:
         if num_rows == 0:
             return zeros_BD + hidden_TD.sum()
         rows_B = ends_B - (lengths_B if mode == "cls" else 1)
-        # An empty sequence reads some row, which is not looked at.
+        # An empty sequence reads some row; the result is overwritten by zeros.
         return torch.where(filled_B1, hidden_TD[rows_B.clamp(0, num_rows - 1)], 0.0)
     if mode == "max":
         ids_TD = ids_T[:, None].expand(-1, width)

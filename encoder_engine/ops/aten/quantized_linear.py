@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
     from encoder_engine.ops.weights import QuantizedWeight
 
-# The byte that stands for 0.
+# The zero point.
 ZERO = 128
-# Rows whose sums stay in a core's own cache between the product and what follows it.
+# Rows whose int32 sums stay in a core's L2 cache between the product and its epilogue.
 CHUNK_ROWS = 512
-# Products of bytes of which float32 holds any sum exactly: 1024 * 128 * 127 < 2^24.
+# Terms of a sum that float32 holds exactly: 1024 * 128 * 127 < 2^24.
 EXACT_TERMS = 1024
 
 
 @cache
 def _multiplies_bytes() -> bool:
-    """Say whether products of bytes are summed exactly.
+    """Whether the processor sums products of bytes exactly.
 
-    Without VNNI (or AMX) a processor sums pairs of them in 16 bits, which saturate.
+    Without VNNI (or AMX) pairs are summed in 16 bits, which saturate.
     """
     return torch.backends.mkldnn.is_available() and torch.cpu._is_vnni_supported()  # type: ignore[no-untyped-call]
 
 
 def pack(weight_NK: Tensor) -> Tensor:
-    """Lay int8 [N, K] out as [K, N] in oneDNN's order; where it cannot be used, as it is."""
+    """Pack int8 [N, K] as [K, N] in oneDNN's order; unchanged where oneDNN cannot be used."""
     if not _multiplies_bytes():
         return weight_NK.T
     content: Tensor = torch.ops.onednn.qlinear_prepack(weight_NK, None)
@@ -49,12 +49,12 @@ def unpack(content_KN: Tensor, _shape: tuple[int, int]) -> Tensor:
 
 
 def _chunks(input_TK: Tensor, weight: QuantizedWeight) -> Iterator[tuple[slice, Tensor]]:
-    """Give rows, some at a time, and ``(input - 128) @ weight.T`` of them, float32 [t, N]."""
+    """Yield slices of rows with their ``(input - 128) @ weight.T``, float32 [t, N]."""
     input_TK = input_TK.contiguous()
     content = weight.content_for("aten")
     for start in range(0, len(input_TK), CHUNK_ROWS):
         rows = slice(start, start + CHUNK_ROWS)
-        yield rows, _products(input_TK[rows], content, weight.scale_N)
+        yield rows, _gemm(input_TK[rows], content, weight.scale_N)
 
 
 def quantized_linear(
@@ -91,9 +91,9 @@ def _finish(sums_tN: Tensor, scale_t: Tensor, weight: QuantizedWeight, gelu: str
     return result_tN if gelu is None else F.gelu(result_tN, approximate=gelu)
 
 
-def _products(input_tK: Tensor, content_KN: Tensor, scale_N: Tensor) -> Tensor:
+def _gemm(input_tK: Tensor, content_KN: Tensor, scale_N: Tensor) -> Tensor:
     if not content_KN.is_mkldnn:
-        return _exact_products(input_tK, content_KN).mul_(scale_N)
+        return _exact_gemm(input_tK, content_KN).mul_(scale_N)
     zero_points = torch.zeros(len(scale_N), dtype=torch.int32)
     sums_tN: Tensor = torch.ops.onednn.qlinear_pointwise(
         *(input_tK, 1.0, ZERO, content_KN, scale_N, zero_points),
@@ -102,8 +102,8 @@ def _products(input_tK: Tensor, content_KN: Tensor, scale_N: Tensor) -> Tensor:
     return sums_tN
 
 
-def _exact_products(input_tK: Tensor, weight_KN: Tensor) -> Tensor:
-    """Compute in floats what integers would be, whatever the order of the sums."""
+def _exact_gemm(input_tK: Tensor, weight_KN: Tensor) -> Tensor:
+    """Return the integer product by float32 sums that are exact in any order."""
     sums_tN = torch.zeros(len(input_tK), weight_KN.shape[1], dtype=torch.float64)
     for start in range(0, len(weight_KN), EXACT_TERMS):
         part = slice(start, start + EXACT_TERMS)

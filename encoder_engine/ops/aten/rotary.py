@@ -16,9 +16,9 @@ def rotary(
     """Fulfil ``ops.rotary``."""
     cosine, sine = table_PD[position_ids_T][:, None, :].chunk(2, dim=2)
 
-    def turned(x: Tensor) -> Tensor:
+    def rotated(x: Tensor) -> Tensor:
         first, second = x.to(table_PD.dtype).chunk(2, dim=2)
         halves = (first * cosine - second * sine, second * cosine + first * sine)
         return torch.cat(halves, dim=2).to(x.dtype)
 
-    return turned(query_THD), turned(key_TKD)
+    return rotated(query_THD), rotated(key_TKD)

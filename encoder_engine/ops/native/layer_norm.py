@@ -78,7 +78,7 @@ def normalize(
     return_sum: bool,
     quantized: tuple[Tensor | None, Tensor | None] = (None, None),
 ) -> tuple[Tensor, Tensor]:
-    """Normalise, and fill the bytes and scales of what comes out where there are any."""
+    """Normalise, and quantize the result into bytes and scales where these are given."""
     num_rows, width = input_TD.shape
     dtype = input_TD.dtype
     rows, weight, bias, residual = alike(input_TD, weight_D, bias_D, residual_TD)

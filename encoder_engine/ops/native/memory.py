@@ -1,4 +1,4 @@
-"""Whether tensors still hold what they held: a 64-bit hash of their memory, by all threads."""
+"""Hashes the memory of tensors, to notice changes of their values."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["hash_memory"]
 
 
 def hash_memory(tensors: Sequence[Tensor]) -> int:
-    """Hash the bytes of contiguous tensors on the CPU, in order, at the speed of memory.
+    """Return a 64-bit hash of the bytes of contiguous CPU tensors, at memory bandwidth.
 
-    Any change within one word of 8 bytes changes the result; other changes go unnoticed once in
-    2^64. No defence against intent. Other threads may give the tensors other memory meanwhile.
+    A change within one word of 8 bytes always changes the hash; other changes collide once in 2^64.
+    The hash is not cryptographic. Other threads may replace the tensors' memory meanwhile.
     """
-    # Held until the hash is made: another thread's `tensor.data = ...` lets go of the memory.
+    # Kept until the hash is done: another thread's `tensor.data = ...` would free the memory.
     held = [tensor.detach() for tensor in tensors]
     places = [(tensor.data_ptr(), tensor.nbytes) for tensor in held]
     return _native.hash_memory(places, torch.get_num_threads())

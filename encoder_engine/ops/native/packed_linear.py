@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def pack(weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
-    """Lay a weight and its bias out, the same way for every instruction set."""
+    """Pack a weight and its bias, in one layout for all instruction sets."""
     rows, columns = weight_NK.shape
     row_bytes = columns * weight_NK.element_size()
     content = torch.empty(_native.panels_bytes(rows, row_bytes), dtype=torch.uint8)

@@ -1,6 +1,6 @@
-"""Native operations on packed rows, listed once and run in one call.
+"""A plan of native operations on packed rows, listed once and run in one call.
 
-Between two of them the interpreter would take longer than a short text's products.
+Between two operations the Python interpreter would take longer than a short text's matrix products.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ if TYPE_CHECKING:
     from encoder_engine.ops.weights import Approximation, PackedWeight, QuantizedWeight
     from encoder_engine.packing import Sequences
 
-__all__ = ["INPUT", "OUTPUT", "Plan", "QuantizedRows"]
+__all__ = ["INPUT", "OUTPUT", "NativePlan", "QuantizedRows"]
 
 INPUT, OUTPUT, _NONE = 0, 1, -1
 
 
 class QuantizedRows(NamedTuple):
-    """The buffers of rows as ``ops.quantize_rows`` gives them."""
+    """The buffers of quantized rows: bytes and scales."""
 
     bytes: int
     scales: int
 
 
-class Plan:
-    """Steps between buffers of as many rows as a batch has; all rows are of one dtype.
+class NativePlan:
+    """Native operations between buffers of a row per token, in one dtype.
 
-    ``INPUT`` and ``OUTPUT`` are the buffers of the batch. What a step reads must be as the
-    operation of its name wants it, contiguous and on the CPU: nothing is checked here.
+    ``INPUT`` and ``OUTPUT`` are the buffers of the batch. Weights must meet the contract of the
+    operation of the same name, contiguous and on the CPU: nothing is checked here.
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
         self._half = dtype == torch.bfloat16
         self._program = _native.Plan()
-        # Steps know addresses: what lies there lives as long as they.
-        self._held: list[object] = []
+        # Steps keep addresses: these tensors must live as long.
+        self._kept_alive: list[object] = []
 
     def rows(self, width: int) -> int:
-        """Return a new buffer of rows so wide."""
+        """Add a buffer of rows of ``width`` elements; return its number."""
         return self._program.add_buffer(width * self._dtype.itemsize)
 
     def quantized_rows(self, width: int) -> QuantizedRows:
-        """Return new buffers of quantized rows so wide."""
+        """Add buffers of quantized rows of ``width`` bytes; return their numbers."""
         return QuantizedRows(
             self._program.add_buffer(width), self._program.add_buffer(torch.float32.itemsize)
         )
@@ -58,7 +58,7 @@ class Plan:
         self, weight: PackedWeight, source: int, target: int, *, gelu: Approximation | None = None
     ) -> None:
         """Add ``ops.packed_linear``."""
-        self._held.append(weight)
+        self._kept_alive.append(weight)
         width, depth = weight.shape
         self._program.packed_linear(
             *(self._half, _function(gelu), weight.content.data_ptr(), depth, width),
@@ -74,7 +74,7 @@ class Plan:
         gelu: Approximation | None = None,
     ) -> None:
         """Add ``ops.quantized_linear``, or ``ops.requantized_linear`` for a quantized target."""
-        self._held.append(weight)
+        self._kept_alive.append(weight)
         width, depth = weight.shape
         self._program.quantized_linear(
             *(self._half, _function(gelu), weight.content.data_ptr()),
@@ -95,8 +95,8 @@ class Plan:
         centred: bool,
         quantized: QuantizedRows | None = None,
     ) -> None:
-        """Add ``ops.layer_norm`` or ``ops.rms_norm``; ``quantized``: the result so as well."""
-        self._held += [weight_D.detach(), None if bias_D is None else bias_D.detach()]
+        """Add ``ops.layer_norm`` or ``ops.rms_norm``; ``quantized``: quantize the result too."""
+        self._kept_alive += [weight_D.detach(), None if bias_D is None else bias_D.detach()]
         self._program.normalize(
             *(self._half, weight_D.data_ptr(), address(bias_D), weight_D.shape[0]),
             epsilon,
@@ -120,15 +120,15 @@ class Plan:
         window: int | None,
         alibi_slopes_H: Tensor | None,
     ) -> None:
-        """Add ``ops.attention``; a row of the source is a token's query, key and value."""
-        self._held.append(alibi_slopes_H)
+        """Add ``ops.attention``; a row of the source holds a token's query, key and value."""
+        self._kept_alive.append(alibi_slopes_H)
         self._program.attention(
             *(self._half, num_heads, head_dim, scale, -1 if window is None else window),
             *(address(alibi_slopes_H), source, target),
         )
 
     def run(self, input_TD: Tensor, sequences: Sequences) -> Tensor:
-        """Take rows through all steps; returns rows like them."""
+        """Run all steps on the rows [T, D]; return [T, D]."""
         input_TD = input_TD.contiguous()
         cu_seqlens = sequences.cu_seqlens.contiguous()
         output_TD = torch.empty_like(input_TD)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def pack(weight_NK: Tensor) -> Tensor:
-    """Lay int8 [N, K] out, the same way for every instruction set."""
+    """Pack int8 [N, K], in one layout for all instruction sets."""
     rows, columns = weight_NK.shape
     content = torch.empty(_native.panels_bytes(rows, columns), dtype=torch.int8)
-    # Named, so that what may be a copy lives until it is read.
+    # Named, so that a contiguous copy lives until it is read.
     weight_NK = weight_NK.contiguous()
     _native.pack_weight(weight_NK.data_ptr(), rows, columns, content.data_ptr())
     return content
@@ -99,7 +99,7 @@ def _multiply(
     output_TN: Tensor,
     scales_T: Tensor | None,
 ) -> None:
-    """Write the result; with ``scales_T``, as bytes."""
+    """Compute into the output; with ``scales_T``, quantized."""
     input_TK, scale_T, scale_N = (x.contiguous() for x in (input_TK, scale_T, scale_N))
     bias_N = None if bias_N is None else bias_N.contiguous()
     to, nowhere = output_TN.data_ptr(), 0

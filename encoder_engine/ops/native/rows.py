@@ -1,4 +1,4 @@
-"""What the operations on rows share: tensors as the extension reads them."""
+"""Prepares tensors for the extension: contiguous rows, dtypes, addresses."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
 
 
 def alike(first: Tensor, *others: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Return all in rows side by side, and in the first's dtype: under autocast they may differ."""
+    """Return all tensors contiguous and in the first one's dtype: autocast may mix dtypes."""
     dtype = first.dtype
     return first.contiguous(), *[None if x is None else _in_rows(x, dtype) for x in others]
 
 
 def _in_rows(x: Tensor, dtype: torch.dtype) -> Tensor:
-    # Looked at first: calls that change nothing would take as long as a short text's norm.
+    # Checked first: a call of .to() without effect takes as long as a short text's norm.
     return x if x.dtype == dtype and x.is_contiguous() else x.to(dtype).contiguous()
 
 
 def address(x: Tensor | None) -> int:
-    """Return where a tensor's elements begin; 0: there is none."""
+    """Return the address of a tensor's first element; 0 for None."""
     return 0 if x is None else x.data_ptr()

@@ -149,6 +149,7 @@ def test_a_refused_run_changes_nothing(tiny: Embedder, source: Path, tmp_path: P
     assert state(folder) == before
 
 
+@pytest.mark.slow
 def test_an_overwriting_run_that_is_killed_can_be_run_again(
     tiny: Embedder, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -318,6 +318,7 @@ def test_a_journal_on_a_full_disk_is_an_output_error(
     assert run(tiny, source, tmp_path / "out").rows == 23
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "options",
     ["--kills 10 --full 4 --rows 300", "--kills 2 --full 2 --rows 150 --elastic"],

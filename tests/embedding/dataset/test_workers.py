@@ -68,6 +68,7 @@ def test_each_worker_has_a_gpu_or_there_is_a_sentence(monkeypatch: pytest.Monkey
         worker_devices("cuda", 3)
 
 
+@pytest.mark.slow
 def test_no_worker_outlives_a_killed_run(
     tiny_directory: Path, source: Path, tmp_path: Path
 ) -> None:

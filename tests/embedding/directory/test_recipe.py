@@ -110,6 +110,7 @@ def test_an_encoder_in_a_folder_of_its_own_is_found(tmp_path: Path) -> None:
     assert Embedder.from_pretrained(tmp_path).encode("a").shape == (WIDTH,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_lower_casing_is_done_as_sentence_transformers_does_it(
     tmp_path: Path, *, lowercase: bool

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from encoder_engine.embedding import limits
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 LENGTHS = st.lists(st.integers(1, 300), max_size=200).map(lambda n: np.array(n, dtype=np.int32))
 
 
+# A busy machine draws slowly.
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LENGTHS, st.integers(1, 1000))
 def test_batches_hold_every_text_once_within_the_budget(
     lengths: np.ndarray[tuple[int], np.dtype[np.int32]], budget: int

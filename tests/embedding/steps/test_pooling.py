@@ -86,7 +86,9 @@ def test_a_prompt_that_fills_the_whole_limit_is_refused(leaving_prompts_out: Emb
 def test_a_text_that_merges_into_a_prompt_left_out_is_refused_by_row(
     leaving_prompts_out: Embedder, prompt: str, text: str
 ) -> None:
-    with pytest.raises(InputError, match=r"text 2 merges into the . tokens of its prompt") as caught:
+    with pytest.raises(
+        InputError, match=r"text 2 merges into the . tokens of its prompt"
+    ) as caught:
         leaving_prompts_out.encode(["", " a", text], prompt=prompt)
     assert caught.value.row == 2
     assert leaving_prompts_out.encode([text], prompt=f"{prompt}: ").shape == (1, WIDTH)

@@ -21,21 +21,23 @@ from tests.ops.cases import (
     dtype_id,
     implementations,
     lengths_id,
+    refusal,
     rows,
     sequences,
-    skip_if_refused,
-    skip_if_too_slow,
+    too_slow,
 )
 from tests.ops.compare import compare
+from tests.selection import unless
 
 # Every edge of the terms: nothing, an empty sequence, one token, several blocks, equal lengths.
 TERM_LENGTHS = [[], [0, 1], [5, 0, 1, 70, 5]]
+CASES = PLAIN | TERMS
 
 
-def hold_to_budget(
-    case: AttentionCase, lengths: list[int], dtype: torch.dtype, implementation: str, device: str
-) -> None:
-    layout = sequences(lengths, device)
+def refused(
+    name: str, lengths: list[int], dtype: torch.dtype, implementation: str, device: str
+) -> str | None:
+    case = CASES[name]
     facts = AttentionFacts(
         device=device,
         dtype=dtype_id(dtype),
@@ -44,8 +46,15 @@ def hold_to_budget(
         grouped_heads=case.group > 1,
         terms=case.terms,
     )
-    skip_if_refused("attention", implementation, facts)
-    skip_if_too_slow(implementation, sum(lengths), device)
+    return refusal("attention", implementation, facts) or too_slow(
+        implementation, sum(lengths), device
+    )
+
+
+def hold_to_budget(
+    case: AttentionCase, lengths: list[int], dtype: torch.dtype, implementation: str, device: str
+) -> None:
+    layout = sequences(lengths, device)
     compare(
         case.attend(layout, dtype, implementation),
         partial(case.eager, layout=layout),
@@ -55,6 +64,7 @@ def hold_to_budget(
     )
 
 
+@unless(refused)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("implementation", implementations("attention"))
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
@@ -66,6 +76,7 @@ def test_output_and_gradients_are_within_budget(
     hold_to_budget(PLAIN[name], lengths, dtype, implementation, device)
 
 
+@unless(refused)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("implementation", implementations("attention"))
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
@@ -153,11 +164,15 @@ def test_a_trace_drops_weights_and_differentiates_what_it_dropped() -> None:
     torch.testing.assert_close(grad.sum(), (output * noise).sum(), rtol=1e-4, atol=1e-2)
 
 
+def refused_in_bfloat16(implementation: str) -> str | None:
+    return refusal("attention", implementation, AttentionFacts(dtype="bfloat16"))
+
+
+@unless(refused_in_bfloat16)
 @pytest.mark.parametrize("traced", [False, True])
 @pytest.mark.parametrize("implementation", implementations("attention"))
 def test_autocast_casts_as_for_a_matrix_product(implementation: str, traced: bool) -> None:
     case = AttentionCase(window=4)
-    skip_if_refused("attention", implementation, AttentionFacts(dtype="bfloat16"))
     attend = case.attend(sequences([5, 17], "cpu"), torch.float32, implementation)
     inputs = case.inputs(22, torch.float32, "cpu")
     expected = attend(**{name: tensor.bfloat16() for name, tensor in inputs.items()})
@@ -183,6 +198,13 @@ def test_a_sequence_never_sees_its_neighbours(implementation: str) -> None:
     assert torch.equal(alone[:16], beside[:16])
 
 
+def slow_to_interpret(implementation: str, num_heads: int, head_dim: int) -> str | None:
+    if implementation == "triton" and (num_heads > 1 or head_dim in (8, 10, 14)):
+        return "Triton's interpreter is slow; fewer shapes have the same edges"
+    return None
+
+
+@unless(slow_to_interpret)
 @pytest.mark.parametrize("implementation", implementations("attention"))
 @pytest.mark.parametrize("num_heads", [1, 3, 12])
 @pytest.mark.parametrize("head_dim", [2, 8, 10, 14, 26, 32, 50, 64])
@@ -192,8 +214,6 @@ def test_results_are_bit_equal_alone_and_in_a_batch(
 ) -> None:
     lengths = [1, 9, 40, 7, 15, 130, 40, 2, 33, 9]
     if implementation == "triton":
-        if num_heads > 1 or head_dim in (8, 10, 14):
-            pytest.skip("Triton's interpreter is slow; fewer shapes have the same edges")
         lengths = [1, 9, 40, 2]
     layout = sequences(lengths, "cpu")
     attend = partial(ops.attention, window=window, implementation=implementation)
@@ -270,10 +290,14 @@ def test_an_explicit_request_never_falls_back() -> None:
         ops.attention(x, x, x, Sequences.from_lengths([2]), implementation="fastest")
 
 
+def refused_with_bias(implementation: str) -> str | None:
+    return refusal("attention", implementation, AttentionFacts(terms=("relative_bias",)))
+
+
+@unless(refused_with_bias)
 @pytest.mark.parametrize("implementation", implementations("attention"))
 def test_first_rows_alone_are_what_they_are_among_all(implementation: str) -> None:
     case = AttentionCase(bias_reach=3)
-    skip_if_refused("attention", implementation, AttentionFacts(terms=("relative_bias",)))
     layout = sequences([7, 0, 1, 40], "cpu")
     inputs = case.inputs(48, torch.float32, "cpu")
     everything = case.attend(layout, torch.float32, implementation)(**inputs)
@@ -290,9 +314,13 @@ def test_first_rows_alone_are_what_they_are_among_all(implementation: str) -> No
     torch.testing.assert_close(alone, everything[first.rows])
 
 
+def refused_with_global_rows(implementation: str) -> str | None:
+    return refusal("attention", implementation, AttentionFacts(terms=("global_rows",)))
+
+
+@unless(refused_with_global_rows)
 @pytest.mark.parametrize("implementation", implementations("attention"))
 def test_global_rows_may_have_projections_of_their_own(implementation: str) -> None:
-    skip_if_refused("attention", implementation, AttentionFacts(terms=("global_rows",)))
     layout = sequences([9, 30], "cpu")
     local = AttentionCase(window=4).inputs(39, torch.float32, "cpu")
     own = {name: tensor.flip(0) for name, tensor in local.items()}

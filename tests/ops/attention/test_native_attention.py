@@ -10,8 +10,17 @@ import torch
 from encoder_engine import ops
 from encoder_engine.ops.attention import AttentionFacts
 from tests.ops.attention.cases import PLAIN, TERMS, AttentionCase
-from tests.ops.cases import LENGTHS, dtype_id, lengths_id, rows, sequences, skip_if_refused
+from tests.ops.cases import (
+    LENGTHS,
+    dtype_id,
+    lengths_id,
+    refusal,
+    rows,
+    sequences,
+    skip_if_refused,
+)
 from tests.ops.compare import compare_outputs
+from tests.selection import unless
 
 DTYPES = [torch.float32, torch.bfloat16]
 # Widths of no whole vector, of one, and of more than a tile holds.
@@ -19,16 +28,26 @@ TERM_LENGTHS = [[], [0, 1], [5, 0, 1, 70, 5], [500]]
 WIDTHS = [1, 8, 16, 80, 96, 128, 192, 256, 300]
 
 
-def hold_to_budget(case: AttentionCase, lengths: list[int], dtype: torch.dtype) -> None:
-    layout = sequences(lengths, "cpu")
+def refused(name: str, dtype: torch.dtype) -> str | None:
+    return refused_case((PLAIN | TERMS)[name], dtype)
+
+
+def refused_case(case: AttentionCase, dtype: torch.dtype) -> str | None:
     facts = AttentionFacts(
         dtype=dtype_id(dtype),
         head_dim=case.head_dim,
         grouped_heads=case.group > 1,
         terms=case.terms,
     )
-    skip_if_refused("attention", "native", facts)
+    return refusal("attention", "native", facts)
 
+
+def refused_width(head_dim: int, dtype: torch.dtype) -> str | None:
+    return refused_case(AttentionCase(head_dim=head_dim), dtype)
+
+
+def hold_to_budget(case: AttentionCase, lengths: list[int], dtype: torch.dtype) -> None:
+    layout = sequences(lengths, "cpu")
     compare_outputs(
         case.attend(layout, dtype, "native"),
         partial(case.eager, layout=layout),
@@ -38,6 +57,7 @@ def hold_to_budget(case: AttentionCase, lengths: list[int], dtype: torch.dtype) 
     )
 
 
+@unless(refused)
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=lengths_id)
 @pytest.mark.parametrize("name", PLAIN)
@@ -45,6 +65,7 @@ def test_native_output_is_within_budget(name: str, lengths: list[int], dtype: to
     hold_to_budget(PLAIN[name], lengths, dtype)
 
 
+@unless(refused)
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("lengths", TERM_LENGTHS, ids=lengths_id)
 @pytest.mark.parametrize("name", TERMS)
@@ -54,6 +75,7 @@ def test_native_output_with_every_term_is_within_budget(
     hold_to_budget(TERMS[name], lengths, dtype)
 
 
+@unless(refused_width)
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("head_dim", WIDTHS)
 def test_native_output_of_any_width_is_within_budget(head_dim: int, dtype: torch.dtype) -> None:
@@ -63,6 +85,7 @@ def test_native_output_of_any_width_is_within_budget(head_dim: int, dtype: torch
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 def test_native_weights_too_small_to_matter_are_nothing(dtype: torch.dtype) -> None:
     # Scores hundreds apart: exponentials that are denormal, or would be after a product.
+    skip_if_refused("attention", "native", AttentionFacts(dtype=dtype_id(dtype)))
     case = AttentionCase(num_heads=1, head_dim=32, scale=8.0)
     hold_to_budget(case, [70, 200], dtype)
 

@@ -9,7 +9,7 @@ import torch
 
 from encoder_engine import ops
 from encoder_engine.errors import SequenceLengthError, ShapeError
-from encoder_engine.ops.registry import Facts
+from encoder_engine.ops.registry import CallFacts
 from tests.ops.cases import (
     DEVICES,
     DTYPES,
@@ -17,11 +17,12 @@ from tests.ops.cases import (
     dtype_id,
     implementations,
     lengths_id,
+    refusal,
     rows,
     sequences,
-    skip_if_refused,
 )
 from tests.ops.compare import compare
+from tests.selection import unless
 
 BASE = 160_000.0
 
@@ -40,6 +41,14 @@ def eager(
     return torch.cat((turn(query), turn(key)), dim=1)
 
 
+def refused(
+    implementation: str, dtype: torch.dtype = torch.float32, device: str = "cpu"
+) -> str | None:
+    facts = CallFacts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    return refusal("rotary", implementation, facts)
+
+
+@unless(refused)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("implementation", implementations("rotary"))
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
@@ -48,8 +57,6 @@ def eager(
 def test_output_and_gradients_are_within_budget(
     lengths: list[int], head_dim: int, dtype: torch.dtype, implementation: str, device: str
 ) -> None:
-    facts = Facts(device=device, dtype=dtype_id(dtype), requires_grad=True)
-    skip_if_refused("rotary", implementation, facts)
     positions = sequences(lengths, device).positions
     draw = partial(rows, sum(lengths), dtype=dtype, device=device)
     inputs = {"query": draw(3, head_dim, seed=0), "key": draw(2, head_dim, seed=1)}
@@ -101,9 +108,9 @@ def test_a_table_is_what_transformers_computes_for_modernbert() -> None:
         torch.testing.assert_close(ours, theirs[0].transpose(0, 1))
 
 
+@unless(refused)
 @pytest.mark.parametrize("implementation", implementations("rotary"))
 def test_a_view_of_a_joint_projection_is_taken_as_it_lies_in_one_graph(implementation: str) -> None:
-    skip_if_refused("rotary", implementation, Facts(requires_grad=True))
     table, positions = ops.rotary_table(20, 16, base=BASE), torch.arange(11)
 
     def block(joint: torch.Tensor) -> torch.Tensor:

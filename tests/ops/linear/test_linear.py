@@ -11,10 +11,11 @@ from torch.autograd import forward_ad
 
 from encoder_engine import ops
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops.registry import Facts
+from encoder_engine.ops.registry import CallFacts
 from encoder_engine.ops.testing import assert_within_budget, largest
-from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, rows, skip_if_refused
+from tests.ops.cases import DEVICES, DTYPES, dtype_id, implementations, refusal, rows
 from tests.ops.compare import compare
+from tests.selection import unless
 
 
 @pytest.fixture(params=["MKL", "oneDNN"], autouse=True)
@@ -27,6 +28,12 @@ def trained_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return library
 
 
+def refused(implementation: str, dtype: torch.dtype, device: str) -> str | None:
+    facts = CallFacts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    return refusal("linear", implementation, facts)
+
+
+@unless(refused)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("implementation", implementations("linear"))
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
@@ -35,8 +42,6 @@ def trained_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 def test_output_and_gradients_are_within_budget(
     num_rows: int, inner: int, outer: int, dtype: torch.dtype, implementation: str, device: str
 ) -> None:
-    facts = Facts(device=device, dtype=dtype_id(dtype), requires_grad=True)
-    skip_if_refused("linear", implementation, facts)
     draw = partial(rows, dtype=dtype, device=device)
     inputs = {
         "x": draw(num_rows, inner, seed=0),

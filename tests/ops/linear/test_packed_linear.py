@@ -12,9 +12,10 @@ import torch.nn.functional as F  # noqa: N812
 from encoder_engine import ops
 from encoder_engine.errors import ImplementationError, ShapeError
 from encoder_engine.ops.packed_linear import PackedFacts, packed_linear
-from encoder_engine.ops.registry import Facts
+from encoder_engine.ops.registry import CallFacts
 from encoder_engine.ops.testing import assert_within_budget, largest
-from tests.ops.cases import dtype_id, rows, skip_if_refused
+from tests.ops.cases import dtype_id, refusal, rows, skip_if_refused
+from tests.selection import unless
 
 IMPLEMENTATIONS = ["native", "aten", "reference"]
 DTYPES = [torch.float32, torch.bfloat16]
@@ -29,6 +30,20 @@ def facts_of(dtype: torch.dtype) -> PackedFacts:
     return PackedFacts(dtype=str(dtype).removeprefix("torch."))
 
 
+def refused(implementation: str, dtype: torch.dtype) -> str | None:
+    layout = "native" if implementation == "native" else "aten"
+    return refusal("packed_linear", implementation, facts_of(dtype)) or refusal(
+        "packed_linear", layout, facts_of(dtype)
+    )
+
+
+def without_promise(implementation: str, dtype: torch.dtype) -> str | None:
+    if implementation == "aten" and dtype == torch.bfloat16:
+        return "oneDNN promises it for float32 alone"
+    return refused(implementation, dtype)
+
+
+@unless(refused)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("gelu", GELUS)
 @pytest.mark.parametrize("with_bias", [True, False])
@@ -44,12 +59,10 @@ def test_output_is_within_budget(
     gelu: ops.Approximation | None,
     implementation: str,
 ) -> None:
-    skip_if_refused("packed_linear", implementation, facts_of(dtype))
     x = draw(num_rows, inner, seed=0, dtype=dtype)
     weight = draw(outer, inner, seed=1, dtype=dtype)
     bias = draw(outer, seed=2, dtype=dtype) if with_bias else None
     layout = "native" if implementation == "native" else "aten"
-    skip_if_refused("packed_linear", layout, facts_of(dtype))
     packed = ops.pack_weight(weight, bias, implementation=layout)
     eager = F.linear(x, weight, bias)
     truth = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
@@ -60,6 +73,7 @@ def test_output_is_within_budget(
     assert_within_budget(found, eager, truth, terms=inner + 1, size=size)
 
 
+@unless(without_promise)
 @pytest.mark.parametrize("implementation", ["native", "aten"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("num_threads", [1, 2])
@@ -75,9 +89,6 @@ def test_a_row_is_bit_equal_whatever_comes_with_it(
     dtype: torch.dtype,
     implementation: str,
 ) -> None:
-    if implementation == "aten" and dtype == torch.bfloat16:
-        pytest.skip("oneDNN promises it for float32 alone")
-    skip_if_refused("packed_linear", implementation, facts_of(dtype))
     x = draw(700, inner, seed=0, dtype=dtype)
     weight = draw(outer, inner, seed=1, dtype=dtype)
     packed = ops.pack_weight(weight, implementation=implementation)
@@ -93,13 +104,13 @@ def test_a_row_is_bit_equal_whatever_comes_with_it(
         torch.set_num_threads(before)
 
 
+@unless(refused)
 @pytest.mark.parametrize("implementation", ["native", "aten"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("shape", [(100, 37), (3, 2), (64, 96), (129, 1)])
 def test_unpacking_gives_the_weight_back_bit_for_bit(
     shape: tuple[int, int], dtype: torch.dtype, implementation: str
 ) -> None:
-    skip_if_refused("packed_linear", implementation, facts_of(dtype))
     weight = draw(*shape, seed=3, dtype=dtype)
     packed = ops.pack_weight(weight, implementation=implementation)
     assert (packed.layout, packed.shape) == (implementation, shape)
@@ -107,7 +118,7 @@ def test_unpacking_gives_the_weight_back_bit_for_bit(
 
 
 def test_native_products_are_an_operator_that_traces() -> None:
-    skip_if_refused("packed_linear", "native", Facts())
+    skip_if_refused("packed_linear", "native", CallFacts())
     from encoder_engine.ops.native import packed_linear as native
 
     packed = ops.pack_weight(torch.randn(6, 8), torch.randn(6), implementation="native")
@@ -116,7 +127,7 @@ def test_native_products_are_an_operator_that_traces() -> None:
 
 def test_a_small_product_ends_no_thread_that_a_large_one_needs() -> None:
     # GCC's OpenMP runtime keeps as many threads as the last team had: others would be started anew.
-    skip_if_refused("packed_linear", "native", Facts())
+    skip_if_refused("packed_linear", "native", CallFacts())
     tasks = Path("/proc/self/task")
     if not tasks.is_dir():
         pytest.skip("the system does not list a process's threads")

@@ -7,7 +7,7 @@ import torch
 
 from encoder_engine import ops
 from encoder_engine.errors import ImplementationError, ShapeError
-from encoder_engine.ops.registry import Facts
+from encoder_engine.ops.registry import CallFacts
 from tests.ops.cases import dtype_id, implementations, rows, skip_if_refused
 
 DTYPES = [torch.float32, torch.bfloat16]
@@ -28,7 +28,7 @@ def widened(quantized: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
 def test_rows_are_off_by_half_a_step(
     num_rows: int, width: int, dtype: torch.dtype, implementation: str
 ) -> None:
-    skip_if_refused("quantize_rows", implementation, Facts(dtype=dtype_id(dtype)))
+    skip_if_refused("quantize_rows", implementation, CallFacts(dtype=dtype_id(dtype)))
     x = rows(num_rows, width, seed=0, dtype=dtype, device="cpu")
     quantized, scale = ops.quantize_rows(x, implementation=implementation)
     assert (quantized.dtype, scale.dtype) == (torch.uint8, torch.float32)
@@ -41,7 +41,7 @@ def test_rows_are_off_by_half_a_step(
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 def test_native_bytes_depend_on_no_number_of_threads(dtype: torch.dtype) -> None:
-    skip_if_refused("quantize_rows", "native", Facts(dtype=dtype_id(dtype)))
+    skip_if_refused("quantize_rows", "native", CallFacts(dtype=dtype_id(dtype)))
     x = rows(700, 390, seed=0, dtype=dtype, device="cpu")
     expected = ops.quantize_rows(x, implementation="native")
     before = torch.get_num_threads()
@@ -57,7 +57,7 @@ def test_native_bytes_depend_on_no_number_of_threads(dtype: torch.dtype) -> None
 
 @pytest.mark.parametrize("implementation", EVERY)
 def test_rows_without_a_scale_are_told(implementation: str) -> None:
-    skip_if_refused("quantize_rows", implementation, Facts())
+    skip_if_refused("quantize_rows", implementation, CallFacts())
     x = torch.tensor([[0.0, 0.0], [1e-38, -1e-38], [torch.nan, 1.0], [1.0, -torch.inf], [3, -1]])
     quantized, scale = ops.quantize_rows(x, implementation=implementation)
     assert quantized[:2].tolist() == [[128, 128], [128, 128]]
@@ -72,7 +72,7 @@ def test_rows_without_a_scale_are_told(implementation: str) -> None:
 def test_a_quantized_norm_is_the_norm_and_off_by_half_a_step(
     dtype: torch.dtype, implementation: str, with_residual: bool
 ) -> None:
-    skip_if_refused("layer_norm_quantized", implementation, Facts(dtype=dtype_id(dtype)))
+    skip_if_refused("layer_norm_quantized", implementation, CallFacts(dtype=dtype_id(dtype)))
     x, residual = (rows(63, 37, seed=s, dtype=dtype, device="cpu") for s in (0, 1))
     weight, bias = (rows(37, seed=s, dtype=dtype, device="cpu") for s in (2, 3))
     given = residual if with_residual else None
@@ -108,7 +108,7 @@ def test_what_does_not_fit_or_wants_a_gradient_is_refused() -> None:
 
 
 def test_native_quantization_is_an_operator_that_traces() -> None:
-    skip_if_refused("quantize_rows", "native", Facts())
+    skip_if_refused("quantize_rows", "native", CallFacts())
     from encoder_engine.ops.native import quantize
 
     x = rows(20, 8, seed=0, dtype=torch.float32, device="cpu")

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 from encoder_engine import ops
 from encoder_engine.errors import ShapeError
 from encoder_engine.ops.aten import quantized_linear as aten
-from encoder_engine.ops.registry import Facts
+from encoder_engine.ops.registry import CallFacts
 from encoder_engine.ops.testing import assert_within_budget, largest
 from encoder_engine.ops.weights import MOST_TERMS
 from tests.ops.cases import dtype_id, rows, skip_if_refused
@@ -134,7 +134,7 @@ def test_a_row_is_bit_equal_whatever_comes_with_it(num_threads: int) -> None:
 
 
 def test_native_products_are_operators_that_trace() -> None:
-    skip_if_refused("quantized_linear", "native", Facts())
+    skip_if_refused("quantized_linear", "native", CallFacts())
     from encoder_engine.ops.native import quantized_linear
 
     weight = ops.quantize_weight(torch.randn(6, 8), torch.randn(6))
@@ -205,7 +205,7 @@ def test_sums_are_exact_up_to_the_limit_and_refused_beyond() -> None:
             ops.quantize_weight,
             partial(ops.QuantizedWeight.pack, scale_N=ones, bias_N=None),
         ):
-            with pytest.raises(ShapeError, match="features in"):
+            with pytest.raises(ShapeError, match="input features"):
                 make(steps)
 
 

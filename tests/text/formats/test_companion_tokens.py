@@ -111,6 +111,7 @@ READ: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layout", "kind"), LAYOUTS)
 @pytest.mark.parametrize("shape", READ)
 def test_tokens_of_the_companions_are_read_as_transformers_does(

@@ -128,6 +128,7 @@ def run_mutations(folder: Path, count: int, seed: int) -> tuple[int, int]:
     return refused, used
 
 
+@pytest.mark.slow
 def test_damaged_files_raise_errors_of_ours_or_can_be_used(tmp_path: Path) -> None:
     refused, used = run_mutations(tmp_path, 600, 7)
     assert refused > 200

@@ -67,6 +67,7 @@ def test_saved_files_have_the_modes_of_any_new_file(
     assert modes == {0o666 & ~mask}
 
 
+@pytest.mark.slow
 def test_hugging_face_libraries_read_what_is_saved(
     minilm_peer: Peer, variant_peers: list[Peer], tmp_path: Path
 ) -> None:

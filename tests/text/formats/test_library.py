@@ -153,6 +153,7 @@ def roberta(paths: dict[str, Path]) -> Tokenizer:
     return Tokenizer.from_pretrained(paths["roberta"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MAKERS)
 def test_everything_agrees_with_the_library(paths: dict[str, Path], name: str) -> None:
     peer = Peer(name, paths[name])

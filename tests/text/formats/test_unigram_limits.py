@@ -46,6 +46,7 @@ def test_what_lies_far_behind_the_row_is_not_read(
         assert len(row.ids) == 40, peer.name
 
 
+@pytest.mark.slow
 def test_long_words_agree_across_the_parts_they_are_taken_in(
     unigram_variant_peers: list[Peer],
 ) -> None:
@@ -70,6 +71,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["some words, ", "a"])
 def test_a_huge_text_cut_short_takes_little_memory(
     unigram_paths: dict[str, Path], part: str
@@ -84,6 +86,7 @@ def test_a_huge_text_cut_short_takes_little_memory(
     assert int(result.stdout) < 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["a", "ab", "e"])
 def test_a_long_word_of_equal_paths_is_cut_where_all_is_kept(
     unigram_peers: list[Peer], part: str

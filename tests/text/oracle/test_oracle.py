@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -58,12 +59,14 @@ def check(peer: Peer, text: str, pair: str | None, how: Settings) -> None:
     assert ours.special_tokens_mask.astype(int).tolist() == [s for row in rows for s in row.special]
 
 
+@pytest.mark.slow
 @quick
 @given(text=texts, pair=st.none() | texts)
 def test_whole_texts(minilm_peer: Peer, text: str, pair: str | None) -> None:
     check(minilm_peer, text, pair, Settings())
 
 
+@pytest.mark.slow
 @quick
 @given(text=texts, which=st.integers(0, 6))
 def test_added_tokens_and_switches(variant_peers: list[Peer], text: str, which: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ quick = settings(
 )
 
 
+@pytest.mark.slow
 @quick
 @given(text=texts, which=st.integers(0, 29))
 def test_every_variant(unigram_variant_peers: list[Peer], text: str, which: int) -> None:
@@ -34,6 +36,7 @@ def test_every_variant(unigram_variant_peers: list[Peer], text: str, which: int)
     check(peer, text, None, Settings(add_special_tokens=False))
 
 
+@pytest.mark.slow
 @quick
 @given(text=texts, pair=st.none() | texts, which=st.integers(0, 29), room=st.integers(2, 12))
 def test_cut_texts(

@@ -1,4 +1,4 @@
-"""Gradients of rows, weight and bias from the gradient of the logits, part by part."""
+"""The matrix products (GEMM) of backward: gradients of rows, weight and bias from the logits'."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ def gradients(
     wanted: Wanted,
     multiply: Callable[..., Tensor] = torch.mm,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Multiply the logits' gradient [M, V], given as (first column, [M, C]) parts, by its factors.
+    """Return the gradients of hidden [M, E], weight [V, E] and bias [V], empty where not wanted.
 
-    ``scale_M`` is the gradient of each row's loss, which the parts do not contain. Sums run in
-    float32 or wider. Returns the gradients of ``hidden`` and ``weight`` in their dtypes and of the
-    bias in the wide one, empty where not wanted; the weight's is added to ``weight_gradient_VE``
-    instead where that is given. ``multiply`` is called as ``torch.mm``.
+    ``parts``: the logits' gradient [M, V] in parts (first column, [M, C]), without ``scale_M``.
+    ``scale_M``: the gradient of each row's loss.
+    ``weight_gradient_VE``: a buffer to which the weight's gradient is added instead.
+    ``multiply``: computes a matrix product as ``torch.mm`` does.
+    Sums are in float32 or wider; the bias' gradient stays in that type.
     """
     hidden_ME, weight_VE = given.hidden_ME, given.weight_VE
     dtype, wide = hidden_ME.dtype, wide_dtype(hidden_ME.dtype)
@@ -40,9 +41,9 @@ def gradients(
     for start, grad_MC in parts:
         columns = slice(start, start + grad_MC.shape[1])
         if wanted.hidden:
-            grad_hidden += _wide_product(grad_MC, weight_VE[columns], multiply)
+            grad_hidden += _wide_gemm(grad_MC, weight_VE[columns], multiply)
         if wanted.weight and weight_gradient_VE is not None:
-            _add_products(weight_gradient_VE[columns], grad_MC, scaled_ME, multiply)
+            _add_gemm(weight_gradient_VE[columns], grad_MC, scaled_ME, multiply)
         elif wanted.weight:
             multiply(grad_MC.T, scaled_ME, out=grad_weight[columns])
         if wanted.bias:
@@ -52,20 +53,20 @@ def gradients(
     return grad_hidden.to(dtype), grad_weight, grad_bias
 
 
-# Rows of the weight's gradient that are added to a buffer at a time: bounds the temporary.
+# Rows of the weight's gradient added to the buffer at a time: bounds the temporary to 8192 x E.
 BUFFER_ROWS = 8192
 
 
-def _add_products(
+def _add_gemm(
     buffer_CE: Tensor, grad_MC: Tensor, scaled_ME: Tensor, multiply: Callable[..., Tensor]
 ) -> None:
     for start in range(0, len(buffer_CE), BUFFER_ROWS):
         rows = slice(start, start + BUFFER_ROWS)
-        buffer_CE[rows] += _wide_product(grad_MC[:, rows].T, scaled_ME, multiply)
+        buffer_CE[rows] += _wide_gemm(grad_MC[:, rows].T, scaled_ME, multiply)
 
 
-def _wide_product(a: Tensor, b: Tensor, multiply: Callable[..., Tensor] = torch.mm) -> Tensor:
-    """Multiply with a result in float32 or wider."""
+def _wide_gemm(a: Tensor, b: Tensor, multiply: Callable[..., Tensor] = torch.mm) -> Tensor:
+    """Return ``a @ b`` in float32 or wider."""
     if a.dtype == wide_dtype(a.dtype):
         return multiply(a, b)
     if a.is_cuda:
@@ -74,9 +75,9 @@ def _wide_product(a: Tensor, b: Tensor, multiply: Callable[..., Tensor] = torch.
 
 
 def _column_sums(grad_MC: Tensor, scale_M: Tensor) -> Tensor:
-    """Sum the columns, weighted by ``scale``; half precision gets its weights as two halves."""
+    """Return ``scale @ grad``; half precision splits ``scale`` into a high and a low part."""
     if grad_MC.dtype == scale_M.dtype:
         return scale_M @ grad_MC
     high = scale_M.to(grad_MC.dtype)
     low = (scale_M - high).to(grad_MC.dtype)
-    return _wide_product(torch.stack((high, low)), grad_MC).sum(dim=0)
+    return _wide_gemm(torch.stack((high, low)), grad_MC).sum(dim=0)

@@ -1,4 +1,4 @@
-"""How many operations a model's training takes, and which share of a machine's that is."""
+"""The floating-point operations of a training step, from which MFU is computed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
     from encoder_engine.models import Encoder
 
-__all__ = ["operations_per_token"]
+__all__ = ["flops_per_token"]
 
 
-def operations_per_token(encoders: Sequence[Encoder], length: int) -> float:
-    """Count additions and multiplications of a token's forward and backward pass.
+def flops_per_token(encoders: Sequence[Encoder], length: int) -> float:
+    """Return the FLOPs of a token's forward and backward pass (Chowdhery et al. 2022).
 
-    Those of the blocks' matrices and of attention over sequences of ``length`` tokens, forward once
-    and backward twice as many (Chowdhery et al. 2022); heads and tables are not counted, nor what
-    is left out of the last block taken off.
+    The blocks' matrix products and attention over sequences of ``length`` tokens are counted: the
+    forward pass once, the backward pass twice. Heads and embedding tables are not counted. Rows
+    that the last block skips are not subtracted.
     """
     total = 0.0
     for encoder in encoders:

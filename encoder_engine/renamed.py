@@ -1,0 +1,36 @@
+"""Former public names, which work for one release with a DeprecationWarning."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.warn import warn_caller
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["former_names", "warn_of_former_name"]
+
+
+def former_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a module's ``__getattr__`` (PEP 562) that resolves former names to current ones.
+
+    ``names`` maps a former name to the current one of the same module::
+
+        __getattr__ = former_names(__name__, {"Recipe": "TrainingRecipe"})
+    """
+
+    def getattr_of_module(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warn_of_former_name(f"{module}.{name}", f"{module}.{names[name]}")
+        return getattr(sys.modules[module], names[name])
+
+    return getattr_of_module
+
+
+def warn_of_former_name(former: str, current: str) -> None:
+    """Warn, at the caller's line, that a name was changed."""
+    message = f"{former} is now called {current}; the former name will go in the next release"
+    warn_caller(DeprecationWarning(message))

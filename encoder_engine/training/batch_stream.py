@@ -1,0 +1,103 @@
+"""The micro-batches of each training step, read and masked ahead of time by threads.
+
+How it works: the loader names the micro-batches of all processes in one order, whoever trains.
+Of the N micro-batches of a step, rank r of R takes numbers r, r + R, ...; a process that would get
+fewer than ceil(N / R) repeats the step's first one, because DDP and FSDP run in step. Threads read
+and mask the batches of the next 2 steps meanwhile. Nothing drawn depends on threads or ranks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+from encoder_engine.objectives.objective import prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from encoder_engine.data.loader import Loader, Position, Slice
+    from encoder_engine.objectives.objective import Inputs, Objective
+    from encoder_engine.training.world import World
+
+__all__ = ["BatchStream", "StepBatches"]
+
+# Steps whose batches are prepared ahead.
+AHEAD = 2
+
+
+class StepBatches(NamedTuple):
+    """The micro-batches of one training step on this process.
+
+    Every process gets the same number, because DDP and FSDP run in step; a process with fewer
+    repeats the step's first one. Only the first ``num_counted`` add to the loss.
+    ``next_position``: where the next step's batches begin, over all processes.
+    """
+
+    inputs: list[Inputs]
+    num_counted: int
+    next_position: Position
+
+
+class BatchStream:
+    """The micro-batches of this process, step after step, masked by the objectives."""
+
+    def __init__(
+        self,
+        loader: Loader,
+        objectives: Sequence[Objective],
+        world: World,
+        *,
+        seed: int,
+        workers: int,
+    ) -> None:
+        self._loader, self._objectives, self._world = loader, objectives, world
+        self._seed, self._workers = seed, workers
+
+    def steps(
+        self, start: int, stop: int, position: Position, count: Callable[[int], int]
+    ) -> Iterator[StepBatches]:
+        """Yield the batches of steps ``start`` to ``stop``; ``count(step)``: its micro-batches."""
+        steps = self._slices(start, stop, position, count)
+        if self._workers == 0:
+            for slices, counted, next_position in steps:
+                yield StepBatches([self._make(slice_) for slice_ in slices], counted, next_position)
+            return
+        with ThreadPoolExecutor(self._workers) as pool:
+            ahead: deque[tuple[list[Future[Inputs]], int, Position]] = deque()
+            try:
+                for slices, counted, next_position in steps:
+                    futures = [pool.submit(self._make, slice_) for slice_ in slices]
+                    ahead.append((futures, counted, next_position))
+                    if len(ahead) > AHEAD:
+                        yield _step_batches(*ahead.popleft())
+                while ahead:
+                    yield _step_batches(*ahead.popleft())
+            finally:
+                for futures, _, _ in ahead:
+                    for future in futures:
+                        future.cancel()
+
+    def _slices(
+        self, start: int, stop: int, position: Position, count: Callable[[int], int]
+    ) -> Iterator[tuple[list[Slice], int, Position]]:
+        """Yield each step's slices of this process, how many count, and the next position."""
+        stream = self._loader.slices(position)
+        rank, size = self._world.rank, self._world.size
+        for step in range(start, stop):
+            slices = [next(stream) for _ in range(count(step))]
+            mine = slices[rank::size]
+            most = -(-len(slices) // size)
+            filled = mine + slices[:1] * (most - len(mine))
+            yield filled, len(mine), slices[-1].next_position
+
+    def _make(self, slice_: Slice) -> Inputs:
+        return prepare(self._loader.batch(slice_), self._objectives, seed=self._seed)
+
+
+def _step_batches(
+    futures: list[Future[Inputs]], counted: int, next_position: Position
+) -> StepBatches:
+    """Wait for a step's batches."""
+    return StepBatches([future.result() for future in futures], counted, next_position)

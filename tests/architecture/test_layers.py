@@ -1,0 +1,109 @@
+"""The layers of tests: who is in which, which cases are chosen, and what holds ``make check``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import combinations, product
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests import ROOT
+from tests.check import run
+from tests.layers import EXHAUSTIVE, SLOW, ProcessGuard, is_left_out
+from tests.selection import all_pairs, unless
+from tests.slowest import NUM_TESTS, TABLE, read_times
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+CASES = [
+    {"size": size, "dtype": dtype, "by": by, "bias": bias, "device": "cpu"}
+    for size, dtype, by, bias in product(range(9), range(4), range(3), range(2))
+    # A type that one of them refuses.
+    if (dtype, by) != (3, 2)
+]
+
+
+def test_all_pairs_that_occur_are_covered_by_few_cases() -> None:
+    chosen = all_pairs(CASES)
+    assert chosen == all_pairs(CASES)
+    assert 36 <= len(chosen) <= 45 < len(CASES)
+    for first, second in combinations(CASES[0], 2):
+        pairs = {(case[first], case[second]) for case in CASES}
+        assert {(CASES[n][first], CASES[n][second]) for n in chosen} == pairs
+
+
+def test_a_test_of_two_axes_keeps_every_case() -> None:
+    assert all_pairs([{"a": n % 3, "b": n // 3, "c": 0} for n in range(9)]) == list(range(9))
+    assert all_pairs([]) == []
+
+
+@unless(lambda size, by: "too many" if size == 2 and by == "triton" else None)
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("by", ["aten", "triton"])
+def test_a_refused_case_is_not_generated(size: int, by: str) -> None:
+    assert (size, by) != (2, "triton")
+
+
+@pytest.mark.parametrize("place", [*SLOW, *EXHAUSTIVE])
+def test_every_place_of_a_layer_exists(place: str) -> None:
+    assert (ROOT / place).exists(), "it was moved: name its new place in tests/layers.py"
+
+
+def test_a_place_that_is_left_out_is_not_imported() -> None:
+    place = ROOT / SLOW[0]
+    assert is_left_out(place, "not slow and not exhaustive")
+    assert is_left_out(place / "test_any.py", "not slow")
+    assert not is_left_out(place, "not exhaustive")
+    assert not is_left_out(place, "")
+    assert is_left_out(ROOT / EXHAUSTIVE[0], "not exhaustive")
+
+
+def test_a_unit_test_that_starts_a_process_fails(request: pytest.FixtureRequest) -> None:
+    guard = ProcessGuard()
+    with guard.around(request.node), pytest.raises(pytest.fail.Exception, match="marked slow"):
+        subprocess.Popen([sys.executable, "-c", ""])
+
+
+@pytest.mark.slow
+def test_a_check_fails_where_a_part_of_it_does_or_it_takes_long(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    passing, failing = [sys.executable, "-c", ""], [sys.executable, "-c", "raise SystemExit(3)"]
+    assert run(passing, (*passing,)) == 0
+    assert "passed" in capfd.readouterr().out
+    assert run(failing, (*failing,)) == 1
+    assert "lint fails; unit tests fail" in capfd.readouterr().out
+    assert run(passing, (*passing,), limit=0.0) == 1
+    assert "it may take 0 s" in capfd.readouterr().out
+
+
+def test_the_verbs_choose_the_layers() -> None:
+    assert "-m tests.check" in MAKEFILE
+    assert '-m "not exhaustive"' in MAKEFILE
+    assert {"check", "test", "test-all"} <= set(
+        MAKEFILE.partition(".PHONY:")[2].split("\n")[0].split()
+    )
+
+
+def test_times_are_added_up_by_test(tmp_path: Path) -> None:
+    report = tmp_path / "tests.xml"
+    case = '<testcase classname="tests.ops.test_a" name="test_b[{}]" time="{}" />'
+    cases = case.format("x", 1.5) + case.format("y", 2.0)
+    report.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
+    assert read_times(report) == {"tests/ops/test_a.py::test_b": 3.5}
+
+
+def test_the_slowest_tests_exist() -> None:
+    slowest = json.loads(TABLE.read_text(encoding="utf-8"))
+    assert 0 < len(slowest) <= NUM_TESTS
+    for name in slowest:
+        path, _, test = name.partition("::")
+        source = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).is_file() else ""
+        assert f"def {test.rpartition('::')[2]}(" in source, (
+            f"{name} is not there; make test && python -m tests.slowest writes the list again"
+        )

@@ -1,0 +1,1 @@
+"""Who refuses what, listed and held."""
