@@ -33,7 +33,7 @@ def default_batch_tokens(spec: EncoderSpec, device: torch.device, dtype: torch.d
 
 
 class MemoryLimit:
-    """The token budget that fitted into a device's memory, lowered after each batch that did not."""
+    """A token budget, lowered after each batch that exceeds a device's memory."""
 
     def __init__(self) -> None:
         self._most_tokens: int | None = None
