@@ -194,7 +194,7 @@ def test_any_flipped_bit_is_found_where_checksums_are_recorded(
     [
         ("zz  model.safetensors", "is not '<sha256>"),
         ("0" * 64 + "  ../model.safetensors", "is not '<sha256>"),
-        ("0" * 64 + "  vocab.txt", "is not there"),
+        ("0" * 64 + "  vocab.txt", "is missing"),
     ],
 )
 def test_a_checksum_file_that_makes_no_sense_is_refused(

@@ -1,10 +1,11 @@
 // Turns whole words of plain characters into pieces, a chunk at a time, by way of caches.
 //
-// How it works: a chunk of some hundred characters is cut into words; a word's key is looked up in a
-// cache, prefetched some words ahead. A word that misses is searched by the Viterbi algorithm (spell)
-// and kept. This is exact where a word's best pieces do not depend on its neighbours. Where scores
-// are sums that run from word to word (SentencePiece), there is one cache for each range of the sum
-// in which the pieces are the same. Spans of cached pieces follow from the sizes of the pieces;
+// How it works: a chunk of at most 1,024 characters is cut into words; a word's key is looked up in a
+// cache, prefetched 8 words ahead. A word that misses is searched for its best path (spell) and kept.
+// SentencePiece adds scores up in float32 from word to word, so rounding may decide a word's pieces:
+// there is one cache for each of 3 sizes of the sum (16,384, 65,536 and 131,072), a word is kept only
+// if its best path leads by enough, and beyond the last size every word is searched. Spans of cached
+// pieces follow from the sizes of the pieces;
 // pieces that stand for any characters (unknown, bytes) have none, so such words are searched again
 // when spans are kept. ASCII takes 8-bit units, other text 16-bit units.
 #pragma once

@@ -1,6 +1,6 @@
 // Takes a text in chunks of whole words, and leaves what blocks them to the character scanner.
 //
-// How it works: a chunk of some hundred characters is classified 64 at a time into bit masks, cut
+// How it works: a chunk of at most 1,024 characters is classified 64 at a time into bit masks, cut
 // into normalized words, and its words are looked up in the cache of known words. ASCII takes a path
 // of 8-bit units; other text takes 16-bit units, and in a mixed text a run below 64 ASCII characters
 // is not worth a change of path. A character that needs a rule (an added token's first character,

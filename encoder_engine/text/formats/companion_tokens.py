@@ -1,4 +1,4 @@
-"""Which added tokens the companions of a tokenizer ask for, in the order of transformers 5."""
+"""The added tokens that a tokenizer's companion files name, in the order of transformers 5."""
 
 from __future__ import annotations
 
@@ -35,7 +35,11 @@ class NamedToken:
 
 @dataclass(frozen=True, kw_only=True)
 class CompanionTokens:
-    """``wanted`` become added tokens; ``passed_over`` stand where transformers does not look."""
+    """The tokens of the companion files.
+
+    wanted: tokens that become added tokens.
+    passed_over: tokens in places that transformers does not read.
+    """
 
     wanted: tuple[NamedToken, ...] = ()
     passed_over: tuple[NamedToken, ...] = ()
@@ -44,7 +48,7 @@ class CompanionTokens:
 def read_companion_tokens(config: Node, special: Node, *, numbered: bool) -> CompanionTokens:
     """Collect the tokens of tokenizer_config.json and special_tokens_map.json.
 
-    ``numbered`` says that the former has an added_tokens_decoder: then the latter is not looked at.
+    ``numbered``: tokenizer_config.json has an added_tokens_decoder, and the other file is ignored.
     """
     ours, theirs = _Named(config, typed=True), _Named(special, typed=False)
     named = [*ours.all(), *theirs.all()]
@@ -78,7 +82,7 @@ def append_tokens(
     vocab: Mapping[str, int],
     wanted: Iterable[NamedToken],
 ) -> tuple[AddedTokenSpec, ...]:
-    """Add what is wanting; a token keeps its id of the vocabulary, or follows the last one."""
+    """Append the missing tokens to the added ones, with the vocabulary's id or the next one."""
     out = {token.content: token for token in added}
     for token in wanted:
         if token.content in out:
@@ -89,7 +93,7 @@ def append_tokens(
 
 
 class _Named:
-    """What one file names, sorted by the ways to name it."""
+    """The tokens that one file names, by the kind of entry."""
 
     def __init__(self, node: Node, *, typed: bool) -> None:
         # Where a file writes the type of its tokens, they say themselves whether they are special.
@@ -126,8 +130,8 @@ class _Named:
         if isinstance(item.value, dict):
             item.only_keys(("__type", "content", "id", *FLAGS))
             content = item.get("content")
-            said = item.get("special").flag(default=not self.typed)
-            special = said or not self.typed
+            stated = item.get("special").flag(default=not self.typed)
+            special = stated or not self.typed
             flags = {flag: item.get(flag).flag(default=False) for flag in FLAGS}
             flags["normalized"] = item.get("normalized").flag(default=not special)
             flags["special"] = special or part

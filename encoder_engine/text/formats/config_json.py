@@ -40,7 +40,7 @@ BERT_LIKE = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """What the companions say; ``None`` where they are silent."""
+    """The settings of the companion files; ``None`` for a setting they do not state."""
 
     where: str
     found: bool = False
@@ -60,7 +60,7 @@ class TokenizerConfig:
 
 
 def read_config(folder: Path) -> TokenizerConfig:
-    """Read what there is of the companions in a directory."""
+    """Read the companion files that a directory has."""
     path = folder / "tokenizer_config.json"
     config = TokenizerConfig(where=path.name)
     node, special = Node(None, path.name), Node(None, "special_tokens_map.json")
