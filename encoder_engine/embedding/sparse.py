@@ -274,4 +274,4 @@ def _read_pooling(folder: Path) -> dict[str, Any]:
     config = read_object(path)
     refuse_unknown_keys(path, config, _POOLING_KEYS)
     names = {"pooling_strategy": "pooling", "activation_function": "activation"}
-    return {ours: config[theirs] for theirs, ours in names.items() if theirs in config}
+    return {name: config[key] for key, name in names.items() if key in config}

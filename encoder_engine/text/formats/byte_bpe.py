@@ -32,8 +32,9 @@ def spec_from_byte_bpe(folder: Path, config: TokenizerConfig) -> TokenizerSpec:
     if kind not in ROBERTA_LIKE:
         source = f"of {config.tokenizer_class}" if kind else "without a tokenizer_class"
         raise TokenizerFileError(
-            f"{folder}: a {VOCAB} and {MERGES} {source} in tokenizer_config.json are not supported; "
-            f"{', '.join(sorted(ROBERTA_LIKE))} are, and any tokenizer saved as tokenizer.json"
+            f"{folder}: a {VOCAB} and {MERGES} {source} in tokenizer_config.json are not "
+            f"supported; {', '.join(sorted(ROBERTA_LIKE))} are, and any tokenizer saved as "
+            "tokenizer.json"
         )
     vocab = read_json(folder / VOCAB).object()
     prefixed = bool(config.add_prefix_space)

@@ -50,24 +50,24 @@ def read_companion_tokens(config: Node, special: Node, *, numbered: bool) -> Com
 
     ``numbered``: tokenizer_config.json has an added_tokens_decoder, and the other file is ignored.
     """
-    ours, theirs = _Named(config, typed=True), _Named(special, typed=False)
-    named = [*ours.all(), *theirs.all()]
-    lists = dict(ours.lists)
-    if not lists.get(LISTS[0]) and LISTS[1] in lists and not ours.tables:
+    named_here, named_in_map = _Named(config, typed=True), _Named(special, typed=False)
+    named = [*named_here.all(), *named_in_map.all()]
+    lists = dict(named_here.lists)
+    if not lists.get(LISTS[0]) and LISTS[1] in lists and not named_here.tables:
         lists[LISTS[0]] = lists.pop(LISTS[1])
-    parts, loose, fixed = dict(ours.parts), dict(ours.objects), dict(ours.strings)
-    for table in ours.tables.values():
+    parts, loose, fixed = dict(named_here.parts), dict(named_here.objects), dict(named_here.strings)
+    for table in named_here.tables.values():
         fixed |= table
     if not numbered:
-        parts |= theirs.parts
-        loose |= theirs.objects | theirs.strings
-        fixed |= theirs.tables.get(LISTS[0], {})
-        if LISTS[1] in theirs.lists:
-            lists[LISTS[1]] = theirs.lists[LISTS[1]]
-        if LISTS[0] in theirs.tables:
+        parts |= named_in_map.parts
+        loose |= named_in_map.objects | named_in_map.strings
+        fixed |= named_in_map.tables.get(LISTS[0], {})
+        if LISTS[1] in named_in_map.lists:
+            lists[LISTS[1]] = named_in_map.lists[LISTS[1]]
+        if LISTS[0] in named_in_map.tables:
             lists.pop(LISTS[0], None)
-        elif theirs.lists.get(LISTS[0]) is not None:
-            lists[LISTS[0]] = [*(lists.get(LISTS[0]) or []), *(theirs.lists[LISTS[0]] or [])]
+        elif named_in_map.lists.get(LISTS[0]) is not None:
+            lists[LISTS[0]] = [*(lists.get(LISTS[0]) or []), *(named_in_map.lists[LISTS[0]] or [])]
     extra = lists[LISTS[0]] if LISTS[0] in lists else lists.get(LISTS[1])
     ordered = [parts[part] for part in PARTS if part in parts]
     wanted: dict[str, NamedToken] = {}

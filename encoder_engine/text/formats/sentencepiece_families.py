@@ -315,11 +315,11 @@ def check_same_pieces(spec: TokenizerSpec, path: Path) -> None:
     model = spec.model
     if not isinstance(model, UnigramSpec):
         return
-    theirs = read_sentencepiece_model(path).spec
+    stored = read_sentencepiece_model(path).spec
     numbers, scores = dict(model.vocab.items()), tuple(model.scores)
     shift: int | None = None
-    for index, (piece, score) in enumerate(zip(theirs.pieces, theirs.scores, strict=True)):
-        if theirs.kinds[index] != "normal":
+    for index, (piece, score) in enumerate(zip(stored.pieces, stored.scores, strict=True)):
+        if stored.kinds[index] != "normal":
             continue
         number = numbers.get(piece)
         shift = number - index if shift is None and number is not None else shift

@@ -44,7 +44,7 @@ class LibrarySpec:
 
     @property
     def description(self) -> str:
-        """What this is, in a few words."""
+        """A short description of the model, for messages."""
         return f"{self.kind} by the library tokenizers"
 
     def lowercased(self) -> LibrarySpec:

@@ -71,7 +71,7 @@ class WordPieceSpec:
 
     @property
     def description(self) -> str:
-        """What this is, in a few words."""
+        """A short description of the model, for messages."""
         return f"WordPiece, {'lower-cased' if self.normalizer.lowercase else 'cased'}"
 
     def lowercased(self) -> WordPieceSpec:

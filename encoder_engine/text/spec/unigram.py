@@ -148,7 +148,7 @@ class UnigramSpec:
 
     @property
     def description(self) -> str:
-        """What this is, in a few words."""
+        """A short description of the model, for messages."""
         return "Unigram"
 
     def lowercased(self) -> UnigramSpec:
@@ -211,7 +211,7 @@ class SentencePieceSpec:
 
     @property
     def description(self) -> str:
-        """What this is, in a few words."""
+        """A short description of the model, for messages."""
         return "SentencePiece Unigram"
 
     def lowercased(self) -> SentencePieceSpec:
