@@ -196,20 +196,20 @@ def _check_numbers(vocab: dict[str, int], config: TokenizerConfig) -> tuple[Adde
 
 
 def _check_same_vocab(spec: TokenizerSpec, path: Path) -> None:
-    ours = spec.model.vocab
-    if isinstance(ours, NativeVocabulary) and ours.native.has_lines(read_bytes(path)):
+    own = spec.model.vocab
+    if isinstance(own, NativeVocabulary) and own.native.has_lines(read_bytes(path)):
         return
     vocab = read_vocab_txt(path)
-    ours = dict(ours.items())
+    own = dict(own.items())
     added = {token.content: token.id for token in spec.added_tokens}
     for token, number in vocab.items():
-        found = ours.get(token, added.get(token))
+        found = own.get(token, added.get(token))
         if found != number:
             raise TokenizerFileError(
                 f"{path} and tokenizer.json contradict each other: {token!r} is {number} in the "
                 f"one and {found} in the other; remove the stale file"
             )
-    missing = next((token for token in ours if token not in vocab), None)
+    missing = next((token for token in own if token not in vocab), None)
     if missing is not None:
         raise TokenizerFileError(
             f"{path} and tokenizer.json contradict each other: only the latter has {missing!r}; "
@@ -245,9 +245,9 @@ def _check_decoder(spec: TokenizerSpec, config: TokenizerConfig) -> None:
     """Check that an added_tokens_decoder lists the added tokens of tokenizer.json, and no other."""
     if config.added_tokens is None:
         return
-    ours = {token.content: token for token in spec.added_tokens}
+    own = {token.content: token for token in spec.added_tokens}
     for token in config.added_tokens:
-        found = ours.get(token.content)
+        found = own.get(token.content)
         if found != token:
             raise TokenizerFileError(
                 f"{config.where} and tokenizer.json contradict each other about the added token "
@@ -255,7 +255,7 @@ def _check_decoder(spec: TokenizerSpec, config: TokenizerConfig) -> None:
             )
     listed = {token.content for token in config.added_tokens}
     listed |= {token.content for token in config.companions.wanted}
-    unlisted = next((content for content in ours if content not in listed), None)
+    unlisted = next((content for content in own if content not in listed), None)
     if unlisted is not None:
         raise TokenizerFileError(
             f"{config.where}: added_tokens_decoder lacks {unlisted!r}, an added token of "

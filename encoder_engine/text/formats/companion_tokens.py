@@ -50,24 +50,24 @@ def read_companion_tokens(config: Node, special: Node, *, numbered: bool) -> Com
 
     ``numbered``: tokenizer_config.json has an added_tokens_decoder, and the other file is ignored.
     """
-    named_here, named_in_map = _Named(config, typed=True), _Named(special, typed=False)
-    named = [*named_here.all(), *named_in_map.all()]
-    lists = dict(named_here.lists)
-    if not lists.get(LISTS[0]) and LISTS[1] in lists and not named_here.tables:
+    in_config, in_map = _Named(config, typed=True), _Named(special, typed=False)
+    named = [*in_config.all(), *in_map.all()]
+    lists = dict(in_config.lists)
+    if not lists.get(LISTS[0]) and LISTS[1] in lists and not in_config.tables:
         lists[LISTS[0]] = lists.pop(LISTS[1])
-    parts, loose, fixed = dict(named_here.parts), dict(named_here.objects), dict(named_here.strings)
-    for table in named_here.tables.values():
+    parts, loose, fixed = dict(in_config.parts), dict(in_config.objects), dict(in_config.strings)
+    for table in in_config.tables.values():
         fixed |= table
     if not numbered:
-        parts |= named_in_map.parts
-        loose |= named_in_map.objects | named_in_map.strings
-        fixed |= named_in_map.tables.get(LISTS[0], {})
-        if LISTS[1] in named_in_map.lists:
-            lists[LISTS[1]] = named_in_map.lists[LISTS[1]]
-        if LISTS[0] in named_in_map.tables:
+        parts |= in_map.parts
+        loose |= in_map.objects | in_map.strings
+        fixed |= in_map.tables.get(LISTS[0], {})
+        if LISTS[1] in in_map.lists:
+            lists[LISTS[1]] = in_map.lists[LISTS[1]]
+        if LISTS[0] in in_map.tables:
             lists.pop(LISTS[0], None)
-        elif named_in_map.lists.get(LISTS[0]) is not None:
-            lists[LISTS[0]] = [*(lists.get(LISTS[0]) or []), *(named_in_map.lists[LISTS[0]] or [])]
+        elif in_map.lists.get(LISTS[0]) is not None:
+            lists[LISTS[0]] = [*(lists.get(LISTS[0]) or []), *(in_map.lists[LISTS[0]] or [])]
     extra = lists[LISTS[0]] if LISTS[0] in lists else lists.get(LISTS[1])
     ordered = [parts[part] for part in PARTS if part in parts]
     wanted: dict[str, NamedToken] = {}
