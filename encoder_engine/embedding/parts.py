@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from encoder_engine.embedding.options import (
     resolve_prompt,
 )
 from encoder_engine.errors import ConfigError, InputError
+from encoder_engine.renamed import warn_of_former_name
 from encoder_engine.vectors.precision import quantize_vectors
 
 if TYPE_CHECKING:
@@ -122,6 +123,11 @@ class EmbedderParts:
                 on_truncation=call.on_truncation,
             )
         )
+
+    def resolve_options(self, **options: Any) -> EncodeOptions:
+        """Resolve options given by name: the former way of :meth:`resolve`."""
+        warn_of_former_name("resolve_options(...)", "resolve(EncodeCall(...))")
+        return self.resolve(EncodeCall(**options))
 
     def _count_prompt_tokens(self, prompt: str) -> int:
         """Count the leading tokens that pooling leaves out: the prompt's and the opening [CLS]."""
