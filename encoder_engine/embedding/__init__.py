@@ -1,6 +1,6 @@
-"""Vectors from texts: the embedder, and the files it reads from and writes to."""
+"""Embedders, rankers and sparse encoders: texts in, vectors or scores out."""
 
-from encoder_engine.embedding.directory.recipe import Recipe, encoder_directory, read_recipe
+from encoder_engine.embedding.directory.recipe import PoolingRecipe, encoder_directory, read_recipe
 from encoder_engine.embedding.embed_batch import EmbedBatch
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.multi_vector import MultiVectorEmbedder
@@ -8,6 +8,7 @@ from encoder_engine.embedding.ranker import Ranked, Ranker
 from encoder_engine.embedding.sparse import SparseEmbedder, SparseVectors
 from encoder_engine.embedding.steps.token_vectors import TokenVectors, max_similarity
 from encoder_engine.embedding.steps.window import EmbeddedWindow
+from encoder_engine.renamed import former_names
 from encoder_engine.vectors.precision import quantize_vectors
 from encoder_engine.vectors.stored_vectors import StoredVectors, load_vectors
 
@@ -16,9 +17,9 @@ __all__ = [
     "EmbeddedWindow",
     "Embedder",
     "MultiVectorEmbedder",
+    "PoolingRecipe",
     "Ranked",
     "Ranker",
-    "Recipe",
     "SparseEmbedder",
     "SparseVectors",
     "StoredVectors",
@@ -29,3 +30,5 @@ __all__ = [
     "quantize_vectors",
     "read_recipe",
 ]
+
+__getattr__ = former_names(__name__, {"Recipe": "PoolingRecipe"})

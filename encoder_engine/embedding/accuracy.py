@@ -1,4 +1,4 @@
-"""How far vectors of a precision are from the truth, and whether that is near enough."""
+"""Accuracy of a precision: cosines of its vectors with float64 vectors, and their limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["COSINE_CLASSES", "Accuracy", "CosineClass", "measure_accuracy", "row
 
 @dataclass(frozen=True, kw_only=True)
 class CosineClass:
-    """What the cosines of a precision with the float64 truth must reach; None: not asked."""
+    """The least cosines with the float64 truth that a precision must reach; None: no limit."""
 
     min_cosine: float | None = None
     mean_cosine: float | None = None
@@ -36,7 +36,7 @@ COSINE_CLASSES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """The cosines of a precision's vectors with their truth. ``failure``: what is too low."""
+    """The cosines of a precision's vectors with the float64 truth."""
 
     precision: str
     min_cosine: float
@@ -47,7 +47,7 @@ class Accuracy:
     def of(
         cls, precision: str, vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.float64]
     ) -> Accuracy:
-        """Compare rows, of which there is at least one."""
+        """Compare vectors with their truth, row by row: at least one row, [N, D] each."""
         cosines = row_cosines(vectors, truth)
         return cls(
             precision=precision,
@@ -58,11 +58,11 @@ class Accuracy:
 
     @property
     def failure(self) -> str | None:
-        """Say which figure is below its class's limit, or None."""
-        asked = COSINE_CLASSES[self.precision]
+        """The figure that is below the limit of its class, with both values, or None."""
+        limits = COSINE_CLASSES[self.precision]
         for name, found, limit in (
-            ("min cosine", self.min_cosine, asked.min_cosine),
-            ("mean cosine", self.mean_cosine, asked.mean_cosine),
+            ("min cosine", self.min_cosine, limits.min_cosine),
+            ("mean cosine", self.mean_cosine, limits.mean_cosine),
         ):
             if limit is not None and not found >= limit:
                 return f"{name} {found:.9f} is below {limit}"
@@ -83,8 +83,8 @@ def row_cosines(
 def measure_accuracy(path: str | os.PathLike[str], texts: Sequence[str]) -> list[Accuracy]:
     """Embed texts on the CPU in float64 and in each precision, one after the other, and compare.
 
-    Texts beyond the model's limit lose their tails in all. Raises what
-    :meth:`Embedder.from_pretrained` and :meth:`Embedder.encode` raise.
+    Texts beyond the model's limit are truncated in every precision. Exceptions: see
+    :meth:`Embedder.from_pretrained` and :meth:`Embedder.encode`.
     """
     truth = _embed(path, texts, "float64").astype(np.float64)
     return [

@@ -1,4 +1,4 @@
-"""One stateless step for engines that move data between machines: texts in, vectors added."""
+"""A stateless step for data engines (Ray, Spark, datasets): adds vectors to a batch of texts."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["EmbedBatch"]
 class EmbedBatch:
     """Adds a column of vectors to a batch: ``EmbedBatch(model)({"text": [...]})``.
 
-    A batch is a mapping of columns; ``text_column`` is a list, a numpy array or an Arrow array of
-    texts, and ``vector_column`` becomes float32 [n, D] (or what ``precision`` says). The vectors
-    are those of :meth:`Embedder.encode` with the same options.
+    A batch is a mapping of columns. ``text_column`` is a list, a numpy array or an Arrow array of
+    texts; ``vector_column`` becomes float32 [n, D], or the type of ``precision``. The vectors are
+    those of :meth:`Embedder.encode` with the same options.
 
-    It holds names and options alone until it is called, when it loads the model, once in each
-    process: so it can be pickled and sent to workers, and all workers compute the same.
+    The object holds names and options alone, and loads the model at the first call in each process.
+    It can therefore be pickled and sent to workers, which all compute the same.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class EmbedBatch:
 
     @property
     def embedder(self) -> Embedder:
-        """The embedder, loaded when it is first asked for."""
+        """The embedder, loaded at its first use."""
         with self._lock:
             if self._embedder is None:
                 self._embedder = Embedder.from_pretrained(self._model, **self._loading)
@@ -64,15 +64,15 @@ class EmbedBatch:
 
     @property
     def dimension(self) -> int:
-        """How many numbers a stored vector has."""
+        """The numbers of a stored vector: features, or bytes of packed bits."""
         embedder = self.embedder
         return embedder.stored_dimension(embedder.resolve(self._call))
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the batch with the column of vectors.
 
-        Raises :class:`InputError` where the column of texts is missing or that of vectors is taken,
-        and what :meth:`Embedder.encode` raises.
+        Raises :class:`InputError` where ``text_column`` is missing or ``vector_column`` exists
+        already. Other exceptions: see :meth:`Embedder.encode`.
         """
         if self.text_column not in batch:
             raise InputError(

@@ -52,16 +52,16 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class Embedder(EmbedderParts):
     """Turns texts into vectors as sentence-transformers would with the same directory.
 
-    Safe to call from several threads: a call changes nothing but what it returns, except that it
-    puts the encoder into evaluation mode.
+    An embedder is safe to call from several threads: a call changes no state, except that the
+    encoder is put into evaluation mode.
 
-    ``encoder``, ``tokenizer`` and ``recipe`` must belong together: raises :class:`ConfigError`
+    ``encoder``, ``tokenizer`` and ``recipe`` must belong together. Raises :class:`ConfigError`
     where a token id would lie outside the encoder's vocabulary, where the pooling was made for
-    another width, or where the limit leaves no room for a token.
+    another width, or where ``max_seq_length`` leaves no room for a token.
     """
 
     def __repr__(self) -> str:
-        """Say which model this is, and where and how it computes."""
+        """Return a line with the model's directory, family, width, limit, dtype and device."""
         encoder = self.encoder
         return (
             f"Embedder({self.recipe.encoder_directory}: {encoder.spec.model_type}, "
@@ -83,13 +83,14 @@ class Embedder(EmbedderParts):
     ) -> Self:
         """Load a sentence-transformers directory, or a plain transformers one with mean pooling.
 
-        ``pooling`` names the mode or modes (``"mean"``, ``"cls"``, ...) instead of what the
-        directory says; without either, the mean is taken with a :class:`DefaultPoolingWarning`.
-        ``max_seq_length`` replaces the directory's limit. ``layers`` are pooled instead of the
-        last: the mean of those listed (``[-4, -3, -2, -1]``; 0 are the embeddings), or their sum by
-        the weights they are mapped to, as :class:`ScalarMix` learns them. Raises
-        :class:`ConfigError`, :class:`CheckpointError` or :class:`TokenizerFileError` for files that
-        do not add up.
+        pooling: the mode or modes (``"mean"``, ``"cls"``, ...) instead of the directory's. Where
+            neither names one, mean pooling with a :class:`DefaultPoolingWarning`.
+        max_seq_length: replaces the directory's limit.
+        layers: the layers to pool instead of the last. A list is averaged (``[-4, -3, -2, -1]``; 0
+            are the embeddings); a mapping gives the weights of a sum, as of :class:`ScalarMix`.
+
+        Raises :class:`ConfigError`, :class:`CheckpointError` or :class:`TokenizerFileError` for
+        missing, malformed or contradictory files.
         """
         return load_parts(
             cls,
@@ -152,15 +153,19 @@ class Embedder(EmbedderParts):
 
         A text's vector does not depend on the texts beside it, nor on ``batch_tokens``.
 
-        ``prompt`` or ``prompt_name`` is put before every text. ``normalize_embeddings`` True or
-        False makes vectors of length 1 or leaves them as pooled; None does what the directory says.
-        ``truncate_dim`` keeps the leading features and, if normalised, normalises those.
-        ``precision``: see :func:`quantize_vectors`. ``output`` ``"torch"``: on the CPU.
-        Texts longer than ``max_seq_length`` lose their tails: ``on_truncation`` says whether that
-        is one :class:`TruncationWarning`, nothing, or a :class:`SequenceLengthError`.
+        prompt, prompt_name: a text, or the name of the directory's, put before every text.
+        normalize_embeddings: True scales vectors to length 1, False leaves them as pooled; None:
+            the directory's setting.
+        truncate_dim: keeps the leading features; normalized vectors are normalized after the cut.
+        precision: see :func:`quantize_vectors`.
+        batch_tokens: the most tokens of a batch.
+        output: ``"numpy"``, or ``"torch"`` for a tensor on the CPU.
+        on_truncation: texts longer than ``max_seq_length`` are truncated: ``"warn"`` issues one
+            :class:`TruncationWarning`, ``"ignore"`` none, ``"error"`` raises
+            :class:`SequenceLengthError`.
 
-        Raises :class:`TextError` naming the row of what is no text, :class:`InputError` for options
-        that make no sense, :class:`NonFiniteVectorError` rather than return NaN.
+        Raises :class:`TextError` with the row of a value that is no text, :class:`InputError` for
+        invalid options, and :class:`NonFiniteVectorError` where a vector has NaN or infinity.
         """
         if output not in ("numpy", "torch"):
             raise InputError(f"output must be 'numpy' or 'torch', got {output!r}")
@@ -194,10 +199,10 @@ class Embedder(EmbedderParts):
         on_truncation: Literal["ignore", "error"] = "ignore",
         **options: Unpack[EncodeKeywords],
     ) -> Iterator[EmbeddedWindow]:
-        """Embed a stream of any length in constant memory: a few thousand texts at a time.
+        """Embed a stream of any length in constant memory, 4,096 texts at a time.
 
-        Options as in :meth:`encode`, checked at once; the windows come in the order of the texts
-        and carry their counts of tokens and truncated texts, and the seconds spent.
+        Windows come in the order of the texts, with their counts of tokens and truncated texts and
+        the seconds spent. Options are checked at once. Options and exceptions: see :meth:`encode`.
         """
         resolved = self.resolve(EncodeCall(on_truncation=on_truncation, **options))
         notice = TruncationNotice.of(self, on_truncation)
@@ -214,8 +219,8 @@ class Embedder(EmbedderParts):
         """Embed texts of any length: one vector each, [N, D]; [D] for a single ``str``.
 
         A text of more than ``max_seq_length`` tokens is cut into chunks of that many, each with the
-        special tokens and the prompt around it. Neighbouring chunks share ``overlap`` tokens (None:
-        an eighth of a chunk). ``chunk_pooling`` joins the chunk vectors: ``"mean"``, ``"weighted"``
+        special tokens and the prompt. Neighbouring chunks share ``overlap`` tokens (None: an eighth
+        of a chunk). ``chunk_pooling`` joins the chunk vectors: ``"mean"``, ``"weighted"``
         by tokens, or ``"max"``; the result is normalised if the chunk vectors are. A text that fits
         in one chunk gets exactly the vector of :meth:`encode`. Other options and exceptions: see
         :meth:`encode`.
@@ -271,22 +276,23 @@ class Embedder(EmbedderParts):
     ) -> DatasetSummary:
         """Embed files of any size into a file, or a folder of shards, in constant memory.
 
-        The method behind ``encoder-engine embed``. Called again, it goes on after the last whole
-        shard of a folder: to the same rows, and with ``shard_rows`` to the same bytes. With another
-        model, other options or changed inputs it raises :class:`ResumeError`. :func:`load_vectors`
-        reads the output.
+        ``encoder-engine embed`` calls this method. A second call resumes after the last finished
+        shard of a folder. Its rows are those of one uninterrupted run; with ``shard_rows``, its
+        bytes are too. Raises :class:`ResumeError` for another model, other options or changed
+        inputs. :func:`load_vectors` reads the output.
 
         inputs: files, directories, globs, or ``"-"`` for standard input.
-        output: a file, or a folder if it has no ending, exists as one, or shards were asked for.
+        output: a file; a folder if it has no suffix, is a directory, or a shard option is given.
         shard_rows: rows of a shard; None: 100,000, or as many as 45 seconds take.
         shard_format: ``"npy"``, ``"parquet"``, ``"arrow"`` or ``"lance"``.
-        on_error: ``"skip"`` lists bad rows in a file beside instead of raising :class:`RowError`.
+        on_error: ``"skip"`` lists bad rows in a file of their own; ``"fail"`` raises
+            :class:`RowError`.
         max_characters: a longer text is a bad row.
-        unique_ids: an id that came before makes a bad row.
-        workers: processes, each with a GPU of its own where GPUs are used.
+        unique_ids: a repeated id makes a bad row.
+        workers: processes, each with its own GPU where GPUs are used.
         options: those of :meth:`encode`.
         """
-        asked = DatasetOptions(
+        dataset_options = DatasetOptions(
             column=column,
             id_column=id_column,
             input_format=input_format,
@@ -299,4 +305,4 @@ class Embedder(EmbedderParts):
             workers=workers,
             encode=EncodeCall(on_truncation=on_truncation, **options),
         )
-        return run_job(open_job(inputs, output, asked), self)
+        return run_job(open_job(inputs, output, dataset_options), self)

@@ -1,4 +1,4 @@
-"""Limits of a batch: the default token budget, and what a device's memory turned out to hold."""
+"""Limits of a batch: the default token budget, and the budget that a device's memory allows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_CPU_TOKENS", "WIDEST_BYTES", "MemoryLimit", "default_batch_tokens"]
 
-# What is larger than 32 MiB, glibc gives back to the system when it is freed, and every batch then
-# takes its pages one by one: BERT-base with 8192 tokens ran 1.4 times as long as with 4096.
+# glibc returns freed blocks above 32 MiB to the system, and the next batch faults every page in
+# again: BERT-base with 8192 tokens ran 1.4 times as long as with 4096.
 WIDEST_BYTES = 24 << 20
 # Beyond this a CPU gains nothing: MiniLM in bfloat16 runs as fast with 8192 tokens as with 4096, in
 # 90 MiB more.
@@ -20,10 +20,10 @@ MOST_CPU_TOKENS = 4096
 
 
 def default_batch_tokens(spec: EncoderSpec, device: torch.device, dtype: torch.dtype) -> int:
-    """Return the number of tokens per batch.
+    """Return the default number of tokens per batch.
 
-    On a CPU as many as keep the widest activation in memory that is used again and again; a GPU
-    runs fastest when it is full.
+    A GPU gets 65,536, enough to fill it. A CPU gets at most 4,096, and fewer where the widest
+    activation would exceed 24 MiB, the size up to which the allocator reuses memory.
     """
     if device.type == "cuda":
         return 65_536
@@ -33,15 +33,15 @@ def default_batch_tokens(spec: EncoderSpec, device: torch.device, dtype: torch.d
 
 
 class MemoryLimit:
-    """What a device taught whose memory ran out: batches that did not fit are not tried again."""
+    """A token budget, lowered after each batch that exceeds a device's memory."""
 
     def __init__(self) -> None:
         self._most_tokens: int | None = None
 
     def cap(self, batch_tokens: int) -> int:
-        """Return a token budget, or as much of it as may fit."""
+        """Return the smaller of a token budget and this limit."""
         return batch_tokens if self._most_tokens is None else min(batch_tokens, self._most_tokens)
 
     def lower(self, num_tokens: int) -> None:
-        """Take note that a batch of so many tokens did not fit: half of it may."""
+        """Lower the limit to half of a batch that did not fit."""
         self._most_tokens = self.cap(max(1, num_tokens // 2))

@@ -1,4 +1,4 @@
-"""Loading of an embedder's parts from a model directory, here or in another process."""
+"""Loads an embedder's parts from a model directory, here or in another process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Parts = TypeVar("Parts", bound=EmbedderParts)
 
 
 def load_again(loading: Loading, device: str, parts_type: type[Parts]) -> Parts:
-    """Load the parts once more, as they were loaded before."""
+    """Load the parts again with the arguments of the first loading."""
     return load_parts(
         parts_type,
         loading.path,

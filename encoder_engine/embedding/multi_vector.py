@@ -1,4 +1,4 @@
-"""Late interaction (ColBERT): a projected vector for every token of queries and documents."""
+"""Late interaction (ColBERT): one projected vector per token of queries and documents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from encoder_engine.embedding.directory.json_files import (
     refuse_unknown_keys,
 )
 from encoder_engine.embedding.directory.opening import open_directory
-from encoder_engine.embedding.directory.recipe import Recipe
+from encoder_engine.embedding.directory.recipe import PoolingRecipe
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.steps.pooling import normalize
@@ -52,9 +52,11 @@ TOKENS = "token_embeddings"
 class MultiVectorEmbedder:
     """Embeds queries and documents token by token, as a ``MultiVectorEncoder`` would.
 
-    ``projection_ND`` makes N features of the encoder's D, without a bias; ``skipped`` are ids of
-    tokens that documents leave out. Texts of both kinds begin with the embedder's prompts of their
-    names. Compare by :func:`max_similarity`.
+    projection_ND: projects the encoder's D features to N, without a bias.
+    skipped: ids of tokens that documents leave out.
+
+    Queries begin with the embedder's prompt ``query``, documents with ``document``. Compare the
+    vectors by :func:`max_similarity`.
     """
 
     def __init__(
@@ -85,10 +87,10 @@ class MultiVectorEmbedder:
     ) -> Self:
         """Load a MultiVectorEncoder's directory: Transformer, Dense, MultiVectorMask, Normalize.
 
-        Queries that are filled up with masks, and other modules, raise
-        :class:`UnsupportedFeatureError`; files that do not add up as
-        :meth:`Embedder.from_pretrained`. Files that a ``SHA256SUMS`` lists, the directory's or a
-        module's, are compared with it first.
+        Files are first compared with the ``SHA256SUMS`` of the directory and of its modules, if
+        there are any. Raises :class:`UnsupportedFeatureError` for queries padded with mask tokens
+        (query expansion) and for other modules. Other exceptions: see
+        :meth:`Embedder.from_pretrained`.
         """
         kinds = ("Transformer", "Dense", "MultiVectorMask", "Normalize")
         opened = open_directory(path_or_hub_id, "MultiVectorEncoder", kinds, plain=False)
@@ -98,7 +100,7 @@ class MultiVectorEmbedder:
         projection_ND = _read_projection(dense.folder).to(encoder.device, encoder.dtype)
         if encoder.packable:
             encoder.pack()
-        recipe = Recipe(
+        recipe = PoolingRecipe(
             encoder_directory=folder,
             pooling=("mean",),
             max_seq_length=opened.max_seq_length,
@@ -127,7 +129,7 @@ class MultiVectorEmbedder:
         batch_tokens: int | None = None,
         on_truncation: OnTruncation = "warn",
     ) -> TokenVectors:
-        """Embed queries; options as in :meth:`Embedder.encode`, and so is what is raised."""
+        """Embed queries. Options and exceptions: see :meth:`Embedder.encode`."""
         return self._encode(texts, "query", batch_tokens, on_truncation)
 
     def encode_documents(
@@ -137,7 +139,7 @@ class MultiVectorEmbedder:
         batch_tokens: int | None = None,
         on_truncation: OnTruncation = "warn",
     ) -> TokenVectors:
-        """Embed documents, without the tokens that are skipped; else as queries."""
+        """Embed documents without the skipped tokens. Options: see :meth:`Embedder.encode`."""
         found = self._encode(texts, "document", batch_tokens, on_truncation)
         return found.without(self.skipped) if self.skipped else found
 
@@ -182,7 +184,7 @@ def _read_projection(folder: Path) -> Tensor:
             raise UnsupportedFeatureError(f"{path} sets {key} = {config.get(key)!r}, not {value!r}")
     for key in ("bias", "use_residual"):
         if flag(path, config, key, default=False):
-            raise UnsupportedFeatureError(f"{path} sets {key}, which is not computed here")
+            raise UnsupportedFeatureError(f"{path} sets {key}, which is not implemented")
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise CheckpointFileError(f"{folder} has no model.safetensors")
@@ -195,7 +197,7 @@ def _read_projection(folder: Path) -> Tensor:
 
 
 def _read_skipped(folder: Path, tokenizer: Tokenizer) -> set[int]:
-    """Find the ids of the words that documents leave out; a word that is no token is no id."""
+    """Read the ids of the words that documents leave out; a word that is no token has no id."""
     path = folder / "config.json"
     config = read_object(path) if path.is_file() else {}
     refuse_unknown_keys(path, config, _MASK_KEYS)
@@ -203,9 +205,9 @@ def _read_skipped(folder: Path, tokenizer: Tokenizer) -> set[int]:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ConfigError(f"{path}: skiplist_words must be a list of words, got {words!r}")
     if words and config.get("skiplist_tasks", ["document"]) != ["document"]:
-        raise UnsupportedFeatureError(f"{path}: words are skipped in documents alone here")
+        raise UnsupportedFeatureError(f"{path}: skiplist_tasks must be ['document']")
     if config.get("keep_only_token_ids") is not None:
-        raise UnsupportedFeatureError(f"{path} sets keep_only_token_ids, not computed here")
+        raise UnsupportedFeatureError(f"{path} sets keep_only_token_ids, which is not implemented")
     found = {tokenizer.token_to_id(word) for word in words}
     return {number for number in found if number is not None}
 

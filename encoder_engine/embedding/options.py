@@ -1,4 +1,4 @@
-"""Options of one call: as given, and resolved before the first text is read."""
+"""Options of one call, as given and as resolved before the first text is read."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ OnTruncation = Literal["warn", "ignore", "error"]
 
 
 class EncodeKeywords(TypedDict, total=False):
-    """The keywords that every door of an embedder passes on; :class:`EncodeCall` says the defaults.
+    """The keywords common to every method of an embedder; defaults: see :class:`EncodeCall`.
 
-    ``prompt`` or ``prompt_name`` is put before every text. ``normalize_embeddings`` True or False
-    makes vectors of length 1 or leaves them as pooled; None does what the directory says.
-    ``truncate_dim`` keeps the leading features and, if normalised, normalises those.
-    ``precision``: see :func:`quantize_vectors`. ``batch_tokens``: tokens of a batch at most.
+    prompt, prompt_name: a text, or the name of the directory's, put before every text.
+    normalize_embeddings: True scales vectors to length 1, False leaves them as pooled; None: the
+        directory's setting.
+    truncate_dim: keeps the leading features; normalized vectors are normalized after the cut.
+    precision: see :func:`quantize_vectors`.
+    batch_tokens: the most tokens of a batch.
     """
 
     prompt: str | None
@@ -36,10 +38,10 @@ class EncodeKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeCall:
-    """The options of one call, as they were given: :class:`EncodeKeywords` and ``on_truncation``.
+    """The options of one call as given: :class:`EncodeKeywords` and ``on_truncation``.
 
-    ``on_truncation``: what happens where texts are cut to ``max_seq_length``: one
-    :class:`TruncationWarning`, nothing, or a :class:`SequenceLengthError`.
+    ``on_truncation``: for texts truncated to ``max_seq_length``, ``"warn"`` issues one
+    :class:`TruncationWarning`, ``"ignore"`` none, ``"error"`` raises :class:`SequenceLengthError`.
     """
 
     prompt: str | None = None
@@ -53,7 +55,13 @@ class EncodeCall:
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeOptions:
-    """Resolved options: ``prompt`` stands before every text; ``dimension`` counts features kept."""
+    """The options of one call with every default filled in.
+
+    prompt: the text put before every text.
+    num_prompt_tokens: leading tokens that the pooling leaves out.
+    normalized: vectors have Euclidean length 1.
+    dimension: features of a vector after ``truncate_dim``.
+    """
 
     prompt: str
     num_prompt_tokens: int
@@ -106,13 +114,13 @@ def resolve_batch_tokens(batch_tokens: int | None, default: int) -> int:
 
 
 def check_options(options: EncodeOptions) -> EncodeOptions:
-    """Raise :class:`InputError` for a name nobody knows."""
+    """Return the options. Raises :class:`InputError` for an unknown precision or on_truncation."""
     check_precision(options.precision)
     check_on_truncation(options.on_truncation)
     return options
 
 
 def check_on_truncation(choice: str) -> None:
-    """Raise :class:`InputError` for an unknown way to treat texts that are too long."""
+    """Raise :class:`InputError` for an unknown ``on_truncation``."""
     if choice not in ("warn", "ignore", "error"):
         raise InputError(f"on_truncation must be 'warn', 'ignore' or 'error', got {choice!r}")

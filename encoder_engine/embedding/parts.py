@@ -1,4 +1,4 @@
-"""The parts of an embedder that its stages compute with: tokenizer, encoder, recipe, limits."""
+"""The parts of an embedder that its stages share: tokenizer, encoder, recipe, limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from encoder_engine.embedding.directory.recipe import Recipe
+    from encoder_engine.embedding.directory.recipe import PoolingRecipe
     from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.models import Encoder
     from encoder_engine.text import Tokenizer
@@ -35,7 +35,7 @@ __all__ = ["EmbedderParts", "Loading", "check_vocabulary", "smallest"]
 
 @dataclass(frozen=True, kw_only=True)
 class Loading:
-    """The arguments that an embedder was loaded with, so that another process can load the same."""
+    """The arguments of an embedder's loading, with which another process loads the same."""
 
     path: str
     dtype: str
@@ -46,13 +46,13 @@ class Loading:
 
 
 class EmbedderParts:
-    """A tokenizer, an encoder and a recipe that belong together, and the limits of a call.
+    """A matching tokenizer, encoder and pooling recipe, and the limits of a call.
 
     Raises :class:`ConfigError` where a token id would lie outside the encoder's vocabulary, where
     the pooling was made for another width, or where the limit leaves no room for a token.
     """
 
-    def __init__(self, encoder: Encoder, tokenizer: Tokenizer, recipe: Recipe) -> None:
+    def __init__(self, encoder: Encoder, tokenizer: Tokenizer, recipe: PoolingRecipe) -> None:
         spec = encoder.spec
         if recipe.pooling_width not in (None, spec.width):
             raise ConfigError(
@@ -91,7 +91,7 @@ class EmbedderParts:
         self._max_seq_length = value
 
     def _least_length(self) -> int:
-        """Count the special tokens around a text, and one for the text."""
+        """Return the special tokens of a text plus one."""
         return len(self.tokenizer.encode("")) + 1
 
     @property
@@ -105,7 +105,7 @@ class EmbedderParts:
         return self.recipe.prompts
 
     def resolve(self, call: EncodeCall) -> EncodeOptions:
-        """Check the options of a call and fill in what the directory says."""
+        """Check the options of a call and fill in the directory's settings for those not given."""
         recipe, encoder = self.recipe, self.encoder
         prompt = resolve_prompt(
             call.prompt, call.prompt_name, recipe.prompts, recipe.default_prompt_name
@@ -130,12 +130,12 @@ class EmbedderParts:
         return self.resolve(EncodeCall(**options))
 
     def _count_prompt_tokens(self, prompt: str) -> int:
-        """Count the tokens to leave out of the pooling: the prompt's, with what opens a text."""
+        """Count the leading tokens that pooling leaves out: the prompt's and the opening [CLS]."""
         if not prompt or self.recipe.include_prompt:
             return 0
         ids = self.tokenizer.encode(prompt)
-        around = self.tokenizer.encode("")
-        closed = len(around) > 0 and ids[-1] == around[-1]
+        special = self.tokenizer.encode("")
+        closed = len(special) > 0 and ids[-1] == special[-1]
         if self._max_seq_length is not None and len(ids) >= self._max_seq_length:
             raise InputError(
                 f"the prompt has {len(ids)} tokens and leaves no room for a text: "
@@ -144,11 +144,11 @@ class EmbedderParts:
         return len(ids) - int(closed)
 
     def stored_dimension(self, options: EncodeOptions) -> int:
-        """Count the numbers of a vector as it is stored: features, or bytes of bits."""
+        """Return the numbers of a stored vector: features, or bytes of packed bits."""
         return int(self.no_vectors(options).shape[1])
 
     def no_vectors(self, options: EncodeOptions) -> npt.NDArray[np.generic]:
-        """Make the result of no text: [0, D] of the precision's type."""
+        """Return the result of an empty call: [0, D] of the precision's type."""
         return quantize_vectors(np.zeros((0, options.dimension), np.float32), options.precision)
 
 

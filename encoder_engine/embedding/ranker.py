@@ -1,4 +1,4 @@
-"""Cross-encoders: how well documents answer a query, each pair read as one text."""
+"""Cross-encoders: scores of pairs, each pair encoded as one sequence."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ __all__ = ["Ranked", "Ranker"]
 Scores = np.ndarray[Any, np.dtype[np.float32]]
 Activation = Literal["identity", "sigmoid"]
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
-# Where sentence-transformers wrote which function makes scores of logits, the newest first.
+# The keys under which sentence-transformers states the activation, the newest first.
 NEW_KEY = "activation_fn"
 OLD_KEY = "sbert_ce_default_activation_function"
 
 
 class Ranked(TypedDict):
-    """A document's place in the list, its score and, where asked for, itself."""
+    """A document's index in the list, its score and, with ``return_documents``, its text."""
 
     corpus_id: int
     score: float
@@ -57,8 +57,8 @@ class Ranked(TypedDict):
 class Ranker:
     """Scores pairs of texts as a ``CrossEncoder`` would with the same directory.
 
-    ``activation`` makes scores of logits: ``"sigmoid"`` or ``"identity"``. Raises
-    :class:`ConfigError` where model and tokenizer do not belong together.
+    ``activation`` turns logits into scores: ``"sigmoid"`` or ``"identity"``. Raises
+    :class:`ConfigError` where the tokenizer has more tokens than the model.
     """
 
     def __init__(
@@ -90,9 +90,10 @@ class Ranker:
     ) -> Self:
         """Load a model for sequence classification: a CrossEncoder's directory or a plain one.
 
-        ``activation`` None: what the directory says, or else sigmoid of a single label. Raises
-        :class:`ConfigError`, :class:`CheckpointError` or :class:`TokenizerFileError` for files that
-        do not add up, :class:`UnsupportedFeatureError` for modules after the transformer.
+        ``activation`` None: the directory's, or by default sigmoid for a model with one label and
+        identity otherwise. Raises :class:`ConfigError`, :class:`CheckpointError` or
+        :class:`TokenizerFileError` for missing, malformed or contradictory files, and
+        :class:`UnsupportedFeatureError` for modules after the transformer.
         """
         opened = open_directory(
             *(path_or_hub_id, "CrossEncoder", ("Transformer",)),
@@ -118,7 +119,7 @@ class Ranker:
 
     @property
     def num_labels(self) -> int:
-        """Numbers of each pair."""
+        """The number of scores of each pair."""
         return len(self.model.id2label)
 
     def score(
@@ -133,10 +134,14 @@ class Ranker:
     ) -> Scores:
         """Score pairs of texts: float32 [N], or [N, C] of a model with several labels.
 
-        ``prompt``, or the directory's of ``prompt_name``, stands before the first text of each. A
-        pair longer than ``max_seq_length`` loses the tail of its longer text; ``on_truncation`` as
-        in :meth:`Embedder.encode`. Raises :class:`TextError` and :class:`InputError` naming the
-        row, :class:`NonFiniteVectorError` rather than return NaN.
+        prompt, prompt_name: a text, or the name of the directory's, put before each first text.
+        activation: replaces the model's.
+        batch_tokens: the most tokens of a batch.
+        on_truncation: see :meth:`Embedder.encode`; a pair longer than ``max_seq_length`` loses the
+            tail of its longer text.
+
+        Raises :class:`TextError` and :class:`InputError` with the row, and
+        :class:`NonFiniteVectorError` where a score is NaN or infinite.
         """
         check_on_truncation(on_truncation)
         firsts, seconds = _unzip(pairs)
@@ -184,10 +189,11 @@ class Ranker:
         batch_tokens: int | None = None,
         on_truncation: OnTruncation = "warn",
     ) -> list[Ranked]:
-        """Score documents for a query; the best first, of equal ones the earlier.
+        """Rank documents for a query: the best first, equal scores in the order given.
 
-        ``top_k``: no more than these. Raises as :meth:`score`, and :class:`UnsupportedFeatureError`
-        for a model with several labels, which puts nothing in order.
+        ``top_k``: the most documents to return; None: all. Raises :class:`UnsupportedFeatureError`
+        for a model with several labels, whose scores have no order. Other options and exceptions:
+        see :meth:`score`.
         """
         if self.num_labels != 1:
             raise UnsupportedFeatureError(
@@ -232,22 +238,22 @@ def _check_activation(activation: str) -> Activation:
 
 
 def _read_activation(directory: Path, folder: Path) -> Activation | None:
-    """Find which function sentence-transformers wrote down, in any of its dialects."""
-    said: object = None
+    """Read the activation that the directory states, in any dialect of sentence-transformers."""
+    stated: object = None
     path = directory / CONFIG
     if path.is_file():
-        said = read_object(path).get(NEW_KEY)
-    if said is None:
+        stated = read_object(path).get(NEW_KEY)
+    if stated is None:
         path = folder / "config.json"
         config = read_object(path)
         nested = config.get("sentence_transformers")
-        said = nested.get(NEW_KEY) if isinstance(nested, dict) else None
-        said = config.get(OLD_KEY) if said is None else said
-    if said is None:
+        stated = nested.get(NEW_KEY) if isinstance(nested, dict) else None
+        stated = config.get(OLD_KEY) if stated is None else stated
+    if stated is None:
         return None
-    name = said.rpartition(".")[2].lower() if isinstance(said, str) else ""
-    if name not in ACTIVATIONS or not str(said).startswith("torch."):
+    name = stated.rpartition(".")[2].lower() if isinstance(stated, str) else ""
+    if name not in ACTIVATIONS or not str(stated).startswith("torch."):
         raise UnsupportedFeatureError(
-            f"{path} makes scores by {said!r}, not computed here; name another by activation="
+            f"{path} states the activation {stated!r}, which is not implemented; pass activation="
         )
     return _check_activation(name)

@@ -1,4 +1,4 @@
-"""Sparse vectors over the vocabulary (SPLADE): which tokens a text is about, and how much.
+"""Sparse vectors over the vocabulary (SPLADE): a weight for each token of the vocabulary.
 
 Dimensions: T packed tokens, B texts, V vocabulary.
 """
@@ -53,9 +53,12 @@ _POOLING_KEYS = ("pooling_strategy", "activation_function", "embedding_dimension
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SparseVectors:
-    """Rows of mostly zeros: ``scipy.sparse.csr_matrix((values, indices, indptr))``'s parts.
+    """A sparse matrix in CSR form: ``scipy.sparse.csr_matrix((values, indices, indptr))``.
 
-    ``indptr``: int64 [N + 1]; ``indices``: int32 [n], rising within a row; ``values``: float32 [n].
+    indptr: int64 [N + 1].
+    indices: int32 [n], ascending within a row.
+    values: float32 [n].
+    dimension: the vocabulary size V.
     """
 
     indptr: np.ndarray[Any, np.dtype[np.int64]]
@@ -78,7 +81,10 @@ class SparseVectors:
         return matrix
 
     def similarity(self, others: SparseVectors) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Multiply every row with every row of others, [N, M]. Raises :class:`ShapeError`."""
+        """Return the inner products of all rows with all rows of ``others``, float32 [N, M].
+
+        Raises :class:`ShapeError` for vectors over another vocabulary.
+        """
         if self.dimension != others.dimension:
             raise ShapeError(f"vectors over {self.dimension} and over {others.dimension} tokens")
         found = np.zeros((len(self), len(others)), dtype=np.float32)
@@ -95,9 +101,11 @@ class SparseVectors:
 class SparseEmbedder:
     """Turns texts into sparse vectors as a ``SparseEncoder`` would with the same directory.
 
-    A text's weight of a token is ``log(1 + relu(logit))`` of its masked-language model, the
-    greatest over its tokens, or their sum (Formal et al. 2021); ``activation`` ``"log1p_relu"``
-    takes the logarithm twice.
+    A token's weight is ``log(1 + relu(logit))`` of the masked-language model, pooled over the
+    text's positions (Formal et al. 2021).
+
+    pooling: ``"max"`` or ``"sum"`` over the positions.
+    activation: ``"relu"``, or ``"log1p_relu"``, which takes the logarithm twice.
     """
 
     def __init__(
@@ -136,7 +144,7 @@ class SparseEmbedder:
     ) -> Self:
         """Load a SparseEncoder's directory, or any masked-language model.
 
-        ``pooling`` None: what the directory says, or else the greatest. Raises as
+        ``pooling`` None: the directory's, or by default ``"max"``. Exceptions: see
         :meth:`Embedder.from_pretrained`.
         """
         opened = open_directory(
@@ -169,11 +177,10 @@ class SparseEmbedder:
         batch_tokens: int | None = None,
         on_truncation: OnTruncation = "warn",
     ) -> SparseVectors:
-        """Embed texts, a row each in the order given; one row for a single ``str``.
+        """Embed texts: one row each, in the order given; one row for a single ``str``.
 
-        ``prompt``, or the directory's of ``prompt_name``, stands before every text.
-        ``max_active_dims`` keeps the greatest values of a row; None: what the directory says.
-        Other options and what is raised are those of :meth:`Embedder.encode`.
+        ``max_active_dims`` keeps only that many of the largest values of a row; None: the
+        directory's setting. Other options and exceptions: see :meth:`Embedder.encode`.
         """
         settings = self.settings
         prefix = resolve_prompt(prompt, prompt_name, settings.prompts, settings.default_prompt_name)
@@ -224,7 +231,7 @@ class SparseEmbedder:
         return weights.log1p() if self.activation == "log1p_relu" else weights
 
     def tokens(self, vectors: SparseVectors, number: int) -> list[tuple[str, float]]:
-        """Name the tokens of a row with their weights, the greatest first."""
+        """Return the tokens of a row with their weights, the largest weight first."""
         indices, values = vectors.row(number)
         order = np.argsort(-values, kind="stable")
         return [(str(self.tokenizer.id_to_token(int(indices[i]))), float(values[i])) for i in order]
@@ -267,4 +274,4 @@ def _read_pooling(folder: Path) -> dict[str, Any]:
     config = read_object(path)
     refuse_unknown_keys(path, config, _POOLING_KEYS)
     names = {"pooling_strategy": "pooling", "activation_function": "activation"}
-    return {ours: config[theirs] for theirs, ours in names.items() if theirs in config}
+    return {name: config[key] for key, name in names.items() if key in config}

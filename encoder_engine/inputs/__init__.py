@@ -1,1 +1,1 @@
-"""Files of texts as rows: sources, formats, refusals that name the row."""
+"""Reads files of texts as rows: sources, formats, and errors that name the row."""

@@ -1,4 +1,4 @@
-"""The readers of .parquet and Arrow IPC files, through pyarrow, some thousand rows at a time."""
+"""Readers of .parquet and Arrow IPC files by pyarrow, some thousand rows at a time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_parquet(path: Path, reading: Reading) -> Iterator[Row]:
 
 
 def read_arrow(path: Path, reading: Reading) -> Iterator[Row]:
-    """Yield the rows of an Arrow IPC file or stream; as :func:`read_parquet`."""
+    """Yield the rows of an Arrow IPC file or stream. Exceptions: see :func:`read_parquet`."""
     pyarrow = import_pyarrow(f"reading {path.name}")
     import pyarrow.ipc as ipc
 
@@ -65,7 +65,7 @@ def read_arrow(path: Path, reading: Reading) -> Iterator[Row]:
 
 
 def _open_arrow(pyarrow: Any, ipc: Any, source: Any) -> tuple[Any, Iterator[Any]]:
-    """Open a file, or else a stream: its reader, and its batches as they are asked for."""
+    """Open an Arrow IPC file or stream; return the reader and an iterator of its batches."""
     try:
         file = ipc.open_file(source)
     except pyarrow.ArrowInvalid:
@@ -76,10 +76,10 @@ def _open_arrow(pyarrow: Any, ipc: Any, source: Any) -> tuple[Any, Iterator[Any]
 
 
 def _slices(pyarrow: Any, batches: Iterator[Any], columns: Columns) -> Iterator[Any]:
-    """Cut the columns that are read into batches of some thousand rows.
+    """Yield the needed columns in batches of some thousand rows.
 
-    Arrow trusts the offsets in a file: unchecked, they may lead anywhere in memory. So each batch
-    is validated first. Raises ``pyarrow.ArrowInvalid``.
+    Each batch is validated first: Arrow trusts the offsets in a file, and wrong ones may point
+    anywhere in memory. Raises ``pyarrow.ArrowInvalid``.
     """
     for batch in batches:
         read = batch.select(columns.names)
@@ -90,7 +90,7 @@ def _slices(pyarrow: Any, batches: Iterator[Any], columns: Columns) -> Iterator[
 
 
 def _validate(pyarrow: Any, array: Any) -> None:
-    """Check lengths, offsets and indices, not UTF-8: text in another encoding is one bad row."""
+    """Check lengths, offsets and indices, not UTF-8: a text in another encoding is a bad row."""
     types = pyarrow.types
     array.validate()
     if types.is_dictionary(array.type):
@@ -115,7 +115,7 @@ def _validate(pyarrow: Any, array: Any) -> None:
 
 @contextmanager
 def _damage(pyarrow: Any, path: Path, kind: str) -> Iterator[None]:
-    """Say of what pyarrow cannot read that the file is damaged."""
+    """Turn pyarrow's errors into :class:`ReadError` for a damaged file."""
     try:
         yield
     except EncoderEngineError:
@@ -128,7 +128,7 @@ def _damage(pyarrow: Any, path: Path, kind: str) -> Iterator[None]:
 def _metered_rows(
     batches: Iterator[Any], path: Path, reading: Reading, *, num_rows: int | None
 ) -> Iterator[Row]:
-    """Yield rows and count bytes: the file's, shared out evenly, or else the columns' own."""
+    """Yield rows and count bytes: the file's size spread evenly, or else the columns' bytes."""
     place, size = Place(str(path), reading, unit="row"), path.stat().st_size
     counted = 0
     for batch in batches:
@@ -164,7 +164,7 @@ def _rows(batch: Any, place: Place) -> Iterator[Row]:
 
 
 def _values(batch: Any, column: str) -> list[Any]:
-    """Give a column's values; one by one where some of them are not UTF-8."""
+    """Yield a column's values; one by one where some are not UTF-8."""
     array = batch.column(column)
     try:
         values: list[Any] = array.to_pylist()

@@ -1,4 +1,4 @@
-"""A digest of rows that does not depend on how they are cut into windows."""
+"""A digest of rows that does not depend on their windows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["RowsDigest"]
 
 
 class RowsDigest:
-    """Computes the SHA-256 of rows, whatever windows they come in."""
+    """Computes the SHA-256 of rows, independent of their windows."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
 
     def add(self, texts: Sequence[str], identifiers: Sequence[Identifier | None]) -> None:
-        """Add rows; their lengths are part of what is hashed, so that no two lists look alike."""
+        """Add rows; their lengths are hashed too, so different lists have different digests."""
         parts: list[bytes] = []
         for text, identifier in zip(texts, identifiers, strict=True):
             data = text.encode()

@@ -1,4 +1,4 @@
-"""Ids that are looked at as they pass: whether one came before, and whether all are of one type."""
+"""Checks of ids as they are read: uniqueness and a common type."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Identifier = str | int
 
 
 class UniqueIdentifiers:
-    """All ids of a reading, in a temporary file of the system: any number, in flat memory."""
+    """A set of ids in a temporary database: any number in constant memory."""
 
     def __init__(self) -> None:
         # An empty name is a file that SQLite keeps in memory while it is small and removes.
@@ -25,20 +25,20 @@ class UniqueIdentifiers:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all ids, before the same inputs are read again."""
+        """Remove all ids, before the same inputs are read again."""
         self._ids.executescript(
             "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; DROP TABLE IF EXISTS ids;"
             "CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID;"
         )
 
     def add(self, identifier: Identifier) -> bool:
-        """Take an id, and say whether it is new; 7 and "7" are the same."""
+        """Add an id and return whether it is new; 7 and "7" are the same."""
         added = self._ids.execute("INSERT OR IGNORE INTO ids VALUES (?)", (str(identifier),))
         return added.rowcount == 1
 
 
 class IdentifierType:
-    """Holds ids to the type of the first, as a column of one type asks."""
+    """Checks that all ids have the type of the first, as one column requires."""
 
     def __init__(self) -> None:
         self._type: type | None = None

@@ -30,9 +30,9 @@ _UTF_16 = "seems to be UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8"
 
 
 def _lines(stream: BinaryIO, place: Place, limit: int) -> Iterator[bytes | None]:
-    """Yield each line with its line break, moving ``place`` along; None for one beyond ``limit``.
+    """Yield each line with its line break and advance ``place``; None for a line over ``limit``.
 
-    ``limit``: bytes. The remainder of a longer line is read past, a piece at a time.
+    ``limit``: bytes. The remainder of a longer line is skipped in pieces.
     """
     read = partial(stream.readline, limit + 1)
     for number, raw in enumerate(chain(_first_line(stream, place, limit), iter(read, b"")), 1):
@@ -48,7 +48,7 @@ def _lines(stream: BinaryIO, place: Place, limit: int) -> Iterator[bytes | None]
 
 
 def _first_line(stream: BinaryIO, place: Place, limit: int) -> list[bytes]:
-    """Return the first line, or nothing where there is none; a byte order mark is no part of it."""
+    """Return the first line without a byte order mark; empty for an empty file."""
     line = stream.readline(len(_BYTE_ORDER_MARK))
     if line.startswith((b"\xff\xfe", b"\xfe\xff")):
         place.number, place.row = 1, 0
@@ -62,13 +62,13 @@ def _first_line(stream: BinaryIO, place: Place, limit: int) -> list[bytes]:
 
 
 def _line_limit(reading: Reading, *, columns: bool = True) -> int:
-    """Return how many bytes a line may have, with ``columns`` beside the text or without any."""
+    """Return the most bytes of a line, with ``columns`` beside the text or without any."""
     longest = reading.max_characters
     if longest is None:
         return _LINE_BYTES
     if columns:
         return _JSON_BYTES * longest + _OTHER_COLUMNS_BYTES
-    # A line of up to 1 MiB is held all the same, to say how many characters it has.
+    # A line of up to 1 MiB is kept even if too long, so that the error can count its characters.
     return max(_UTF_8_BYTES * longest + len("\r\n"), 2**20)
 
 
@@ -105,7 +105,7 @@ def read_txt(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
 
 
 def read_jsonl(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
-    """Yield a row per line, each a JSON object. Blank lines at the end are no rows."""
+    """Yield a row per line, each a JSON object. Blank lines at the end are ignored."""
     place = Place(name, reading)
     limit = _line_limit(reading)
     blank = _BlankLines(place, "remove it (sed '/^[[:space:]]*$/d')")
@@ -125,18 +125,18 @@ def read_jsonl(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
 
 
 class _BlankLines:
-    """Finds the first blank line with a record after it; blank lines at the end are no rows."""
+    """Finds blank lines that a record follows; blank lines at the end are ignored."""
 
     def __init__(self, place: Place, mend: str) -> None:
         self._place, self._mend = place, mend
         self._first: tuple[int, int] | None = None
 
     def note(self) -> None:
-        """Remember where the place is, at a blank line."""
+        """Record the place of a blank line."""
         self._first = self._first or (self._place.number, self._place.row)
 
     def report(self) -> None:
-        """Treat the blank lines before a record as one bad row; the record itself is read on."""
+        """Report the blank lines before a record as one bad row; the record is still read."""
         if self._first is None:
             return
         place, here = self._place, (self._place.number, self._place.row)
@@ -171,7 +171,7 @@ def _json_row(line: str, place: Place) -> Row:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse an object that names a key twice, of which json would keep the last."""
+    """Return an object's items as a dict; refuse a repeated key, of which json keeps the last."""
     merged = dict(pairs)
     if len(merged) != len(pairs):
         [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
@@ -182,8 +182,8 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def read_csv(stream: BinaryIO, name: str, reading: Reading, *, delimiter: str) -> Iterator[Row]:
     """Yield a row per record after the header, which names the columns; quoting as in RFC 4180.
 
-    Blank lines at the end are no records. Broken quoting, and a record too long to hold, end the
-    reading in any case: nobody can tell where the next record would begin.
+    Blank lines at the end are ignored. Broken quoting and an over-long record always end the
+    reading, because the start of the next record is unknown.
     """
     place = Place(name, reading)
     lines = _RecordLines(stream, place)
@@ -215,7 +215,7 @@ def read_csv(stream: BinaryIO, name: str, reading: Reading, *, delimiter: str) -
 
 
 class _RecordLines:
-    """The lines of a CSV file, decoded, record by record: no record may outgrow the memory."""
+    """The decoded lines of a CSV file, with a limit on the bytes of one record."""
 
     def __init__(self, stream: BinaryIO, place: Place) -> None:
         self._place = place
@@ -225,7 +225,7 @@ class _RecordLines:
         self.first_line = 1
 
     def begin_record(self) -> None:
-        """Count from here."""
+        """Start counting the bytes of a record."""
         self._num_bytes = 0
         self.first_line = self._place.number + 1
 
@@ -237,7 +237,7 @@ class _RecordLines:
                     f"the record that begins on line {self.first_line} is {_too_long(self._limit)}"
                     "; a quote that is never closed may be the reason"
                 )
-            # Bytes that are not UTF-8 become surrogates: a record with some can be told and left.
+            # Bytes that are not UTF-8 become surrogates: their record is found and skipped.
             yield line.decode("utf-8", "surrogateescape")
 
 
@@ -262,9 +262,9 @@ def _csv_row(
 
 
 def _csv_records(lines: _RecordLines, delimiter: str) -> Iterator[list[str]]:
-    """Read records with fields of any length, and leave the csv module's limit as it was.
+    """Yield records with fields of any length, and restore the csv module's field limit.
 
-    The limit holds for the whole process, so it is raised only while a record is being read.
+    The limit is global to the process, so it is raised only while a record is read.
     """
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:

@@ -1,4 +1,4 @@
-"""Reading texts from files: each by its reader, one after the other, in constant memory."""
+"""Reads texts from files, each by the reader of its format, in order and constant memory."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ DEFAULT_COLUMN = "text"
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """Files read one after the other, in the order given; iterate it for the rows.
+    """Input files in the order given; iterating yields their rows.
 
-    ``found``: the files that a directory or glob led to, which may be empty as long as not all are.
-    ``total_bytes`` is None where standard input or a compressed file is among them. ``meter``
-    counts while reading.
+    found: files that a directory or glob led to; they may be empty, as long as not all are.
+    total_bytes: None where standard input or a compressed file is among the files.
+    meter: counts the bytes while reading.
     """
 
     sources: tuple[tuple[str, Format], ...]
@@ -48,16 +48,16 @@ class Inputs:
 
     @property
     def meter(self) -> Meter:
-        """How much has been read."""
+        """The count of bytes that were read."""
         return self.reading.meter
 
     @property
     def regular(self) -> bool:
-        """Whether all are files that are there as a whole: no pipes, no standard input."""
+        """True where all inputs are regular files: no pipes, no standard input."""
         return all(name != STANDARD_INPUT and Path(name).is_file() for name, _ in self.sources)
 
     def skipping(self, skip: Callable[[RowError], None]) -> Inputs:
-        """Give the same inputs, whose bad rows are told to ``skip`` and left out."""
+        """Return the same inputs, with bad rows skipped and reported to ``skip``."""
         return replace(self, reading=replace(self.reading, skip=skip))
 
     def __iter__(self) -> Iterator[Row]:
@@ -91,7 +91,7 @@ class Inputs:
 
 
 class _BadRows:
-    """Counts a file's bad rows on their way to whoever deals with them."""
+    """Counts a file's bad rows and passes them to the ``skip`` function."""
 
     def __init__(self, skip: Callable[[RowError], None]) -> None:
         self.num_rows = 0
@@ -111,13 +111,19 @@ def open_inputs(
     max_characters: int | None = None,
     unique_ids: bool = False,
 ) -> Inputs:
-    """Check the inputs' names and settle how each is read; nothing of them is read yet.
+    """Check the inputs' names and choose each reader, without reading any file.
 
-    ``names``: files, directories and globs (see :func:`find_sources`), or ``-`` once for standard
-    input, which holds a text a line unless ``format`` says otherwise. ``column``: where the texts
-    are, by default ``text``. Raises :class:`ReadError`
-    for a path that is no readable file of a known ending, :class:`InputError` for options that
-    make no sense, :class:`MissingDependencyError` for what only pyarrow reads, without it.
+    names: files, directories and globs (see :func:`find_sources`), or ``-`` once for standard
+        input, which holds a text a line unless ``format`` is given.
+    column: the column of the texts, by default ``text``.
+    id_column: the column of the ids; None: no ids.
+    format: the format of all inputs, instead of their suffixes.
+    max_characters: a longer text is a bad row.
+    unique_ids: a repeated id makes a bad row.
+
+    Raises :class:`ReadError` for a path that is no readable file of a known suffix,
+    :class:`InputError` for contradictory options, and :class:`MissingDependencyError` for a format
+    that needs pyarrow.
     """
     looked_up = find_sources(names, format)
     sources = tuple((source.name, source.format) for source in looked_up)
@@ -134,7 +140,7 @@ def open_inputs(
     if column is not None and column == id_column:
         raise InputError(f"the text column and the id column are both {column!r}")
     if unique_ids and id_column is None:
-        raise InputError("unique ids were asked for without an id column; name it")
+        raise InputError("unique ids need an id column; name it")
     plain = all(Path(name).is_file() and compression_of(name) is None for name, _ in sources)
     reading = Reading(
         columns=Columns(text=column or DEFAULT_COLUMN, identifier=id_column),
@@ -154,7 +160,7 @@ def _no_rows(name: str) -> RowError:
 
 @contextmanager
 def _open(name: str) -> Iterator[BinaryIO]:
-    """Open an input; what is broken in a compressed one shows only while it is read."""
+    """Open an input; damage in a compressed file is found only while reading."""
     if name == STANDARD_INPUT:
         yield sys.stdin.buffer
         return

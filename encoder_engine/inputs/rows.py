@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """A text and, where an id column was asked for, its id."""
+    """A text and its id; None without an id column."""
 
     text: str
     identifier: Identifier | None
@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Meter:
-    """How many bytes have been read so far; readers add to it."""
+    """The count of bytes that were read; readers add to it."""
 
     num_bytes: int = 0
 
@@ -38,21 +38,22 @@ class Columns:
 
     @property
     def names(self) -> list[str]:
-        """Both names, or the one."""
+        """The names of the text column and, if any, of the id column."""
         return [self.text] if self.identifier is None else [self.text, self.identifier]
 
 
 def fail(error: RowError) -> None:
-    """End the reading at a bad row, as is done where nobody says otherwise."""
+    """Raise the error of a bad row: the default of :class:`Reading`."""
     raise error
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What all files of one reading share.
+    """The settings that all files of one reading share.
 
-    ``skip`` is told of each bad row, and returns where the next is to be read. ``max_characters``:
-    a longer text is a bad row. ``unique``: an id that was there before makes a bad row.
+    skip: called with the error of each bad row; raises it, or returns to continue.
+    max_characters: a longer text is a bad row.
+    unique: a repeated id makes a bad row.
     """
 
     columns: Columns
@@ -64,7 +65,7 @@ class Reading:
 
 @dataclass
 class Place:
-    """Where a reader stands, for its error messages: ``name``, then a line or a row of it."""
+    """The place of a reader, for error messages: the file's name and a line or row in it."""
 
     name: str
     reading: Reading
@@ -79,11 +80,11 @@ class Place:
         raise RowError(message, row=row, file=self.name, number=self.number, reason=reason)
 
     def refuse_file(self, reason: str) -> NoReturn:
-        """Raise a :class:`ReadError`: from this place on, the file cannot be read at all."""
+        """Raise a :class:`ReadError`: the file cannot be read beyond this place."""
         raise ReadError(f"{self.name}, {self.unit} {self.number}: {reason}")
 
     def missing_column(self, column: str, known: Iterable[str]) -> str:
-        """Say that a column is not there, and which are."""
+        """Raise a :class:`ReadError` for a missing column that lists the existing ones."""
         names = [str(name) for name in known]
         nearest = difflib.get_close_matches(column, names, n=1)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
@@ -99,7 +100,7 @@ class Place:
         return f"no column {column!r}; {hint}there are {there}: name one with {option}"
 
     def text(self, value: object, column: str) -> str:
-        """Return a value that is a text UTF-8 can encode, not too long; refuse any other."""
+        """Return a value if it is a text that UTF-8 can encode and not too long; else refuse it."""
         if not isinstance(value, str):
             if value is None:
                 self.refuse(f"{column} is null; drop the row or put an empty text")
@@ -118,7 +119,7 @@ class Place:
         return value
 
     def identifier(self, value: object, column: str) -> Identifier:
-        """Return a value that is a one-line text or a whole number; refuse any other."""
+        """Return a value if it is a one-line text or a whole number; else refuse it."""
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             if value is None:
                 self.refuse(f"{column} is null; every row needs an id")
@@ -134,7 +135,7 @@ class Place:
         return value
 
     def make_row(self, text: str, identifier: Identifier | None) -> Row:
-        """Put a row together; refuse one whose id came before, where ids are to be unique."""
+        """Return a row; refuse a repeated id where ids must be unique."""
         unique = self.reading.unique
         if unique is not None and identifier is not None and not unique.add(identifier):
             self.refuse(f"the id {identifier!r:.60} came before; ids are to be unique")

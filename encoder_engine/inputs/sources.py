@@ -1,4 +1,4 @@
-"""Which files the names of inputs stand for, and how each is read; none is opened here."""
+"""Resolves the names of inputs to files and formats, without opening any file."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 # What pyarrow reads, by seeking: neither compressed outside nor from standard input.
 COLUMNAR: tuple[Format, ...] = ("parquet", "arrow")
 STANDARD_INPUT = "-"
-# Endings behind a format's own: texts.jsonl.gz.
+# Suffixes after a format's own: texts.jsonl.gz.
 COMPRESSIONS = ("gz", "xz", "zst")
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _OTHER_ENDINGS: dict[str, Format] = {"feather": "arrow", "ipc": "arrow"}
 
 
 class Source(NamedTuple):
-    """A file to read and how; ``named``: the caller named it, no directory or glob led to it."""
+    """A file and its format; ``named``: the caller named the file, not a directory or glob."""
 
     name: str
     format: Format
@@ -35,9 +35,9 @@ class Source(NamedTuple):
 def find_sources(names: Sequence[str], format: Format | None) -> tuple[Source, ...]:  # noqa: A002
     """List the files of paths, directories, globs, and ``-`` once for standard input.
 
-    A directory stands for the files below it, in the order of their names, but for hidden ones and
-    those whose names begin with ``_``. Raises :class:`ReadError` for a name that is no file of a
-    known ending, or of which there is none.
+    A directory stands for the files below it in the order of their names, without hidden files and
+    names that begin with ``_``. Raises :class:`ReadError` for a name that matches no file, or a
+    file of unknown suffix.
     """
     if not names:
         raise InputError("no input given; name files, or - for standard input")
@@ -51,18 +51,18 @@ def find_sources(names: Sequence[str], format: Format | None) -> tuple[Source, .
 
 
 def compression_of(name: str) -> str | None:
-    """Return how a file is compressed, by its ending: gz, xz, zst, or None."""
+    """Return a file's compression by its suffix: gz, xz, zst, or None."""
     ending = Path(name).suffix.lower().removeprefix(".")
     return ending if ending in COMPRESSIONS else None
 
 
 def shown_name(name: str) -> str:
-    """Name an input in a message."""
+    """Return the name of an input in messages."""
     return "standard input" if name == STANDARD_INPUT else name
 
 
 def _look_up(name: str) -> list[str]:
-    """List a name's files. Raises :class:`ReadError` where the system will not even look."""
+    """List a name's files. Raises :class:`ReadError` where the system refuses the look-up."""
     try:
         return _expand(name)
     except OSError as error:
@@ -117,8 +117,8 @@ def _format_of(name: str, *, within: str) -> Format:
                 raise ReadError(f"{name}: {known} is compressed inside; unpack it")
             return known
     endings = ", ".join(f".{known}" for known in FORMATS) + ", nor one with .gz, .xz or .zst"
-    wanted = f"{glob.escape(within.rstrip('/'))}/**/*.txt"
-    others = f", or name the files wanted: '{wanted}'" if Path(within).is_dir() else ""
+    pattern = f"{glob.escape(within.rstrip('/'))}/**/*.txt"
+    others = f", or name the files wanted: '{pattern}'" if Path(within).is_dir() else ""
     raise ReadError(
         f"{name}: the ending {'.' + ending if ending else '(none)'} is not one of {endings}; "
         f"rename the file, unpack it, or say what it is with --input-format{others}"

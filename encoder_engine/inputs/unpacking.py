@@ -1,4 +1,4 @@
-"""Opening compressed inputs as streams of bytes: .gz, .xz and .zst, in constant memory."""
+"""Unpacks compressed inputs as streams of bytes: .gz, .xz and .zst, in constant memory."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["unpack"]
 _CHUNK_BYTES = 2**16
 # xz -9 needs 65 MiB to be unpacked; a header may ask for 4 GiB.
 _XZ_MEMORY = 2**30
-# Null bytes in fours may stand between and behind the streams of a file (.xz format, 2.2).
+# Null bytes in fours may stand between and after the streams of a file (.xz format, 2.2).
 _XZ_PADDING = 4
 
 
 def unpack(stream: io.BufferedReader, compression: str | None) -> BinaryIO:
-    """Return the unpacked bytes of a file; several streams end to end are read as one.
+    """Return the unpacked bytes of a file; concatenated streams are read as one.
 
-    What is damaged, or follows a stream and is none, raises when it is reached: ``OSError``,
-    ``EOFError``, ``zlib.error`` or ``lzma.LZMAError``. A file of no bytes is one cut short: what
-    packs nothing writes a header all the same.
+    Reading damaged data, or data after a stream that is no stream, raises ``OSError``,
+    ``EOFError``, ``zlib.error`` or ``lzma.LZMAError``. An empty file counts as truncated, because a
+    packed empty file still has a header.
     """
     if compression is not None and not stream.peek(1):
         raise EOFError("the file is empty")
@@ -41,7 +41,7 @@ def unpack(stream: io.BufferedReader, compression: str | None) -> BinaryIO:
 
 
 class _XzReader(io.RawIOBase):
-    """Unpacks .xz streams. ``lzma.LZMAFile`` ignores whatever follows the first one and is none."""
+    """Unpacks .xz streams; unlike ``lzma.LZMAFile``, it does not ignore garbage after the first."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -76,7 +76,7 @@ class _XzReader(io.RawIOBase):
                 return len(unpacked)
 
     def _next_stream(self) -> None:
-        """Skip the padding behind a stream; what follows must be another."""
+        """Skip the padding after a stream; only another stream may follow."""
         packed, padding = self._decompressor.unused_data, 0
         while True:
             packed = packed or self._stream.read(_CHUNK_BYTES)

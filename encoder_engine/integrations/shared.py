@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.families.facts.names import Origin
     from encoder_engine.families.facts.spec import EncoderSpec
-    from encoder_engine.models.attention import Surroundings
+    from encoder_engine.models.attention import BlockInputs
     from encoder_engine.packing import SelectedRows
 
 __all__ = [
@@ -92,14 +92,14 @@ class RecomputedBlock(nn.Module):
         self.recomputed = False
 
     def forward(
-        self, hidden_TD: Tensor, around: Surroundings, rows: SelectedRows | None = None
+        self, hidden_TD: Tensor, inputs: BlockInputs, rows: SelectedRows | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Compute the block."""
         result: tuple[Tensor, Tensor | None]
         if self.recomputed and torch.is_grad_enabled():
-            result = checkpoint(self.block, hidden_TD, around, rows, use_reentrant=False)
+            result = checkpoint(self.block, hidden_TD, inputs, rows, use_reentrant=False)
         else:
-            result = self.block(hidden_TD, around, rows)
+            result = self.block(hidden_TD, inputs, rows)
         return result
 
 

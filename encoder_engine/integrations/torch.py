@@ -25,7 +25,7 @@ from encoder_engine.integrations.shared import (
     spread,
     take_forward,
 )
-from encoder_engine.models.attention import Surroundings
+from encoder_engine.models.attention import BlockInputs
 from encoder_engine.models.layers import Block
 from encoder_engine.models.norm import Norm
 from encoder_engine.packing import Sequences
@@ -237,11 +237,11 @@ class Stack:
             lengths, rows_TD = [length] * batch_size, hidden_BLD.reshape(-1, width)
         else:
             lengths, rows_TD = keep_BL.sum(1).tolist(), hidden_BLD[keep_BL]
-        around = Surroundings(Sequences.from_lengths(lengths, device=rows_TD.device))
+        inputs = BlockInputs(Sequences.from_lengths(lengths, device=rows_TD.device))
         for block, layer in zip(self._blocks, self._base.layers, strict=True):
             if block.training != layer.training:
                 block.train(layer.training)
-            rows_TD, _ = block(rows_TD, around)
+            rows_TD, _ = block(rows_TD, inputs)
         if self._final_norm is not None:
             rows_TD = self._final_norm(rows_TD)
         if keep_BL is None:

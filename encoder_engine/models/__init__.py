@@ -1,4 +1,4 @@
-"""Encoders as values: specs, the one encoder module, checkpoints, and the families as data."""
+"""Encoders: one PyTorch module for every family, heads for tasks, and checkpoints."""
 
 from encoder_engine.families.facts.spec import (
     AttentionSpec,

@@ -1,6 +1,16 @@
-"""Self-attention as a module: projections, what turns or adds to scores, and who sees whom.
+"""Self-attention as a module: projections, positions (rotary, ALiBi, relative bias) and windows.
 
-Dimensions: T packed tokens, M of them that see everything, D width, H heads, R distances.
+Dimensions: T packed tokens, M selected rows, D width, H heads, R distances.
+
+How it works: one GEMM [T, D] x [D, 3 H d] makes query, key and value, because one wide product
+fills the hardware better than three narrow ones and reads the input once. Rotary embeddings turn
+query and key; ALiBi slopes, a relative bias or disentangled terms are passed to ``ops.attention``,
+which adds them to the scores tile by tile, so no [L, L] matrix is stored unless probabilities are
+requested. The sequences are packed: attention runs from ``cu_seqlens[i]`` to ``cu_seqlens[i + 1]``
+and never over padding. With ``rows``, only M query rows are computed, while keys and values come
+from all T. Global rows (Longformer) are computed a second time by projections of their own, and
+replace the windowed result. Tables of angles and slopes are made in float64 once and shared by all
+blocks with equal parameters.
 """
 
 from __future__ import annotations
@@ -28,22 +38,31 @@ if TYPE_CHECKING:
     )
     from encoder_engine.packing import SelectedRows, Sequences
 
-__all__ = ["DistanceVectors", "Distances", "RelativeBias", "SelfAttention", "Surroundings"]
+__all__ = ["BlockInputs", "DistanceVectors", "Distances", "RelativeBias", "SelfAttention"]
 
 
 class Distances(NamedTuple):
-    """Vectors that stand for distances, [N, D], and which for which: int64 [2 r + 1]."""
+    """Vectors of relative distances.
+
+    vectors_ND: the vectors, [N, D].
+    entries_R: the row of ``vectors_ND`` for each distance, int64 [2 r + 1].
+    dropout: the dropout of the vectors in training.
+    """
 
     vectors_ND: Tensor
     entries_R: Tensor
     dropout: float
 
 
-class Surroundings(NamedTuple):
-    """What all blocks see alike in one call of an encoder.
+class BlockInputs(NamedTuple):
+    """The inputs that all blocks share in one call of an encoder.
 
-    ``position_ids_T``: where a block turns by position. ``global_rows``: rows that see, and are
-    seen by, all of their sequence, where the others have a window.
+    sequences: the layout of the packed batch.
+    position_ids_T: positions, where any block has rotary embeddings.
+    relative_bias_HR: the number added to the scores at each distance.
+    global_rows: rows that attend to, and are attended by, their whole sequence beyond the window.
+    distances: vectors of distances, for disentangled attention.
+    with_probabilities: blocks return their attention probabilities too.
     """
 
     sequences: Sequences
@@ -55,7 +74,7 @@ class Surroundings(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether blocks see nothing but the sequences, and give nothing but their output."""
+        """True where blocks need only the sequences and return only their output."""
         others = (self.relative_bias_HR, self.global_rows, self.distances)
         return not self.with_probabilities and all(other is None for other in others)
 
@@ -69,9 +88,9 @@ class _Terms(TypedDict):
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention; query, key and value are one matrix product.
+    """Multi-head self-attention; query, key and value are one GEMM.
 
-    ``constants`` are those of the encoder, by what they hold, for its blocks to share.
+    ``constants``: the encoder's constants by their parameters, which its blocks share.
     """
 
     def __init__(
@@ -108,45 +127,45 @@ class SelfAttention(nn.Module):
             self.slopes = _shared(constants, spec.alibi_slopes, slopes)
 
     def forward(
-        self, hidden_TD: Tensor, around: Surroundings, rows: SelectedRows | None = None
+        self, hidden_TD: Tensor, inputs: BlockInputs, rows: SelectedRows | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return [T, D], and [B, H, L, L] where the probabilities are asked for.
+        """Return [T, D], and the probabilities [B, H, L, L] or None.
 
-        ``rows``: only these are asked for, [M, D]; there are then no global rows and no
-        probabilities.
+        ``rows``: return [M, D] of these rows alone, without probabilities; global rows are not
+        allowed then.
         """
         query, key, value = self._heads(self.qkv(hidden_TD), 3)
         if self.rotary is not None:
-            assert around.position_ids_T is not None
-            query, key = ops.rotary(query, key, self.rotary(), around.position_ids_T)
+            assert inputs.position_ids_T is not None
+            query, key = ops.rotary(query, key, self.rotary(), inputs.position_ids_T)
         terms = _Terms(
             scale=self.spec.scale,
             window=self.spec.window,
             alibi_slopes_H=None if self.slopes is None else self.slopes(),
-            relative_bias_HR=around.relative_bias_HR,
-            disentangled=self._disentangled(around.distances),
+            relative_bias_HR=inputs.relative_bias_HR,
+            disentangled=self._disentangled(inputs.distances),
         )
         if rows is not None:
-            assert around.global_rows is None
+            assert inputs.global_rows is None
             query_MHD = F.embedding(rows.rows, query.flatten(1)).view(-1, *query.shape[1:])
             mixed_MHD = ops.attention(
-                *(query_MHD, key, value, around.sequences),
+                *(query_MHD, key, value, inputs.sequences),
                 dropout=self._dropout,
                 query_rows=rows,
                 **terms,
             )
             return self.output(mixed_MHD.flatten(1)), None
-        everywhere = around.global_rows
+        everywhere = inputs.global_rows
         mixed_THD = ops.attention(
-            *(query, key, value, around.sequences),
+            *(query, key, value, inputs.sequences),
             dropout=self._dropout,
             global_rows=everywhere,
             **terms,
         )
         probabilities = None
-        if around.with_probabilities:
+        if inputs.with_probabilities:
             probabilities = ops.attention_probabilities(
-                query, key, around.sequences, global_rows=everywhere, **terms
+                query, key, inputs.sequences, global_rows=everywhere, **terms
             )
         if everywhere is not None:
             mixed_THD, probabilities = self._put_global_rows(
@@ -155,17 +174,17 @@ class SelfAttention(nn.Module):
         return self.output(mixed_THD.flatten(1)), probabilities
 
     def _disentangled(self, distances: Distances | None) -> ops.Disentangled | None:
-        """Project the vectors of distances as tokens are."""
+        """Project the vectors of distances by the projections of the tokens."""
         if distances is None or not self.spec.disentangled:
             return None
         vectors_ND = distances.vectors_ND
         if self.training and distances.dropout > 0.0:
             vectors_ND = F.dropout(vectors_ND, distances.dropout)
         query, key, _ = self._heads(self.qkv(vectors_ND), 3)
-        meets = self.spec.disentangled
+        terms = self.spec.disentangled
         return ops.Disentangled(
-            key if "query" in meets else None,
-            query if "key" in meets else None,
+            key if "query" in terms else None,
+            query if "key" in terms else None,
             distances.entries_R,
         )
 
@@ -183,7 +202,7 @@ class SelfAttention(nn.Module):
         mixed_THD: Tensor,
         probabilities: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute the global rows by their own projections and put them in their place."""
+        """Compute the global rows by their own projections and write them over the result."""
         assert self.global_query is not None
         assert self.global_key_value is not None
         rows_M = everywhere.rows.long()
@@ -209,7 +228,7 @@ def _shared(constants: dict[object, Constant], key: object, make: Callable[[], T
 
 
 class DistanceVectors(nn.Module):
-    """Learned vectors that stand for distances, which all blocks share."""
+    """Learned vectors of relative distances, shared by all blocks (DeBERTa)."""
 
     def __init__(self, spec: DistanceVectorsSpec, *, width: int) -> None:
         super().__init__()
@@ -220,7 +239,7 @@ class DistanceVectors(nn.Module):
         self.entries = Constant(entries)
 
     def forward(self) -> Distances:
-        """Return the vectors, normalised."""
+        """Return the vectors, normalized where the spec has a norm."""
         vectors_ND = self.table.weight
         if self.norm is not None:
             vectors_ND = self.norm(vectors_ND)
@@ -228,7 +247,7 @@ class DistanceVectors(nn.Module):
 
 
 class RelativeBias(nn.Module):
-    """A learned number for each bucket of distances and head, which all blocks share."""
+    """A learned number for each bucket of distances and each head, shared by all blocks (T5)."""
 
     def __init__(self, spec: RelativeBiasSpec, *, num_heads: int) -> None:
         super().__init__()
@@ -237,5 +256,5 @@ class RelativeBias(nn.Module):
         self.buckets = Constant(buckets)
 
     def forward(self) -> Tensor:
-        """Return what is added at each distance, [H, R]."""
+        """Return the number added to the scores at each distance, [H, R]."""
         return F.embedding(self.buckets(), self.table.weight).T

@@ -14,10 +14,10 @@ __all__ = ["Constant"]
 
 
 class Constant(nn.Module):
-    """A constant: integers as they are, numbers in float32, or float64 beside float64 weights.
+    """A constant tensor that is not saved: integers, float32, or float64 with float64 weights.
 
-    It is where the weights are but neither saved with them nor rounded to their type; it is made
-    again, by ``make``, whenever they are moved or cast.
+    The constant lives on the weights' device, but is never rounded to their dtype: ``make`` builds
+    it anew whenever the weights are moved or cast.
     """
 
     content: Tensor
@@ -36,7 +36,7 @@ class Constant(nn.Module):
         return self.content
 
     def fit(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Make the constant for weights of this type on this device."""
+        """Build the constant for weights of this dtype on this device."""
         # The surroundings may put what is made on no device, to be filled from a checkpoint.
         with torch.device("cpu"), torch.inference_mode(False):
             made = self.make()

@@ -1,4 +1,4 @@
-"""A convolution over the neighbouring tokens of each text, over packed rows.
+"""Convolution over neighbouring tokens of packed sequences (DeBERTa v2).
 
 Dimensions: T packed tokens, D width, K kernel size.
 """
@@ -22,7 +22,7 @@ __all__ = ["Convolution"]
 
 
 class Convolution(nn.Module):
-    """Convolves, activates, adds and normalises; beyond a text's ends there are zeros."""
+    """Convolution, activation, residual and norm; zeros stand beyond a sequence's ends."""
 
     def __init__(self, spec: ConvolutionSpec, *, width: int) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Convolution(nn.Module):
         return output_TD
 
     def _neighbours(self, input_TD: Tensor, sequences: Sequences) -> list[Tensor]:
-        """Return, for each place of the kernel, every token's neighbour there: K times [T, D]."""
+        """Return every token's neighbour at each of the K kernel offsets: K tensors [T, D]."""
         reach = self.spec.kernel_size // 2
         places = sequences.positions
         lengths = sequences.cu_seqlens.diff()[sequences.sequence_ids]

@@ -1,4 +1,4 @@
-"""The encoder: a network that is read from and written to checkpoints."""
+"""The encoder: a network with loading from and saving to checkpoints."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ QUANTIZATIONS = (None, "int8")
 class Encoder(Network):
     """A bidirectional transformer encoder over packed batches.
 
-    Build one from a spec (randomly initialised) or by :meth:`from_pretrained`. ``config`` is the
-    Hugging Face configuration it was read from, kept for :meth:`save_pretrained`.
+    ``Encoder(spec)`` is randomly initialized; :meth:`from_pretrained` loads weights. ``config``:
+    the Hugging Face configuration of the checkpoint, kept for :meth:`save_pretrained`.
     """
 
     @classmethod
@@ -36,11 +36,13 @@ class Encoder(Network):
     ) -> Self:
         """Load a checkpoint in Hugging Face layout: config.json with model.safetensors or .bin.
 
-        ``device`` ``"auto"``: a CUDA device where there is one. ``dtype`` ``"auto"``: float32, and
-        with int8 bfloat16 where the CPU computes it. ``quantization`` ``"int8"``: as by
-        :meth:`quantize`, on the CPU; a checkpoint that was saved quantized is loaded so anyway.
-        Returned in evaluation mode. Raises :class:`ConfigError` and :class:`CheckpointError` for
-        anything in the files that does not add up; nothing is filled in or left out silently.
+        device: ``"auto"`` takes a CUDA device if there is one.
+        dtype: ``"auto"`` is float32, and with int8 bfloat16 where the CPU computes it.
+        quantization: ``"int8"`` calls :meth:`quantize`, on the CPU; a checkpoint that was saved
+            quantized is always loaded quantized.
+
+        The encoder is in evaluation mode. Raises :class:`ConfigError` and :class:`CheckpointError`
+        for missing, malformed or contradictory files; no weight is filled in or left out silently.
         """
         if quantization not in QUANTIZATIONS:
             raise UnsupportedFeatureError(
@@ -52,5 +54,5 @@ class Encoder(Network):
         )
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write config.json, model.safetensors and SHA256SUMS as transformers would read them."""
+        """Write config.json, model.safetensors and SHA256SUMS, in the layout of transformers."""
         save_encoder(self, directory)

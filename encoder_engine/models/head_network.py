@@ -1,6 +1,6 @@
 """The network of an encoder with a head for a task.
 
-Dimensions: T packed tokens, B sequences, M rows that are asked for, D width, E width of the token
+Dimensions: T packed tokens, B sequences, M selected rows, D width, E width of the token
 embeddings, V vocabulary, C labels.
 """
 
@@ -32,7 +32,7 @@ __all__ = ["HeadNetwork", "VocabularyBias", "find_layout"]
 
 
 class VocabularyBias(nn.Module):
-    """A number for each token; the weight beside it is the embedding's own."""
+    """The output bias of each token; the output weight is the token embedding."""
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class VocabularyBias(nn.Module):
 
 
 class Head(nn.Module):
-    """Perhaps a dense layer, activated and normalised, and the last one."""
+    """An optional dense layer with activation and norm, and the output layer."""
 
     def __init__(
         self, layout: HeadLayout, spec: EncoderSpec, *, num_outputs: int, dropout: float
@@ -60,7 +60,7 @@ class Head(nn.Module):
             draw_weights(self, spec.initializer_range)
 
     def transform(self, hidden_MD: Tensor) -> Tensor:
-        """Return what the last layer takes, [M, E]."""
+        """Return the input of the output layer, [M, E]."""
         if self.dense is not None:
             assert self.layout.dense is not None
             if self.layout.dense.dropout_before:
@@ -85,15 +85,15 @@ class Head(nn.Module):
         return F.dropout(hidden_MD, self.dropout) if self.training and self.dropout else hidden_MD
 
     def forward(self, hidden_MD: Tensor) -> Tensor:
-        """Return the last layer's numbers, [M, C]."""
+        """Return the logits, [M, C]."""
         numbers_MC: Tensor = self.output(self.transform(hidden_MD))
         return numbers_MC
 
 
 class HeadNetwork(nn.Module):
-    """An encoder and a head for a task, the head randomly initialised.
+    """An encoder with a randomly initialized head for a task.
 
-    ``num_labels``, where the task has labels, defaults to what the encoder's configuration says.
+    ``num_labels``: for tasks with labels; by default the number in the encoder's configuration.
     Raises :class:`UnsupportedFeatureError` where the family has no head for the task.
     """
 
@@ -128,15 +128,15 @@ class HeadNetwork(nn.Module):
     @property
     def id2label(self) -> dict[int, str]:
         """The labels' names, by number."""
-        said = self.config.get("id2label")
-        if not isinstance(said, dict):
+        names = self.config.get("id2label")
+        if not isinstance(names, dict):
             return {number: f"LABEL_{number}" for number in range(self._num_labels)}
-        return {int(number): str(name) for number, name in said.items()}
+        return {int(number): str(name) for number, name in names.items()}
 
     @property
     def _num_labels(self) -> int:
-        said = self.config.get("id2label")
-        number = len(said) if isinstance(said, dict) else self.config.get("num_labels", 2)
+        names = self.config.get("id2label")
+        number = len(names) if isinstance(names, dict) else self.config.get("num_labels", 2)
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise ConfigError(f"num_labels must be an integer of at least 1, got {number!r}")
         return number
@@ -169,7 +169,7 @@ class HeadNetwork(nn.Module):
         return self.layout.dropout if self.layout.dropouts else 0.0
 
     def encode(self, batch: PackedBatch, global_rows: SelectedRows | None = None) -> EncoderOutput:
-        """Encode a batch as the head needs it."""
+        """Encode a batch with the pooler and global rows that the head needs."""
         if global_rows is None and self.layout.sees_all is not None:
             global_rows = self._choose_global_rows(batch)
         output: EncoderOutput = self.encoder(
@@ -184,17 +184,17 @@ class HeadNetwork(nn.Module):
             return SelectedRows(starts, sequences)
         separator = self.config.get("sep_token_id")
         if not isinstance(separator, int):
-            raise ConfigError("config.json has no sep_token_id, which tells where a question ends")
+            raise ConfigError("config.json has no sep_token_id, which marks the question's end")
         after = _after_first(torch.eq(batch.input_ids, separator), sequences)
         return SelectedRows((~after).nonzero().flatten(), sequences)
 
     def numbers(self, output: EncoderOutput) -> Tensor:
-        """Return the head's numbers of an encoder's output: [T, C] or [B, C]."""
+        """Return the head's logits for an encoder's output: [T, C] or [B, C]."""
         hidden = output.last_hidden_state
         if self.rows == "pooled":
             if output.pooler_output is None:
                 raise UnsupportedFeatureError(
-                    f"{self.layout.architecture} computes of the pooler's output, but this encoder "
+                    f"{self.layout.architecture} needs the pooler's output, but this encoder "
                     "has no pooler: its checkpoint lacks the weights"
                 )
             hidden = output.pooler_output
@@ -206,14 +206,17 @@ class HeadNetwork(nn.Module):
 
 
 def _after_first(marked_T: Tensor, sequences: Sequences) -> Tensor:
-    """Say of each row whether its sequence has a marked row at it or before it."""
+    """Return bool [T]: the row's sequence has a marked row at or before the row."""
     counted = marked_T.long().cumsum(0)
     ahead = torch.cat([counted.new_zeros(1), counted])[sequences.cu_seqlens[:-1].long()]
     return counted > ahead[sequences.sequence_ids]
 
 
 def find_layout(model_type: str, task: Task) -> HeadLayout:
-    """Find a family's head for a task; :class:`UnsupportedFeatureError` lists those it has."""
+    """Return a family's head layout for a task.
+
+    Raises :class:`UnsupportedFeatureError`, which lists the family's heads, where it has none.
+    """
     layouts = {layout.task: layout for layout in find_family(model_type).layouts}
     if task not in layouts:
         raise UnsupportedFeatureError(

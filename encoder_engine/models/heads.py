@@ -1,6 +1,6 @@
-"""Encoders with a head for a task, as transformers stores the two together.
+"""Encoders with a head for a task, in the checkpoint layout of transformers.
 
-Dimensions: T packed tokens, B sequences, M rows that are asked for, D width, E width of the token
+Dimensions: T packed tokens, B sequences, M selected rows, D width, E width of the token
 embeddings, V vocabulary, C labels.
 """
 
@@ -37,9 +37,9 @@ __all__ = [
 
 
 class HeadModel(HeadNetwork):
-    """An encoder and a head, randomly initialised unless :meth:`from_pretrained` loads both.
+    """An encoder and a head; :meth:`from_pretrained` loads both, else the head is random.
 
-    ``num_labels``, where the task has labels, defaults to what the encoder's configuration says.
+    ``num_labels``: for tasks with labels; by default the number in the encoder's configuration.
     Raises :class:`UnsupportedFeatureError` where the family has no head for the task.
     """
 
@@ -52,40 +52,41 @@ class HeadModel(HeadNetwork):
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
     ) -> Self:
-        """Load a checkpoint of this task, as :meth:`Encoder.from_pretrained` loads an encoder.
+        """Load a checkpoint with a head for this task.
 
-        Tensors of other heads stay in the file, with an :class:`UnusedWeightsWarning`; a missing
-        one of this head raises :class:`TensorNamesError`.
+        Tensors of other heads are not loaded, with an :class:`UnusedWeightsWarning`. Raises
+        :class:`TensorNamesError` where a tensor of this head is missing. Options and other
+        exceptions: see :meth:`Encoder.from_pretrained`.
         """
         return load_head_model(cls, Encoder, path_or_hub_id, device=device, dtype=dtype)
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write config.json, model.safetensors and SHA256SUMS as transformers would read them."""
+        """Write config.json, model.safetensors and SHA256SUMS, in the layout of transformers."""
         save_head_model(self, directory)
 
 
 class MaskedLM(HeadModel):
-    """Predicts tokens: logits of the rows asked for, or the loss of them and no others."""
+    """Predicts tokens: returns the logits of selected rows, or their loss."""
 
     task = "masked-lm"
 
     def forward(self, batch: PackedBatch, rows_M: Tensor | None = None) -> Tensor:
-        """Return logits [M, V] of the rows named, int64 [M]; None: of all, [T, V]."""
+        """Return logits [M, V] of the rows ``rows_M``, int64 [M]; None: of all rows, [T, V]."""
         hidden_TD = self.encode(batch).last_hidden_state
         hidden_MD = hidden_TD if rows_M is None else F.embedding(rows_M, hidden_TD)
         return self.logits_of(hidden_MD)
 
     def logits_of(self, hidden_MD: Tensor) -> Tensor:
-        """Return logits [M, V] of rows of an encoder's output."""
+        """Return logits [M, V] of rows of an encoder's output, [M, D]."""
         weight_VE, bias_V = self._vocabulary
         return ops.linear(self.head.transform(hidden_MD), weight_VE, bias_V)
 
     def loss(
         self, batch: PackedBatch, rows_M: Tensor, labels_M: Tensor, *, label_smoothing: float = 0.0
     ) -> Tensor:
-        """Return the mean cross-entropy of the rows named; see :func:`ops.masked_cross_entropy`.
+        """Return the mean cross-entropy of ``rows_M``; see :func:`ops.masked_cross_entropy`.
 
-        Of no row but these are logits computed. ``labels_M``: int64 [M], -100 is left out.
+        Logits are computed for these rows only. ``labels_M``: int64 [M]; -100 is ignored.
         """
         hidden_TD = self.encode(batch).last_hidden_state
         return self.loss_of(hidden_TD, rows_M, labels_M, label_smoothing=label_smoothing)
@@ -99,7 +100,7 @@ class MaskedLM(HeadModel):
         reduction: ops.Reduction = "mean",
         label_smoothing: float = 0.0,
     ) -> Tensor:
-        """Return the loss of rows of an encoder's output, [T, D], or of others as wide."""
+        """Return the loss of rows of an encoder's output, or of any other rows, [T, D]."""
         hidden_ME = self.head.transform(F.embedding(rows_M, hidden_TD))
         rows = torch.arange(rows_M.shape[0], device=rows_M.device)
         return ops.masked_cross_entropy(
@@ -112,7 +113,7 @@ class MaskedLM(HeadModel):
     def predictions_of(
         self, hidden_TD: Tensor, rows_M: Tensor, labels_M: Tensor
     ) -> ops.MaskedTokenLoss:
-        """Return the loss summed over rows of an encoder's output, and the likeliest tokens."""
+        """Return the summed loss of rows of an encoder's output, and the argmax tokens."""
         hidden_ME = self.head.transform(F.embedding(rows_M, hidden_TD))
         rows = torch.arange(rows_M.shape[0], device=rows_M.device)
         return ops.masked_cross_entropy(
@@ -130,30 +131,30 @@ class MaskedLM(HeadModel):
 
 class _PlainModel(HeadModel):
     def forward(self, batch: PackedBatch, global_rows: SelectedRows | None = None) -> Tensor:
-        """Return logits; ``global_rows`` see beyond a window, by default those of the family."""
+        """Return logits; ``global_rows`` attend beyond a window, by default the family's."""
         return self.numbers(self.encode(batch, global_rows))
 
 
 class NextSentence(_PlainModel):
-    """Says whether a text follows another (BERT) or is in order with it (ALBERT): [B, 2]."""
+    """Classifies whether a text follows another (BERT) or is in order with it (ALBERT): [B, 2]."""
 
     task = "next-sentence"
 
 
 class SequenceClassification(_PlainModel):
-    """Logits of each sequence's labels, [B, C]; one label is a regression's number."""
+    """Returns logits of each sequence's labels, [B, C]; a single label is a regression."""
 
     task = "sequence-classification"
 
 
 class TokenClassification(_PlainModel):
-    """Logits of each token's labels, [T, C]."""
+    """Returns logits of each token's labels, [T, C]."""
 
     task = "token-classification"
 
 
 class ReplacedTokens(HeadModel):
-    """Says of each token, by a logit above zero, that it was replaced (ELECTRA): [T]."""
+    """Detects replaced tokens (ELECTRA): logits [T], above zero for replaced ones."""
 
     task = "replaced-tokens"
 
@@ -163,17 +164,17 @@ class ReplacedTokens(HeadModel):
 
 
 class Spans(NamedTuple):
-    """Where an answer may begin and end: logits [T] each."""
+    """Logits [T] of an answer's first token and of its last token."""
 
     start_T: Tensor
     end_T: Tensor
 
 
 class QuestionAnswering(HeadModel):
-    """Finds where in a text the answer to a question begins and ends."""
+    """Finds the span of a text that answers a question."""
 
     task = "question-answering"
 
     def forward(self, batch: PackedBatch, global_rows: SelectedRows | None = None) -> Spans:
-        """Return the logits of beginning and end."""
+        """Return the logits of the span's start and end."""
         return Spans(*self.numbers(self.encode(batch, global_rows)).unbind(1))

@@ -1,4 +1,4 @@
-"""The layers of an encoder, over packed rows. They hold parameters; the operations compute.
+"""The layers of an encoder over packed rows: modules that hold parameters and call ``ops``.
 
 Dimensions: T packed tokens, B sequences, D width, E embedding width.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         EncoderSpec,
         FeedForwardSpec,
     )
-    from encoder_engine.models.attention import Surroundings
+    from encoder_engine.models.attention import BlockInputs
     from encoder_engine.models.constants import Constant
     from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
 
@@ -34,7 +34,7 @@ GELU: dict[Activation, ops.Approximation] = {"gelu": "none", "gelu_tanh": "tanh"
 
 
 class Embedding(nn.Module):
-    """Token, position and segment embeddings, normalised, and projected where widths differ."""
+    """The sum of token, position and segment embeddings, normalized, and projected if needed."""
 
     def __init__(self, spec: EmbeddingSpec, *, width: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Embedding(nn.Module):
         if not self.spec.positions_skip_padding:
             first = self.spec.first_position
             return positions + first if first else positions
-        # A text may hold the padding token itself: it takes no position, as in fairseq.
+        # A padding token within a text takes no position, as in fairseq.
         assert self.spec.padding_id is not None
         padding = torch.eq(batch.input_ids, self.spec.padding_id)
         padding_before = padding.cumsum(0)
@@ -87,7 +87,7 @@ class Embedding(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two dense layers with an activation between, or with an activated gate."""
+    """Two dense layers with an activation or a gated activation (GeGLU, SwiGLU) between."""
 
     def __init__(self, spec: FeedForwardSpec, *, width: int) -> None:
         super().__init__()
@@ -103,13 +103,13 @@ class FeedForward(nn.Module):
 
     @property
     def reads_bytes(self) -> bool:
-        """Whether its input may come as bytes and scales, and stays so."""
+        """True where the layer takes int8 rows with scales and keeps them so up to the output."""
         layers = (self.up, self.down)
         is_quantized = all(isinstance(layer, QuantizedLinear) for layer in layers)
         return is_quantized and self.spec.activation in GELU
 
     def forward(self, hidden_TD: Tensor, quantized: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """Return [T, D]; ``quantized``: the input as ``ops.quantize_rows`` gives it."""
+        """Return [T, D]; ``quantized``: the input after ``ops.quantize_rows``, if at hand."""
         if self.reads_bytes:
             return self._multiply_bytes(
                 *(ops.quantize_rows(hidden_TD) if quantized is None else quantized),
@@ -141,7 +141,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer of the encoder: attention, then feed-forward, each added and normalised."""
+    """One layer of the encoder: attention and feed-forward, post-norm or pre-norm."""
 
     def __init__(
         self,
@@ -161,15 +161,15 @@ class Block(nn.Module):
         self.feed_forward_norm = Norm(spec.norm, width=width)
 
     def forward(
-        self, hidden_TD: Tensor, around: Surroundings, rows: SelectedRows | None = None
+        self, hidden_TD: Tensor, inputs: BlockInputs, rows: SelectedRows | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return [T, D], and [B, H, L, L] where the probabilities are asked for.
+        """Return [T, D], and the probabilities [B, H, L, L] or None.
 
-        ``rows``: compute these alone, [M, D].
+        ``rows``: return [M, D] of these rows alone.
         """
         if self.spec.norm_first:
-            return self._forward_norm_first(hidden_TD, around, rows)
-        mixed, probabilities = self.attention(hidden_TD, around, rows)
+            return self._forward_norm_first(hidden_TD, inputs, rows)
+        mixed, probabilities = self.attention(hidden_TD, inputs, rows)
         if rows is not None:
             hidden_TD = F.embedding(rows.rows, hidden_TD)
         assert self.attention_norm is not None
@@ -188,10 +188,10 @@ class Block(nn.Module):
         return hidden_TD, probabilities
 
     def _forward_norm_first(
-        self, hidden_TD: Tensor, around: Surroundings, rows: SelectedRows | None
+        self, hidden_TD: Tensor, inputs: BlockInputs, rows: SelectedRows | None
     ) -> tuple[Tensor, Tensor | None]:
         normal_TD = hidden_TD if self.attention_norm is None else self.attention_norm(hidden_TD)
-        mixed, probabilities = self.attention(normal_TD, around, rows)
+        mixed, probabilities = self.attention(normal_TD, inputs, rows)
         if rows is not None:
             hidden_TD = F.embedding(rows.rows, hidden_TD)
         normal_TD, hidden_TD = self.feed_forward_norm.with_sum(
@@ -213,6 +213,6 @@ class Pooler(nn.Module):
         self.dense = Linear(spec.width, spec.width)
 
     def forward(self, hidden_TD: Tensor, sequences: Sequences) -> Tensor:
-        """Return [B, D]."""
+        """Return the pooled vectors, [B, D]."""
         first_BD = ops.pooling(hidden_TD, sequences, mode="cls")
         return torch.tanh(self.dense(first_BD))

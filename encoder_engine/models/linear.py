@@ -1,4 +1,4 @@
-"""The dense layer as a module: to be trained, packed for inference, or in 8-bit integers."""
+"""Dense layers as modules: trainable, packed for inference, or in 8-bit integers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Layer = TypeVar("Layer", bound=nn.Module)
 
 
 class Linear(nn.Linear):
-    """``input @ weight.T + bias`` and, where asked for, GELU of it."""
+    """``input @ weight.T + bias``, optionally followed by GELU."""
 
     def reset_parameters(self) -> None:
-        """Draw the weights, unless there is nothing yet to draw them into."""
+        """Draw the weights, unless they are on the meta device."""
         # On no device, drawing makes torch import its compiler, which takes longer than loading.
         if not self.weight.is_meta:
             super().reset_parameters()
@@ -36,18 +36,18 @@ class Linear(nn.Linear):
         return ops.bias_gelu(ops.linear(input_TK, self.weight), self.bias, approximate=gelu)
 
     def pack(self) -> PackedLinear:
-        """Return the same layer for inference; the caller lets go of this one."""
+        """Return the layer packed for inference; the caller should drop this one."""
         with torch.inference_mode(False):
             return PackedLinear(ops.pack_weight(self.weight, self.bias))
 
     def quantize(self) -> QuantizedLinear:
-        """Return the layer in 8-bit integers; the caller lets go of this one."""
+        """Return the layer in 8-bit integers; the caller should drop this one."""
         with torch.inference_mode(False):
             return QuantizedLinear(ops.quantize_weight(self.weight, self.bias))
 
 
 class PackedLinear(nn.Module):
-    """A dense layer for inference on a CPU; its state is that of the plain layer."""
+    """A dense layer packed for inference on a CPU; its state dict is the plain layer's."""
 
     def __init__(self, weight: ops.PackedWeight) -> None:
         super().__init__()
@@ -79,20 +79,20 @@ class PackedLinear(nn.Module):
             destination[f"{prefix}bias"] = self.packed.bias_N
 
     def __getstate__(self) -> dict[str, Any]:
-        """Give the plain weight: a packed one is laid out for this machine."""
+        """Return the plain weight: the packed layout holds for this machine only."""
         state = self.__dict__.copy()
         state["packed"] = (self.packed.unpack(), self.packed.bias_N)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Pack the weight for the machine at hand."""
+        """Pack the weight for this machine."""
         self.__dict__.update(state, packed=ops.pack_weight(*state["packed"]))
 
 
 class QuantizedLinear(nn.Module):
-    """A dense layer for inference on a CPU in 8-bit integers, its input quantized row by row.
+    """A dense layer for inference on a CPU in 8-bit integers; the input is quantized by row.
 
-    Its state is ``weight``, int8 [N, K], ``weight_scale``, float32 [N], and ``bias``, float32 [N].
+    State: ``weight`` int8 [N, K], ``weight_scale`` float32 [N], ``bias`` float32 [N].
     """
 
     def __init__(self, weight: ops.QuantizedWeight) -> None:
@@ -111,13 +111,13 @@ class QuantizedLinear(nn.Module):
         dtype: torch.dtype,
         gelu: Approximation | None = None,
     ) -> Tensor:
-        """Take an input that is quantized already; return [T, N]."""
+        """Return [T, N] for an input that is already quantized."""
         return ops.quantized_linear(bytes_TK, scale_T, self.quantized, dtype=dtype, gelu=gelu)
 
     def requantize(
         self, bytes_TK: Tensor, scale_T: Tensor, *, gelu: Approximation | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the output as bytes [T, N] and scales [T], for a layer that multiplies those."""
+        """Return the output quantized, bytes [T, N] and scales [T], for the next layer."""
         return ops.requantized_linear(bytes_TK, scale_T, self.quantized, gelu=gelu)
 
     def _apply(self, *_: object, **__: object) -> QuantizedLinear:
@@ -132,23 +132,23 @@ class QuantizedLinear(nn.Module):
             destination[f"{prefix}bias"] = self.quantized.bias_N
 
     def __getstate__(self) -> dict[str, Any]:
-        """Give the plain integers: their layout is for this machine."""
+        """Return the plain integers: their packed layout holds for this machine only."""
         weight = self.quantized
         state = self.__dict__.copy()
         state["quantized"] = (weight.unpack(), weight.scale_N, weight.bias_N)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Lay the integers out for the machine at hand."""
+        """Pack the integers for this machine."""
         self.__dict__.update(state, quantized=ops.QuantizedWeight.pack(*state["quantized"]))
 
 
 def replace_layers(
     module: nn.Module, kind: type[Layer], make: Callable[[Layer], nn.Module]
 ) -> None:
-    """Put ``make(layer)`` in the place of every layer of a kind; a shared one stays shared.
+    """Replace every layer of a kind by ``make(layer)``; shared layers stay shared.
 
-    One after the other: a layer is let go of before the next is made.
+    Each layer is freed before the next one is made, so peak memory grows by one layer.
     """
     places: dict[Layer, list[tuple[nn.Module, str]]] = {}
     for parent in module.modules():

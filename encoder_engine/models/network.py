@@ -1,4 +1,13 @@
-"""The network of an encoder: packed tokens in, packed vectors out; one module for every family."""
+"""The network of an encoder: packed tokens in, packed vectors out; one module for every family.
+
+How it works: a batch is checked and moved to the weights' device, and embedded to [T, D], where T
+counts tokens without padding. Every block maps [T, D] to [T, D]; families differ only in the values
+of their spec. On a CPU, blocks whose operations would all be native run as one native call
+(``models/plan.py``) with the same bits; anything else (hidden states, probabilities, selected rows,
+hooks, training) calls block by block. With ``rows``, the last block computes its queries, output
+and feed-forward for these M rows only: masked tokens, or one row a text for a pooler. A final norm
+and the pooler follow.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +20,7 @@ from torch import Tensor, nn
 
 from encoder_engine import ops
 from encoder_engine.errors import UnsupportedFeatureError
-from encoder_engine.models.attention import DistanceVectors, RelativeBias, Surroundings
+from encoder_engine.models.attention import BlockInputs, DistanceVectors, RelativeBias
 from encoder_engine.models.convolution import Convolution
 from encoder_engine.models.init import initialise
 from encoder_engine.models.layers import Block, Embedding, Pooler
@@ -42,11 +51,13 @@ NO_LIMIT = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EncoderOutput:
-    """What an encoder returns, packed: T tokens, B sequences, D width, H heads, L longest.
+    """The packed output of an encoder: T tokens, B sequences, D width, H heads, L longest.
 
-    ``last_hidden_state`` [T, D]; ``pooler_output`` [B, D] or None. Where asked for:
-    ``hidden_states``, the embedding's and each block's output, [T, D] each; ``attentions``, each
-    block's attention probabilities, [B, H, L, L] each.
+    last_hidden_state: [T, D].
+    sequences: the layout of the rows.
+    pooler_output: [B, D], or None without a pooler.
+    hidden_states: on request, the output of the embedding and of each block, [T, D] each.
+    attentions: on request, each block's attention probabilities, [B, H, L, L] each.
     """
 
     last_hidden_state: Tensor
@@ -66,9 +77,9 @@ torch.export.register_dataclass(
 
 
 class Network(nn.Module):
-    """A bidirectional transformer encoder over packed batches, randomly initialised.
+    """A bidirectional transformer encoder over packed batches, randomly initialized.
 
-    ``config`` is the Hugging Face configuration that ``spec`` was read from, if there is one.
+    ``config``: the Hugging Face configuration that ``spec`` was read from, if any.
     """
 
     def __init__(self, spec: EncoderSpec, *, config: Mapping[str, Any] | None = None) -> None:
@@ -98,40 +109,40 @@ class Network(nn.Module):
             None if spec.final_norm is None else Norm(spec.final_norm, width=spec.width)
         )
         self.pooler = Pooler(spec) if spec.pooler else None
-        # Of a packed encoder, the names of what was no constant before.
+        # The parameters that required gradients before packing.
         self._trainable: set[str] = set()
         self._planner = Planner()
         initialise(self, spec)
 
     @property
     def device(self) -> torch.device:
-        """Where the weights lie."""
+        """The device of the weights."""
         return self.embedding.tokens.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The weights' type."""
+        """The dtype of the weights."""
         return self.embedding.tokens.weight.dtype
 
     @property
     def packable(self) -> bool:
-        """Whether :meth:`pack` can take this encoder's device and type."""
+        """True where :meth:`pack` supports this encoder's device and dtype."""
         dtype = str(self.dtype)
-        told = dict(ops.explain("packed_linear", device=self.device.type, dtype=dtype))
-        return None in (told["native"], told["aten"])
+        refusals = dict(ops.explain("packed_linear", device=self.device.type, dtype=dtype))
+        return None in (refusals["native"], refusals["aten"])
 
     @property
     def packed(self) -> bool:
-        """Whether the dense layers are laid out for inference on this CPU."""
+        """True where the dense layers are packed for inference on this CPU."""
         return any(isinstance(module, PackedLinear) for module in self.modules())
 
     def pack(self) -> Self:
-        """Lay the dense layers' weights out for this CPU's matrix products, in place.
+        """Pack the dense layers' weights in place into the layout of this CPU's GEMM kernels.
 
-        It then infers faster and takes no more memory, but cannot be trained before
-        :meth:`unpack`; saving and pickling work as ever, and what is moved or cast is packed
-        again where it can be. For float32 and bfloat16 on a CPU that multiplies them, see
-        :attr:`packable`; raises :class:`ImplementationError` for another.
+        A packed encoder infers faster, needs no more memory, and cannot be trained before
+        :meth:`unpack`. Saving and pickling work as before; a moved or cast encoder is packed again
+        where possible. float32 and bfloat16 on a CPU, see :attr:`packable`. Raises
+        :class:`ImplementationError` for others.
         """
         if not self.packed:
             self._trainable = {name for name, p in self.named_parameters() if p.requires_grad}
@@ -139,7 +150,7 @@ class Network(nn.Module):
         return self.eval().requires_grad_(False)
 
     def unpack(self) -> Self:
-        """Undo :meth:`pack`: every weight is again what it was, bit for bit, frozen ones frozen."""
+        """Undo :meth:`pack`: restore every weight bit for bit, and its ``requires_grad``."""
         if self.packed:
             replace_layers(self, PackedLinear, PackedLinear.unpack)
             for name, parameter in self.named_parameters():
@@ -148,17 +159,17 @@ class Network(nn.Module):
 
     @property
     def quantization(self) -> str | None:
-        """``"int8"`` where the blocks' dense layers are in 8-bit integers."""
+        """``"int8"`` where the blocks' dense layers are in 8-bit integers, else None."""
         quantized = any(isinstance(module, QuantizedLinear) for module in self.blocks.modules())
         return "int8" if quantized else None
 
     def quantize(self) -> Self:
-        """Round the blocks' dense layers to 8-bit integers, in place; it cannot be undone.
+        """Quantize the blocks' dense layers to 8-bit integers, in place and irreversibly.
 
-        Weights are rounded once, to 255 steps for each feature out; activations as they come, to
-        255 steps for each row. Embeddings, norms, attention and a pooler stay as they are. The
-        encoder then infers on a CPU only. In evaluation mode, float32 or bfloat16; raises
-        :class:`UnsupportedFeatureError` for another.
+        Weights are rounded once, to 255 steps per output feature; activations at every call, to 255
+        steps per row. Embeddings, norms, attention and the pooler keep their dtype. A quantized
+        encoder infers on a CPU only. Raises :class:`UnsupportedFeatureError` for weights that are
+        not float32 or bfloat16 on a CPU.
         """
         check_quantizable(self.device, self.dtype)
         self.unpack()
@@ -167,7 +178,7 @@ class Network(nn.Module):
         return self.eval().requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
-        """Turn dropout on or off.
+        """Switch between training mode, with dropout, and evaluation mode.
 
         Raises :class:`UnsupportedFeatureError` for an encoder that is packed or quantized.
         """
@@ -180,7 +191,8 @@ class Network(nn.Module):
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         if self.quantization is not None:
             raise UnsupportedFeatureError(
-                "an encoder in 8-bit integers can be neither moved nor cast; load it as wanted"
+                "an encoder in 8-bit integers can be neither moved nor cast; load it again with "
+                "the device and dtype you need"
             )
         packed = self.packed
         self.unpack()
@@ -196,36 +208,37 @@ class Network(nn.Module):
         global_rows: SelectedRows | None = None,
         rows: SelectedRows | None = None,
     ) -> EncoderOutput:
-        """Encode a packed batch; ``output_pooled`` False leaves the pooler out.
+        """Encode a packed batch.
 
-        ``rows``: those of the batch's M rows that somebody asks for; what comes out has no others,
-        and the last block computes no others. The pooler then takes each sequence's first of them.
+        output_hidden_states: return the output of the embedding and of every block.
+        output_attentions: return every block's attention probabilities.
+        output_pooled: False skips the pooler.
+        global_rows: rows that attend to, and are attended by, their whole sequence; for blocks with
+            a window and ``global_projections`` (Longformer).
+        rows: M rows to compute; the output has no others, and the last block computes no others.
+            The pooler then takes the first of them in each sequence.
 
-        ``global_rows``: rows that see all of their sequence, and are seen by all of it, in an
-        encoder whose blocks have a window and ``global_projections`` (Longformer).
+        ``torch.compile(encoder, fullgraph=True)`` and ``torch.export.export`` compile the encoder
+        as one graph for any number of tokens and sequences, except with ``output_attentions``,
+        whose shape depends on the lengths. The dynamic shapes of a batch with token types are, in
+        order, ids, token types, positions and layout: ``{"batch": [{0: tokens}, {0: tokens}, None,
+        [{0: offsets}, {0: offsets}]]}`` with ``offsets = Dim("offsets", min=3)``.
 
-        ``torch.compile(encoder, fullgraph=True)`` and ``torch.export.export`` take it whole, with
-        any number of tokens and sequences, but for ``output_attentions``, whose shape is not known
-        before the lengths are. Dynamic shapes of a batch with token types are, in order, ids, token
-        types, positions and layout: ``{"batch": [{0: tokens}, {0: tokens}, None, [{0: offsets}, {0:
-        offsets}]]}`` with ``offsets = Dim("offsets", min=3)``.
-
-        Raises :class:`TokenIdError` for an id outside the vocabulary,
-        :class:`SequenceLengthError` for a sequence the position table cannot place,
-        :class:`ShapeError` for rows or global rows of another batch, and
-        :class:`UnsupportedFeatureError` for positions or global rows that this encoder has no use
-        of.
+        Raises :class:`TokenIdError` for an id outside the vocabulary, :class:`SequenceLengthError`
+        for a sequence longer than the position table, :class:`ShapeError` for rows or global rows
+        of another batch, and :class:`UnsupportedFeatureError` for positions or global rows that
+        this encoder does not use.
         """
         checked = self._checked(batch)
         if rows is not None:
             rows.check_of(checked.sequences)
-        around = self._surroundings(checked, output_attentions, global_rows)
-        last = self._selecting_place(around, output_hidden_states) if rows is not None else None
+        inputs = self._block_inputs(checked, output_attentions, global_rows)
+        last = self._selecting_place(inputs, output_hidden_states) if rows is not None else None
         hidden_TD = self.embedding(checked)
         in_one = rows is None and not output_hidden_states
-        planned_TD = self._planned(hidden_TD, around) if in_one else None
+        planned_TD = self._planned(hidden_TD, inputs) if in_one else None
         hidden_states, attentions = (
-            self._call_blocks(hidden_TD, around, rows, last, keep=output_hidden_states)
+            self._call_blocks(hidden_TD, inputs, rows, last, keep=output_hidden_states)
             if planned_TD is None
             else ([planned_TD], [])
         )
@@ -239,7 +252,7 @@ class Network(nn.Module):
             pooled_BD = self.pooler(hidden_TD, sequences)
         return EncoderOutput(
             last_hidden_state=hidden_TD,
-            # In a graph the layers have a layout of their own, which ends with it.
+            # In a compiled graph the checked layout is local to the graph.
             sequences=batch.sequences
             if torch.compiler.is_compiling() and rows is None
             else sequences,
@@ -248,33 +261,33 @@ class Network(nn.Module):
             attentions=tuple(attentions) if output_attentions else None,
         )
 
-    def _planned(self, hidden_TD: Tensor, around: Surroundings) -> Tensor | None:
-        """Compute all blocks in one call, where that is known to give the same."""
-        if torch.compiler.is_compiling() or self.convolution is not None or not around.is_plain:
+    def _planned(self, hidden_TD: Tensor, inputs: BlockInputs) -> Tensor | None:
+        """Compute all blocks in one native call; None where the bits could differ."""
+        if torch.compiler.is_compiling() or self.convolution is not None or not inputs.is_plain:
             return None
         blocks = cast("list[Block]", list(self.blocks))
         in_order = [blocks[index] for index in self._order]
-        return self._planner.run(in_order, hidden_TD, around.sequences)
+        return self._planner.run(in_order, hidden_TD, inputs.sequences)
 
     def _call_blocks(
         self,
         embedded_TD: Tensor,
-        around: Surroundings,
+        inputs: BlockInputs,
         rows: SelectedRows | None,
         last: int | None,
         *,
         keep: bool,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the last output, or all that are to be kept, and the probabilities asked for.
+        """Return the last output, or with ``keep`` all outputs, and the requested probabilities.
 
         The block in place ``last`` computes ``rows`` alone.
         """
         hidden_states, attentions = [embedded_TD], []
         for place, index in enumerate(self._order):
             selected = rows if place == last else None
-            hidden_TD, probabilities = self.blocks[index](hidden_states[-1], around, selected)
+            hidden_TD, probabilities = self.blocks[index](hidden_states[-1], inputs, selected)
             if place == 0 and self.convolution is not None:
-                hidden_TD = self.convolution(embedded_TD, hidden_TD, around.sequences)
+                hidden_TD = self.convolution(embedded_TD, hidden_TD, inputs.sequences)
             if keep:
                 hidden_states.append(hidden_TD)
             else:
@@ -288,10 +301,10 @@ class Network(nn.Module):
         order = self.spec.order
         return tuple(range(len(self.spec.blocks))) if order is None else order
 
-    def _selecting_place(self, around: Surroundings, output_hidden_states: bool) -> int | None:
-        """Return the place in the order where rows can be left out; None: only at the end."""
+    def _selecting_place(self, inputs: BlockInputs, output_hidden_states: bool) -> int | None:
+        """Return the place of the block that computes ``rows`` alone; None: select at the end."""
         last = len(self._order) - 1
-        whole = around.with_probabilities or output_hidden_states or around.global_rows is not None
+        whole = inputs.with_probabilities or output_hidden_states or inputs.global_rows is not None
         convolved_last = self.convolution is not None and last == 0
         return None if whole or convolved_last or last < 0 else last
 
@@ -302,19 +315,19 @@ class Network(nn.Module):
             hidden_TD = F.dropout(hidden_TD, self.spec.final_dropout)
         return hidden_TD
 
-    def _surroundings(
+    def _block_inputs(
         self, batch: PackedBatch, with_probabilities: bool, global_rows: SelectedRows | None
-    ) -> Surroundings:
+    ) -> BlockInputs:
         if global_rows is not None and not self._has_global_rows:
             raise UnsupportedFeatureError(
-                f"global_rows are for encoders whose blocks have a window and projections for "
-                f"them; a {self.spec.model_type} has none"
+                "global_rows need blocks with a window and projections for global rows; a "
+                f"{self.spec.model_type} has none"
             )
         positions = None
-        if self._turns:
+        if self._uses_rotary:
             positions = batch.position_ids
             positions = batch.sequences.positions if positions is None else positions
-        return Surroundings(
+        return BlockInputs(
             sequences=batch.sequences,
             position_ids_T=positions,
             relative_bias_HR=None if self.relative_bias is None else self.relative_bias(),
@@ -324,7 +337,7 @@ class Network(nn.Module):
         )
 
     @property
-    def _turns(self) -> bool:
+    def _uses_rotary(self) -> bool:
         return any(block.attention.rotary is not None for block in self.spec.blocks)
 
     @property
@@ -339,9 +352,9 @@ class Network(nn.Module):
             )
         embedding = self.spec.embedding
         longest = NO_LIMIT if self.spec.max_length is None else self.spec.max_length
-        if batch.position_ids is not None and not (embedding.num_positions or self._turns):
+        if batch.position_ids is not None and not (embedding.num_positions or self._uses_rotary):
             raise UnsupportedFeatureError(
-                f"a {self.spec.model_type} knows distances between tokens, no positions; leave out "
+                f"a {self.spec.model_type} uses distances between tokens, not positions; leave out "
                 "position_ids"
             )
         limits = Limits(

@@ -1,4 +1,4 @@
-"""Layer norm and RMS norm as a module, over packed rows.
+"""Layer norm and RMS norm as a module over packed rows.
 
 Dimensions: T packed tokens, D width.
 """
@@ -19,7 +19,7 @@ __all__ = ["Norm"]
 
 
 class Norm(nn.Module):
-    """Layer norm or RMS norm, of a sum where a residual is given."""
+    """Layer norm or RMS norm, optionally of the sum with a residual."""
 
     def __init__(self, spec: NormSpec, *, width: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Norm(nn.Module):
     def with_sum(
         self, input_TD: Tensor, *, residual_TD: Tensor, dropout: float
     ) -> tuple[Tensor, Tensor]:
-        """Return the sum as well: what a block that normalises first goes on with."""
+        """Return the normalized sum and the sum itself, the residual of a pre-norm block."""
         if not self.spec.centred:
             return ops.rms_norm(
                 *(input_TD, self.weight),
@@ -68,7 +68,7 @@ class Norm(nn.Module):
     def quantized(
         self, input_TD: Tensor, *, residual_TD: Tensor
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return the result as bytes and scales as well; of layer norm alone."""
+        """Return the result, and the result as bytes and scales; layer norm only."""
         output_TD, *quantized = ops.layer_norm_quantized(
             *(input_TD, self.weight, self.bias),
             epsilon=self.spec.epsilon,

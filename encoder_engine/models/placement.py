@@ -1,4 +1,4 @@
-"""Where an encoder's weights are to lie, and in which type, by the names that users give."""
+"""Resolves the names of devices and dtypes that users pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DTYPES = {
 
 
 def resolve_device(device: str | torch.device, *, quantized: bool = False) -> torch.device:
-    """Turn ``"auto"`` into the CUDA device where there is one, else, and with int8, the CPU.
+    """Return a device; ``"auto"`` is CUDA if there is one, else, and always with int8, the CPU.
 
     Raises :class:`ConfigError` for a device that torch does not know or that is not there.
     """
@@ -35,9 +35,9 @@ def resolve_device(device: str | torch.device, *, quantized: bool = False) -> to
 
 
 def resolve_dtype(dtype: str | torch.dtype, *, quantized: bool = False) -> torch.dtype:
-    """Turn a name, or ``"auto"`` for float32, into a floating-point type.
+    """Return the floating-point dtype of a name; ``"auto"`` is float32.
 
-    Beside int8 ``"auto"`` is bfloat16 where the CPU computes it: integers round more coarsely.
+    With int8, ``"auto"`` is bfloat16 where the CPU computes it: int8 rounds more coarsely.
     """
     if isinstance(dtype, torch.dtype):
         if dtype in _DTYPES.values():
@@ -51,7 +51,7 @@ def resolve_dtype(dtype: str | torch.dtype, *, quantized: bool = False) -> torch
 
 
 def check_quantizable(device: torch.device, dtype: torch.dtype) -> None:
-    """Refuse, by :class:`UnsupportedFeatureError`, weights that cannot be rounded to int8."""
+    """Raise :class:`UnsupportedFeatureError` for weights that cannot be quantized to int8."""
     if device.type != "cpu" or dtype not in (torch.float32, torch.bfloat16):
         raise UnsupportedFeatureError(
             f"int8 is for float32 and bfloat16 on a CPU, not for {dtype} on {device}; load the "

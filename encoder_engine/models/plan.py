@@ -1,6 +1,14 @@
-"""An encoder's blocks as one native call, where native operations would compute all of them anyway.
+"""The plan of an encoder's blocks: all of them as one native call, with the same bits.
 
-The bits are those of the blocks called one after the other.
+How it works: a post-norm block is seven operations (four GEMMs, attention and two norms), and a
+call from Python for each is a fixed cost that short texts pay in full. Where the native
+implementation would be chosen for every operation, the blocks are listed once as steps over shared
+row buffers (one for each name and width, reused by all blocks), and a call hands the list to C++. A
+plan needs post-norm blocks without rotary, gating, global or disentangled attention, with packed or
+int8 dense layers. Each call first makes sure that the plan still holds: the same module, parameter
+and weight objects at the same addresses, no hooks, no replaced ``forward``, no training mode and no
+gradients. Those checks run as ``map`` over lists, without Python bytecode for each of about a
+hundred members, in microseconds. Where a check fails, the blocks are called one by one.
 """
 
 from __future__ import annotations
@@ -29,9 +37,9 @@ __all__ = ["Planner"]
 
 
 class Planner:
-    """Plans blocks when they first compute, and again when their layers are no longer the same.
+    """Plans an encoder's blocks at the first call, and again after a layer was replaced.
 
-    It belongs to one encoder; a copy plans for itself.
+    A planner belongs to one encoder; copies and pickles start without a plan.
     """
 
     def __init__(self) -> None:
@@ -43,22 +51,22 @@ class Planner:
     def run(
         self, blocks: Sequence[Block], hidden_TD: Tensor, sequences: Sequences
     ) -> Tensor | None:
-        """Compute what the blocks would, [T, D]; None where they must be called."""
+        """Return the blocks' output, [T, D]; None where they must be called one by one."""
         if hidden_TD.device.type != "cpu" or hidden_TD.requires_grad or requested():
             return None
         if torch.is_autocast_enabled("cpu"):
             return None
         made = self._made
         if made is None or not made.fits(blocks, hidden_TD):
-            # Whole before anybody sees it: other threads may be here too.
+            # Assigned only when complete: other threads may read it.
             self._made = made = _Made(blocks, hidden_TD)
-        if made.plan is None or made.layers.special():
+        if made.plan is None or made.layers.need_modules():
             return None
         return made.plan.run(hidden_TD, sequences)
 
 
 class _Made:
-    """A plan, None where there can be none, and what it was made of."""
+    """A plan, or None where the blocks cannot be planned, with the layers it was made of."""
 
     def __init__(self, blocks: Sequence[Block], hidden_TD: Tensor) -> None:
         self.layers = _Layers(blocks)
@@ -66,12 +74,12 @@ class _Made:
         self.plan = _plan(blocks, hidden_TD)
 
     def fits(self, blocks: Sequence[Block], hidden_TD: Tensor) -> bool:
-        """Say whether the plan is of these blocks, and of such rows."""
-        return (hidden_TD.dtype, hidden_TD.shape[1]) == self._kind and self.layers.are(blocks)
+        """Return whether the plan holds for these blocks and the rows' dtype and width."""
+        return (hidden_TD.dtype, hidden_TD.shape[1]) == self._kind and self.layers.unchanged(blocks)
 
 
 class _Layers:
-    """What blocks consist of, so that a change of any of it is noticed, in microseconds."""
+    """The modules, parameters and weights of blocks, to detect any change in microseconds."""
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         self._blocks = tuple(blocks)
@@ -103,9 +111,9 @@ class _Layers:
             *(hooks for m in modules for hooks in (m._forward_hooks, m._forward_pre_hooks)),
         ]
 
-    # Without an expression of Python's for each of a hundred members: a short text waits for this.
-    def are(self, blocks: Sequence[Block]) -> bool:
-        """Say whether all are the same objects still, and parameters lie where they lay."""
+    # `map` instead of a Python expression for each of a hundred members: short texts wait for this.
+    def unchanged(self, blocks: Sequence[Block]) -> bool:
+        """Return whether all members are the same objects, with parameters at the same address."""
         found = map(dict.get, self._holders, self._names)
         return (
             len(blocks) == len(self._blocks)
@@ -114,8 +122,8 @@ class _Layers:
             and list(map(Tensor.data_ptr, self._parameters)) == self._addresses
         )
 
-    def special(self) -> bool:
-        """Say whether somebody trains one of them, or computes or watches it in another way."""
+    def need_modules(self) -> bool:
+        """Return whether hooks, a replaced ``forward``, training or gradients rule out a plan."""
         return (
             any(self._hooks)
             or any(map(operator.attrgetter("training"), self._trained))
@@ -125,7 +133,7 @@ class _Layers:
 
 
 def _plan(blocks: Sequence[Block], hidden_TD: Tensor) -> NativePlan | None:
-    """List the blocks' operations; None where a native one would not compute all of them."""
+    """Return the plan of the blocks; None where an operation would not run natively."""
     dtype = hidden_TD.dtype
     if not blocks or not all(_plannable(block, hidden_TD) for block in blocks):
         return None
@@ -140,7 +148,7 @@ def _plan(blocks: Sequence[Block], hidden_TD: Tensor) -> NativePlan | None:
 
 
 def _plannable(block: Block, hidden_TD: Tensor) -> bool:
-    # What is made of a block may compute otherwise.
+    # A subclass may compute something else.
     parts = (block, block.attention, block.feed_forward) if type(block) is Block else (block,)
     if [type(part) for part in parts] != [Block, SelfAttention, FeedForward]:
         return False
@@ -177,11 +185,11 @@ def _fits(norm: Norm | None, hidden_TD: Tensor) -> bool:
 
 
 def _computes(block: Block, hidden_TD: Tensor) -> bool:
-    """Ask who computes each operation unasked."""
+    """Return whether the native implementation is the automatic choice for every operation."""
     attention, norm = block.spec.attention, block.spec.norm
     terms = {"window": attention.window, "alibi_slopes": attention.alibi_slopes}
     common: dict[str, Any] = {"device": hidden_TD.device.type, "dtype": str(hidden_TD.dtype)}
-    told = [
+    explanations = [
         ops.explain(
             "attention",
             **common,
@@ -192,12 +200,13 @@ def _computes(block: Block, hidden_TD: Tensor) -> bool:
         ops.explain("quantize_rows", **common),
     ]
     return all(
-        next((name for name, refusal in one if refusal is None), None) == "native" for one in told
+        next((name for name, refusal in one if refusal is None), None) == "native"
+        for one in explanations
     )
 
 
 class _Builder:
-    """Adds blocks; a buffer of each name and width is used again and again."""
+    """Adds blocks to a plan; one buffer of each name and width is reused by all blocks."""
 
     def __init__(self, steps: NativePlan, source: int) -> None:
         self._steps = steps
@@ -206,7 +215,7 @@ class _Builder:
         self._bytes: dict[tuple[str, int], QuantizedRows] = {}
 
     def add_block(self, block: Block, target: int | None) -> None:
-        """Add a block that writes to ``target``; None: to a buffer that the next one reads."""
+        """Add a block that writes to ``target``; None: to the buffer that the next block reads."""
         spec = block.spec.attention
         width, heads_width = block.feed_forward_norm.weight.shape[0], spec.num_heads * spec.head_dim
         heads = self._buffer("heads", 3 * heads_width)
@@ -246,7 +255,7 @@ class _Builder:
             self._steps.quantized_linear(feed_forward.up.quantized, quantized, bytes_, gelu=gelu)
             self._steps.quantized_linear(feed_forward.down.quantized, bytes_, projected)
         target = self._buffer("hidden", width) if target is None else target
-        # A block gives no bytes: they would be of numbers that are not rounded yet.
+        # A block passes no bytes on: they would be of numbers that are not rounded yet.
         self._norm(block.feed_forward_norm, projected, target)
 
     def _dense(
@@ -269,7 +278,7 @@ class _Builder:
     def _norm(
         self, norm: Norm, source: int, target: int, *, with_bytes: bool = False
     ) -> QuantizedRows | None:
-        """Add ``norm(source + hidden)``, which becomes the hidden rows, and return their bytes."""
+        """Add ``norm(source + hidden)`` as the new hidden rows; return their bytes or None."""
         width = norm.weight.shape[0]
         quantized = self._quantized_buffer("between", width) if with_bytes else None
         self._steps.normalize(

@@ -18,7 +18,8 @@ __all__ = ["ScalarMix"]
 class ScalarMix(nn.Module):
     """``scale * sum(softmax(scores)[i] * hidden_states[i])``, of ``num_layers`` + 1 states.
 
-    Both are learned; at first it is the mean of all, the embeddings' included.
+    ``scale`` and ``scores`` are learned; the initial mix is the mean of all states, the embeddings
+    included.
     """
 
     def __init__(self, num_layers: int) -> None:
@@ -29,9 +30,9 @@ class ScalarMix(nn.Module):
         self.scale = nn.Parameter(torch.ones(()))
 
     def forward(self, output: EncoderOutput) -> Tensor:
-        """Return [T, D] of what ``encoder(batch, output_hidden_states=True)`` gave.
+        """Return the mix [T, D] of an output of ``encoder(batch, output_hidden_states=True)``.
 
-        Raises :class:`ShapeError` where there are not as many hidden states as scores.
+        Raises :class:`ShapeError` where the numbers of hidden states and scores differ.
         """
         states = output.hidden_states or ()
         if len(states) != len(self.scores):
@@ -44,6 +45,6 @@ class ScalarMix(nn.Module):
 
     @property
     def weights(self) -> dict[int, float]:
-        """What each layer counts, as ``Embedder.from_pretrained(..., layers=...)`` takes it."""
+        """The weight of each layer, in the form of ``Embedder.from_pretrained(layers=...)``."""
         learned = (self.scale * self.scores.softmax(0)).detach().double().tolist()
         return dict(enumerate(learned))

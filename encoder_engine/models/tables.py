@@ -8,9 +8,9 @@ __all__ = ["Table"]
 
 
 class Table(nn.Embedding):
-    """One vector for each id."""
+    """A table of one learned vector for each id."""
 
     def reset_parameters(self) -> None:
-        """Draw the vectors, unless there is nothing to draw them into; see ``Linear``."""
+        """Draw the vectors, unless they are on the meta device."""
         if not self.weight.is_meta:
             super().reset_parameters()

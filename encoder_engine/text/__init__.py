@@ -1,4 +1,4 @@
-"""Text to tokens, packed, with the results of Hugging Face tokenizers; and vocabularies for it."""
+"""Tokenizers: texts to packed token ids, equal to Hugging Face tokenizers; and their training."""
 
 from encoder_engine.text.encoding import Encoding
 from encoder_engine.text.sampling import UnigramSampling

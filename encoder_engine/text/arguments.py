@@ -10,7 +10,7 @@ __all__ = ["check_integer", "to_integer"]
 
 
 def to_integer(value: object, name: str) -> int:
-    """Give an argument as an int; raise InputError for what is none."""
+    """Return an argument as an int. Raises :class:`InputError` for any other type."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -21,7 +21,7 @@ def to_integer(value: object, name: str) -> int:
 
 
 def check_integer(value: object, name: str, *, least: int) -> int:
-    """Give an argument as an int of at least ``least``; raise InputError for anything else."""
+    """Return an argument as an int of at least ``least``. Raises :class:`InputError` otherwise."""
     number = to_integer(value, name)
     if not least <= number < 2**31:
         raise InputError(f"{name} is {number}, expected at least {least} and less than 2^31")

@@ -117,7 +117,7 @@ def _load_directory(folder: Path, lowercase: bool | None) -> TokenizerSpec:
 
 
 def _load_sentencepiece(path: Path, config: TokenizerConfig) -> TokenizerSpec:
-    """Read a SentencePiece model as its family does, or, where nothing names one, as it is."""
+    """Read a SentencePiece model with its family's rules; without a family, as it is."""
     name = choose_class(path.parent, config)
     if name is None:
         return spec_from_sentencepiece(path)
@@ -165,12 +165,12 @@ def _load_vocab(path: Path, config: TokenizerConfig, lowercase: bool | None) -> 
 def _choose_lowercase(
     vocab: dict[str, int], path: Path, config: TokenizerConfig, lowercase: bool | None
 ) -> bool:
-    """Decide from the caller, the companion file, or the vocabulary; never by a bare guess."""
-    said = config.do_lower_case
-    if lowercase is not None and said is not None and lowercase != said:
-        raise TokenizerFileError(f"lowercase={lowercase}, but {config.where} has {said}")
-    if lowercase is not None or said is not None:
-        return bool(lowercase if said is None else said)
+    """Decide lower-casing from the argument, the companion file or the vocabulary, or raise."""
+    stated = config.do_lower_case
+    if lowercase is not None and stated is not None and lowercase != stated:
+        raise TokenizerFileError(f"lowercase={lowercase}, but {config.where} has {stated}")
+    if lowercase is not None or stated is not None:
+        return bool(lowercase if stated is None else stated)
     cased = next((t for t in vocab if not t.startswith("[") and t != t.lower()), None)
     if cased is not None:
         raise TokenizerFileError(
@@ -181,7 +181,7 @@ def _choose_lowercase(
 
 
 def _check_numbers(vocab: dict[str, int], config: TokenizerConfig) -> tuple[AddedTokenSpec, ...]:
-    """Check that added tokens have the numbers the vocabulary gives them, or follow it."""
+    """Check that added tokens have the ids of the vocabulary, or follow its last id."""
     next_id = len(vocab)
     added = config.added_tokens or ()
     for token in sorted(added, key=lambda item: item.id):
@@ -196,20 +196,20 @@ def _check_numbers(vocab: dict[str, int], config: TokenizerConfig) -> tuple[Adde
 
 
 def _check_same_vocab(spec: TokenizerSpec, path: Path) -> None:
-    ours = spec.model.vocab
-    if isinstance(ours, NativeVocabulary) and ours.native.has_lines(read_bytes(path)):
+    own = spec.model.vocab
+    if isinstance(own, NativeVocabulary) and own.native.has_lines(read_bytes(path)):
         return
     vocab = read_vocab_txt(path)
-    ours = dict(ours.items())
+    own = dict(own.items())
     added = {token.content: token.id for token in spec.added_tokens}
     for token, number in vocab.items():
-        found = ours.get(token, added.get(token))
+        found = own.get(token, added.get(token))
         if found != number:
             raise TokenizerFileError(
                 f"{path} and tokenizer.json contradict each other: {token!r} is {number} in the "
                 f"one and {found} in the other; remove the stale file"
             )
-    missing = next((token for token in ours if token not in vocab), None)
+    missing = next((token for token in own if token not in vocab), None)
     if missing is not None:
         raise TokenizerFileError(
             f"{path} and tokenizer.json contradict each other: only the latter has {missing!r}; "
@@ -224,16 +224,16 @@ def _check_config(spec: TokenizerSpec, config: TokenizerConfig) -> None:
         return
     assert not isinstance(model, SentencePieceSpec)
     if isinstance(model, UnigramSpec):
-        said = {"do_lower_case": (config.do_lower_case, LowercaseStep() in model.normalizer)}
+        stated = {"do_lower_case": (config.do_lower_case, LowercaseStep() in model.normalizer)}
     else:
         normalizer = model.normalizer
         chinese = normalizer.handle_chinese_chars
-        said = {
+        stated = {
             "do_lower_case": (config.do_lower_case, normalizer.lowercase),
             "strip_accents": (config.strip_accents, normalizer.strips_accents),
             "tokenize_chinese_chars": (config.tokenize_chinese_chars, chinese),
         }
-    for key, (here, there) in said.items():
+    for key, (here, there) in stated.items():
         if here is not None and here != there:
             raise TokenizerFileError(
                 f"{config.where} has {key}={here}, but the normalizer of tokenizer.json does the "
@@ -245,9 +245,9 @@ def _check_decoder(spec: TokenizerSpec, config: TokenizerConfig) -> None:
     """Check that an added_tokens_decoder lists the added tokens of tokenizer.json, and no other."""
     if config.added_tokens is None:
         return
-    ours = {token.content: token for token in spec.added_tokens}
+    own = {token.content: token for token in spec.added_tokens}
     for token in config.added_tokens:
-        found = ours.get(token.content)
+        found = own.get(token.content)
         if found != token:
             raise TokenizerFileError(
                 f"{config.where} and tokenizer.json contradict each other about the added token "
@@ -255,7 +255,7 @@ def _check_decoder(spec: TokenizerSpec, config: TokenizerConfig) -> None:
             )
     listed = {token.content for token in config.added_tokens}
     listed |= {token.content for token in config.companions.wanted}
-    unlisted = next((content for content in ours if content not in listed), None)
+    unlisted = next((content for content in own if content not in listed), None)
     if unlisted is not None:
         raise TokenizerFileError(
             f"{config.where}: added_tokens_decoder lacks {unlisted!r}, an added token of "
@@ -299,7 +299,7 @@ def _with_companions(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerS
 
 
 def _with_config(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerSpec:
-    """Take over what only the companions know."""
+    """Return the specification with the settings that only the companions have."""
     names = {part: getattr(config.names, part) or getattr(spec.special, part) for part in PARTS}
     for part, name in names.items():
         if name is not None and spec.token_to_id(name) is None:
@@ -318,7 +318,7 @@ def _with_config(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerSpec:
 
 
 def _check_added(spec: TokenizerSpec, path: Path) -> None:
-    """Refuse added tokens that nothing could match, or two of which would match the same."""
+    """Refuse added tokens that are empty or equal once normalized."""
     owner: dict[tuple[str, bool], str] = {}
     forms = normalize_added(spec)
     for token in spec.added_tokens:

@@ -1,4 +1,4 @@
-"""The result of encoding a batch: packed arrays, and the views that callers ask of them."""
+"""The result of encoding a batch: packed arrays, and padded and packed views of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Encoding"]
 class Encoding:
     """A batch of token rows, packed: row ``i`` is ``ids[cu_seqlens[i]:cu_seqlens[i + 1]]``.
 
-    There is one row for each text, unless overflow rows were asked for.
+    There is one row for each text, and more with overflow rows.
 
     Attributes:
         ids: token ids, int32 ``[T]``.
@@ -70,21 +70,21 @@ class Encoding:
 
     @cached_property
     def overflow_to_sample(self) -> IntArray:
-        """For each row the index of its text, int32 ``[B]``."""
+        """The index of each row's text, int32 ``[B]``."""
         if self._samples is None:
             return np.arange(len(self), dtype=np.int32)
         return self._samples
 
     @property
     def truncated(self) -> BoolArray:
-        """For each row whether tokens of its text were cut off and are in no row, bool ``[B]``."""
+        """True for each row whose text has tokens that are in no row, bool ``[B]``."""
         if self._samples is None:
             return self._text_truncated
         return self._text_truncated[self._samples]
 
     @cached_property
     def num_truncated(self) -> int:
-        """How many texts lost tokens."""
+        """The number of truncated texts."""
         return int(np.count_nonzero(self._text_truncated))
 
     @property
@@ -94,7 +94,7 @@ class Encoding:
 
     @property
     def offsets(self) -> IntArray:
-        """Characters ``[start, stop)`` of the original text behind each token, int32 ``[T, 2]``.
+        """The characters ``[start, stop)`` of each token in the original text, int32 ``[T, 2]``.
 
         Template tokens have ``(0, 0)``. Needs ``return_offsets=True``.
         """
@@ -114,17 +114,17 @@ class Encoding:
 
     @cached_property
     def type_ids(self) -> IntArray:
-        """Segment of each token, as the template says, int32 ``[T]``."""
+        """The segment of each token by the template, int32 ``[T]``."""
         return self._spread([piece.type_id for piece in self._template])
 
     @property
     def has_types(self) -> bool:
-        """Whether the template may give tokens another segment than 0."""
+        """True where the template has segments other than 0."""
         return any(piece.type_id for piece in self._template)
 
     @cached_property
     def special_tokens_mask(self) -> BoolArray:
-        """Whether the template put the token there, bool ``[T]``.
+        """True for the tokens of the template, bool ``[T]``.
 
         A special token that was written in the text itself is not masked.
         """
@@ -133,7 +133,7 @@ class Encoding:
 
     @cached_property
     def sequence_ids(self) -> IntArray:
-        """Which text each token is of, 0 or 1, and -1 for template tokens, int32 ``[T]``."""
+        """The text of each token, 0 or 1, and -1 for template tokens, int32 ``[T]``."""
         number = {"special": -1, "first": 0, "second": 1}
         return self._spread([number[piece.kind] for piece in self._template])
 
@@ -161,11 +161,11 @@ class Encoding:
     def to_padded(
         self, length: int | None = None, side: Side = "right", multiple_of: int | None = None
     ) -> dict[str, LongArray]:
-        """Lay the rows out as a rectangle.
+        """Return the rows padded to a rectangle.
 
         Args:
             length: columns; the longest row by default.
-            side: where the padding goes.
+            side: pad on the ``"right"`` or the ``"left"``.
             multiple_of: round the columns up to a multiple of this.
 
         Returns:
@@ -213,7 +213,7 @@ class Encoding:
         return -(-width // multiple_of) * multiple_of
 
     def to_packed(self, device: Any = "cpu") -> PackedBatch:
-        """Move the rows to a device as they are, without padding."""
+        """Return the rows as a :class:`PackedBatch` on a device, without padding."""
         from encoder_engine.packing import PackedBatch
 
         return PackedBatch.from_numpy(

@@ -1,4 +1,4 @@
-"""Which segmentations of a text are drawn, where not the best one is wanted."""
+"""Subword regularization: random segmentations of a text instead of the best one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MOST_ALPHA = 1e6
 
 @dataclass(frozen=True)
 class UnigramSampling:
-    """Subword regularization (Kudo, 2018): segmentations drawn by chance, for training.
+    """Subword regularization (Kudo, 2018): random segmentations, for training.
 
-    A segmentation has a probability in proportion to ``exp(alpha * score)``, its score being the
-    sum of its pieces' log probabilities. What is drawn depends on the seed and on a text's place
-    in its batch, and not on threads or truncation: use another seed for every batch.
+    The probability of a segmentation is proportional to ``exp(alpha * score)``; the score is the
+    sum of its pieces' log probabilities. A draw depends on the seed and the text's place in its
+    batch, not on threads or truncation: use another seed for every batch.
     """
 
     alpha: float

@@ -1,4 +1,14 @@
-"""The public tokenizer: texts in, packed arrays out, and ids back to text."""
+"""The public tokenizer: texts in, packed arrays out, and ids back to text.
+
+How it works: a text is searched for added tokens, the parts between them are normalized and cut
+into words, and each word is encoded by the model (WordPiece or Unigram in C++, other models by
+Hugging Face tokenizers). On plain text the C++ encoder does all steps in one pass, at most 1,024
+characters at a time, and looks words up in a cache, so most words are never matched against the
+vocabulary.
+With ``max_length`` and truncation on the right, text beyond the row is not read. Rows are
+truncated, put into the template and packed end to end without padding. Threads take texts of a
+batch with the GIL released; the result does not depend on their number.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +44,8 @@ STRATEGIES = {"do_not_truncate": 0, "longest_first": 1, "only_first": 2, "only_s
 class Tokenizer:
     """A tokenizer: immutable, shared freely between threads, forked and pickled.
 
-    Its results are those of Hugging Face tokenizers 0.23 on the same files, ids and character
-    offsets alike; docs/tokenizers.md lists the few differences by choice.
+    Ids and character offsets equal those of Hugging Face tokenizers 0.23 on the same files;
+    docs/tokenizers.md lists the few deliberate differences.
     """
 
     def __init__(self, spec: TokenizerSpec) -> None:
@@ -56,8 +66,8 @@ class Tokenizer:
 
         Args:
             path: the file or directory.
-            lowercase: for a vocab.txt with no tokenizer_config.json beside it, whether to
-                lower-case; such a file does not say so itself.
+            lowercase: lower-case texts; for a vocab.txt without tokenizer_config.json, which does
+                not state it.
 
         Raises:
             TokenizerFileError: the files are missing, malformed, contradict each other, or ask for
@@ -88,21 +98,20 @@ class Tokenizer:
         Args:
             texts: strings, in any iterable; or lists of words, see ``is_split_into_words``.
             pairs: as many second texts, or ``None``.
-            add_special_tokens: whether to set the template's tokens around the texts.
-            max_length: tokens that a row may have, template included; ``None`` cuts nothing. What
-                a row does not need is not read.
-            truncation: which text of a pair gives way: ``"longest_first"``, ``"only_first"``,
+            add_special_tokens: add the template's tokens.
+            max_length: the most tokens of a row, template included; ``None``: no limit. Text that a
+                row does not need is not read.
+            truncation: the text of a pair to cut: ``"longest_first"``, ``"only_first"``,
                 ``"only_second"``; ``None`` or ``"do_not_truncate"`` cuts nothing.
             stride: tokens that a row shares with the overflow row after it.
             return_offsets: keep character offsets and word ids.
             num_threads: threads to use; by default as many as the batch is worth.
-            return_overflow: whether cut tokens make further rows; by default only if ``stride``
-                is above 0.
+            return_overflow: put cut tokens into further rows; by default only if ``stride`` is
+                above 0.
             truncation_side: cut from the ``"right"`` or the ``"left"``; by default the files'.
-            is_split_into_words: each text is a list or tuple of words, as taggers have them: each
-                is encoded by itself, ``word_ids`` are indices into the list, and offsets count
-                from the beginning of the word.
-            sampling: draw segmentations by chance, for training; only Unigram models have several.
+            is_split_into_words: each text is a list or tuple of words. Each word is encoded alone,
+                ``word_ids`` are indices into the list, and offsets count from the word's start.
+            sampling: draw random segmentations, for training; Unigram models only.
 
         Raises:
             TextError: something is not a string, or holds a lone surrogate; ``.row`` names it.
@@ -190,7 +199,7 @@ class Tokenizer:
         )
 
     def _sampling(self, sampling: object) -> tuple[float, int, int]:
-        """Give the choices of a sampling as the extension takes them."""
+        """Return a sampling's settings in the extension's form."""
         if not isinstance(sampling, UnigramSampling):
             kind = type(sampling).__name__
             raise InputError(f"sampling is {kind} {sampling!r}, expected UnigramSampling or None")
@@ -198,7 +207,7 @@ class Tokenizer:
         return float(sampling.alpha), sampling.nbest or 0, operator.index(sampling.seed)
 
     def _unigram(self, feature: str) -> _native.BatchEncoder:
-        """Give the encoder of a model that knows several segmentations of a text."""
+        """Return the encoder of a Unigram model. Raises :class:`InputError` for other models."""
         model = self._spec.model
         if not isinstance(model, UnigramSpec | SentencePieceSpec):
             raise InputError(
@@ -208,26 +217,26 @@ class Tokenizer:
         return cast("_native.BatchEncoder", self._native)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
-        """Turn ids back into text.
+        """Decode ids to text.
 
         Raises:
-            TokenIdError: an id is not one of the vocabulary's.
+            TokenIdError: an id is not in the vocabulary.
 
         """
         return self._decoder.decode(ids, skip_special_tokens=skip_special_tokens)
 
     def token_to_id(self, token: str) -> int | None:
-        """Give a token's id, or ``None`` where the vocabulary lacks it."""
+        """Return a token's id, or ``None`` where the vocabulary lacks it."""
         added = self._added.get(token)
         return self._spec.model.vocab.get(token) if added is None else added
 
     def id_to_token(self, token_id: int) -> str | None:
-        """Give the token of an id, or ``None`` where no token has it."""
+        """Return the token of an id, or ``None`` where no token has it."""
         return self._decoder.token(token_id)
 
     @property
     def spec(self) -> TokenizerSpec:
-        """What the tokenizer does, as a value."""
+        """The tokenizer's specification."""
         return self._spec
 
     @property
@@ -237,27 +246,27 @@ class Tokenizer:
 
     @property
     def unk_token_id(self) -> int | None:
-        """Id of the token for what the vocabulary cannot spell."""
+        """Id of the unknown token."""
         return self._special_id(self._spec.special.unk)
 
     @property
     def cls_token_id(self) -> int | None:
-        """Id of the token that opens a row."""
+        """Id of the token at the start of a row ([CLS])."""
         return self._special_id(self._spec.special.cls)
 
     @property
     def sep_token_id(self) -> int | None:
-        """Id of the token that closes a text."""
+        """Id of the token after a text ([SEP])."""
         return self._special_id(self._spec.special.sep)
 
     @property
     def pad_token_id(self) -> int | None:
-        """Id of the token that fills a row."""
+        """Id of the padding token."""
         return self._special_id(self._spec.special.pad)
 
     @property
     def mask_token_id(self) -> int | None:
-        """Id of the token that hides another."""
+        """Id of the mask token."""
         return self._special_id(self._spec.special.mask)
 
     def _special_id(self, token: str | None) -> int | None:
@@ -275,7 +284,7 @@ class Tokenizer:
 
 
 def _sequence_of_texts(texts: Any, name: str) -> Sequence[Any]:
-    """Give the texts as a list or tuple, whatever iterable they came in."""
+    """Return the texts of any iterable as a list or tuple."""
     if isinstance(texts, list | tuple):
         return texts
     if isinstance(texts, str):
@@ -288,7 +297,7 @@ def _sequence_of_texts(texts: Any, name: str) -> Sequence[Any]:
 
 
 def _strategy(truncation: str | None, *, paired: bool) -> int:
-    """Check the name of a truncation strategy and give its number."""
+    """Return the number of a truncation strategy. Raises :class:`InputError` for unknown names."""
     name = "do_not_truncate" if truncation is None else truncation
     if not isinstance(name, str) or name not in STRATEGIES:
         known = ", ".join(repr(known) for known in STRATEGIES)
@@ -299,7 +308,7 @@ def _strategy(truncation: str | None, *, paired: bool) -> int:
 
 
 def _check_room(limit: int, num_special: int, stride: int, overflow: bool) -> None:
-    """Check that a row can hold its template, and overflow rows something new."""
+    """Raise :class:`InputError` where a row has no room for its template, or for its stride."""
     if limit < num_special:
         raise InputError(
             f"max_length is {limit}, but the template alone takes {num_special} tokens"

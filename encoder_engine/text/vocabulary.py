@@ -1,7 +1,7 @@
-"""Vocabularies that lie in memory of the extension: no Python object is made for a piece.
+"""Vocabularies in the extension's memory, without a Python object for each piece.
 
-The classes stand for the dict and the tuples that a specification holds otherwise: they compare
-equal to them and pickle as them.
+The classes replace the dict and the tuples of a specification; they compare equal to these and
+pickle as these.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_NUMBER = 2**31 - 1
 
 
 class NativeVocabulary(Mapping[str, int]):
-    """Tokens and their ids, which ascend; of a token that occurs twice the last id counts.
+    """Tokens and their ids in ascending order; a token that occurs twice has its last id.
 
     Attributes:
         native: the tokens in the extension, from which models are built.
@@ -36,12 +36,12 @@ class NativeVocabulary(Mapping[str, int]):
 
     @property
     def largest_id(self) -> int:
-        """The last id, -1 of no token."""
+        """The last id; -1 for an empty vocabulary."""
         ids = self.native.ids()
         return int(ids[-1]) if len(ids) else -1
 
     def token_of(self, number: int) -> str | None:
-        """Give the token that has an id, or ``None``."""
+        """Return the token of an id, or ``None``."""
         return self.native.token_of(number) if 0 <= number <= MAX_NUMBER else None
 
     def __getitem__(self, token: str) -> int:
@@ -102,7 +102,7 @@ class _NativeSequence(Sequence[T], Generic[T]):
 
 
 class NativePieces(_NativeSequence[str]):
-    """Pieces by their ids, which are 0 and the numbers that follow.
+    """Pieces by their ids, which count from 0.
 
     Attributes:
         vocab: the same pieces, to be looked up.

@@ -1,4 +1,4 @@
-"""Stored vectors: writing, verified reading, search, maps."""
+"""Stored vectors: writing, verified reading, search and plots."""
 
 from encoder_engine.vectors.precision import quantize_vectors
 from encoder_engine.vectors.stored_vectors import StoredVectors, load_vectors

@@ -1,4 +1,4 @@
-"""Approximate search by FAISS: an index of a store, in a file beside it, with a measured recall."""
+"""Approximate search by FAISS: an index of a store in a file of its own, with measured recall."""
 
 from __future__ import annotations
 
@@ -44,11 +44,13 @@ _MARKER = b"\nencoder-engine index "
 
 @dataclass(frozen=True, kw_only=True)
 class IndexSettings:
-    """How an index is made.
+    """The settings of an index.
 
-    ``recall``: the share of the nearest that a graph has to find. ``links`` and ``construction``:
-    of the graph; None: chosen by measuring. ``depth``: candidates of a search; None: as few as find
-    enough.
+    kind: ``"flat"`` or ``"hnsw"``.
+    recall: the share of the nearest neighbours that a graph has to find.
+    links: links of a node of the graph (M); None: chosen by measuring.
+    construction: candidates while building (efConstruction); None: chosen by measuring.
+    depth: candidates of a search (efSearch); None: the fewest that reach ``recall``.
     """
 
     kind: Kind = "hnsw"
@@ -74,7 +76,7 @@ class IndexSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class IndexReport:
-    """An index that was written: its size, its graph, and the recall that was measured."""
+    """The report of a written index: its size, its graph settings and its measured recall."""
 
     rows: int
     kind: Kind
@@ -100,15 +102,15 @@ def write_index(
     *,
     overwrite: bool = False,
 ) -> IndexReport:
-    """Index a store's vectors by their dot products.
+    """Index a store's vectors for search by dot product, and return the report.
 
-    ``"flat"``: all vectors, searched exactly. ``"hnsw"``: a graph, whose recall is measured on the
-    store: of 256 queries in random directions and 256 sums of two rows, the share of the nearest 1
-    and 10 that it finds, the least of the four. Random directions are as hard as questions that
-    look like no row of the store. The search depth doubles until the recall is reached and is
-    stored in the index; a graph that finds too little is built once more with twice the links.
+    ``"flat"`` searches all vectors exactly. ``"hnsw"`` builds a graph and measures its recall on
+    the store: 256 queries in random directions and 256 sums of two rows, each for the nearest 1 and
+    10; the recall is the least of the four shares. Random directions are as hard as questions that
+    resemble no row. The search depth doubles until the recall is reached, and is stored in the
+    index. A graph that stays below is built once more with twice the links.
 
-    FAISS holds the vectors in memory. Raises :class:`InputError` where no graph finds enough.
+    FAISS holds the vectors in memory. Raises :class:`InputError` where no graph reaches the recall.
     """
     faiss = import_faiss()
     settings = settings or IndexSettings()
@@ -137,7 +139,7 @@ def _build(faiss: Any, store: StoredVectors, settings: IndexSettings) -> tuple[A
         return index, IndexReport(rows=index.ntotal, kind="flat")
     graphs = _graphs(settings)
     # A sample errs: half of what may be missed is kept back for that.
-    wanted = (1 + settings.recall) / 2
+    target = (1 + settings.recall) / 2
     best: IndexReport | None = None
     enough: IndexReport | None = None
     for number, (links, construction) in enumerate(graphs, start=1):
@@ -151,7 +153,7 @@ def _build(faiss: Any, store: StoredVectors, settings: IndexSettings) -> tuple[A
         most = index.ntotal if number == len(graphs) else _MOST_DEPTH_OF_FIRST
         graph = IndexReport(rows=index.ntotal, kind="hnsw", links=links, construction=construction)
         for report in _measured(faiss, index, graph, settings, most):
-            if settings.depth is not None or report.recall >= wanted:
+            if settings.depth is not None or report.recall >= target:
                 return index, report
             best = report
             if enough is None and report.recall >= settings.recall:
@@ -178,7 +180,7 @@ def _graphs(settings: IndexSettings) -> list[tuple[int, int]]:
 
 
 def _filled(store: StoredVectors, empty: Any) -> Any:
-    """Make an index of all vectors."""
+    """Return the index with all vectors of the store added."""
     index: Any = None
     for block_ND in store.float_blocks():
         if index is None:
@@ -190,7 +192,7 @@ def _filled(store: StoredVectors, empty: Any) -> Any:
 def _measured(
     faiss: Any, index: Any, report: IndexReport, settings: IndexSettings, most: int
 ) -> Iterator[IndexReport]:
-    """Search deeper and deeper, up to ``most`` candidates, and yield the recall each time."""
+    """Double the search depth up to ``most`` candidates, and yield a report of each depth."""
     queries = _probes(index)
     exact = faiss.downcast_index(index.storage)
     num_hits = min(_PROBED_HITS, index.ntotal)
@@ -221,7 +223,7 @@ def _probes(index: Any) -> list[npt.NDArray[np.float32]]:
 def _recalls(
     found_QK: npt.NDArray[np.float32], truth_QK: npt.NDArray[np.float32]
 ) -> tuple[float, float]:
-    """Return the shares of the nearest one and of the nearest few that were found, by score."""
+    """Return the recall at 1 and at 10, counted by score."""
     rounding = 1e-5 * np.abs(truth_QK).max(axis=1, keepdims=True)
     right_QK = found_QK >= truth_QK[:, -1:] - rounding
     return float((found_QK >= truth_QK - rounding)[:, 0].mean()), float(right_QK.mean())
@@ -230,13 +232,12 @@ def _recalls(
 def search_index(
     store: StoredVectors, path: Path, queries_QD: npt.NDArray[np.float32], num_hits: int
 ) -> list[list[Hit]]:
-    """Return each query's rows of the greatest dot products, as an index finds them.
+    """Return each query's rows of the largest dot products that the index finds.
 
-    The index is compared with the SHA-256 that was recorded of it, and with the store. One of a
-    former version, or made by FAISS itself, records none: all its vectors are compared, and a
-    warning says that its recall is not known. Raises :class:`ReadError` for a file that is no
-    index of dot products, or one of other vectors than the store's, and :class:`ShapeError` for
-    queries of another width.
+    The index is compared with its recorded SHA-256 and with the store. An index of a former version
+    or of FAISS itself has no record: all its vectors are compared, with a warning that its recall
+    is unknown. Raises :class:`ReadError` for a file that is no index of dot products or holds other
+    vectors than the store, and :class:`ShapeError` for queries of another width.
     """
     faiss = import_faiss()
     if num_hits < 1:
@@ -259,7 +260,7 @@ def search_index(
 
 
 def _set_depth(index: Any, path: Path, num_hits: int, *, measured: bool) -> None:
-    """Search for more hits than were measured with as many more candidates."""
+    """Scale the search depth up for more hits than the recall was measured with."""
     if not measured:
         warnings.warn(
             EncoderEngineWarning(
@@ -284,7 +285,7 @@ def _read_index(faiss: Any, path: Path) -> Any:
 
 
 def _read_trailer(path: Path) -> dict[str, Any] | None:
-    """Read what is recorded behind an index, and compare it; None where nothing is."""
+    """Read and verify the record at an index's end; None for an index without a record."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
@@ -319,7 +320,7 @@ def _sha256(file: Any, num_bytes: int) -> str:
 
 
 def _compare(store: StoredVectors, index: Any, path: Path) -> None:
-    """Compare all vectors, where nothing is recorded of which store they are."""
+    """Compare all vectors of an index without a record with the store's."""
     first_row = 0
     for block_ND in store.float_blocks():
         stop = first_row + len(block_ND)

@@ -1,7 +1,7 @@
-"""The record of a folder of shards: its names, its keys and their types, and its own SHA-256.
+"""The manifest of a folder of shards: file names, keys with their types, and its own SHA-256.
 
-A manifest says which files are a store's, so it is read strictly: nothing of it is used before all
-of it is as it was written.
+A manifest decides which files belong to a store, so nothing of it is used before its SHA-256, all
+keys and all types are verified.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True)
 class ShardRecord:
-    """A finished shard: ``files`` maps names to SHA-256; ``rows_sha256`` is of what went in."""
+    """A finished shard.
+
+    files: the SHA-256 of each file by name.
+    rows_sha256: the digest of the shard's input texts and ids.
+    """
 
     shard: int
     rows: int
@@ -51,14 +55,14 @@ class ShardRecord:
 
 
 def shard_name(number: int, shard_format: str) -> str:
-    """Name the file of vectors of a shard."""
+    """Return the name of a shard's file of vectors."""
     return f"part-{number:05d}.{shard_format}"
 
 
 def shard_names(number: int, options: Mapping[str, Any]) -> list[str]:
-    """Name all files of a shard: of vectors, and beside a .npy file of ids, where there are ids.
+    """Return the names of a shard's files: vectors, and for .npy with ids a file of ids.
 
-    ``options``: a plan's.
+    ``options``: the options of the plan.
     """
     name = shard_name(number, options["shard_format"])
     if options["shard_format"] != "npy" or options["id_column"] is None:
@@ -67,7 +71,7 @@ def shard_names(number: int, options: Mapping[str, Any]) -> list[str]:
 
 
 def record_path(folder: Path, name: str) -> Path:
-    """Return where a record is: under its name, or the former one in a folder of such names."""
+    """Return a record's path: its name, or the former name in a folder of a former version."""
     if (folder / MANIFEST_NAME).exists() or (folder / JOURNAL_NAME).exists():
         return folder / name
     former = folder / FORMER_NAMES[name]
@@ -75,9 +79,9 @@ def record_path(folder: Path, name: str) -> Path:
 
 
 def digest(value: Mapping[str, Any], before: str = "") -> str:
-    """Return the SHA-256 of a JSON object without its own digest, behind that of what came before.
+    """Return the SHA-256 of the digest ``before`` and a JSON object without its own digest.
 
-    Layout and the order of keys do not count; every key, type and value does.
+    Layout and order of keys do not matter; every key, type and value does.
     """
     rest = {key: part for key, part in value.items() if key != DIGEST_KEY}
     content = before + json.dumps(rest, sort_keys=True, ensure_ascii=True)
@@ -85,15 +89,15 @@ def digest(value: Mapping[str, Any], before: str = "") -> str:
 
 
 def manifest_content(manifest: Mapping[str, Any]) -> bytes:
-    """Write a manifest with its digest."""
+    """Return the bytes of a manifest with its digest."""
     signed = {**manifest, DIGEST_KEY: digest(manifest)}
     return (json.dumps(signed, indent=1, ensure_ascii=True) + "\n").encode("ascii")
 
 
 def read_manifest(folder: Path, error: type[EncoderEngineError]) -> dict[str, Any] | None:
-    """Read a folder's manifest, or None where there is none: then the output is not whole.
+    """Read a folder's manifest; None where there is none, and the output is incomplete.
 
-    Raises ``error`` for one that is not as it was written.
+    Raises ``error`` for a manifest that was changed after it was written.
     """
     path = record_path(folder, MANIFEST_NAME)
     if not path.exists():
@@ -128,9 +132,10 @@ def check_plan(plan: Any) -> None:
 
 
 def read_records(shards: Sequence[Any], options: Mapping[str, Any]) -> list[ShardRecord]:
-    """Read the records of shards, in order, whose files are called as a shard's are.
+    """Read the records of shards in order.
 
-    Raises :class:`UnexpectedValueError` for others. ``options``: a plan's.
+    ``options``: the options of the plan. Raises :class:`UnexpectedValueError` for a malformed
+    record or for files that are not named as the shard's.
     """
     records = []
     for number, shard in enumerate(shards):
@@ -251,7 +256,7 @@ _KINDS: dict[Any, str] = {
 
 
 def _check_object(value: Any, expected: Mapping[str, Any], name: str) -> None:
-    """Compare a JSON object's keys and their types with those expected."""
+    """Raise :class:`UnexpectedValueError` where keys or types of an object are not expected."""
     if not isinstance(value, dict):
         raise UnexpectedValueError(f"{name or 'it'} is {value!r:.40}, not an object")
     for key, check in expected.items():

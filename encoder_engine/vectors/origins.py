@@ -1,4 +1,4 @@
-"""The texts that stored vectors were made of: read from their inputs again, and compared."""
+"""Reads again the texts that stored vectors were made of, and compares them with the store."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def read_texts(
 ) -> dict[int, str]:
     """Return the texts of some rows of a store.
 
-    ``inputs``: by default those that a folder's manifest names, with its options; every shard's
-    rows are compared with the SHA-256 recorded of them. Of a file only their number is compared.
-    Rows that cannot be used are left out, as they were then. Raises :class:`ReadError` where they
-    are others, :class:`InputError` where nobody says which inputs they were.
+    ``inputs``: by default those of the folder's manifest, with its options. The rows of every shard
+    are compared with their recorded SHA-256; for a single file, only their number is. Bad rows are
+    skipped, as at embedding. Raises :class:`ReadError` where the rows differ, and
+    :class:`InputError` where neither the store nor the caller names the inputs.
     """
     manifest = store.manifest
     names = list(inputs) or (manifest["inputs"] if manifest is not None else [])
@@ -39,16 +39,16 @@ def read_texts(
         raise InputError(
             f"{store.path} does not say from which files its texts can be read again; name them"
         )
-    told = {} if manifest is None else manifest["plan"]["options"]
-    if column is None and told.get("column") != DEFAULT_COLUMN:
-        column = told.get("column")
+    options = {} if manifest is None else manifest["plan"]["options"]
+    if column is None and options.get("column") != DEFAULT_COLUMN:
+        column = options.get("column")
     opened = open_inputs(
         names,
         column=column,
-        id_column=told.get("id_column"),
+        id_column=options.get("id_column"),
         format=input_format,
-        max_characters=told.get("max_characters"),
-        unique_ids=told.get("unique_ids", False),
+        max_characters=options.get("max_characters"),
+        unique_ids=options.get("unique_ids", False),
     ).skipping(_leave_out)
     shards = [] if manifest is None else manifest["shards"]
     found: dict[int, str] = {}
@@ -68,7 +68,7 @@ def read_texts(
 def _rest(
     store: StoredVectors, stream: Iterator[Row], first_row: int, rows: Collection[int]
 ) -> dict[int, str]:
-    """Read what no manifest speaks of: nothing of a folder, all of a file."""
+    """Read the rows that no manifest records: none of a folder, all of a file."""
     found, row = {}, first_row
     for row, (text, _) in enumerate(stream, start=first_row + 1):
         if row - 1 in rows:
@@ -86,4 +86,4 @@ def _others(store: StoredVectors) -> ReadError:
 
 
 def _leave_out(_error: RowError) -> None:
-    """Know that the row was left out then, or the comparison will tell."""
+    """Skip a bad row, as at embedding; a wrong guess fails the comparison."""

@@ -1,4 +1,4 @@
-"""A page that shows points with their texts: one HTML file that needs no network."""
+"""An HTML page that plots points with their texts, in one file without network access."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MOST_CHARACTERS = 400
 
 
 def plot_page(title: str, projection: Projection, texts: Sequence[str]) -> str:
-    """Write the page: a point a row, its text when the pointer is near; wheel and drag zoom.
+    """Return the page: one point a row with its text on hover; the wheel zooms, dragging moves.
 
-    ``texts`` are those of ``projection.rows``, in their order.
+    ``texts``: the texts of ``projection.rows``, in the same order.
     """
     shown = [
         text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} ..."

@@ -1,4 +1,4 @@
-"""Storing vectors in fewer bits, as ``sentence_transformers.quantize_embeddings`` does."""
+"""Quantizes vectors for storage, as ``sentence_transformers.quantize_embeddings`` does."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 def check_precision(precision: str) -> Precision:
     """Return a precision that needs no calibration. Raises :class:`InputError` for any other.
 
-    int8 and uint8 cut each feature's range into 255 steps. sentence-transformers takes the ranges
-    from the texts at hand: the same text then gets other bytes in other company, and nobody can
-    turn them back. So they need ranges of a representative sample, in :func:`quantize_vectors`.
+    int8 and uint8 divide each feature's range into 255 steps. sentence-transformers takes the
+    ranges from the texts of the call, so the bytes of a text depend on the other texts and cannot
+    be decoded. :func:`quantize_vectors` therefore takes the ranges of a representative sample.
     """
     for known in PRECISIONS:
         if precision == known:
@@ -40,13 +40,16 @@ def quantize_vectors(
     *,
     ranges: npt.NDArray[np.floating] | None = None,
 ) -> np.ndarray[Any, np.dtype[Any]]:
-    """Store vectors in fewer bits.
+    """Quantize vectors to fewer bits.
 
-    ``vectors``: float32 [N, D]. ``ranges``: [2, D], the least and the greatest value of each
-    feature over a representative sample; needed by int8 and uint8, beyond them values are clipped.
-    Returns [N, D] float32, int8 or uint8; or bits, one per feature that is above 0, packed eight to
-    a byte into int8 (``binary``, offset by -128) or uint8 (``ubinary``), [N, ceil(D / 8)].
-    Raises :class:`InputError` and :class:`ShapeError`.
+    vectors: float32 [N, D].
+    precision: ``"float32"``, ``"int8"``, ``"uint8"``, ``"binary"`` or ``"ubinary"``.
+    ranges: [2, D], the least and the greatest value of each feature over a representative sample;
+        required for int8 and uint8, which clip values outside.
+
+    Returns float32, int8 or uint8 [N, D]. ``binary`` and ``ubinary`` keep one bit a feature, set
+    above 0, packed eight to a byte: int8 (offset by -128) or uint8 [N, ceil(D / 8)]. Raises
+    :class:`InputError` for the options and :class:`ShapeError` for ``ranges``.
     """
     if precision == "float32":
         return vectors.astype(np.float32, copy=False)

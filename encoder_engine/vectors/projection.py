@@ -1,4 +1,4 @@
-"""Two coordinates for stored vectors, so that they can be looked at."""
+"""Projects stored vectors to two dimensions, for plots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ METHODS: tuple[Method, ...] = ("pca", "umap")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Projection:
-    """Stored ``rows`` [n] in ascending order, their ``points`` [n, 2], what the two axes are."""
+    """Projected rows: ``rows`` [n] ascending, ``points`` [n, 2], and the names of the two axes."""
 
     rows: npt.NDArray[np.int64]
     points: npt.NDArray[np.float64]
@@ -28,11 +28,15 @@ class Projection:
 
 
 def project(store: StoredVectors, method: Method, *, most_rows: int, seed: int = 0) -> Projection:
-    """Project the vectors of a store to a plane; of more than ``most_rows``, rows evenly apart.
+    """Project the vectors of a store to a plane.
 
-    ``"pca"``: the two directions in which all stored vectors vary most, in two passes and constant
-    memory; a direction points where its largest feature grows. ``"umap"`` (extra ``plot``): of the
-    rows shown, by cosine. Raises :class:`InputError` for vectors in bits, and for fewer than three.
+    method: ``"pca"`` takes the two principal components of all vectors, in two passes and constant
+        memory; the largest entry of a component is positive. ``"umap"`` (extra ``plot``) fits the
+        projected rows by cosine.
+    most_rows: of more rows, an evenly spaced subsample is projected.
+    seed: of UMAP.
+
+    Raises :class:`InputError` for vectors in bits and for fewer than three rows.
     """
     if most_rows < 3:
         raise InputError(f"most_rows must be at least 3, got {most_rows}")
@@ -62,7 +66,7 @@ def project(store: StoredVectors, method: Method, *, most_rows: int, seed: int =
 def _moments(
     store: StoredVectors,
 ) -> tuple[int, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Count the vectors, and compute their mean [D] and covariance [D, D]."""
+    """Return the number of vectors, their mean [D] and their covariance [D, D]."""
     num_rows, sum_D, gram_DD = 0, np.zeros(0), np.zeros((0, 0))
     for block_ND in store.float_blocks():
         wide_ND = block_ND.astype(np.float64)

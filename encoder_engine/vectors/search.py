@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    """A stored row near a query: its number from 0, its id if the store has some, its score."""
+    """A stored row near a query: its number from 0, its id if the store has ids, its score."""
 
     row: int
     identifier: Identifier | None
@@ -28,12 +28,11 @@ class Hit:
 def search_vectors(
     store: StoredVectors, queries_QD: npt.NDArray[np.float32], num_hits: int
 ) -> list[list[Hit]]:
-    """Return each query's rows of the greatest dot products, the greatest first: exactly.
+    """Return each query's rows of the largest dot products, exactly, the largest first.
 
     ``queries_QD``: float32 [Q, D]. Equal scores come in the order of their rows. Memory holds one
     block of the store at a time. Raises :class:`InputError` for vectors stored in bits,
-    :class:`ShapeError` for queries of another width, and :class:`ReadError` for a store that is
-    not as it was written.
+    :class:`ShapeError` for queries of another width, and :class:`ReadError` for a damaged store.
     """
     if num_hits < 1:
         raise InputError(f"num_hits must be at least 1, got {num_hits}")
@@ -66,7 +65,7 @@ def search_vectors(
 def make_hits(
     store: StoredVectors, rows_QK: npt.NDArray[np.int64], scores_QK: npt.NDArray[Any]
 ) -> list[list[Hit]]:
-    """Give rows their ids; a row below 0 was not found."""
+    """Return the hits of each query with their ids; a row below 0 is no hit."""
     names = store.identifiers({row for row in rows_QK.reshape(-1).tolist() if row >= 0})
     return [
         [

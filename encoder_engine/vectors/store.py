@@ -1,4 +1,4 @@
-"""Writing vectors to a file as they come, in constant memory, whole or not at all."""
+"""Writes vectors to a file in constant memory; the file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class _Writer(Protocol):
 class VectorStore:
     """An output file being written; a context manager that publishes it on a clean exit.
 
-    ``path`` ends in ``.npy`` (rows in the order appended; ids, if ``id_column`` is given, one a
-    line in a file beside it, see :func:`ids_path`), ``.parquet``, ``.arrow`` or ``.lance`` (the ids
-    under ``id_column``, vectors as fixed-size lists under ``embedding``). Raises
-    :class:`OutputError` for an output that exists (without ``overwrite``) or could not be
-    completed: then nothing is left.
+    path: a ``.npy`` file (ids one a line in a second file, see :func:`ids_path`), or a
+        ``.parquet``, ``.arrow`` or ``.lance`` table with vectors as fixed-size lists under
+        ``embedding``.
+    id_column: the column of the ids; None: no ids.
+    overwrite: replace an existing output.
+    group_rows: rows of a row group of a table; None: one group for each call of :meth:`append`.
 
-    ``group_rows``: write tables by so many rows, however they are appended; None: as they are. The
-    bytes of a .npy file do not depend on it.
-
-    A .npy file that exists is whole, and the ids beside it are its own, at every moment: where ids
-    are replaced or removed, the old vectors go first and the new ones come last.
+    At every moment an existing .npy file is complete and its ids belong to it: where ids are
+    replaced or removed, the old vectors are removed first and the new ones appear last. Raises
+    :class:`OutputError` for an output that exists, without ``overwrite``, or that cannot be
+    completed; no file is left then.
     """
 
     def __init__(
@@ -120,9 +120,9 @@ class VectorStore:
             raise self._failed(error) from error
 
     def _make_way(self) -> None:
-        """Remove the old vectors where their ids are about to change, and ids of nothing.
+        """Remove old vectors whose ids will change, and ids without vectors.
 
-        The vectors' name is gone from the disk before the ids' is, and both before new ones come.
+        The vectors are removed before the ids, and both before the new files appear.
         """
         if self._path.suffix != ".npy":
             return
@@ -135,7 +135,7 @@ class VectorStore:
                 sync_directory(old.parent)
 
     def _rename(self) -> None:
-        """Give all files their names, or none."""
+        """Rename all files to their final names, or none."""
         ours = [os.fstat(file.stream.fileno()) for file in self._files]
         try:
             for file in self._files:
@@ -154,12 +154,12 @@ class VectorStore:
 
 
 def ids_path(path: Path) -> Path:
-    """Name the file of ids beside a .npy file: ``vectors.npy`` has ``vectors.ids.txt``."""
+    """Return the path of a .npy file's ids: ``vectors.npy`` has ``vectors.ids.txt``."""
     return path.with_suffix(".ids.txt")
 
 
 def remove_partial(path: Path) -> None:
-    """Remove what a run that was cut off left under a name of its own."""
+    """Remove a temporary file or folder that a killed run left."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -174,10 +174,10 @@ def check_output(
     beside: Iterable[Path] = (),
     inputs: Iterable[Path] = (),
 ) -> None:
-    """Raise before any work is done for an output that could not be written.
+    """Raise :class:`OutputError` for an output that could not be written, before any work.
 
-    ``beside``: more files that are written or removed with it. ``inputs``: files that are read,
-    which no output may replace or, as ids of another, remove.
+    beside: further files that are written or removed with the output.
+    inputs: files that are read, which no output may replace or remove.
     """
     if path.suffix not in ENDINGS:
         raise OutputError(
@@ -192,7 +192,7 @@ def check_output(
 
 
 def check_columns(ending: str, id_column: str | None) -> None:
-    """Raise where files of this ending cannot be written here, or not with these columns."""
+    """Raise where files of this suffix cannot be written, or not with these columns."""
     if ending == ".npy":
         return
     import_pyarrow(f"writing {ending}")
@@ -203,7 +203,7 @@ def check_columns(ending: str, id_column: str | None) -> None:
 
 
 class _NpyWriter:
-    """Appends to an array of yet unknown length: its header is written last, over a placeholder."""
+    """Appends to an array of unknown length; the header is written last, over a placeholder."""
 
     def __init__(self, vectors: PendingFile, identifiers: PendingFile | None) -> None:
         self._stream = vectors.stream
@@ -234,11 +234,11 @@ class _NpyWriter:
         self._stream.write(_NPY_MAGIC + size.to_bytes(2, "little") + text.encode("ascii"))
 
     def release(self) -> None:
-        """Nothing is held beside the files."""
+        """Release nothing: the writer holds only its file."""
 
 
 class _TableWriter(ABC):
-    """Appends tables to a writer of pyarrow's; the type of the ids is settled by the first row."""
+    """Appends tables to a pyarrow writer; the first row decides the type of the ids."""
 
     def __init__(
         self, file: PendingFile, id_column: str | None, group_rows: int | None = None
@@ -270,7 +270,7 @@ class _TableWriter(ABC):
         self._write_groups(self._group_rows)
 
     def _write_groups(self, num_rows: int) -> None:
-        """Write what waits, while it is so many rows; the rest waits on."""
+        """Write the buffered rows in groups of ``num_rows``, and keep the remainder."""
         if sum(table.num_rows for table in self._waiting) < num_rows:
             return
         waiting = self._pyarrow.concat_tables(self._waiting).combine_chunks()
@@ -284,7 +284,7 @@ class _TableWriter(ABC):
 
     @abstractmethod
     def _open(self, schema: Any) -> Any:
-        """Return pyarrow's writer."""
+        """Open pyarrow's writer for a schema."""
 
     @abstractmethod
     def _write(self, table: Any) -> None:
@@ -299,7 +299,7 @@ class _TableWriter(ABC):
         self._writer = None
 
     def release(self) -> None:
-        """Close pyarrow's writer while its file is still open, or it fails when collected."""
+        """Close pyarrow's writer before its file; otherwise its finalizer fails."""
         writer, self._writer = self._writer, None
         if writer is not None:
             with contextlib.suppress(OSError):
@@ -307,7 +307,7 @@ class _TableWriter(ABC):
 
 
 class _ParquetWriter(_TableWriter):
-    """Appends row groups."""
+    """Appends row groups to a Parquet file."""
 
     def _open(self, schema: Any) -> Any:
         return self._pyarrow.parquet.ParquetWriter(self._stream, schema)
@@ -317,7 +317,7 @@ class _ParquetWriter(_TableWriter):
 
 
 class _ArrowWriter(_TableWriter):
-    """Appends record batches to an Arrow IPC file, which is mapped into memory to be read."""
+    """Appends record batches to an Arrow IPC file, which readers can map into memory."""
 
     def _open(self, schema: Any) -> Any:
         from pyarrow import ipc
@@ -329,9 +329,9 @@ class _ArrowWriter(_TableWriter):
 
 
 class _LanceWriter(_TableWriter):
-    """Appends to a Lance file, which lance opens by its name.
+    """Appends to a Lance file, which lance opens by name.
 
-    It writes under names of its own beside that, and leaves them where it fails: so it is given a
+    lance writes temporary files next to the file and leaves them where it fails, so the file gets a
     folder of its own.
     """
 
@@ -366,7 +366,7 @@ class _LanceWriter(_TableWriter):
 
 @contextlib.contextmanager
 def _lance_errors() -> Iterator[None]:
-    """Leave out of an error where in lance it was raised."""
+    """Shorten lance's errors: leave out the place in lance's source."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Reading one file of vectors and its ids: block by block, and nothing of a damaged one."""
+"""Reads one file of vectors and its ids block by block; a damaged file yields nothing."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ BLOCK_ROWS = 16_384
 def read_blocks(path: Path) -> Iterator[Array]:
     """Yield the vectors of a file, some thousand rows [n, D] at a time.
 
-    A .npy and an .arrow file are mapped into memory. Raises :class:`ReadError` for a damaged file,
-    :class:`ShapeError` for a .npy file that holds no rows of vectors.
+    .npy and .arrow files are mapped into memory. Raises :class:`ReadError` for a damaged file, and
+    :class:`ShapeError` for a .npy file that is not [N, D].
     """
     with damage(path):
         if path.suffix == ".npy":
@@ -52,10 +52,10 @@ def map_array(path: Path) -> Array:
 
 
 def read_ids(path: Path, id_column: str | None) -> Iterator[Identifier]:
-    """Yield the ids of a file: of a .npy file those beside it.
+    """Yield the ids of a file; for a .npy file, from its file of ids.
 
-    ``id_column``: where a table has its ids; None: the one column beside the vectors, if there is
-    one. Raises :class:`ReadError` for what is damaged.
+    ``id_column``: the column of a table's ids; None: its only other column, if there is one.
+    Raises :class:`ReadError` for a damaged file.
     """
     if path.suffix == ".npy":
         yield from _lines(ids_path(path))
@@ -79,7 +79,7 @@ def read_ids(path: Path, id_column: str | None) -> Iterator[Identifier]:
 
 
 def has_ids(path: Path) -> bool:
-    """Say whether a file has ids, in a column of its own or in a file beside it."""
+    """Return whether a file has ids, in a column or in a file of their own."""
     if path.suffix == ".npy":
         return ids_path(path).exists()
     with damage(path):
@@ -89,7 +89,7 @@ def has_ids(path: Path) -> bool:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a file of ids. Raises :class:`ReadError` where the last is cut short."""
+    """Yield the lines of a file of ids. Raises :class:`ReadError` for a truncated last line."""
     with damage(path), path.open(encoding="utf-8", newline="\n") as lines:
         for line in lines:
             if not line.endswith("\n"):
@@ -99,7 +99,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 @contextmanager
 def damage(path: Path) -> Iterator[None]:
-    """Raise what a library says of a file that it cannot read as :class:`ReadError`."""
+    """Turn a library's error on reading a file into :class:`ReadError`."""
     try:
         yield
     except EncoderEngineError:
@@ -119,7 +119,7 @@ def damage(path: Path) -> Iterator[None]:
 
 
 def _vectors(batch: Any) -> Array:
-    """Give a batch's vectors as an array [n, D], without a copy. Raises :class:`ReadError`."""
+    """Return a batch's vectors as an array [n, D], without a copy. Raises :class:`ReadError`."""
     import pyarrow
 
     column = batch.column(VECTOR_COLUMN)

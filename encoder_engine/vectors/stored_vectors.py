@@ -1,4 +1,14 @@
-"""Stored vectors as they are read: every file compared with its record before it is used."""
+"""Stored vectors, read with verification: every file is compared with its record before use.
+
+How it works: opening a folder reads and verifies its manifest only. Before the first row of a shard
+is used, the shard's files are hashed and compared with the SHA-256 in the manifest: about 1 s for a
+GB, at most 4 files at a time, and those ahead of the one being read are hashed meanwhile. A
+verified file is remembered by its signature (device, inode, size, mtime and ctime in ns) and not
+hashed again while the signature stays; every block that is read compares the signature, so a file
+that is replaced or written to while it is read raises :class:`ReadError`. Every float block is
+checked for NaN and infinity by one dot product with itself; only if that is not finite are its rows
+searched.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +50,14 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# Hashing holds no lock of the interpreter; more at a time would only wait for the disk.
+# Hashing releases the GIL; more files at a time would only wait for the disk.
 _MOST_HASHED = 4
 _ID_COLUMN = "id"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """A file of vectors; ``checksums`` of it and of the file of its ids, where recorded."""
+    """A file of vectors; ``checksums``: the recorded SHA-256 of it and of its file of ids."""
 
     path: Path
     rows: int | None = None
@@ -57,13 +67,14 @@ class _Part:
 class StoredVectors:
     """Vectors that ``embed`` wrote: a file, or a finished folder of shards.
 
-    Opened by :func:`load_vectors`. Attributes: ``path``; ``manifest``, the folder's record of
-    model, options, inputs and files, or None for a file.
+    :func:`load_vectors` opens one.
 
-    Every file of a folder is compared with the SHA-256 in its manifest before anything of it is
-    used, once for each file that stays as it is. A file without a manifest has none to compare
-    with: its shape, the number of its ids, and that all numbers are finite are checked. Raises
-    :class:`ReadError` for what is not as it was written.
+    path: the file or the folder.
+    manifest: the folder's record of model, options, inputs and files; None for a file.
+
+    Every file of a folder is compared with the SHA-256 in the manifest before its first use. For a
+    single file the shape, the number of ids and the absence of NaN and infinity are checked. Raises
+    :class:`ReadError` for a file that was changed or damaged.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = True) -> None:
@@ -76,7 +87,7 @@ class StoredVectors:
             if self.manifest is None:
                 raise ReadError(
                     f"{self.path} has no {MANIFEST_NAME}, so it is not whole; run embed again, "
-                    "which goes on where it was cut off"
+                    "which resumes after the last finished shard"
                 )
             self._parts = _shards(self.path, self.manifest)
         else:
@@ -100,12 +111,12 @@ class StoredVectors:
 
     @cached_property
     def dimension(self) -> int:
-        """Numbers of a vector."""
+        """The numbers of a vector, D."""
         return len(self.first)
 
     @property
     def first(self) -> Array:
-        """The first vector, [D]; no other file is read for it."""
+        """The first vector, [D]; only the first file is read."""
         part = self._parts[0]
         self._check(part, [part.path])
         for block in read_blocks(part.path):
@@ -116,9 +127,9 @@ class StoredVectors:
 
     @cached_property
     def vectors(self) -> Array:
-        """All vectors, [N, D], read-only: mapped where they are one .npy file, else in memory.
+        """All vectors, [N, D], read-only: mapped if they are one .npy file, else in memory.
 
-        :meth:`blocks` and :meth:`take` need memory for a part of them alone.
+        :meth:`blocks` and :meth:`take` need memory for a part of the vectors only.
         """
         path = self._path_of_one
         if len(self._parts) == 1 and path.suffix == ".npy":
@@ -134,12 +145,12 @@ class StoredVectors:
 
     @property
     def _path_of_one(self) -> Path:
-        """The first file of vectors, the only one where there is one."""
+        """The first file of vectors; of a single file, that file."""
         return self._parts[0].path
 
     @cached_property
     def ids(self) -> list[Identifier] | None:
-        """The id of each row, in their order, or None where the store has no ids."""
+        """The ids in the order of the rows; None where the store has no ids."""
         if not self.has_ids:
             return None
         found = list(chain.from_iterable(map(self._ids_of, self._parts)))
@@ -151,7 +162,7 @@ class StoredVectors:
 
     @property
     def has_ids(self) -> bool:
-        """Say whether rows have ids."""
+        """True where rows have ids."""
         if self.manifest is not None:
             return self._id_column is not None
         return has_ids(self._path_of_one)
@@ -164,9 +175,9 @@ class StoredVectors:
         return column
 
     def blocks(self) -> Iterator[Array]:
-        """Yield the vectors, some thousand rows [n, D] at a time, in their order.
+        """Yield the vectors in order, some thousand rows [n, D] at a time.
 
-        While one file is read, those behind it are compared with their checksums.
+        While one file is read, the next ones are compared with their checksums.
         """
         shape: tuple[int, np.dtype[Any]] | None = None
         total = 0
@@ -190,11 +201,11 @@ class StoredVectors:
             if num_rows == 0:
                 raise ReadError(f"{part.path} holds no vectors; embed again")
             total += num_rows
-        # Nothing else says how many a file holds.
+        # A single file has no record of its number of rows.
         self.__dict__.setdefault("rows", total)
 
     def float_blocks(self) -> Iterator[npt.NDArray[np.float32]]:
-        """Yield the vectors. Raises :class:`InputError` where they are no float32."""
+        """Yield the vectors in blocks. Raises :class:`InputError` unless they are float32."""
         for block in self.blocks():
             if block.dtype in (np.int8, np.uint8):
                 raise InputError(
@@ -206,7 +217,7 @@ class StoredVectors:
             yield block
 
     def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """Copy some rows, which ascend: float32 [n, D]."""
+        """Return copies of some rows, given in ascending order: float32 [n, D]."""
         taken, first_row = [], 0
         for block in self.float_blocks():
             start, stop = np.searchsorted(rows, [first_row, first_row + len(block)])
@@ -215,9 +226,9 @@ class StoredVectors:
         return np.concatenate(taken)
 
     def identifiers(self, rows: set[int]) -> dict[int, Identifier]:
-        """Look up the ids of some rows; none where the store has no ids.
+        """Return the ids of some rows by row; empty where the store has no ids.
 
-        Of a folder only the shards are read that hold these rows.
+        Only the shards of these rows are read.
         """
         if not self.has_ids:
             return {}
@@ -236,9 +247,9 @@ class StoredVectors:
         return found
 
     def _ids_of(self, part: _Part) -> Iterator[Identifier]:
-        """Yield a file's ids; they may be used once all are read without an error.
+        """Yield a file's ids; they are valid only once all were yielded without an error.
 
-        Raises :class:`ReadError` where there are more or fewer than rows, or the file was changed.
+        Raises :class:`ReadError` where ids and rows differ in number, or the file was changed.
         """
         path = ids_path(part.path) if part.path.suffix == ".npy" else part.path
         self._check(part, [path])
@@ -251,7 +262,7 @@ class StoredVectors:
             raise ReadError(f"{part.path} has {part.rows} rows and {num_ids} ids; copy both again")
 
     def _checked_parts(self) -> Iterator[_Part]:
-        """Yield the files in order, each compared with its checksum, some of them ahead."""
+        """Yield the files in order, each after its verification, with up to 4 verified ahead."""
         threads = min(_MOST_HASHED, os.cpu_count() or 1)
         with ThreadPoolExecutor(max_workers=threads) as pool:
             rest = iter(self._parts)
@@ -264,7 +275,7 @@ class StoredVectors:
                 yield part
 
     def _check(self, part: _Part, paths: Iterable[Path] | None = None) -> None:
-        """Compare a file, and that of its ids, with their checksums; or only ``paths``."""
+        """Compare a file and its file of ids with their checksums, or only those in ``paths``."""
         for path, sha256 in part.checksums.items() if self._verify else ():
             if paths is not None and path not in paths:
                 continue
@@ -281,18 +292,18 @@ class StoredVectors:
                 raise ReadError(
                     f"{path} is not as it was written: its SHA-256 is {found[:12]}..., "
                     f"{sha256[:12]}... was recorded; copy it again, or remove it and run embed "
-                    "again, which makes it anew"
+                    "again, which makes it again"
                 )
             self._verified[path] = signature
 
     def _begin(self, path: Path) -> tuple[int, ...]:
-        """Return the signature of the file that may be read: where one was verified, that one's."""
+        """Return the file's signature when it was verified, or its current one."""
         return self._verified.get(path) or _signature(path)
 
     def digest(self) -> str:
-        """Return a SHA-256 that only a store of the same vectors has.
+        """Return a SHA-256 that identifies the store's vectors.
 
-        That of a folder is made of its records, so that no vector is read for it.
+        A folder's digest is computed from its records, without reading vectors.
         """
         import hashlib
 
@@ -303,10 +314,10 @@ class StoredVectors:
         return hashlib.sha256("\n".join(sums).encode("ascii")).hexdigest()
 
     def to_arrow(self) -> Any:
-        """Give a ``pyarrow.Table`` of the ids, where there are some, and of ``embedding``.
+        """Return a ``pyarrow.Table`` of the ids, if any, and ``embedding``.
 
-        The ids are under the column's name, or ``id`` where a file does not tell it. The vectors
-        are lists of a fixed size, and not copied again.
+        The column of ids has its recorded name, or ``id``. The vectors are fixed-size lists and not
+        copied again.
         """
         pyarrow = import_pyarrow("a table")
         vectors = self.vectors
@@ -317,7 +328,7 @@ class StoredVectors:
         return pyarrow.table(columns)
 
     def to_pandas(self) -> Any:
-        """Give a ``pandas.DataFrame`` of the ids, where there are some, and of ``embedding``.
+        """Return a ``pandas.DataFrame`` of the ids, if any, and ``embedding``.
 
         Each value of ``embedding`` is an array [D], a view of :attr:`vectors`.
         """
@@ -331,9 +342,9 @@ class StoredVectors:
         return pandas.DataFrame(columns)
 
     def check_target(self, target: Path, inputs: Iterable[str] = (), *, overwrite: bool) -> None:
-        """Raise :class:`OutputError` for a file that may not be written.
+        """Raise :class:`OutputError` for a target that must not be written.
 
-        Nor may one of the store's own, or of the ``inputs`` that it was made of.
+        A target may be neither a file of the store nor one of its ``inputs``.
         """
         own = [part.path for part in self._parts]
         own += [ids_path(path) for path in own]
@@ -353,9 +364,9 @@ def load_vectors(path: str | os.PathLike[str], *, verify: bool = True) -> Stored
         stored = ee.load_vectors("vectors/")
         stored.vectors, stored.ids, stored.rows, stored.manifest
 
-    ``verify=False`` leaves out the comparison with the checksums of the manifest: about 1 s for a
-    GB, in parallel for several files. Raises :class:`ReadError` for what is no such file or folder,
-    or not as it was written.
+    ``verify=False`` skips the comparison with the manifest's checksums, which takes about 1 s for a
+    GB and runs in parallel for several files. Raises :class:`ReadError` for a path that is no file
+    or folder of vectors, and for changed or damaged files.
     """
     return StoredVectors(path, verify=verify)
 
@@ -377,9 +388,9 @@ def _shards(folder: Path, manifest: dict[str, Any]) -> list[_Part]:
 
 
 def _signature(path: Path) -> tuple[int, ...]:
-    """Tell a file from one that was put in its place or written to meanwhile.
+    """Return device, inode, size and times of a file, which change when it is replaced or written.
 
-    Raises :class:`ReadError` where there is none.
+    Raises :class:`ReadError` for a missing file.
     """
     with damage(path):
         status = path.stat()
@@ -387,13 +398,13 @@ def _signature(path: Path) -> tuple[int, ...]:
 
 
 def _refuse_changed(path: Path, before: tuple[int, ...]) -> None:
-    """Raise :class:`ReadError` for another file than the one that was verified or begun."""
+    """Raise :class:`ReadError` where the file's signature is not ``before``."""
     if _signature(path) != before:
         raise ReadError(f"{path} was changed while it was read; run this again")
 
 
 def _refuse_non_finite(block: Array, path: Path, first_row: int) -> None:
-    """Raise :class:`ReadError` for NaN or infinity, of which a sum of squares tells in one pass."""
+    """Raise :class:`ReadError` for NaN or infinity; one sum of squares detects both."""
     if block.dtype.kind != "f":
         return
     flat = block.reshape(-1)

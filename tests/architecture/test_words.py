@@ -39,13 +39,7 @@ WORDS = {
 }
 # A docstring begins with a verb, or says what the thing is.
 RIDDLES = ("How", "What", "Which", "Who", "Whom")
-# Rooms of encoder_engine that are not rewritten yet.
-NOT_YET = {"embedding", "inputs", "models", "text", "vectors"}
-FILES = [
-    path
-    for path in sources("encoder_engine", "kernels")
-    if path.relative_to(ROOT).parts[1] not in NOT_YET
-]
+FILES = list(sources("encoder_engine", "kernels"))
 CPP_FILES = sorted(
     path
     for room in ("bindings", "common", "cpu")
@@ -94,8 +88,3 @@ def test_a_private_word_would_be_seen() -> None:
     ]
     assert riddles(source) == ["What it is."]
     assert NO_CODE.sub("", 'int x;  // told\nf("said");') == "int x;  \nf();"
-
-
-def test_the_rooms_that_are_not_rewritten_exist() -> None:
-    rooms = {path.name for path in (ROOT / "encoder_engine").iterdir() if path.is_dir()}
-    assert rooms >= NOT_YET

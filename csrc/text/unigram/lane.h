@@ -1,4 +1,13 @@
-// Whole words of plain characters, a chunk at a time, to pieces by way of the caches.
+// Turns whole words of plain characters into pieces, a chunk at a time, by way of caches.
+//
+// How it works: a chunk of at most 1,024 characters is cut into words; a word's key is looked up in a
+// cache, prefetched 8 words ahead. A word that misses is searched for its best path (spell) and kept.
+// SentencePiece adds scores up in float32 from word to word, so rounding may decide a word's pieces:
+// there is one cache for each of 3 sizes of the sum (16,384, 65,536 and 131,072), a word is kept only
+// if its best path leads by enough, and beyond the last size every word is searched. Spans of cached
+// pieces follow from the sizes of the pieces;
+// pieces that stand for any characters (unknown, bytes) have none, so such words are searched again
+// when spans are kept. ASCII takes 8-bit units, other text 16-bit units.
 #pragma once
 
 #include <algorithm>
@@ -58,8 +67,8 @@ inline std::unique_ptr<unigram_lane_rules> make_lane_rules(char_classes classes,
         last});
 }
 
-// Takes words from a text as far as every character up to the white space behind them is plain.
-// `Tokens` takes what there is to say of a word: unigram_tokens or sentencepiece_tokens.
+// Takes words from a text as far as every character up to the white space after them is plain.
+// `Tokens` receives each word's pieces: unigram_tokens or sentencepiece_tokens.
 template <typename Char, typename Tokens>
 class unigram_lane {
     static constexpr bool with_spans = Tokens::kWithSpans;
@@ -96,7 +105,7 @@ public:
                 end = done + last_end_;
             }
             done += chunk.consumed;
-            // What is left of a chunk is spaces, or begins behind one.
+            // The rest of a chunk is spaces, or begins after one.
             if (kReaches ? end > 0 : done > end) space = base + (kReaches ? end : done - 1);
         } while (!scratch_.chunk.blocked && done < length && out_.size() < limit_);
         return end;
@@ -197,7 +206,7 @@ private:
         if (start > first_unit) return {base + start - 1, base};
         return {space < 0 ? base + start : space, base};
     }
-    // The character behind a word.
+    // The character after a word.
     template <typename Unit>
     int64_t behind(int index) const {
         return source<Unit>(scratch_.chunk.starts[index] + scratch_.chunk.sizes[index]);

@@ -1,4 +1,12 @@
 // Takes a text in chunks of whole words, and leaves what blocks them to the character scanner.
+//
+// How it works: a chunk of at most 1,024 characters is classified 64 at a time into bit masks, cut
+// into normalized words, and its words are looked up in the cache of known words. ASCII takes a path
+// of 8-bit units; other text takes 16-bit units, and in a mixed text a run below 64 ASCII characters
+// is not worth a change of path. A character that needs a rule (an added token's first character,
+// a character that normalizes to several) blocks the chunk: the scanner then goes character by
+// character to the next place between words, where chunks go on. In a word above the model's limit
+// of characters only the end matters, so letters are skipped 64 at a time, then 16.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,12 @@
-// Where scanned characters go: into words and their pieces, or into normalized text first.
+// Sinks of scanned characters: words cut to pieces at once, or normalized text first.
+//
+// How it works: a sink gets words by chunks from the lane (emit) or characters from the scanner
+// (letter, space, isolated, added). A word of a chunk is looked up in a cache by its key, and only a
+// word that misses is matched against the vocabulary and kept. Text outside ASCII has a cache with
+// more room for long words and many pieces, made at the first such text. Characters are collected as
+// UTF-8 with, where spans are kept, the source character of every byte, from which the spans of
+// pieces follow. A word above the model's limit of characters is only counted, and becomes the
+// unknown token.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,11 @@
 // Cuts some hundred characters at a time into normalized words.
+//
+// How it works: characters are classified in blocks of 64 by vector instructions into bit masks
+// (letters, word starts, blocking characters); words are the runs between set bits, so the work per
+// character is a few bit operations. A chunk keeps the words' normalized units, their starts, sizes
+// and cache keys. It holds whole words only: the last word is left to the next chunk unless the text
+// ends after it, and the chunk ends before the word of a blocking character, which needs rules that
+// look at its neighbours.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +24,8 @@ struct text_rest {
 };
 
 // Takes up to kCharacters characters, as far as they are ASCII; the first has to be. The last word
-// is left for the next chunk unless the text ends behind it; so is all from a blocking character's
-// word on.
+// is left for the next chunk unless the text ends after it; so is everything from a blocking
+// character's word on.
 template <typename Char>
 void scan_ascii(const text_rest<Char>& rest, const char_classes& classes,
                 const scan_functions& functions, word_chunk& chunk);

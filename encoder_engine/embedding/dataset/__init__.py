@@ -1,1 +1,1 @@
-"""Files of texts in, stored vectors out: in constant memory, resumable, by one process or many."""
+"""Embedding of files into stored vectors: in constant memory, resumable, by many processes."""

@@ -1,4 +1,14 @@
-"""A folder of shards: each whole under its name, journalled, and a manifest when all are there."""
+"""A folder of shards that a stopped run resumes, and that ends with a manifest.
+
+How it works: a shard is written under a temporary name, renamed when it is complete, and then
+recorded in ``_journal.jsonl`` with its number of rows, the SHA-256 of its files and a digest of the
+texts and ids that it was made of. A kill therefore loses one shard at most: 100,000 rows, or 45
+seconds of work where ``shard_rows`` is not given. A second run takes the folder's lock, compares
+the recorded plan (model, tokenizer, options, versions) with its own, and hashes the recorded files.
+Then it reads the inputs from the first row again: rows of recorded shards are only digested and
+compared, rows of the others are embedded. A shard whose file is missing is made again and must
+equal its record. The manifest is written last, so a folder with a manifest is complete.
+"""
 
 from __future__ import annotations
 
@@ -43,17 +53,19 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.steps.window import EmbeddedWindow
 
 _AGAIN = "; start again with overwriting (--overwrite), or name another output"
-# Where nobody says how many rows a shard has, it also ends after so long: a kill loses no more.
+# Without `shard_rows` a shard also ends after this time, which bounds what a kill loses.
 SHARD_SECONDS = 45.0
-# Where windows are cut by the clock, tables are written by so many rows: the same bytes again.
+# Windows whose size follows the wall time are written in row groups of this fixed size, so that
+# the bytes of a table do not depend on the windows.
 _GROUP_ROWS = 4096
 
 
 @dataclass
 class _OpenShard:
-    """The shard whose windows are coming; ``store`` is None where it is finished already.
+    """The shard that is being filled.
 
-    ``whole``: every window that was taken is in it, up to its last row.
+    store: where its vectors go; None for a shard that an earlier run finished.
+    whole: False while a window is only partly in the shard.
     """
 
     number: int
@@ -67,10 +79,10 @@ class _OpenShard:
 
 
 class ShardFolder:
-    """Writes shards ``part-00000.npy``, ... and goes on where a run before was cut off.
+    """Writes shards ``part-00000.npy``, ... and resumes after the last recorded one.
 
-    A shard has the number of rows that the plan says. Where it says none, a shard ends at 100,000
-    rows, after some seconds, or where the run is stopped, and the records say how long it is.
+    With ``shard_rows``, every shard but the last has that many rows. Without, a shard ends at
+    100,000 rows, after 45 seconds, or where the run is stopped; its record holds its length.
     """
 
     def __init__(self, job: DatasetJob, plan: dict[str, Any], model_name: str) -> None:
@@ -93,7 +105,7 @@ class ShardFolder:
 
     @property
     def recorded_rows(self) -> list[int]:
-        """Rows of the shards that a run before finished, where they differ; else nothing."""
+        """Rows of each shard of earlier runs; empty where ``shard_rows`` is fixed."""
         records = self._records[: self._num_recorded]
         return [] if self.shard_rows is not None else [record.rows for record in records]
 
@@ -132,48 +144,50 @@ class ShardFolder:
             raise self._failed(error) from error
 
     def _read(self, verified: list[ShardRecord] | None = None) -> FolderState:
-        """Read the folder and compare it with the plan, and with the checksums it records.
+        """Read the folder, and compare it with the plan and its files with their checksums.
 
-        ``verified``: the shards that were compared a moment ago.
+        ``verified``: records whose files were hashed a moment ago and are not hashed again.
         """
         state = read_folder(self._folder)
         if state.plan is None or self._starts_again(state):
             return state
         if self._job.options.shard_rows is None:
             options = self._plan["options"]
-            # Versions before recorded the default, by which they had cut the shards.
+            # Earlier versions recorded the default, and cut shards by it.
             if state.plan["options"]["shard_rows"] == DEFAULT_SHARD_ROWS:
                 options["shard_rows"] = DEFAULT_SHARD_ROWS
         changes = describe_changes(state.plan, self._plan)
         if changes:
             raise ResumeError(
-                f"{self._folder} was begun otherwise: {'; '.join(changes)}{_AGAIN}", changes=changes
+                f"{self._folder} was begun with another plan: {'; '.join(changes)}{_AGAIN}",
+                changes=changes,
             )
         if state.records != verified:
             self._missing.clear()
-            # Hashing holds no lock of the interpreter: several files at a time.
+            # Hashing releases the GIL: several files at a time.
             with ThreadPoolExecutor() as pool:
                 for _ in pool.map(self._verify, state.records):
                     pass
         return state
 
     def _starts_again(self, state: FolderState) -> bool:
-        """Say whether overwriting removes what is there.
+        """Return whether overwriting removes the folder's shards.
 
-        It goes on with what it began itself and did not finish: no row of that is lost by a stop.
+        False for a folder that an overwriting run with the same plan began and did not finish:
+        that run is resumed, and a stop loses none of its rows.
         """
         if not self._job.options.overwrite or state.plan is None:
             return False
         return not state.journal.overwriting or bool(describe_changes(state.plan, self._plan))
 
-    def _again(self) -> str:
-        """Say how to start again, and note that overwriting shall do so from now on."""
+    def _restart_advice(self) -> str:
+        """Return the advice to start again, and let the next overwriting run do so."""
         try:
             self._state.journal.forget_overwriting()
         except OSError as error:
             raise self._failed(error) from error
-        going_on = " and go on without --overwrite" if self._job.options.overwrite else ""
-        return f"{going_on}{_AGAIN}"
+        resume = " and go on without --overwrite" if self._job.options.overwrite else ""
+        return f"{resume}{_AGAIN}"
 
     def _verify(self, record: ShardRecord) -> None:
         for name, sha256 in record.files.items():
@@ -187,15 +201,15 @@ class ShardFolder:
                 )
 
     def _clear(self) -> None:
-        """Remove what a run before left, of which the journal goes on telling until it is gone."""
+        """Remove an earlier run's files; the journal lists them until the last one is removed."""
         state = self._state
         assert state.plan is not None
         skipped, manifest = record_path(self._folder, SKIPPED_NAME), self._manifest_path
         state.journal.begin(state.plan, state.records, skipped=skipped.name in state.own)
-        # Its manifest first: a folder with one is whole.
+        # The manifest first: a folder with a manifest is complete.
         if state.manifest is not None:
             manifest.unlink(missing_ok=True)
-        for name in state.own.difference([manifest.name, state.journal.found.name]):
+        for name in state.own.difference([manifest.name, state.journal.path.name]):
             (self._folder / name).unlink(missing_ok=True)
         state.journal.begin(self._plan, overwriting=True)
         sync_directory(self._folder)
@@ -220,11 +234,11 @@ class ShardFolder:
         return self._state.manifest is not None
 
     def done(self, shard: int) -> bool:
-        """Say whether a shard's files are there, as they were recorded."""
+        """Return whether a shard is recorded and its files exist unchanged."""
         return shard < self._num_recorded and shard not in self._missing
 
     def add(self, window: TextWindow, embedded: EmbeddedWindow | None) -> None:
-        """Take a window; the one that fills a shard finishes it."""
+        """Append a window to its shard, and finish the shard when it is full."""
         number = self._number(window)
         if self._open is None or self._open.number != number:
             self._finish_shard()
@@ -247,11 +261,11 @@ class ShardFolder:
             self._finish_shard()
 
     def _elastic(self, number: int) -> bool:
-        """Say whether a shard may end at any row: it is new, and nobody said how long it is."""
+        """Return whether a shard may end at any row: a new one, without ``shard_rows``."""
         return self.shard_rows is None and number >= self._num_recorded
 
     def _number(self, window: TextWindow) -> int:
-        """Return the shard of a window: as it was cut, or, for an elastic one, the one at hand."""
+        """Return the shard of a window: the window's own, or the open one if that is elastic."""
         if not self._elastic(window.shard):
             return window.shard
         shard = self._open
@@ -269,7 +283,7 @@ class ShardFolder:
         if self._finished and number >= self._num_recorded:
             raise ResumeError(
                 f"{self._folder} is finished, but the inputs hold more rows than its "
-                f"{self._num_rows}; restore them{self._again()}"
+                f"{self._num_rows}; restore them{self._restart_advice()}"
             )
         store = None
         if not self.done(number):
@@ -292,7 +306,7 @@ class ShardFolder:
             change = f"rows {first + 1} to {first + max(shard.rows, before.rows)}"
             raise ResumeError(
                 f"the inputs changed: {change} are not those that part-{shard.number:05d} of "
-                f"{self._folder} was made of; restore them{self._again()}",
+                f"{self._folder} was made of; restore them{self._restart_advice()}",
                 changes=[change],
             )
         store, shard.store = shard.store, None
@@ -322,19 +336,19 @@ class ShardFolder:
             raise ResumeError(
                 f"{self._folder / names[0]} was made again, and differs from its record: bits "
                 "depend on the batch or the machine; copy the former file back"
-                f"{self._again()}"
+                f"{self._restart_advice()}"
             )
         self._missing.discard(shard.number)
 
     def complete(self, skipped: SkippedRows) -> None:
-        """Finish the last shard, then write the manifest, last of all."""
+        """Finish the last shard, then write the manifest."""
         self._finish_shard()
         if not self._records:
             raise OutputError(f"{self._folder} would hold no rows; nothing is written")
         if self.num_kept_rows != self._num_rows:
             raise ResumeError(
                 f"the inputs changed: they end after {self._num_rows} rows, before those that "
-                f"{self._folder} holds already; restore them{self._again()}"
+                f"{self._folder} holds already; restore them{self._restart_advice()}"
             )
         manifest = {
             "plan": self._plan,
@@ -346,8 +360,8 @@ class ShardFolder:
             "skipped_rows": skipped.num_rows,
             "shards": [asdict(record) for record in self._records],
         }
-        found = self._state.manifest
-        if found is not None and manifest == {k: v for k, v in found.items() if k != DIGEST_KEY}:
+        former = self._state.manifest
+        if former is not None and manifest == {k: v for k, v in former.items() if k != DIGEST_KEY}:
             if self._state.journal.plan is not None:
                 self._state.journal.remove()
             return
@@ -359,11 +373,11 @@ class ShardFolder:
             raise self._failed(error) from error
 
     def _publish(self, manifest: dict[str, Any], skipped: SkippedRows) -> None:
-        """Write the list of skipped rows and the manifest, and remove those of a run before."""
+        """Write the list of skipped rows and the manifest, and remove an earlier run's."""
         journal, former = self._state.journal, self._manifest_path
         old_list = record_path(self._folder, SKIPPED_NAME)
         if journal.plan is None:
-            # A finished folder, of which something changed that is not its rows.
+            # A finished folder whose manifest changes although its rows do not.
             journal.begin(self._plan, self._records)
         if skipped.num_rows:
             if old_list.name not in self._state.own:
@@ -382,12 +396,12 @@ class ShardFolder:
     def _refuse_list(self) -> None:
         path = self._folder / SKIPPED_NAME
         if path.exists() or path.is_symlink():
-            raise OutputError(f"{path} was made meanwhile by another; move it away")
+            raise OutputError(f"{path} was made meanwhile by another process; move it away")
 
     def _failed(self, error: OSError) -> OutputError:
         return OutputError(
-            f"{self._folder} could not be written: {error.strerror or error}; what is finished is "
-            "safe: mend it, and the same command goes on"
+            f"{self._folder} could not be written: {error.strerror or error}; finished shards are "
+            "safe: mend the cause, and the same command goes on"
         )
 
     def __exit__(
@@ -402,11 +416,11 @@ class ShardFolder:
                     self._keep(kind)
             finally:
                 if self._open is not None and self._open.store is not None:
-                    # Cut off within a shard that has to be whole: what was written of it goes.
+                    # Stopped within a shard that cannot end here: its partial file is removed.
                     self._open.store.__exit__(kind or KeyboardInterrupt, error, traceback)
 
     def _keep(self, kind: type[BaseException]) -> None:
-        """Finish the shard at hand where a run is stopped, if it may end where it does."""
+        """Finish the open shard of a stopped run, if the shard may end at any row."""
         shard = self._open
         if shard is None or issubclass(kind, OutputError) or not self._elastic(shard.number):
             return

@@ -1,4 +1,4 @@
-"""What a folder holds before a run: its records, their files, and the files of others."""
+"""The state of a folder before a run: its records, their files, and foreign files."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ _PARTIAL_NAME = re.compile(
 class FolderState:
     """The records of a folder, and the names of the files in it that they list.
 
-    ``manifest`` is None where the folder is not whole; ``records`` are the manifest's, or else the
-    journal's. ``own`` are the names of files that this store wrote; ``partial`` those a kill left.
+    manifest: None where the folder is not complete.
+    records: the manifest's, or without one the journal's.
+    own: names of the files that the manifest or the journal lists.
+    partial: names of temporary files that a kill left.
     """
 
     manifest: dict[str, Any] | None
@@ -47,16 +49,16 @@ class FolderState:
 
     @property
     def plan(self) -> dict[str, Any] | None:
-        """The plan of the runs before; None for a folder that nobody has begun."""
+        """The plan of earlier runs; None for a folder without records."""
         return self.journal.plan if self.manifest is None else self.manifest["plan"]
 
 
 def read_folder(folder: Path) -> FolderState:
-    """Read what a folder holds, and change nothing.
+    """Read a folder's records and file names, and change nothing.
 
-    Only what the manifest or the journal lists is this store's. Raises :class:`OutputError` where
-    they are damaged, where a file that a run would write is there and is not listed, and where a
-    folder that was not begun holds any file.
+    Only files that the manifest or the journal lists belong to the store. Raises
+    :class:`OutputError` where either is damaged, where a file that a run would write exists and is
+    not listed, and where a folder without records holds any file.
     """
     manifest = read_manifest(folder, OutputError)
     journal = Journal(folder)
@@ -67,7 +69,7 @@ def read_folder(folder: Path) -> FolderState:
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     own = {name for record in records for name in record.files}
     if journal.plan is not None:
-        own.add(journal.found.name)
+        own.add(journal.path.name)
         # Killed between the shard and its line in the journal, a run leaves the next shard.
         own.update(shard_names(len(journal.records), journal.plan["options"]))
     if manifest is not None:

@@ -1,4 +1,4 @@
-"""What a run over files is asked for, checked before a model is loaded."""
+"""Inputs, output and options of a run over files, checked before a model is loaded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT_SHARD_ROWS = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetOptions:
-    """Options of ``Embedder.encode_dataset``, which says what they mean."""
+    """The options of ``Embedder.encode_dataset``; see there."""
 
     column: str | None = None
     id_column: str | None = None
@@ -48,7 +48,7 @@ class DatasetOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetJob:
-    """Inputs that exist, and an output that could be written: ``sharded``, or one file."""
+    """Inputs that exist and an output that can be written: a file, or a folder if ``sharded``."""
 
     inputs: Inputs
     output: Path
@@ -57,17 +57,17 @@ class DatasetJob:
 
     @property
     def shard_rows(self) -> int | None:
-        """Rows of a shard, where somebody said how many; None where all rows go into one file."""
+        """Rows of a shard, if given; None where all rows go into one file."""
         return self.options.shard_rows if self.sharded else None
 
     @property
     def shard_format(self) -> ShardFormat:
-        """The ending of the shards."""
+        """The file format of the shards, which is their suffix."""
         return self.options.shard_format or "npy"
 
     @property
     def skipped_path(self) -> Path:
-        """Where the rows are listed that were left out."""
+        """The path of the list of skipped rows."""
         if self.sharded:
             return self.output / SKIPPED_NAME
         return self.output.with_suffix(".skipped.jsonl")
@@ -78,9 +78,10 @@ def open_job(
     output: str | os.PathLike[str],
     options: DatasetOptions,
 ) -> DatasetJob:
-    """Check inputs, output and options; nothing is read or written yet.
+    """Check inputs, output and options, without reading or writing any row.
 
-    Raises :class:`InputError`, :class:`ReadError` and :class:`OutputError`.
+    Raises :class:`InputError` for options, :class:`ReadError` for inputs and :class:`OutputError`
+    for the output.
     """
     _check_counts(options)
     names = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
@@ -101,7 +102,7 @@ def open_job(
 
 
 def _with_output(opened: Inputs, target: str, options: DatasetOptions) -> DatasetJob:
-    """Settle whether the output is a file or a folder, and check that it could be written."""
+    """Decide whether the output is a file or a folder, and check that it can be written."""
     sharded = (
         target.endswith(("/", os.sep))
         or not Path(target).suffix
@@ -126,9 +127,10 @@ def _with_output(opened: Inputs, target: str, options: DatasetOptions) -> Datase
 
 
 def _refuse_others_beside(job: DatasetJob) -> None:
-    """Raise :class:`OutputError` where files beside an output are there and not of an old one.
+    """Raise :class:`OutputError` for files beside the output that no earlier run wrote.
 
-    Overwriting replaces or removes them: a list of skipped rows, and the ids of the old vectors.
+    A run replaces or removes a list of skipped rows and the ids of former vectors, so a foreign
+    file of such a name would be lost.
     """
     listed, ids = job.skipped_path, ids_path(job.output)
     if listed.exists() and not is_list_of_skipped(listed):
@@ -145,7 +147,7 @@ def _refuse_ids_of_others(output: Path, ids: Path) -> None:
         if _cut_off_at_its_end(output):
             return
         raise OutputError(
-            f"{ids} is there without {output}, so nobody knows whose ids they are, and would be "
+            f"{ids} is there without {output}, so its vectors are unknown, and would be "
             "removed; move the file away, or choose another name"
         )
     try:
@@ -155,7 +157,7 @@ def _refuse_ids_of_others(output: Path, ids: Path) -> None:
             num_ids = sum(1 for _ in file)
     except InputError as error:
         raise OutputError(
-            f"{ids} would be removed, but whether it has the ids of {output} cannot be told "
+            f"{ids} would be removed, but whether it has the ids of {output} cannot be checked "
             f"({error}); move the file away, or choose another name"
         ) from error
     if num_ids != num_rows:
@@ -166,9 +168,9 @@ def _refuse_ids_of_others(output: Path, ids: Path) -> None:
 
 
 def _cut_off_at_its_end(output: Path) -> bool:
-    """Say whether a run was killed when its vectors were whole, but had not got their name.
+    """Return whether a run was killed after its vectors were complete, before they were renamed.
 
-    It had removed the vectors of a run before, and leaves ids, old ones or its own.
+    Such a run had removed the vectors of an earlier run, and leaves a file of ids, former or new.
     """
     name = re.compile(rf"{re.escape(output.name)}\.[0-9a-f]{{8}}\.partial")
     for path in output.absolute().parent.iterdir():
@@ -211,7 +213,7 @@ def _check_folder(job: DatasetJob, files: list[Path]) -> None:
 
 
 def is_list_of_skipped(path: Path) -> bool:
-    """Say whether a file is a list of skipped rows, by its lines."""
+    """Return whether every line of a file is an entry of a list of skipped rows."""
     try:
         with path.open(encoding="ascii") as lines:
             return all(set(json.loads(line)) == {"file", "number", "reason"} for line in lines)

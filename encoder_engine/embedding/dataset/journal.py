@@ -1,4 +1,4 @@
-"""What a run has finished: a line of JSON a shard, on the disk before the next begins."""
+"""The journal of a run: one line of JSON for each finished shard, synced before the next."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 
 
 class Journal:
-    """The plan of a run and its finished shards, in a file that only grows.
+    """The plan of a run and its finished shards, in an append-only file.
 
-    Each line but those of former versions holds the SHA-256 of itself and of the line before, so a
-    line that was changed, lost or moved is found. A last line cut short by a kill or a full disk is
-    dropped: its shard is made again. Reading changes nothing.
+    Each line holds the SHA-256 of itself and of the line before, so a changed, lost or moved line
+    is detected; lines of former versions hold none. A last line cut short by a kill or a full disk
+    is dropped, and its shard is made again. Reading changes nothing.
 
-    ``skipped``: the list of skipped rows is the run's, and may be there. ``overwriting``: the first
-    line notes that a run with leave to overwrite began this; such a run then goes on with it.
+    skipped: a list of skipped rows in the folder belongs to this run.
+    overwriting: an overwriting run began this journal; such a run resumes it instead of starting
+        again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,16 +47,16 @@ class Journal:
         self.overwriting = False
         self._last = ""
         self._torn = False
-        self.found = record_path(folder, JOURNAL_NAME)
-        if self.found.exists():
+        self.path = record_path(folder, JOURNAL_NAME)
+        if self.path.exists():
             self._read()
 
     def _read(self) -> None:
-        if self.found.is_symlink() or not self.found.is_file():
-            raise OutputError(f"{self.found} is no plain file; name another folder")
-        whole, newline, torn = self.found.read_bytes().rpartition(b"\n")
+        if self.path.is_symlink() or not self.path.is_file():
+            raise OutputError(f"{self.path} is no plain file; name another folder")
+        whole, newline, torn = self.path.read_bytes().rpartition(b"\n")
         self._torn = bool(torn)
-        former = self.found.name == FORMER_NAMES[JOURNAL_NAME]
+        former = self.path.name == FORMER_NAMES[JOURNAL_NAME]
         try:
             values = [json.loads(line) for line in (whole + newline).splitlines()]
             for value in values:
@@ -74,12 +75,12 @@ class Journal:
             self.records = read_records(shards, values[0]["plan"]["options"])
         except (ValueError, RecursionError) as error:
             raise OutputError(
-                f"{self.found} is damaged, or none of encoder-engine's ({error}); restore it, or "
+                f"{self.path} is damaged, or none of encoder-engine's ({error}); restore it, or "
                 "embed into a new folder"
             ) from error
 
     def _check(self, value: Any, *, former: bool) -> None:
-        """Compare a line with its digest; whoever wrote under the former name recorded none."""
+        """Compare a line with its digest; a journal of a former version has no digests."""
         if not isinstance(value, dict):
             raise UnexpectedValueError(f"a line holds {value!r:.40}, not an object")
         if former and DIGEST_KEY not in value:
@@ -96,7 +97,7 @@ class Journal:
         skipped: bool = False,
         overwriting: bool = False,
     ) -> None:
-        """Write the plan, and what is finished already, in place of any other journal."""
+        """Write a new journal of the plan and the finished shards, replacing any other."""
         self.plan, self.records, self.skipped, self._last = plan, list(records), skipped, ""
         self.overwriting = overwriting
         first = {"plan": plan, "overwriting": True} if overwriting else {"plan": plan}
@@ -104,17 +105,17 @@ class Journal:
         values += [{"skipped": True}] if skipped else []
         write_atomically(self._path, b"".join(map(self._line, values)))
         self._torn = False
-        if self.found != self._path:
-            self.found.unlink(missing_ok=True)
-            self.found = self._path
+        if self.path != self._path:
+            self.path.unlink(missing_ok=True)
+            self.path = self._path
 
     def go_on(self) -> None:
-        """Make ready to add: the file has today's name and layout, and no line cut short."""
-        if self._torn or self.found != self._path or (self.records and not self._last):
+        """Prepare the file for :meth:`add`: current name and layout, without a truncated line."""
+        if self._torn or self.path != self._path or (self.records and not self._last):
             self._rewrite(overwriting=self.overwriting)
 
     def forget_overwriting(self) -> None:
-        """Let the next run with leave to overwrite start again, rather than go on with this."""
+        """Let the next overwriting run start again, instead of resuming this one."""
         if self.overwriting:
             self._rewrite(overwriting=False)
 
@@ -123,12 +124,12 @@ class Journal:
         self.begin(self.plan, self.records, skipped=self.skipped, overwriting=overwriting)
 
     def add(self, record: ShardRecord) -> None:
-        """Write a finished shard, and wait until it is on the disk."""
+        """Append a finished shard, and wait until the line is on the disk."""
         self._append(asdict(record))
         self.records.append(record)
 
     def note_skipped(self) -> None:
-        """Write that the list of skipped rows is this run's, before it gets its name."""
+        """Record that the list of skipped rows is this run's, before the list is published."""
         if not self.skipped:
             self._append({"skipped": True})
             self.skipped = True
@@ -150,7 +151,7 @@ class Journal:
         return (json.dumps(signed, ensure_ascii=True) + "\n").encode("ascii")
 
     def remove(self) -> None:
-        """Remove the file, once the manifest says all that it does."""
-        for path in {self._path, self.found}:
+        """Remove the file, once the manifest holds the same records."""
+        for path in {self._path, self.path}:
             path.unlink(missing_ok=True)
         sync_directory(self._folder)

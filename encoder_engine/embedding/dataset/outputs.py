@@ -1,4 +1,4 @@
-"""Where the vectors of a run go: one file, or a folder of shards with a manifest."""
+"""Outputs of a run: one file of vectors, or a folder of shards with a manifest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_REASON_CHARACTERS = 500
 
 
 class Output(Protocol):
-    """Takes the windows of a run, in their order; a context manager."""
+    """Takes the windows of a run in order; a context manager."""
 
     @property
     def shard_rows(self) -> int | None:
@@ -29,7 +29,7 @@ class Output(Protocol):
 
     @property
     def recorded_rows(self) -> list[int]:
-        """Rows of the shards that a run before finished, where they differ; else nothing."""
+        """Rows of each shard of earlier runs; empty where ``shard_rows`` is fixed."""
 
     @property
     def num_kept_rows(self) -> int:
@@ -37,16 +37,16 @@ class Output(Protocol):
 
     @property
     def num_truncated_rows(self) -> int | None:
-        """Truncated rows of the whole output; None where those of this run are all."""
+        """Truncated rows of the whole output; None where only this run wrote it."""
 
     def done(self, shard: int) -> bool:
-        """Say whether a shard is finished, so that its rows need not be embedded."""
+        """Return whether a shard is finished, so that its rows need not be embedded."""
 
     def add(self, window: TextWindow, embedded: EmbeddedWindow | None) -> None:
-        """Take a window; None for one of a finished shard."""
+        """Append a window; ``embedded`` is None for a window of a finished shard."""
 
     def complete(self, skipped: SkippedRows) -> None:
-        """Take note that there are no more."""
+        """Finish the output: no more windows follow."""
 
     def __enter__(self) -> Self: ...
 
@@ -59,9 +59,9 @@ class Output(Protocol):
 
 
 class SkippedRows:
-    """Lists rows that were left out: ``file``, ``number`` (line or row, from 1) and ``reason``.
+    """Lists skipped rows: ``file``, ``number`` (line or row, from 1) and ``reason``.
 
-    The list appears when the run is whole; where no row was left out, there is none.
+    The list is published when the run is complete, and only where a row was skipped.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,7 +70,7 @@ class SkippedRows:
         self._file: PendingFile | None = None
 
     def __call__(self, error: RowError) -> None:
-        """Take a bad row."""
+        """List a bad row."""
         line = {"file": error.file, "number": error.number}
         entry = json.dumps({**line, "reason": error.reason[:_MOST_REASON_CHARACTERS]})
         if self._file is None:
@@ -80,7 +80,7 @@ class SkippedRows:
         self.num_rows += 1
 
     def publish(self) -> None:
-        """Give the list its name, or remove that of a run before."""
+        """Put the list in its place, or remove an earlier run's where no row was skipped."""
         with writing(self._path):
             if self._file is None:
                 self._path.unlink(missing_ok=True)
@@ -94,7 +94,7 @@ class SkippedRows:
 
 
 class SingleFile:
-    """All vectors in one file, which appears when it is whole."""
+    """Writes all vectors into one file, which appears when it is complete."""
 
     def __init__(self, job: DatasetJob) -> None:
         self._has_identifiers = job.options.id_column is not None
@@ -108,11 +108,11 @@ class SingleFile:
 
     @property
     def recorded_rows(self) -> list[int]:
-        """Nothing is there before."""
+        """Empty: one file has no earlier shards."""
         return []
 
     def done(self, shard: int) -> bool:
-        """Nothing is ever finished before the end."""
+        """Return False: one file is finished only at the end."""
         return shard < 0
 
     def add(self, window: TextWindow, embedded: EmbeddedWindow | None) -> None:
@@ -122,7 +122,7 @@ class SingleFile:
         self._store.append(embedded.vectors, names)
 
     def complete(self, skipped: SkippedRows) -> None:
-        """Put the list of skipped rows in its place; the vectors follow on exit."""
+        """Publish the list of skipped rows; the vectors follow on exit."""
         if self._store.num_rows:
             skipped.publish()
 

@@ -1,4 +1,4 @@
-"""Stages of a run that overlap: one thread draws ahead of the computing, one writes behind it."""
+"""Overlap of a run's stages: one thread prefetches inputs, another writes results."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Item = TypeVar("Item")
 
 
 def ahead(items: Iterator[Item], num_items: int = 1) -> Generator[Item]:
-    """Yield items that a thread draws, so many ahead of whoever takes them; errors in their place.
+    """Yield items that a thread prefetches, at most ``num_items`` ahead of the consumer.
 
-    Closing waits for the item being drawn: give it what cannot wait for ever.
+    An exception of ``items`` is raised in its place. Closing the generator waits for the item being
+    drawn, so ``items`` must not block for ever.
     """
     entries: SimpleQueue[tuple[Item] | BaseException] = SimpleQueue()
     room, stopped = threading.Semaphore(num_items), threading.Event()
@@ -26,7 +27,7 @@ def ahead(items: Iterator[Item], num_items: int = 1) -> Generator[Item]:
         while room.acquire() and not stopped.is_set():
             try:
                 entries.put((next(items),))
-            except BaseException as error:  # StopIteration among them: whoever takes shall know
+            except BaseException as error:  # StopIteration too: the consumer raises or ends
                 entries.put(error)
                 return
 
@@ -47,11 +48,11 @@ def ahead(items: Iterator[Item], num_items: int = 1) -> Generator[Item]:
         thread.join()
 
 
-class Behind:
+class BackgroundWriter:
     """Makes calls in a thread, one at a time and in order; a context manager.
 
-    A call waits for the one before, and raises what that one raised. Leaving it waits for the last,
-    and raises what that one raised unless another error is on its way.
+    A call first waits for the one before, and raises its exception. Leaving the context waits for
+    the last call, and raises its exception unless another one is propagating.
     """
 
     def __init__(self) -> None:
@@ -59,12 +60,12 @@ class Behind:
         self._last: Future[Any] | None = None
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Begin a call."""
+        """Start a call in the thread, after the one before has ended."""
         self.wait()
         self._last = self._pool.submit(function, *arguments)
 
     def wait(self) -> None:
-        """Wait for the last call."""
+        """Wait for the last call, and raise its exception."""
         last, self._last = self._last, None
         if last is not None:
             last.result()

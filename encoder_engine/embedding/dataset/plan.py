@@ -1,4 +1,4 @@
-"""What decides every byte of an output: a run may go on with it only where all of this is equal."""
+"""The plan of a run: every value that decides its bytes; only an equal plan may resume."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def make_plan(parts: EmbedderParts, job: DatasetJob, encode: EncodeOptions) -> dict[str, Any]:
     """Describe model, tokenizer, options and versions, as values of JSON.
 
-    Not among them: what changes the speed alone (batches, threads, workers), whether bad rows end a
-    run or are left out, and the names of the inputs, whose rows are compared themselves.
+    The plan leaves out what changes only the speed (batches, threads, workers), ``on_error``, and
+    the names of the inputs, whose rows are compared by their digests.
     """
     encoder, options = parts.encoder, job.options
     return {
@@ -81,7 +81,7 @@ def model_fingerprint(encoder: Encoder) -> str:
 
 
 def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
-    """Return the SHA-256 of the files that the tokenizer would be saved as."""
+    """Return the SHA-256 of the files that :meth:`Tokenizer.save` writes."""
     digest = hashlib.sha256()
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(folder)

@@ -1,4 +1,4 @@
-"""Saying what differs between the plan of a folder and that of a run, by the names of options."""
+"""Differences between a folder's plan and a run's, in the names of options."""
 
 from __future__ import annotations
 

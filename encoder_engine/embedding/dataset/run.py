@@ -1,4 +1,4 @@
-"""One run: rows from files, cut into windows, embedded in order, written, counted; all at once."""
+"""One run: reads rows, cuts windows, embeds and writes them in order, and counts; overlapped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.embedding.dataset.folder import ShardFolder
 from encoder_engine.embedding.dataset.job import DEFAULT_SHARD_ROWS
 from encoder_engine.embedding.dataset.outputs import SingleFile, SkippedRows
-from encoder_engine.embedding.dataset.pipeline import Behind, ahead
+from encoder_engine.embedding.dataset.pipeline import BackgroundWriter, ahead
 from encoder_engine.embedding.dataset.plan import make_plan
 from encoder_engine.embedding.dataset.windows import WindowSize, shard_windows
 from encoder_engine.embedding.dataset.workers import LocalEngine, WorkerEngine
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """The interrupt key was pressed; the message says what is kept, and how the run goes on."""
+    """Raised on the interrupt key; the message says what is kept and how to resume."""
 
 
 STAGES = ("load", "read", "tokenize", "encode", "write")
@@ -39,12 +39,15 @@ STAGES = ("load", "read", "tokenize", "encode", "write")
 
 @dataclass(kw_only=True)
 class DatasetSummary:
-    """What a run did.
+    """The counts and times of a run.
 
-    ``rows`` and ``truncated_rows`` of the whole output, of whose rows ``resumed_rows`` were there;
-    ``tokens`` and ``padded_tokens``, which padding would have made of them, of the rows embedded
-    now; ``skipped_rows``: listed in the file ``skipped``. ``seconds`` of each stage, those of
-    several workers added up, and in all: stages overlap, so they may add up to more.
+    rows, truncated_rows: of the whole output.
+    resumed_rows: rows of the output that earlier runs had written.
+    tokens: tokens of the rows that this run embedded.
+    padded_tokens: tokens that the same batches would have held with padding.
+    skipped_rows: bad rows, listed in the file ``skipped``.
+    seconds: wall time of each stage, summed over workers, and of the whole run; stages overlap, so
+        their sum may exceed the whole.
     """
 
     output: str
@@ -68,7 +71,7 @@ class DatasetSummary:
         return 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """Give all fields and the rates, over everything but loading the model."""
+        """Return all fields and the rates per second, which exclude loading the model."""
         working = self.seconds["total"] - self.seconds["load"]
         seconds = {stage: round(spent, 6) for stage, spent in self.seconds.items()}
         rates = {
@@ -86,7 +89,7 @@ def run_job(
     load_seconds: float = 0.0,
     watch: Watch | None = None,
 ) -> DatasetSummary:
-    """Embed all rows. ``watch`` is told of the summary so far and the bytes read, now and then."""
+    """Embed all rows; ``watch`` is called per window with the summary and the bytes read."""
     start = time.perf_counter()
     call = job.options.encode
     options = parts.resolve(call)
@@ -105,7 +108,7 @@ def run_job(
         engine = WorkerEngine(parts, call, job.options.workers)
     else:
         on_cpu = parts.encoder.device.type == "cpu"
-        engine = LocalEngine(parts, call, beside=job.inputs.regular and not on_cpu)
+        engine = LocalEngine(parts, call, overlapped=job.inputs.regular and not on_cpu)
     output = _make_output(job, parts, options, name)
     try:
         with output:
@@ -126,7 +129,7 @@ def run_job(
 
 
 def kept_rows(job: DatasetJob, output: Output) -> str:
-    """Say what of a stopped run is kept, and how it goes on."""
+    """Describe which rows of a stopped run are kept, and how to resume."""
     if not job.sharded:
         return (
             f"nothing is kept: {job.output} appears only when it is whole; a folder as the output "
@@ -136,14 +139,14 @@ def kept_rows(job: DatasetJob, output: Output) -> str:
         return "no row was finished yet; the same command begins again"
     return (
         f"{output.num_kept_rows:,} rows are kept in {job.output}; run the same command to go on "
-        "behind them"
+        "after them"
     )
 
 
 def _ways_on(
     job: DatasetJob, output: Output, error: EncoderEngineError, *, any_done: bool
 ) -> list[str]:
-    """Say how a run that failed can go on, beside what its error says."""
+    """List advice on resuming a failed run, to add to its error."""
     notes = []
     if isinstance(error, RowError) and job.options.on_error == "fail":
         notes.append("or leave bad rows out with --on-error skip")
@@ -166,8 +169,8 @@ def _write_all(
     skipped = SkippedRows(job.skipped_path)
     inputs = job.inputs.skipping(skipped) if job.options.on_error == "skip" else job.inputs
     elastic = job.sharded and output.shard_rows is None
-    # On a GPU and in bfloat16, bits depend on the batch, and so on the windows: those of shards of
-    # a size do not follow the clock. Nor do those of one table, in whose bytes they show.
+    # On a GPU and in bfloat16, bits depend on the batch, and so on the windows: windows of shards
+    # of a fixed size do not follow the wall time. Nor do those of one table, whose bytes show them.
     one_array = not job.sharded and job.output.suffix == ".npy"
     size = WindowSize(timed=elastic or one_array)
     rows = shard_windows(
@@ -185,8 +188,8 @@ def _write_all(
 
     try:
         with ExitStack() as stack:
-            behind = stack.enter_context(Behind())
-            # Standard input and pipes may keep a thread waiting for ever.
+            writer = stack.enter_context(BackgroundWriter())
+            # Standard input and pipes could block the prefetching thread for ever.
             drawn = stack.enter_context(closing(ahead(cut))) if inputs.regular else cut
             windows = stack.enter_context(closing(engine.embed(drawn, output.done)))
             for window, embedded in windows:
@@ -194,10 +197,10 @@ def _write_all(
                 if embedded is not None:
                     seconds = embedded.tokenize_seconds + embedded.encode_seconds
                     size.observe(len(window.texts), seconds)
-                behind(write, window, embedded)
+                writer(write, window, embedded)
                 if watch is not None:
                     watch(summary, inputs.meter.num_bytes)
-            behind.wait()
+            writer.wait()
         start = time.perf_counter()
         output.complete(skipped)
         summary.seconds["write"] += time.perf_counter() - start
@@ -208,7 +211,7 @@ def _write_all(
 
 
 def _timed(windows: Iterator[TextWindow], seconds: dict[str, float]) -> Iterator[TextWindow]:
-    """Yield the windows, and add up the seconds spent reading them."""
+    """Yield the windows, and add the seconds spent reading them to ``seconds``."""
     while True:
         start = time.perf_counter()
         window = next(windows, None)

@@ -1,4 +1,4 @@
-"""Cutting the rows of all inputs into shards, and the rows of a shard into windows."""
+"""Cuts the rows of all inputs into shards, and the rows of a shard into windows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from encoder_engine.inputs.identifiers import Identifier
     from encoder_engine.inputs.rows import Row
 
-# A window is what a stop loses, and the longest silence: about so long is good, and how it begins.
+# A window is what a stop loses and the interval of progress reports: about 4 seconds of work.
 _WINDOW_SECONDS = 4.0
 _FIRST_TEXTS = 64
 _LEAST_TEXTS = 16
@@ -22,7 +22,7 @@ _LEAST_TEXTS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class TextWindow:
-    """Consecutive rows of one shard; ``first_row`` counts from the first row of all."""
+    """Consecutive rows of one shard; ``first_row`` counts from the first row of the inputs."""
 
     shard: int
     first_row: int
@@ -31,14 +31,15 @@ class TextWindow:
 
     @property
     def present_identifiers(self) -> list[Identifier]:
-        """The ids; none where no column was named."""
+        """The ids of the rows; empty where no column of ids was named."""
         return [identifier for identifier in self.identifiers if identifier is not None]
 
 
 class WindowSize:
-    """Rows of a window: all that a batch can be chosen from, or fewer where those take long.
+    """The number of rows of a window: 4,096, or fewer where windows take long.
 
-    ``timed``: begins small, and doubles while windows take less than half of some seconds.
+    ``timed``: begins with 64 rows, doubles while a window takes less than 2 seconds, and halves,
+    down to 16 rows, after one of more than 8 seconds.
     """
 
     def __init__(self, *, timed: bool) -> None:
@@ -46,7 +47,7 @@ class WindowSize:
         self._timed = timed
 
     def observe(self, num_texts: int, seconds: float) -> None:
-        """Take note of how long a window took."""
+        """Adapt the size to the seconds that a window took."""
         if not self._timed or num_texts < self.num_texts:
             return
         if seconds < _WINDOW_SECONDS / 2:
@@ -62,10 +63,10 @@ def shard_windows(
     recorded: Sequence[int] = (),
     size: WindowSize | None = None,
 ) -> Iterator[TextWindow]:
-    """Cut rows into shards of ``shard_rows`` (None: one of all rows), and those into windows.
+    """Cut rows into shards of ``shard_rows`` (None: one of all rows), and shards into windows.
 
-    ``recorded``: the rows of the first shards, where those are of other sizes. A shard begins with
-    a window of its own, so what it holds depends on nothing before it.
+    ``recorded``: rows of the first shards, where their sizes differ. No window spans two shards, so
+    a shard's content depends on its own rows alone.
     """
     first_row = 0
     for shard, num_rows in enumerate(chain(recorded, repeat(shard_rows))):

@@ -1,4 +1,4 @@
-"""Who embeds the windows of a run: this process, or several, with the same bits."""
+"""Engines that embed the windows of a run: in this process, or in several, bit for bit equal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _WINDOWS_AHEAD = 2
 
 
 class Engine(Protocol):
-    """Embeds windows, and gives them back in their order."""
+    """Embeds windows and yields them in order."""
 
     def embed(
         self, windows: Iterator[TextWindow], done: Callable[[int], bool]
@@ -48,23 +48,23 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """Embeds in this process, a window at a time; ``beside``: a thread tokenizes the next one.
+    """Embeds in this process, one window at a time.
 
-    That is worth it where a GPU computes. A CPU computes with all its cores, and tokenizing beside
-    it would take from them what it gives.
+    ``overlapped``: a thread tokenizes the next window meanwhile. This pays where a GPU computes; on
+    a CPU the encoder already uses all cores, and the thread would take time from it.
     """
 
-    def __init__(self, parts: EmbedderParts, call: EncodeCall, *, beside: bool) -> None:
+    def __init__(self, parts: EmbedderParts, call: EncodeCall, *, overlapped: bool) -> None:
         self._parts = parts
         self._options = parts.resolve(call)
-        self._beside = beside
+        self._overlapped = overlapped
 
     def embed(
         self, windows: Iterator[TextWindow], done: Callable[[int], bool]
     ) -> Generator[tuple[TextWindow, EmbeddedWindow | None]]:
         """Embed all windows but those of shards that are done."""
         tokenized = self._tokenize(windows, done)
-        with closing(ahead(tokenized) if self._beside else tokenized) as halves:
+        with closing(ahead(tokenized) if self._overlapped else tokenized) as halves:
             for window, half in halves:
                 embedded = None
                 if half is not None:
@@ -82,7 +82,7 @@ class LocalEngine:
 
 
 class WorkerEngine:
-    """Embeds in several processes, each with its own copy of the model, a GPU each where used."""
+    """Embeds in several processes, each with a copy of the model and, if used, its own GPU."""
 
     def __init__(self, parts: EmbedderParts, call: EncodeCall, num_workers: int) -> None:
         self._devices = worker_devices(parts.encoder.device.type, num_workers)
@@ -99,12 +99,12 @@ class WorkerEngine:
     def embed(
         self, windows: Iterator[TextWindow], done: Callable[[int], bool]
     ) -> Generator[tuple[TextWindow, EmbeddedWindow | None]]:
-        """Embed all windows but those of shards that are done, some of them ahead."""
+        """Embed all windows but those of shards that are done, two per worker in advance."""
         import multiprocessing
         from concurrent.futures import ProcessPoolExecutor
         from concurrent.futures.process import BrokenProcessPool
 
-        # A forked child of a process with threads may wait for ever; a spawned one starts anew.
+        # A forked child of a process with threads may deadlock; a spawned one starts afresh.
         context = multiprocessing.get_context("spawn")
         devices = context.SimpleQueue()
         for device in self._devices:
@@ -133,8 +133,8 @@ class WorkerEngine:
                 yield window, None if future is None else future.result()
         except BrokenProcessPool as error:
             raise WorkerError(
-                "a worker process was ended from outside, or had too little memory; what is "
-                "finished is safe: run the same command again, with fewer workers if memory is "
+                "a worker process was ended from outside, or had too little memory; finished "
+                "shards are safe: run the same command again, with fewer workers if memory is "
                 "short"
             ) from error
         finally:
@@ -142,7 +142,7 @@ class WorkerEngine:
 
 
 def worker_devices(kind: str, num_workers: int) -> list[str]:
-    """Give each worker its device: the CPU for all, or a GPU each.
+    """Return the device of each worker: the CPU for all, or one GPU each.
 
     Raises :class:`InputError` where there are fewer GPUs than workers.
     """
@@ -159,7 +159,7 @@ def worker_devices(kind: str, num_workers: int) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Task:
-    """The part of a worker's task that is the same for all windows of a run."""
+    """The arguments of a worker that are the same for all windows of a run."""
 
     loading: Loading
     fingerprint: str
@@ -171,7 +171,7 @@ _loaded: tuple[EmbedderParts, Any] | None = None
 
 
 def _start_worker(devices: SimpleQueue[str], num_threads: int) -> None:
-    """Make ready: the interrupt key is the parent's affair, and no worker outlives its parent."""
+    """Set up a worker: ignore the interrupt key, which the parent handles, and end with it."""
     from multiprocessing import connection, parent_process
 
     global _device  # one run, one worker
@@ -195,7 +195,7 @@ def _embed_in_worker(task: _Task, texts: list[str], first_row: int) -> EmbeddedW
     global _loaded
     if _loaded is None:
         with warnings.catch_warnings():
-            # The parent has told them.
+            # The parent has issued the same warnings.
             warnings.simplefilter("ignore")
             parts = load_again(task.loading, _device, EmbedderParts)
         if model_fingerprint(parts.encoder) != task.fingerprint:

@@ -1,1 +1,1 @@
-"""What a model directory says about turning text into vectors."""
+"""Reads the files of a model directory that say how texts become vectors."""

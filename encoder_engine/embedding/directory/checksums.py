@@ -1,4 +1,4 @@
-"""Comparing a model directory's files with their recorded checksums before they are read."""
+"""Compares a model directory's files with their recorded checksums before they are read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-# What is read beside weights: settings and vocabularies, quick to compare again and again.
+# Settings and vocabularies: small files, quick to compare at every opening.
 _SETTINGS = (".json", ".txt")
 
 
@@ -21,10 +21,10 @@ def verify_settings(folder: Path) -> None:
 
 
 def verify_modules(directory: Path, folders: Sequence[Path]) -> None:
-    """Compare the files of a model's modules, whichever directory records them.
+    """Compare the files of a model's modules with the checksums of any directory that lists them.
 
-    ``folders``: the modules', the encoder's first, whose weights ``Encoder.from_pretrained``
-    compares itself. Raises :class:`ChecksumError`.
+    ``folders``: one a module, the encoder's first; ``Encoder.from_pretrained`` compares the
+    encoder's weights. Raises :class:`ChecksumError`.
     """
     encoder_folder, *others = folders
     verify_settings(encoder_folder)
@@ -35,10 +35,10 @@ def verify_modules(directory: Path, folders: Sequence[Path]) -> None:
 
 
 def _verify_around(directory: Path, encoder_folder: Path) -> None:
-    """Compare a directory's files but those that ``Encoder.from_pretrained`` compares itself."""
+    """Compare a directory's files, except those that ``Encoder.from_pretrained`` compares."""
     recorded = recorded_checksums(directory)
     prefix = encoder_folder.resolve().relative_to(directory.resolve()).as_posix()
     prefix = "" if prefix == "." else f"{prefix}/"
-    theirs = {f"{prefix}{name}": sha for name, sha in recorded_checksums(encoder_folder).items()}
-    names = [name for name, sha in recorded.items() if theirs.get(name) != sha]
+    own = {f"{prefix}{name}": sha for name, sha in recorded_checksums(encoder_folder).items()}
+    names = [name for name, sha in recorded.items() if own.get(name) != sha]
     verify_checksums(directory, only=names)

@@ -1,4 +1,4 @@
-"""Reading the small JSON files of a model directory, with every refusal naming the file."""
+"""Reads the small JSON files of a model directory; every error names the file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_object(path: Path) -> JsonObject:
 
 
 def refuse_unknown_keys(path: Path, keys: Collection[str], known: Collection[str]) -> None:
-    """Raise :class:`UnsupportedFeatureError` for keys whose meaning nobody here knows."""
+    """Raise :class:`UnsupportedFeatureError` for keys that are not among ``known``."""
     for key in sorted(set(keys) - set(known)):
         nearest = difflib.get_close_matches(key, known, n=1)
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""

@@ -37,7 +37,7 @@ _TRANSFORMER_FILES = tuple(
     f"sentence_{family}_config.json"
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-# Who loads a directory that has this module.
+# The class that loads a directory with this module.
 _LOADERS = {
     "Pooling": "Embedder",
     "SpladePooling": "SparseEmbedder",
@@ -62,7 +62,7 @@ _LOADING_KEYS = (
     "config_args",
     "config_kwargs",
 )
-# How weights are loaded, not what is computed; the precision is from_pretrained's dtype.
+# Keys that change the loading, not the vectors; from_pretrained's dtype decides the precision.
 _HARMLESS_LOADING_KEYS = {
     "add_pooling_layer",
     "attn_implementation",
@@ -92,7 +92,7 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
-    """What a Transformer module adds to its encoder."""
+    """The settings of a Transformer module beside its encoder's."""
 
     max_seq_length: int | None
     lowercase: bool
@@ -100,7 +100,12 @@ class TransformerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolingConfig:
-    """How rows become one vector; several modes are concatenated. ``width``: of the encoder."""
+    """The settings of a Pooling module.
+
+    modes: pooling modes, whose results are concatenated in this order.
+    width: features of the encoder's vectors.
+    include_prompt: the prompt's tokens are pooled too.
+    """
 
     modes: tuple[PoolingMode, ...]
     width: int
@@ -110,7 +115,7 @@ class PoolingConfig:
 def read_modules(
     directory: Path, kinds: Sequence[str] = ("Transformer", "Pooling", "Normalize")
 ) -> tuple[Module, ...]:
-    """Read ``modules.json``: one module of each kind, in this order; a Normalize may be left out.
+    """Read ``modules.json``: one module of each kind, in this order; Normalize is optional.
 
     Raises :class:`UnsupportedFeatureError` by name for any other module or order and
     :class:`ConfigError` for a malformed file or a folder outside the directory.
@@ -129,7 +134,7 @@ def read_modules(
 
 
 def read_first_folder(directory: Path) -> Path:
-    """Read only the folder of the first module, whatever modules there are.
+    """Read the folder of the first module, whatever modules follow.
 
     Raises :class:`ConfigError` for a malformed file or a folder outside the directory.
     """
@@ -148,7 +153,7 @@ def _read_entries(path: Path) -> list[JsonObject]:
 
 
 def _module_folder(path: Path, entry: JsonObject) -> Path:
-    """Find a module's folder, inside the directory even where links are followed."""
+    """Resolve a module's folder; it must lie in the directory even after following links."""
     folder = entry.get("path")
     if not isinstance(folder, str):
         raise ConfigError(f"{path}: a module needs a path, got {entry}")
@@ -170,12 +175,16 @@ def _read_module(path: Path, entry: JsonObject, known: Collection[str]) -> Modul
     name = kind.rpartition(".")[2]
     if not kind.startswith("sentence_transformers."):
         raise UnsupportedFeatureError(
-            f"{path} asks for {kind}, code of the model's own, which the engine never runs"
+            f"{path} asks for {kind}, code in the model's directory, which the engine never runs"
         )
     if name not in known:
         loader = _LOADERS.get(name)
-        hint = "not computed here" if loader is None else f"which {loader}.from_pretrained loads"
-        raise UnsupportedFeatureError(f"{path} needs the module {name} ({kind}), {hint}")
+        hint = (
+            "which is not implemented"
+            if loader is None
+            else f"which {loader}.from_pretrained loads"
+        )
+        raise UnsupportedFeatureError(f"{path} needs the module {name} ({kind}), which {hint}")
     if entry.get("kwargs"):
         raise UnsupportedFeatureError(f"{path}: module {name} takes kwargs {entry['kwargs']}")
     return Module(kind=name, folder=_module_folder(path, entry))
@@ -190,8 +199,11 @@ def read_transformer_config(
 ) -> TransformerConfig:
     """Read ``sentence_bert_config.json`` (or an older name); all defaults where there is none.
 
-    ``task`` is what the transformer must be for, ``reads`` what is taken of its output, and
-    ``makes`` the name of that among the modules.
+    task: the ``transformer_task`` that the file must state, if it states one.
+    reads: the field of the transformer's output that the next module takes.
+    makes: the name of that field among the modules.
+
+    Raises :class:`UnsupportedFeatureError` for a setting that is not implemented.
     """
     path = next((folder / n for n in _TRANSFORMER_FILES if (folder / n).is_file()), None)
     if path is None:
@@ -202,12 +214,14 @@ def read_transformer_config(
     for key, neutral in (_TRANSFORMER_DEFAULTS | own).items():
         if config.get(key, neutral) not in (neutral, None):
             raise UnsupportedFeatureError(
-                f"{path} sets {key} = {config[key]!r}; only {neutral!r} is computed here"
+                f"{path} sets {key} = {config[key]!r}; only {neutral!r} is implemented"
             )
     for key in _LOADING_KEYS:
         extra = sorted(set(_optional_object(path, config, key)) - _HARMLESS_LOADING_KEYS)
         if extra:
-            raise UnsupportedFeatureError(f"{path}: {key} sets {', '.join(extra)}, not read here")
+            raise UnsupportedFeatureError(
+                f"{path}: {key} sets {', '.join(extra)}, which is not implemented"
+            )
     text = _optional_object(path, config, "modality_config").get("text")
     if "modality_config" in config and text != {"method": "forward", "method_output_name": reads}:
         raise UnsupportedFeatureError(
@@ -275,7 +289,7 @@ def check_pooling_modes(value: object, *, where: str = "") -> tuple[PoolingMode,
 
 
 def check_normalize_config(folder: Path) -> None:
-    """Make sure that a Normalize module works on the sentence vector."""
+    """Raise :class:`UnsupportedFeatureError` unless Normalize works on the sentence vector."""
     path = folder / "config.json"
     if not path.is_file():
         return

@@ -1,4 +1,4 @@
-"""Opens a model directory whose modules follow a transformer: what every loader reads first."""
+"""Opens a model directory whose modules follow a transformer; the first step of every loader."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["ModelDirectory", "open_directory"]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDirectory:
-    """A model directory whose settings were read and compared with their recorded checksums.
+    """A model directory whose settings were compared with their checksums and read.
 
     ``modules`` are those of ``modules.json``; a plain transformers directory has none.
     """
@@ -46,11 +46,11 @@ class ModelDirectory:
 
     @property
     def max_seq_length(self) -> int | None:
-        """Tokens of a text at most, by the transformer's module or the tokenizer's settings."""
+        """The most tokens of a text, from the transformer's module or the tokenizer's settings."""
         return self.transformer.max_seq_length or tokenizer_limit(self.encoder_folder)
 
     def read_tokenizer(self) -> Tokenizer:
-        """Load the tokenizer, lower-casing where the transformer's module says so."""
+        """Load the tokenizer, with lower-casing if the transformer's module sets it."""
         return read_tokenizer(self.encoder_folder, lowercase=self.transformer.lowercase)
 
 
@@ -64,11 +64,11 @@ def open_directory(
     reads: str = "last_hidden_state",
     makes: str = "token_embeddings",
 ) -> ModelDirectory:
-    """Find and open the directory of a model of sentence-transformers' type ``model_type``.
+    """Resolve a path or hub id, and open it as sentence-transformers' ``model_type``.
 
-    kinds: the modules that it may have, in their order.
-    plain: whether a transformers directory without ``modules.json`` will do.
-    task, reads, makes: what its transformer must be for; see :func:`read_transformer_config`.
+    kinds: the modules that the directory may have, in their order.
+    plain: accept a transformers directory without ``modules.json``.
+    task, reads, makes: the transformer's role; see :func:`read_transformer_config`.
 
     Raises :class:`ChecksumError`, :class:`ConfigError` for malformed files, and
     :class:`UnsupportedFeatureError` for a model of another type or with other modules.

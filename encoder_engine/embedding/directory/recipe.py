@@ -1,4 +1,4 @@
-"""How a model directory turns text into vectors: what stands around the encoder."""
+"""The pooling recipe of a model directory: prompts, pooling, normalization, limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 CONFIG = "config_sentence_transformers.json"
 _MODEL_KEYS = ("__version__", "default_prompt_name", "model_type", "prompts")
-# What a model of a type says beside.
+# Keys of one model type alone.
 _OWN_KEYS = {
     "SentenceTransformer": ("similarity_fn_name", "truncate_dim"),
     "SparseEncoder": ("similarity_fn_name", "max_active_dims"),
@@ -44,7 +44,7 @@ _OWN_KEYS = {
 _NO_LIMIT = 10**9
 
 
-# Who loads what config_sentence_transformers.json calls so.
+# The class that loads a model_type of config_sentence_transformers.json.
 _LOADERS = {
     "CrossEncoder": "Ranker",
     "MultiVectorEncoder": "MultiVectorEmbedder",
@@ -54,16 +54,22 @@ _LOADERS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """What a directory says beside its weights.
+class PoolingRecipe:
+    """The settings of a model directory that turn token vectors into text vectors.
 
-    ``pooling``: modes, concatenated in this order; ``default_pooling``: nobody named them;
-    ``pooling_width``: the encoder width that the
-    pooling was made for, if stated; ``include_prompt``: whether a prompt's tokens are pooled;
-    ``normalized``: whether vectors have Euclidean length 1; ``max_seq_length``: tokens per text,
-    special tokens included; ``lowercase``: whether text is lower-cased before the tokenizer;
-    ``truncate_dim``: leading features to keep, if not all; ``layers``: which are pooled, from the
-    embeddings as 0 on, and their weights, if not the last alone.
+    encoder_directory: the folder of the encoder and the tokenizer.
+    pooling: pooling modes, whose results are concatenated in this order.
+    default_pooling: neither the directory nor the caller named a mode.
+    pooling_width: the encoder width that the pooling was made for, if stated.
+    include_prompt: the prompt's tokens are pooled too.
+    normalized: vectors have Euclidean length 1.
+    max_seq_length: tokens per text, special tokens included; None: no limit.
+    lowercase: text is lower-cased before the tokenizer.
+    prompts: prompts by name.
+    default_prompt_name: the prompt of calls that name none.
+    truncate_dim: leading features to keep; None: all.
+    similarity: the name of the similarity function, if stated.
+    layers: the pooled layers with their weights, 0 the embeddings; None: the last alone.
     """
 
     encoder_directory: Path
@@ -83,9 +89,9 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What ``config_sentence_transformers.json`` says; absent, all is as in a file of nothing.
+    """The settings of ``config_sentence_transformers.json``; the defaults where it is absent.
 
-    ``max_active_dims``: numbers of a sparse vector to keep, if not all.
+    ``max_active_dims``: values of a sparse vector to keep; None: all.
     """
 
     prompts: dict[str, str] = field(default_factory=lambda: {"query": "", "document": ""})
@@ -95,18 +101,18 @@ class Settings:
     similarity: str | None = None
 
 
-def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> Recipe:
+def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> PoolingRecipe:
     """Read a sentence-transformers directory, or a plain transformers one without ``modules.json``.
 
-    A plain one gets mean pooling, by default; where given, ``pooling`` names the modes instead of
-    that and of what a directory says. Files are compared with their recorded checksums before they
-    are read, all but the encoder's weights. Raises :class:`ChecksumError`, :class:`ConfigError`,
-    and :class:`UnsupportedFeatureError` for what is not computed here.
+    ``pooling`` replaces the directory's modes; a plain directory has mean pooling by default. Files
+    except the encoder's weights are compared with their recorded checksums before they are read.
+    Raises :class:`ChecksumError`, :class:`ConfigError` for malformed files, and
+    :class:`UnsupportedFeatureError` for settings that are not implemented.
     """
     override = None if pooling is None else check_pooling_modes(pooling)
     verify_settings(directory)
     if not (directory / MODULES).is_file():
-        return Recipe(
+        return PoolingRecipe(
             encoder_directory=directory,
             pooling=override or ("mean",),
             default_pooling=override is None,
@@ -119,7 +125,7 @@ def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> 
     for module in modules[2:]:
         check_normalize_config(module.folder)
     settings = read_settings(directory, "SentenceTransformer")
-    return Recipe(
+    return PoolingRecipe(
         encoder_directory=modules[0].folder,
         pooling=override or pooled.modes,
         pooling_width=pooled.width,
@@ -135,7 +141,7 @@ def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> 
 
 
 def tokenizer_limit(directory: Path) -> int | None:
-    """Read the tokens that a text may have, from tokenizer_config.json; None: no limit."""
+    """Read the most tokens of a text from tokenizer_config.json; None: no limit."""
     path = directory / "tokenizer_config.json"
     if not path.is_file():
         return None
@@ -143,7 +149,7 @@ def tokenizer_limit(directory: Path) -> int | None:
     number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
     if limit is None or (number and limit >= _NO_LIMIT):
         return None
-    # NaN is neither above nor below anything.
+    # Every comparison with NaN is false.
     if not number or not limit >= 1 or limit != int(limit):
         raise ConfigError(
             f"{path}: model_max_length must be a positive whole number, got {limit!a}"
@@ -152,7 +158,7 @@ def tokenizer_limit(directory: Path) -> int | None:
 
 
 def read_tokenizer(directory: Path, *, lowercase: bool) -> Tokenizer:
-    """Load a tokenizer; where said, one that lower-cases, and treats accents as it did before."""
+    """Load a tokenizer; ``lowercase`` adds lower-casing and leaves accents as they were."""
     tokenizer = Tokenizer.from_pretrained(directory)
     model = tokenizer.spec.model
     lowered = model.lowercased() if lowercase else model
@@ -160,7 +166,7 @@ def read_tokenizer(directory: Path, *, lowercase: bool) -> Tokenizer:
 
 
 def read_settings(directory: Path, wanted: str) -> Settings:
-    """Read what a directory says of a model of the type wanted.
+    """Read a directory's settings for a model of type ``wanted``.
 
     Raises :class:`UnsupportedFeatureError` for another type and :class:`ConfigError` for a
     malformed file.
@@ -211,9 +217,9 @@ def _read_prompts(path: Path, settings: JsonObject) -> tuple[dict[str, str], str
 
 
 def encoder_directory(directory: Path) -> Path:
-    """Find the folder of a model's encoder and tokenizer, whatever modules follow them.
+    """Find the folder of a model's encoder and tokenizer, whatever modules follow.
 
-    Compares both directories' settings and vocabularies with their recorded checksums. Raises
+    The settings and vocabularies of both folders are compared with their checksums. Raises
     :class:`ChecksumError`, and :class:`ConfigError` for a malformed ``modules.json`` or a folder
     outside the directory.
     """

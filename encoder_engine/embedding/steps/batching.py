@@ -1,4 +1,12 @@
-"""Cutting a stream of texts into windows and a window's texts into batches of a token budget."""
+"""Cuts a stream of texts into windows, and a window's texts into batches of a token budget.
+
+How it works: a window holds 4,096 texts or about 16 million characters, which bounds the memory of
+a stream of any length. Within a window, texts are sorted by token count, the longest first, and
+consecutive texts fill a batch up to ``batch_tokens``. Sorting puts texts of equal length together,
+so kernels that work on padded tiles waste little, and the first batch needs the most memory: a
+device that is too small fails at once. The batches are found on the cumulative token counts by
+binary search, one search a batch.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +29,7 @@ WINDOW_CHARACTERS = 16_000_000
 
 
 def windows(rows: Iterator[Row], characters_of: Callable[[Row], int]) -> Iterator[list[Row]]:
-    """Cut a stream into lists of at most WINDOW_TEXTS texts and, roughly, WINDOW_CHARACTERS."""
+    """Cut a stream into lists of at most 4,096 texts and about 16 million characters."""
     window: list[Row] = []
     characters = 0
     for row in rows:
@@ -37,8 +45,8 @@ def windows(rows: Iterator[Row], characters_of: Callable[[Row], int]) -> Iterato
 def plan_batches(lengths: npt.NDArray[np.integer], batch_tokens: int) -> list[npt.NDArray[np.intp]]:
     """Group texts of similar length into batches of at most ``batch_tokens`` tokens.
 
-    ``lengths``: tokens per text, [N]. Returns the rows of each batch, the longest texts first, so
-    that the largest memory is asked for at once. A text longer than the budget is alone.
+    ``lengths``: tokens per text, [N]. Returns the rows of each batch, the longest texts first. A
+    text longer than the budget gets a batch of its own.
     """
     if len(lengths) == 1:
         return [np.zeros(1, dtype=np.intp)]
@@ -56,9 +64,9 @@ def plan_batches(lengths: npt.NDArray[np.integer], batch_tokens: int) -> list[np
 def take(
     values: IdArray, cu_seqlens: IdArray, rows: npt.NDArray[np.intp]
 ) -> tuple[IdArray, IdArray]:
-    """Take sequences out of packed values, end to end: ``(values [t], cu_seqlens [b + 1])``.
+    """Gather rows of a packed array: ``(values [t], cu_seqlens [b + 1])``.
 
-    Several are copied; one alone is a view.
+    Several rows are copied; a single row is a view.
     """
     if len(rows) == 1:
         start, stop = cu_seqlens[rows[0]], cu_seqlens[rows[0] + 1]
@@ -72,6 +80,6 @@ def take(
 
 
 def first_rows(rows: npt.NDArray[np.intp], limit: int = 5) -> str:
-    """Write row numbers for a message: the first few, and how many more there are."""
+    """Format row numbers for a message: the first ``limit``, and the count of the others."""
     shown = ", ".join(str(int(row)) for row in islice(rows, limit))
     return shown if len(rows) <= limit else f"{shown} and {len(rows) - limit} more"

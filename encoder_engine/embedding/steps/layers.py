@@ -1,4 +1,4 @@
-"""Which of an encoder's layers are pooled: the last, a mean of several, or a weighted sum."""
+"""Selection of the layers to pool: the last, the mean of several, or a weighted sum."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ Layers = Sequence[int] | Mapping[int, float]
 
 
 def layer_weights(layers: object, num_layers: int) -> tuple[tuple[int, float], ...]:
-    """Give layers their numbers from the embeddings on, each with its weight, in their order.
+    """Return the selected layers with their weights, in ascending order; 0 are the embeddings.
 
-    Raises :class:`InputError` for a layer that is not there, one named twice, or no number.
+    Raises :class:`InputError` for a layer that does not exist or is named twice, and for a weight
+    that is not finite.
     """
     if isinstance(layers, Mapping):
         pairs = list(layers.items())

@@ -1,4 +1,4 @@
-"""Texts of any length: embedded as overlapping chunks, whose vectors are pooled."""
+"""Embeds texts of any length as overlapping chunks, whose vectors are pooled."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def embed_long(
     overlap: int | None,
     chunk_pooling: ChunkPooling,
 ) -> Array:
-    """Embed texts whole; see :meth:`Embedder.encode_long`."""
+    """Embed texts without truncation; see :meth:`Embedder.encode_long`."""
     if chunk_pooling not in get_args(ChunkPooling):
         raise InputError(
             f"chunk_pooling must be one of {', '.join(get_args(ChunkPooling))}, got "
             f"{chunk_pooling!r}"
         )
-    around = len(parts.tokenizer.encode(""))
-    prompt = len(parts.tokenizer.encode(options.prompt)) - around if options.prompt else 0
+    special = len(parts.tokenizer.encode(""))
+    prompt = len(parts.tokenizer.encode(options.prompt)) - special if options.prompt else 0
     limit = parts.max_seq_length
-    _check_overlap(overlap, None if limit is None else limit - around - prompt)
+    _check_overlap(overlap, None if limit is None else limit - special - prompt)
     found = [parts.no_vectors(options)]
     opened = open_texts(texts)
     tokenized = tokenized_windows(
@@ -65,7 +65,7 @@ def embed_long(
         )
         numbers = (window.first_row + owners).astype(np.intp)
         vectors, _ = embed_rows(parts, rows, numbers, options)
-        own = rows.lengths - around - prompt
+        own = rows.lengths - special - prompt
         pooled = _pool(vectors, owners, own, num_texts, chunk_pooling)
         if options.normalized:
             several = np.bincount(owners, minlength=num_texts) > 1
@@ -84,10 +84,10 @@ def chunk_rows(
     overlap: int | None,
     prompt: int,
 ) -> tuple[TokenRows, IntArray]:
-    """Cut rows longer than ``limit`` into chunks, and say of each chunk whose it is.
+    """Cut rows longer than ``limit`` into chunks; return the chunks and the row of each.
 
-    Every chunk has the special tokens around its row, and the ``prompt`` tokens that it begins
-    with. ``overlap``: tokens that a chunk shares with the one before; None: an eighth of a chunk.
+    Every chunk has the special tokens and the leading ``prompt`` tokens of its row. ``overlap``:
+    tokens that neighbouring chunks share; None: an eighth of a chunk.
     """
     ids, types, lengths, owners = [], [], [], []
     for row, (start, stop) in enumerate(
@@ -115,7 +115,7 @@ def chunk_rows(
 
 
 def _check_overlap(overlap: object, room: int | None) -> None:
-    """Hold ``overlap`` to the ``room`` for tokens of a chunk; None: texts of any length have it."""
+    """Raise :class:`InputError` unless ``overlap`` is below a chunk's ``room``; None: no limit."""
     if overlap is None or (room is not None and room < 1):
         return
     whole = isinstance(overlap, int) and not isinstance(overlap, bool)
@@ -139,7 +139,7 @@ def _chunks(
 def _pool(
     vectors: Array, owners: IntArray, lengths: IntArray, count: int, pooling: ChunkPooling
 ) -> Array:
-    """Pool the vectors of each text's chunks; that of a single one is left as it is."""
+    """Pool the chunk vectors of each text; the vector of a single chunk is left unchanged."""
     firsts = np.searchsorted(owners, np.arange(count))
     if pooling == "max":
         return np.asarray(np.maximum.reduceat(vectors, firsts, axis=0))

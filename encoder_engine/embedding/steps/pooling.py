@@ -1,4 +1,4 @@
-"""From token vectors to text vectors: the pooling modes side by side, prompts left out if asked."""
+"""Pools token vectors into text vectors: concatenated modes, optionally without the prompt."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def pool(
     num_prompt_tokens: int = 0,
     normalized: bool = False,
 ) -> Tensor:
-    """Pool each sequence by every mode and put the results side by side.
+    """Pool each sequence by every mode and concatenate the results: float32 [B, D * len(modes)].
 
-    ``hidden_TD``: [T, D]. The first ``num_prompt_tokens`` rows of each sequence, which must have
-    more, are left out; ``weightedmean`` still counts the rest from where they stand, as
-    sentence-transformers does. ``normalized``: as by :func:`normalize`. Returns float32
-    [B, D * len(modes)].
+    hidden_TD: [T, D].
+    num_prompt_tokens: leading rows of each sequence to leave out; every sequence must have more.
+        ``weightedmean`` still counts positions from the start, as sentence-transformers does.
+    normalized: divide by the Euclidean norm; see :func:`normalize`.
     """
     hidden_TD = hidden_TD.float()
     if len(modes) == 1 and not num_prompt_tokens:
@@ -52,7 +52,7 @@ def pool(
 def _moved_weights(
     weighted_BD: Tensor, mean_BD: Tensor, sequences: Sequences, shift: int
 ) -> Tensor:
-    """Turn weights 1, 2, .. n of a weighted mean into 1 + shift, .. n + shift.
+    """Return the weighted mean with weights 1 + shift, .. n + shift instead of 1, .. n.
 
     ``sum((i + shift) x_i) = S * weighted + shift * n * mean`` with ``S = n (n + 1) / 2``.
     """

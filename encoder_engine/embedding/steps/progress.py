@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress_bar(total: int | None, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """Give a function that counts texts done, shown on standard error while it is a terminal."""
+    """Yield a function that adds finished texts to a bar on standard error, if a terminal."""
     if not shown:
         yield lambda _done: None
         return

@@ -1,4 +1,4 @@
-"""The door for texts: what may be embedded, one at a time, with refusals that name the row."""
+"""Checks texts as they are drawn; every error names the row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from encoder_engine.errors import InputError, TextError
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """Texts to embed: checked as they are drawn. ``count`` is None where only the end will tell."""
+    """Texts to embed, checked as they are drawn.
+
+    count: the number of texts; None for an iterable without a length.
+    single: the caller passed one ``str``.
+    """
 
     rows: Iterator[str]
     count: int | None
@@ -20,10 +24,10 @@ class Texts:
 
 
 def open_texts(texts: object) -> Texts:
-    """Accept a text, or any ordered iterable of texts: list, tuple, generator, numpy array of str.
+    """Open a text, or any ordered iterable of texts: list, tuple, generator, numpy array of str.
 
-    Raises :class:`TextError` for what is no text (with the row, while drawing) and
-    :class:`InputError` for what has no order.
+    Raises :class:`TextError` for a value that is no text (with its row, while drawing) and
+    :class:`InputError` for a set or a mapping.
     """
     if isinstance(texts, np.ndarray):
         texts = _array_texts(texts)

@@ -1,4 +1,4 @@
-"""Tokenized texts as rows of ids, and the batches in which they are computed."""
+"""Tokenized texts as packed rows of ids, and their batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RowArray = np.ndarray[Any, np.dtype[np.intp]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenRows:
-    """Rows end to end: ``ids`` and ``type_ids`` int32 [T], ``cu_seqlens`` int32 [N + 1]."""
+    """Packed rows: ``ids`` and ``type_ids`` int32 [T], ``cu_seqlens`` int32 [N + 1]."""
 
     ids: IdArray
     cu_seqlens: IdArray
@@ -43,13 +43,13 @@ class TokenRows:
 
     @property
     def has_types(self) -> bool:
-        """Whether any token is of another segment than 0."""
+        """True where any token has a segment other than 0."""
         return bool(self.type_ids.any())
 
     def batches(
         self, batch_tokens: int, device: torch.device
     ) -> Iterator[tuple[RowArray, PackedBatch]]:
-        """Give all rows in batches of at most ``batch_tokens`` tokens, the longest rows first."""
+        """Yield all rows in batches of at most ``batch_tokens`` tokens, the longest rows first."""
         typed = self.has_types
         for rows in plan_batches(self.lengths, batch_tokens):
             ids, cu_seqlens = take(self.ids, self.cu_seqlens, rows)

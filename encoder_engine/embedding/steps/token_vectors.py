@@ -1,4 +1,4 @@
-"""A vector for every token of a text, and the similarity of texts token by token (ColBERT).
+"""Token vectors of texts, and the late-interaction similarity of ColBERT.
 
 Dimensions: T tokens of all texts, D features, Q queries, N documents.
 """
@@ -34,9 +34,10 @@ IdArray = np.ndarray[Any, np.dtype[np.int32]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenVectors:
-    """The texts' tokens end to end: ``vectors`` float32 [T, D], ``ids`` int32 [T].
+    """The packed tokens of texts: ``vectors`` float32 [T, D], ``ids`` int32 [T].
 
-    Text i's are those from ``cu_seqlens[i]`` to ``cu_seqlens[i + 1]``, int64 [N + 1]: ``found[i]``.
+    Text i has the rows from ``cu_seqlens[i]`` to ``cu_seqlens[i + 1]``, int64 [N + 1];
+    indexing with ``[i]`` returns its vectors.
     """
 
     vectors: Array
@@ -56,7 +57,7 @@ class TokenVectors:
         return (self[number] for number in range(len(self)))
 
     def without(self, ids: Iterable[int]) -> TokenVectors:
-        """Leave out tokens by their ids."""
+        """Return the vectors without the tokens of these ids."""
         kept = ~np.isin(self.ids, np.fromiter(ids, dtype=np.int32))
         before = np.concatenate([[0], np.cumsum(kept)])
         return TokenVectors(
@@ -67,10 +68,10 @@ class TokenVectors:
 
 
 def max_similarity(queries: TokenVectors, documents: TokenVectors) -> Array:
-    """Score documents for queries: each query token's best product, summed; float32 [Q, N].
+    """Score documents for queries by MaxSim: float32 [Q, N].
 
-    ``sum_i max_j (query_i . document_j)`` (Khattab and Zaharia 2020); a document without a token
-    scores 0. Raises :class:`ShapeError` for vectors of different widths.
+    The score is ``sum_i max_j (query_i . document_j)`` (Khattab and Zaharia 2020), and 0 for a
+    document without a token. Raises :class:`ShapeError` for vectors of different widths.
     """
     widths = queries.vectors.shape[1], documents.vectors.shape[1]
     if widths[0] != widths[1]:
@@ -94,7 +95,7 @@ def embed_tokens(
     transform: Callable[[Tensor], Tensor],
     width: int,
 ) -> TokenVectors:
-    """Embed every token; ``transform`` makes [t, width] of an encoder's [t, D]."""
+    """Embed every token; ``transform`` maps an encoder's [t, D] to [t, width]."""
     encoder = parts.encoder.eval()
     vectors, ids, lengths = [], [], []
     notice = TruncationNotice.of(parts, options.on_truncation)

@@ -1,4 +1,4 @@
-"""The notice of texts that were longer than a model reads: one a call."""
+"""Counts truncated texts, and warns of them once a call."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ __all__ = ["TruncationNotice"]
 
 
 class TruncationNotice:
-    """Counts the rows of a call that were cut, refuses the first, or warns of all at the end.
+    """Counts a call's truncated rows, and raises at the first or warns of all at the end.
 
-    ``limit``: tokens kept of a row. ``row_name``: what a row is called. ``remedy``: the advice of
-    the warning.
+    limit: tokens kept of a row.
+    row_name: the word for a row in messages.
+    remedy: the advice of the warning.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class TruncationNotice:
 
     @classmethod
     def of(cls, parts: EmbedderParts, on_truncation: OnTruncation) -> TruncationNotice:
-        """Make the notice of an embedder's call: its limit may be lower than the model's."""
+        """Make the notice of an embedder's call, with advice that fits its limit."""
         positions, limit = parts.encoder.spec.max_length, parts.max_seq_length
         raised = (
             f"raise max_seq_length (the model can place {positions}) or "
@@ -48,7 +49,10 @@ class TruncationNotice:
         return cls(on_truncation, limit=limit, remedy=remedy)
 
     def observe(self, truncated: np.ndarray[Any, np.dtype[np.bool_]], first_row: int = 0) -> None:
-        """Count the rows of a window, bool [n]. Raises :class:`SequenceLengthError` if asked."""
+        """Count the truncated rows of a window, bool [n].
+
+        Raises :class:`SequenceLengthError` for the first one with ``on_truncation="error"``.
+        """
         self.num_rows += len(truncated)
         self.num_truncated += int(truncated.sum())
         if self.num_truncated and self._on_truncation == "error":
@@ -60,7 +64,7 @@ class TruncationNotice:
             )
 
     def warn(self) -> None:
-        """Warn the caller once, where rows were cut and nobody said to ignore it."""
+        """Issue one :class:`TruncationWarning` if rows were truncated, unless ignored."""
         if self.num_truncated and self._on_truncation == "warn":
             warn_caller(
                 TruncationWarning(

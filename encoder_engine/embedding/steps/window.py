@@ -1,4 +1,14 @@
-"""Embedding a stream window by window: tokenize, batch by token budget, encode, pool, reorder."""
+"""Embeds a stream window by window: tokenize, batch by token budget, encode, pool, reorder.
+
+How it works: :func:`tokenize_window` tokenizes up to 4,096 texts with all threads; it needs no
+device, so a thread can run it for the next window while a GPU encodes. :func:`embed_rows` groups
+the rows by length into batches of at most ``batch_tokens`` tokens. A batch is packed without
+padding, encoded, pooled to [b, D] on the device, and its vectors are written at the rows of their
+texts, which restores the order. Where a batch exceeds the device's memory, the token limit drops to
+half of that batch and the rows that are left are grouped anew; the limit stays for later calls, and
+a single text that does not fit raises :class:`DeviceMemoryError`. Every window ends with a check
+for NaN and infinity.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +46,14 @@ Rows = np.ndarray[Any, np.dtype[np.intp]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EmbeddedWindow:
-    """Some consecutive texts, embedded.
+    """The vectors and counts of consecutive texts of a stream.
 
-    ``vectors`` [n, D] in the order of the texts; ``first_row`` the index of the first in the
-    stream; ``truncated`` bool [n]; ``num_tokens`` computed, and ``num_padded_tokens`` that the same
-    batches would have held with padding; seconds of each stage.
+    vectors: [n, D], in the order of the texts.
+    first_row: the index of the first text in the stream.
+    truncated: bool [n].
+    num_tokens: tokens that were computed.
+    num_padded_tokens: tokens that the same batches would have held with padding.
+    tokenize_seconds, encode_seconds: the wall time of each stage.
     """
 
     vectors: np.ndarray[Any, np.dtype[Any]]
@@ -53,13 +66,13 @@ class EmbeddedWindow:
 
     @property
     def num_truncated(self) -> int:
-        """How many of the texts lost tokens."""
+        """The number of truncated texts."""
         return int(self.truncated.sum())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenizedWindow:
-    """A window whose texts are tokenized, but not yet embedded; ``seconds`` were spent on that."""
+    """A window of tokenized texts; ``seconds``: the wall time of the tokenizer."""
 
     encoding: Encoding
     first_row: int
@@ -75,9 +88,9 @@ def tokenized_windows(
     max_length: int | None,
     notice: TruncationNotice,
 ) -> Iterator[TokenizedWindow]:
-    """Tokenize a stream of texts, each behind the prompt, holding one window of it at a time.
+    """Tokenize a stream of texts, each after the prompt, one window in memory at a time.
 
-    ``notice`` observes which texts were cut to ``max_length``. Raises as :func:`tokenize_rows`.
+    ``notice`` counts the texts truncated to ``max_length``. Exceptions: see :func:`tokenize_rows`.
     """
     first_row = 0
     for window in windows(texts, len):
@@ -99,7 +112,7 @@ def tokenized_windows(
 def embed_windows(
     parts: EmbedderParts, texts: Iterator[str], options: EncodeOptions, notice: TruncationNotice
 ) -> Iterator[EmbeddedWindow]:
-    """Embed a stream of texts, holding one window of it at a time."""
+    """Embed a stream of texts, one window in memory at a time."""
     tokenized = tokenized_windows(
         parts.tokenizer,
         texts,
@@ -115,14 +128,14 @@ def embed_windows(
 def embed_window(
     parts: EmbedderParts, window: list[str], first_row: int, options: EncodeOptions
 ) -> EmbeddedWindow:
-    """Embed the texts of one window, of which the first is ``first_row`` of its stream."""
+    """Embed the texts of one window; its first text is row ``first_row`` of the stream."""
     return encode_window(parts, tokenize_window(parts, window, first_row, options), options)
 
 
 def tokenize_window(
     parts: EmbedderParts, window: list[str], first_row: int, options: EncodeOptions
 ) -> TokenizedWindow:
-    """Do the half of :func:`embed_window` that needs no device."""
+    """Tokenize a window: the half of :func:`embed_window` that needs no device."""
     start = time.perf_counter()
     encoding = tokenize_rows(
         parts.tokenizer,
@@ -141,7 +154,7 @@ def tokenize_window(
 def encode_window(
     parts: EmbedderParts, tokenized: TokenizedWindow, options: EncodeOptions
 ) -> EmbeddedWindow:
-    """Do the half of :func:`embed_window` that computes: encode, pool, and restore the order."""
+    """Encode and pool a tokenized window: the other half of :func:`embed_window`."""
     start = time.perf_counter()
     encoding, first_row = tokenized.encoding, tokenized.first_row
     numbers = first_row + np.arange(len(encoding.cu_seqlens) - 1)
@@ -166,10 +179,10 @@ def tokenize_rows(
     num_prompt_tokens: int,
     max_length: int | None,
 ) -> Encoding:
-    """Tokenize a window of a stream, each text behind a prompt.
+    """Tokenize a window of a stream, each text after the prompt.
 
-    Raises :class:`TextError`, and :class:`InputError` for a text with no token beside the
-    ``num_prompt_tokens`` that are not pooled, with the row in the whole stream.
+    Raises :class:`TextError` for a value that is no text, and :class:`InputError` for a text with
+    no token but the ``num_prompt_tokens`` that are not pooled. Both name the row in the stream.
     """
     texts = [prompt + text for text in window] if prompt else window
     try:
@@ -183,10 +196,10 @@ def tokenize_rows(
 
 
 def _refuse_nothing_to_pool(encoding: Encoding, first_row: int, num_prompt_tokens: int) -> None:
-    """Raise :class:`InputError` for a text with no token beside its prompt's.
+    """Raise :class:`InputError` for a text with no token but its prompt's.
 
-    A text that runs on from its prompt without a break may make fewer tokens with it than the
-    prompt alone; sentence-transformers gives zeros there.
+    A text that follows its prompt without a space can merge into the prompt's tokens;
+    sentence-transformers returns zeros for such a text.
     """
     is_empty = encoding.lengths <= num_prompt_tokens
     if not is_empty.any():
@@ -206,7 +219,7 @@ def _refuse_nothing_to_pool(encoding: Encoding, first_row: int, num_prompt_token
 
 
 def _located(error: TextError, window: list[str], first_row: int) -> TextError:
-    """Say the same of the text's row in the stream rather than in its window."""
+    """Return the error with the text's row in the stream instead of its row in the window."""
     place = None if error.row is None else find_surrogate(window[error.row])
     if error.row is None or place is None:
         return error
@@ -220,9 +233,9 @@ def embed_rows(
 ) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int]:
     """Embed rows of tokens; return [n, D], and the tokens that padded batches would have held.
 
-    ``numbers`` [n] say which text of the stream each is of, for errors to name.
+    ``numbers`` [n]: the row of each text in the stream, for error messages.
     """
-    # Dropout would add noise, should the encoder have been trained in the meantime.
+    # An encoder that was trained meanwhile would still apply dropout.
     encoder = parts.encoder
     if encoder.training or any(block.training for block in encoder.blocks):
         encoder.eval()
@@ -265,7 +278,7 @@ def _embed_if_it_fits(
     *,
     typed: bool,
 ) -> np.ndarray[Any, np.dtype[np.float32]] | None:
-    """Embed a batch; None where the device has too little memory, of which nothing is held then."""
+    """Embed a batch; None where the device has too little memory, with all tensors freed."""
     try:
         return _embed_batch(parts, encoding, rows, options, typed=typed)
     except torch.OutOfMemoryError:
@@ -279,7 +292,7 @@ def _embed_if_it_fits(
 def _refuse_one_alone(
     parts: EmbedderParts, rows: Rows, lengths: np.ndarray[Any, np.dtype[np.integer]], numbers: Rows
 ) -> None:
-    """Raise :class:`DeviceMemoryError` for a batch that did not fit and cannot be cut."""
+    """Raise :class:`DeviceMemoryError` for a batch of one text, which cannot be split."""
     if len(rows) > 1:
         return
     row = int(numbers[rows[0]])

@@ -1,1 +1,1 @@
-"""Reading and writing of checkpoints in Hugging Face layout."""
+"""Reads and writes checkpoints in Hugging Face layout."""

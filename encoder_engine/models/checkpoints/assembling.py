@@ -1,4 +1,4 @@
-"""A checkpoint's tensors made parameters, each accounted for and looked at."""
+"""Turns a checkpoint's tensors into parameters; every name, shape and value is checked."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ LARGEST_PLAUSIBLE = 1e4
 
 
 def drop_copy(tensors: dict[str, StoredTensor], copy: str, original: str) -> None:
-    """Keep one of two names for what should be the same tensor."""
+    """Drop ``copy``, a second name of the tensor ``original``; they must be equal."""
     copied = tensors.pop(copy)
     kept = tensors.setdefault(original, copied)
     if kept is not copied and not torch.equal(kept.read(), copied.read()):
         raise CheckpointFileError(
-            f"{copy} should be {original} again, but they differ; the checkpoint is damaged, or "
+            f"{copy} should equal {original}, but they differ; the checkpoint is damaged, or "
             "its model was trained with tables of their own, which is not supported"
         )
 
 
 def check_tied(copied: Tensor, tokens: Tensor, copy: str) -> None:
-    """Refuse a vocabulary that is not the token embeddings again."""
+    """Raise :class:`CheckpointError` where a head's vocabulary is not the token embeddings."""
     if not torch.equal(copied, tokens):
         raise UnsupportedFeatureError(
             f"{copy} is another table than the token embeddings; a vocabulary of its own is not "
@@ -54,7 +54,7 @@ def check_tied(copied: Tensor, tokens: Tensor, copy: str) -> None:
 
 
 class Assembly:
-    """A checkpoint's tensors as our parameters, each read, looked at and let go of in its turn."""
+    """Reads a checkpoint's tensors as the model's parameters, each once, and checks its values."""
 
     def __init__(
         self,
@@ -62,15 +62,18 @@ class Assembly:
         stored: Mapping[str, StoredTensor],
         renames: Sequence[Rename],
     ) -> None:
-        """Map names, or say every name or shape that does not fit; nothing is read."""
+        """Map the checkpoint's names to parameters without reading any tensor.
+
+        Raises :class:`TensorNamesError` and :class:`TensorShapeError` with every mismatch.
+        """
         self._sources = origins(renames, parameters)
         self._stored = dict(stored)
-        self._whole = {ours for ours, made in parameters.items() if made.dtype == torch.int8}
-        # The checkpoint's names of what was read and is larger than a trained weight.
+        self._whole = {name for name, made in parameters.items() if made.dtype == torch.int8}
+        # Names of tensors that were read and hold larger values than trained weights.
         self.suspicious: list[str] = []
-        wanted = {their for origin in self._sources.values() for their in origin.names}
-        missing = sorted(wanted - set(stored))
-        unexpected = sorted(set(stored) - wanted)
+        expected_names = {name for origin in self._sources.values() for name in origin.names}
+        missing = sorted(expected_names - set(stored))
+        unexpected = sorted(set(stored) - expected_names)
         if missing or unexpected:
             raise TensorNamesError(
                 f"the weights and config.json do not belong together: missing {_listed(missing)}; "
@@ -79,28 +82,28 @@ class Assembly:
                 unexpected=unexpected,
             )
         mismatched = []
-        for ours, origin in self._sources.items():
-            theirs = origin.names
-            rows, *rest = parameters[ours].shape
-            expected = (rows // len(theirs), *rest)
+        for name, origin in self._sources.items():
+            rows, *rest = parameters[name].shape
+            expected = (rows // len(origin.names), *rest)
             mismatched += [
-                (their, stored[their].shape, expected)
-                for their in theirs
-                if stored[their].shape != expected
+                (source, stored[source].shape, expected)
+                for source in origin.names
+                if stored[source].shape != expected
             ]
         if mismatched:
-            told = "; ".join(
+            details = "; ".join(
                 f"{name} is {list(f)}, expected {list(e)}" for name, f, e in mismatched[:8]
             )
             raise TensorShapeError(
-                f"{len(mismatched)} tensors do not have the shape config.json says: {told}",
+                f"{len(mismatched)} tensors do not have the shape config.json says: {details}",
                 mismatched=mismatched,
             )
 
     def read(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Read some of our parameters as they are in the file, which can be done once.
+        """Read parameters in the file's dtype; each can be read once.
 
-        Raises :class:`CheckpointFileError`, :class:`NonFiniteWeightsError`.
+        Raises :class:`CheckpointFileError` for an unreadable file and
+        :class:`NonFiniteWeightsError` for NaN or infinity.
         """
         return {name: self._read(name) for name in names}
 
@@ -115,7 +118,7 @@ class Assembly:
 
 
 def _check_values(tensors: dict[str, Tensor]) -> list[str]:
-    """Refuse what is no weight; return the names of what holds suspiciously large ones."""
+    """Return the names of tensors with implausibly large values; raise for unusable ones."""
     suspicious = []
     for name, tensor in tensors.items():
         if tensor.dtype not in WEIGHT_DTYPES or tensor.layout != torch.strided:
@@ -147,7 +150,7 @@ def _check_whole(tensors: dict[str, Tensor]) -> None:
 
 
 def move_and_cast(state: dict[str, Tensor], device: torch.device, dtype: torch.dtype) -> None:
-    """Move and cast one after the other, so that never all are there twice.
+    """Move and cast tensors one by one, so that at most one is in memory twice.
 
     Raises :class:`NonFiniteWeightsError` for weights that float16 cannot hold.
     """
@@ -161,7 +164,7 @@ def move_and_cast(state: dict[str, Tensor], device: torch.device, dtype: torch.d
 
 
 def warn_of_suspicious(names: list[str], *, stacklevel: int) -> None:
-    """Name what holds weights larger than any that training leaves."""
+    """Warn of tensors with weights larger than training produces."""
     if names:
         warnings.warn(
             SuspiciousWeightsWarning(

@@ -1,4 +1,4 @@
-"""Checkpoints in Hugging Face layout made encoders; every tensor is accounted for."""
+"""Loads encoders from checkpoints in Hugging Face layout; every tensor is accounted for."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _load_parts(
     dtype: str | torch.dtype,
     quantized: bool,
 ) -> tuple[EncoderType, dict[str, StoredTensor]]:
-    """Build the encoder, and return the heads' tensors, to be read while ``files`` are open."""
+    """Build the encoder; return it and the heads' tensors, readable while ``files`` are open."""
     # What makes no sense is refused before any file is read.
     resolve_device(device)
     resolve_dtype(dtype)
@@ -192,7 +192,7 @@ def _load_parts(
     assembly = Assembly(parameters, tensors, family.renames)
     # What has been read is let go of; this would keep what is read of a .bin.
     del tensors
-    # One part after the other, so that the file's weights and ours are never all there.
+    # Part by part, so that the file's weights and the module's are never both fully in memory.
     for part, module in _parts(encoder).items():
         state = assembly.read(name for name in parameters if name.startswith(f"{part}."))
         _fill(module, part, state, device=device, dtype=dtype)
@@ -207,7 +207,7 @@ def _load_parts(
 
 
 def _parts(encoder: Network) -> dict[str, nn.Module]:
-    """Name whatever has weights; the embedding, the largest, while there is little else."""
+    """Yield the parts with weights by name; the embedding, the largest, comes first."""
     blocks = {f"blocks.{place}": block for place, block in enumerate(encoder.blocks)}
     others = {name: part for name, part in encoder.named_children() if name != "blocks"}
     return others | blocks
@@ -221,7 +221,7 @@ def _fill(
     device: torch.device,
     dtype: torch.dtype,
 ) -> None:
-    """Give a part its weights, which nobody else is to hold."""
+    """Assign a part its weights; the caller must hold no other reference to them."""
     load_quantized(module, name, state)
     move_and_cast(state, device, dtype)
     bare = {key.removeprefix(f"{name}."): state.pop(key) for key in list(state)}
@@ -231,7 +231,7 @@ def _fill(
 def _split_off_heads(
     tensors: dict[str, StoredTensor], family: Family
 ) -> tuple[dict[str, StoredTensor], dict[str, StoredTensor]]:
-    """Return the encoder's tensors under the names its base class gives them, and the heads'."""
+    """Return the encoder's tensors under the names of its base class, and the heads' tensors."""
     kept: dict[str, StoredTensor] = {}
     heads: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
@@ -251,7 +251,7 @@ def _split_off_heads(
 
 
 def _bare(rename: Rename, family: Family) -> Rename:
-    """Name a head's tensors as :func:`_split_off_heads` leaves them."""
+    """Return a rename with the names that :func:`_split_off_heads` returns."""
     assert isinstance(rename.theirs, str)
     return replace(rename, theirs=rename.theirs.removeprefix(family.prefix))
 
@@ -266,15 +266,18 @@ def _warn_of_unused(heads: Collection[str], why: str, *, stacklevel: int) -> Non
 
 
 def _check_number_of_blocks(spec: EncoderSpec, tensors: Iterable[str], family: Family) -> None:
-    """Compare layer counts before any layer is built: a config may ask for thousands."""
-    asked = len(spec.blocks)
+    """Raise :class:`TensorNamesError` where config.json has more layers than the weights.
+
+    The check precedes building: a damaged config may state thousands of layers.
+    """
+    stated = len(spec.blocks)
     pattern = re.compile(re.escape(family.block_prefix).replace(r"\{block\}", r"(\d+)"))
     found = {int(match[1]) for name in tensors if (match := pattern.match(name))}
-    if asked > len(found):
-        first = min(set(range(asked)) - found)
+    if stated > len(found):
+        first = min(set(range(stated)) - found)
         missing = [f"{family.block_prefix.replace('{block}', str(first))}.*"]
         raise TensorNamesError(
-            f"the weights and config.json do not belong together: config.json asks for {asked} "
+            f"the weights and config.json do not belong together: config.json asks for {stated} "
             f"layers, the weights have {len(found)}: missing {missing[0]}",
             missing=missing,
         )

@@ -1,4 +1,4 @@
-"""Memory that was let go of, given back to the system."""
+"""Returns freed memory to the operating system."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["trim_heap"]
 
 
 def trim_heap() -> None:
-    """Give back the free pages of this process' heap; elsewhere than with glibc nothing is done.
+    """Return the free pages of this process's heap to the system; does nothing without glibc.
 
-    A loop that reads, casts and lays out weights of many sizes leaves holes that the next ones do
-    not fit into, at times more than the model. Other threads wait for it when they allocate.
+    Reading, casting and packing weights of many sizes fragments the heap, at times by more than the
+    model's size. Other threads wait for the call when they allocate.
     """
     _find_trim()(0)
 

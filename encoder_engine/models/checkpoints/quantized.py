@@ -1,4 +1,4 @@
-"""Encoders that were saved in 8-bit integers: their tensors, and their layers."""
+"""Loads encoders that were saved in 8-bit integers: tensors and layers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["load_quantized", "quantized_parameters"]
 
 
 def quantized_parameters(encoder: Network) -> dict[str, Tensor]:
-    """Give names and shapes of what a quantized encoder has otherwise, on no device."""
+    """Return the parameters that a quantized encoder would have, on the meta device."""
     parameters = {}
     for name, layer in _layers(encoder.blocks, "blocks").items():
         shape = (layer.out_features, layer.in_features)
@@ -29,7 +29,7 @@ def quantized_parameters(encoder: Network) -> dict[str, Tensor]:
 
 
 def load_quantized(part: nn.Module, name: str, state: dict[str, Tensor]) -> None:
-    """Put quantized layers in the place of a part's plain ones, and take theirs off its state.
+    """Replace a part's plain layers by quantized ones, and pop the layers' tensors off ``state``.
 
     Raises :class:`CheckpointFileError` for a scale that is not above zero.
     """

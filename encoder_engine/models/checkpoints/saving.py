@@ -1,4 +1,4 @@
-"""Encoders written as checkpoints in Hugging Face layout, which transformers reads as well."""
+"""Writes encoders as checkpoints in Hugging Face layout, which transformers can read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["save_encoder", "save_head_model"]
 
 
 def save_encoder(encoder: Network, directory: str | os.PathLike[str]) -> None:
-    """Write what transformers reads as well; see :meth:`Encoder.save_pretrained`."""
+    """Write an encoder's checkpoint; see :meth:`Encoder.save_pretrained`."""
     config = _config_to_save(encoder)
     if encoder.quantization is not None:
         config["quantization_config"] = INT8_CONFIG
@@ -35,7 +35,7 @@ def save_encoder(encoder: Network, directory: str | os.PathLike[str]) -> None:
 
 
 def save_head_model(model: HeadNetwork, directory: str | os.PathLike[str]) -> None:
-    """Write what transformers reads as well; see :meth:`HeadModel.save_pretrained`."""
+    """Write the checkpoint of an encoder and its head; see :meth:`HeadModel.save_pretrained`."""
     if model.encoder.quantization is not None:
         raise UnsupportedFeatureError(
             "an encoder in 8-bit integers cannot be saved with a head; save it before quantize()"
@@ -45,8 +45,8 @@ def save_head_model(model: HeadNetwork, directory: str | os.PathLike[str]) -> No
     bare = _tensors_to_save(model.encoder)
     tensors = {f"{family.prefix}{name}": tensor for name, tensor in bare.items()}
     parameters = model.head.state_dict()
-    for ours, origin in origins(model.layout.renames, parameters).items():
-        tensors |= unstack_parameter(origin, parameters[ours].detach().cpu())
+    for name, origin in origins(model.layout.renames, parameters).items():
+        tensors |= unstack_parameter(origin, parameters[name].detach().cpu())
     _write_model(config, tensors, directory)
 
 
@@ -62,8 +62,8 @@ def _tensors_to_save(encoder: Network) -> dict[str, Tensor]:
     family = find_family(encoder.spec.model_type)
     tensors: dict[str, Tensor] = {}
     parameters = encoder.state_dict()
-    for ours, origin in origins(family.renames, parameters).items():
-        tensors |= unstack_parameter(origin, parameters[ours].detach().cpu())
+    for name, origin in origins(family.renames, parameters).items():
+        tensors |= unstack_parameter(origin, parameters[name].detach().cpu())
     return tensors
 
 

@@ -1,4 +1,4 @@
-"""Parameters stacked from a checkpoint's tensors, and taken apart again."""
+"""Stacks a checkpoint's tensors into parameters, and splits parameters into tensors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["stack_tensors", "unstack_parameter"]
 
 
 def stack_tensors(origin: Origin, tensors: Mapping[str, Tensor]) -> Tensor:
-    """Stack a checkpoint's tensors along the first dimension into one of our parameters."""
+    """Stack a checkpoint's tensors along the first dimension into one parameter."""
     parts = [tensors[name] for name in origin.names]
     whole = parts[0] if len(parts) == 1 else torch.cat(parts)
     return _swap_halves(whole) if origin.halves_swapped else whole
 
 
 def unstack_parameter(origin: Origin, parameter: Tensor) -> dict[str, Tensor]:
-    """Take one of our parameters apart into a checkpoint's tensors, by their names."""
+    """Split one parameter into a checkpoint's tensors, by name."""
     whole = _swap_halves(parameter) if origin.halves_swapped else parameter
     parts = (part.contiguous() for part in whole.chunk(len(origin.names)))
     return dict(zip(origin.names, parts, strict=True))

@@ -1,4 +1,4 @@
-"""Where a checkpoint's files are, and the tensors in them."""
+"""Finds a checkpoint's files and reads the tensors in them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DTYPES = {
     "BF16": torch.bfloat16,
     "I8": torch.int8,
 }
-# What peft writes beside LoRA weights; transformers applies them when it loads the directory.
+# peft writes this file beside LoRA weights; transformers applies them at loading.
 ADAPTER = "adapter_config.json"
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
@@ -86,7 +86,7 @@ def _download(hub_id: str) -> Path:
 
 
 class StoredTensor(NamedTuple):
-    """A tensor in a file, read to the CPU when it is asked for; of a ``.bin`` read before."""
+    """A tensor in a file, read to the CPU by :meth:`read`; of a ``.bin``, already in memory."""
 
     shape: tuple[int, ...]
     read: Callable[[], Tensor]
@@ -94,12 +94,12 @@ class StoredTensor(NamedTuple):
 
 @contextmanager
 def open_tensors(directory: Path) -> Iterator[dict[str, StoredTensor]]:
-    """Find every tensor of a checkpoint; they can be read while the context lasts.
+    """Yield every tensor of a checkpoint by name, readable while the context lasts.
 
-    In the first of: model.safetensors, model.safetensors.index.json, pytorch_model.bin,
-    pytorch_model.bin.index.json; a ``.bin`` only by torch's weights-only unpickler, which reads it
-    whole. Raises :class:`CheckpointFileError`, and so does reading; and
-    :class:`UnsupportedFeatureError` for a directory with an adapter, which belongs to the weights.
+    The first of these files is used: model.safetensors, model.safetensors.index.json,
+    pytorch_model.bin, pytorch_model.bin.index.json. A ``.bin`` is read as a whole by torch's
+    weights-only unpickler. Opening and reading raise :class:`CheckpointFileError`. A directory with
+    an adapter raises :class:`UnsupportedFeatureError`.
     """
     if (directory / ADAPTER).exists():
         raise UnsupportedFeatureError(
@@ -133,11 +133,13 @@ def _open_shards(
     if not isinstance(weight_map, dict) or not all(
         isinstance(name, str) and Path(name).name == name for name in weight_map.values()
     ):
-        raise CheckpointFileError(f"{index} must map tensor names to files beside it (weight_map)")
+        raise CheckpointFileError(
+            f"{index} must map tensor names to files of its folder (weight_map)"
+        )
     shards = [index.parent / name for name in sorted(set(weight_map.values()))]
     absent = [shard.name for shard in shards if not shard.is_file()]
     if absent:
-        raise CheckpointFileError(f"{index} names shards that are not beside it: {absent}")
+        raise CheckpointFileError(f"{index} names shards that are not in its folder: {absent}")
     tensors: dict[str, StoredTensor] = {}
     for shard in shards:
         for name, tensor in find(shard).items():
@@ -153,7 +155,7 @@ def _open_shards(
 
 
 def _open_safetensors(path: Path, files: ExitStack) -> dict[str, StoredTensor]:
-    with _told_of(path):
+    with _naming_file(path):
         # The header is checked by this; its mapping would keep what is read of it in memory, and a
         # file that is changed later must not change a loaded model.
         with safe_open(path, framework="pt"):
@@ -173,13 +175,13 @@ def _open_safetensors(path: Path, files: ExitStack) -> dict[str, StoredTensor]:
 def _read_tensor(
     path: Path, stream: BufferedReader, start: int, name: str, entry: dict[str, Any]
 ) -> Tensor:
-    """Read a tensor that a safetensors header describes; its data count from ``start``."""
+    """Read a tensor of a safetensors file; the header's offsets count from byte ``start``."""
     dtype = _DTYPES.get(entry["dtype"])
     if dtype is None:
-        with _told_of(path), safe_open(path, framework="pt") as file:
+        with _naming_file(path), safe_open(path, framework="pt") as file:
             return file.get_tensor(name).clone()  # type: ignore[no-any-return]
     tensor = torch.empty(entry["shape"], dtype=dtype, device="cpu")
-    with _told_of(path):
+    with _naming_file(path):
         first, last = entry["data_offsets"]
         stream.seek(start + first)
         content = tensor.reshape(-1).view(torch.uint8).numpy()
@@ -189,8 +191,8 @@ def _read_tensor(
 
 
 @contextmanager
-def _told_of(path: Path) -> Iterator[None]:
-    """Name the file in whatever reading it meets."""
+def _naming_file(path: Path) -> Iterator[None]:
+    """Turn any error of reading into :class:`CheckpointFileError` with the file's path."""
     try:
         yield
     except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
@@ -202,7 +204,7 @@ def _told_of(path: Path) -> Iterator[None]:
 def _read_bin(path: Path) -> dict[str, StoredTensor]:
     try:
         tensors: Any = torch.load(path, map_location="cpu", weights_only=True)
-    # The unpickler meets damage in as many ways as there are operations in it.
+    # Damage makes the unpickler raise almost any type.
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointFileError(

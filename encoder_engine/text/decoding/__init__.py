@@ -1,1 +1,1 @@
-"""Token ids back to text."""
+"""Decodes token ids to text."""

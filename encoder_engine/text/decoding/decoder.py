@@ -1,4 +1,4 @@
-"""Ids back to text, as the decoders of Hugging Face tokenizers do it."""
+"""Decodes ids to text, as the decoders of Hugging Face tokenizers do."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Decoder:
         self._joiner = build_joiner(spec.decoder)
 
     def token(self, token_id: int) -> str | None:
-        """Give the token of an id, or ``None``."""
+        """Return the token of an id, or ``None``."""
         if self._tokens is None:
             self._tokens = self._known_tokens()
         token = self._tokens.get(token_id)
@@ -65,7 +65,7 @@ class Decoder:
         return token
 
     def _known_tokens(self) -> dict[int, str]:
-        """Give all tokens; of a vocabulary in the extension, those that it does not hold itself."""
+        """Return all tokens by id, without those of a vocabulary in the extension."""
         vocab = self._spec.model.vocab
         native = isinstance(vocab, NativeVocabulary)
         tokens = {} if native else {number: token for token, number in vocab.items()}
@@ -99,7 +99,7 @@ class Decoder:
 
 
 def build_joiner(spec: DecoderSpec | None) -> TokenJoiner:
-    """Build what joins tokens; without a decoder, spaces stand between them."""
+    """Build the joiner of a specification; without a decoder, it joins tokens by spaces."""
     if isinstance(spec, LibraryDecoderSpec):
         return LibraryJoiner(spec)
     if isinstance(spec, DecoderSteps):
@@ -110,7 +110,7 @@ def build_joiner(spec: DecoderSpec | None) -> TokenJoiner:
 
 
 class SpaceJoiner:
-    """Sets a space between tokens."""
+    """Joins tokens by spaces."""
 
     def join(self, tokens: Sequence[str]) -> str:
         """Join the tokens of one text."""
@@ -118,7 +118,7 @@ class SpaceJoiner:
 
 
 class WordPieceJoiner:
-    """Sets a space before each token that does not continue a word."""
+    """Joins tokens with a space before each one that begins a word."""
 
     def __init__(self, spec: WordPieceDecoderSpec) -> None:
         self._spec = spec
@@ -133,7 +133,7 @@ class WordPieceJoiner:
         return first + "".join([inner.get(token) or self._piece(token) for token in tokens[1:]])
 
     def _piece(self, token: str) -> str:
-        """Give the text of a token that follows another."""
+        """Return the text of a token that follows another."""
         prefix = self._spec.prefix
         piece = token.removeprefix(prefix) if token.startswith(prefix) else " " + token
         if self._spec.cleanup:

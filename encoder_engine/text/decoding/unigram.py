@@ -1,4 +1,4 @@
-"""Tokens back to text, as the decoders of Unigram tokenizers do it."""
+"""Joins tokens to text, as the decoders of Unigram tokenizers do."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def apply_decoder(tokens: list[str], step: DecoderStep) -> list[str]:
 
 
 def join_bytes(tokens: list[str]) -> list[str]:
-    """Make characters of runs of byte tokens, or U+FFFD of every byte in a run that is none."""
+    """Decode runs of byte tokens as UTF-8; a run that is not UTF-8 gives one U+FFFD a byte."""
     out: list[str] = []
     pending = bytearray()
 
@@ -93,7 +93,7 @@ def strip_token(token: str, step: StripTokensStep) -> str:
 
 
 class SentencePieceJoiner:
-    """Joins pieces as SentencePiece does: control symbols are invisible."""
+    """Joins pieces as SentencePiece does: control symbols give no text."""
 
     def __init__(self, spec: SentencePieceDecoderSpec) -> None:
         self._model = spec.model
@@ -117,7 +117,7 @@ class SentencePieceJoiner:
         return "".join(out) + decode_bytes(pending)
 
     def _surface(self, piece: str, kind: str, opening: bool) -> tuple[str, bool]:
-        """Give the text of a piece, and whether the next may still open the text."""
+        """Return the text of a piece, and True where the next piece may still open the text."""
         model = self._model
         if kind == "control":
             return "", opening
@@ -132,7 +132,7 @@ class SentencePieceJoiner:
 
 
 def decode_bytes(data: bytes | bytearray) -> str:
-    """Decode UTF-8, with one U+FFFD for each byte that is part of no character."""
+    """Decode UTF-8, with one U+FFFD for each invalid byte."""
     out: list[str] = []
     at = 0
     while at < len(data):

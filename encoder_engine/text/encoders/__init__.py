@@ -1,1 +1,1 @@
-"""Encoders behind a tokenizer: the C++ extension's own, and Hugging Face tokenizers."""
+"""Encoders of a tokenizer: the C++ extension's, and Hugging Face tokenizers."""

@@ -1,8 +1,8 @@
 """Encodes with Hugging Face tokenizers where the engine has no model of its own, such as BPE.
 
-The library's tokenizer is built once and never changed: it has neither template nor truncation nor
-padding, whose switches are state that threads would share. What it gives are the whole tokens of a
-text; rows are laid out here.
+The library's tokenizer is built once and never changed. It has no template, truncation or padding,
+because their switches are state that threads would share. It returns all tokens of a text;
+``library_rows.py`` lays out the rows.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ class LibraryEncoder:
     def _tokens(
         self, texts: Sequence[Any], what: str, *, with_spans: bool, words: bool, alone: bool
     ) -> Iterator[Tokens]:
-        """Tokenize texts whole, a few at a time.
+        """Tokenize texts without truncation, a few at a time.
 
-        ``alone`` hands the library one text at a time, which it encodes in the calling thread.
+        ``alone`` passes one text at a time, which the library encodes in the calling thread.
         """
         tokenizer = self._tokenizer
         method = tokenizer.encode_batch if with_spans else tokenizer.encode_batch_fast
@@ -183,12 +183,12 @@ class LibraryJoiner:
 
 
 def _is_panic(error: BaseException) -> bool:
-    """Whether the library met what it did not expect, which is no Exception."""
+    """Return whether an error is a panic of the library, which is no Exception."""
     return type(error).__name__ == "PanicException"
 
 
 def _refused(error: BaseException, where: str, row: int | None) -> TextError:
-    """Make the error of a text on which the library panics."""
+    """Return the error for a text on which the library panics."""
     return TextError(
         f"{where} makes the library tokenizers fail: {error}; change the text, or in "
         "tokenizer.json the added tokens that it holds",
@@ -197,7 +197,7 @@ def _refused(error: BaseException, where: str, row: int | None) -> TextError:
 
 
 def _first_refused(encode: Callable[[list[Any]], Any], texts: list[Any]) -> int:
-    """Find the first text on which the library fails by itself."""
+    """Return the index of the first text on which the library fails alone."""
     for index, text in enumerate(texts):
         try:
             encode([text])
@@ -229,7 +229,7 @@ def _build(model: LibrarySpec, added: list[dict[str, Any]]) -> Any:
 
 
 def _from_json(members: dict[str, Any]) -> Any:
-    """Build the library's tokenizer of members that are values, or JSON of them."""
+    """Build the library's tokenizer from members given as values or as JSON."""
     try:
         from tokenizers import Tokenizer
     except ImportError as error:

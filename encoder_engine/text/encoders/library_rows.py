@@ -1,6 +1,12 @@
-"""Lays rows out of texts that were tokenized whole: cutting, overflow rows, template.
+"""Lays out rows of texts that were tokenized whole: truncation, overflow rows, template.
 
-The rules are those of csrc/text/truncation.cpp and csrc/text/batch/row_encoder.cpp.
+How it works: a row has room for ``max_length`` less the template's tokens. A text that fits is
+copied whole. ``longest_first`` gives the shorter text of a pair up to half of the room and the
+longer one the rest; the two other strategies cut one text only. With overflow, a text is covered by
+slices that overlap by ``stride`` tokens, and every further slice of the text that leads in the
+template is combined with every slice of the other. Parts are collected as views and concatenated
+once at the end, so a batch is copied once. The rules are those of csrc/text/truncation.cpp and
+csrc/text/batch/row_encoder.cpp.
 """
 
 from __future__ import annotations
@@ -28,10 +34,12 @@ Range = tuple[int, int]
 
 
 class Tokens(NamedTuple):
-    """The tokens of one text: ids, and where they were asked for offsets and word ids.
+    """The tokens of one text.
 
-    ``blanks``: how many characters of white space stand at both ends of each token, [T, 2], where
-    they are left out of the offsets.
+    ids: int32 [T].
+    spans: character offsets, [T, 2], on request.
+    words: word ids, [T], on request.
+    blanks: characters of white space at both ends of each token, [T, 2], if offsets leave them out.
     """
 
     ids: IntArray
@@ -40,7 +48,7 @@ class Tokens(NamedTuple):
     blanks: IntArray | None = None
 
     def cut(self, kept: Range, trim: OffsetTrim | None) -> Tokens:
-        """Give a slice, as the part of a row."""
+        """Return a slice of the tokens, as a part of a row."""
         start, stop = kept
         ids = self.ids[start:stop]
         if self.spans is None or self.words is None:
@@ -52,10 +60,10 @@ class Tokens(NamedTuple):
 
 
 def trim_spans(spans: IntArray, blanks: IntArray, *, prefixed: bool) -> IntArray:
-    """Leave white space at the ends of a row's tokens out of their offsets.
+    """Return a row's offsets without the white space at the ends of its tokens.
 
-    ``prefixed``: a single space at the first token, which the model put there, is none of the
-    text's. The library takes it for that wherever a row begins, also amid the text.
+    ``prefixed``: the model put a space before the first token, and one space there is not the
+    text's. The library assumes so at the start of every row, also amid a text.
     """
     starts, stops = spans.T
     leading, trailing = blanks.T
@@ -70,7 +78,7 @@ def trim_spans(spans: IntArray, blanks: IntArray, *, prefixed: bool) -> IntArray
 
 @dataclass(kw_only=True)
 class RowLayout:
-    """Collects rows; ``arrays`` gives them as the native encoder does."""
+    """Collects rows; :meth:`arrays` returns them in the form of the native encoder."""
 
     template: Sequence[TemplatePiece]
     paired: bool
@@ -103,7 +111,7 @@ class RowLayout:
         return Tokens(ids, np.zeros((len(ids), 2), np.int32), np.full(len(ids), -1, np.int32))
 
     def add(self, first: Tokens, second: Tokens | None) -> None:
-        """Add the row of a text or pair, and its overflow rows where asked."""
+        """Add the row of a text or pair, and with ``overflow`` its overflow rows."""
         row = len(self._truncated)
         sizes = len(first.ids), 0 if second is None else len(second.ids)
         kept = self._share(*sizes, row)
@@ -118,7 +126,7 @@ class RowLayout:
         self._add_row(first, second, ranges[0], ranges[1])
 
     def _share(self, first: int, second: int, row: int) -> tuple[int, int]:
-        """Share the room between both texts."""
+        """Return how many tokens of each text a row keeps."""
         room = self._room
         if self.strategy == NONE or first + second <= room:
             return first, second
@@ -148,7 +156,7 @@ class RowLayout:
         return (longer, shorter) if first > second else (shorter, longer)
 
     def _slices(self, length: int, keep: int, row: int, *, second: bool) -> list[Range]:
-        """Cover the tokens by slices that share ``stride`` tokens, the row proper first."""
+        """Cover the tokens by slices that overlap by ``stride`` tokens, the main row's first."""
         if length <= keep:
             return [(0, length)]
         if self.stride >= keep:
@@ -172,7 +180,7 @@ class RowLayout:
     def _add_overflow(
         self, first: Tokens, second: Tokens | None, firsts: list[Range], seconds: list[Range]
     ) -> None:
-        """Add the row proper, then each further slice of the leading text with all of the other."""
+        """Add the main row, then each further slice of the leading text with all of the other."""
         leads = next(piece.kind for piece in self.template if piece.kind != "special")
         leading, following = (firsts, seconds) if leads == "first" else (seconds, firsts)
         pairs = [(leading[0], following[0])]
@@ -200,7 +208,7 @@ class RowLayout:
         self._samples.append(len(self._truncated) - 1)
 
     def arrays(self) -> BatchArrays:
-        """Give all rows, packed."""
+        """Return all rows, packed."""
         total = sum(self._lengths)
         if total > MOST_TOKENS:
             raise InputError(

@@ -97,9 +97,9 @@ def sentencepiece_model(
     model: SentencePieceSpec,
     values: npt.NDArray[np.float32] | None = None,
 ) -> _native.UnigramModel:
-    """Build the trie of the pieces that SentencePiece matches, with the scores it gives them.
+    """Build the trie of the pieces that SentencePiece matches, with its scores.
 
-    ``values`` are the scores, if the caller has them.
+    ``values``: the scores, if the caller has them already.
     """
     kinds = np.asarray(model.kinds)
     if values is None:
@@ -120,7 +120,7 @@ def sentencepiece_model(
 
 
 def sentencepiece_scores(model: SentencePieceSpec) -> npt.NDArray[np.float32]:
-    """Give the score of each piece; that of a user-defined one makes SentencePiece choose it."""
+    """Return the score of each piece; a user-defined piece gets one that always wins."""
     scores = np.array(model.scores, dtype=np.float32)
     for index, kind in enumerate(model.kinds):
         if kind == "user_defined":
@@ -131,7 +131,7 @@ def sentencepiece_scores(model: SentencePieceSpec) -> npt.NDArray[np.float32]:
 def build_sentencepiece(
     native: ModuleType, model: SentencePieceSpec, parts: EncoderParts
 ) -> _native.BatchEncoder:
-    """Build the encoder of a bare SentencePiece model, which knows no added tokens."""
+    """Build the encoder of a bare SentencePiece model, which has no added tokens."""
     scores = sentencepiece_scores(model)
     encoder: _native.BatchEncoder = native.sentencepiece_encoder(
         model=sentencepiece_model(native, model, scores),
@@ -151,7 +151,7 @@ def build_sentencepiece(
 
 
 def _byte_ids(model: UnigramSpec | SentencePieceSpec) -> list[int]:
-    """Give the id of each byte's piece, -1 for those that there are not."""
+    """Return the id of each byte's piece, -1 for a missing one."""
     if not model.byte_fallback:
         return []
     return [model.vocab.get(f"<0x{byte:02X}>", -1) for byte in range(256)]
@@ -162,7 +162,7 @@ def _steps(model: UnigramSpec) -> list[tuple[Any, ...]]:
 
 
 def _step(step: NormalizerStep) -> tuple[Any, ...]:
-    """Name a step and what it takes, as csrc/bindings/unigram.cpp reads it."""
+    """Return a step's name and arguments in the form of csrc/bindings/unigram.cpp."""
     if isinstance(step, CharsmapStep):
         return "Precompiled", step.charsmap
     if isinstance(step, ReplaceStep) and step.regex:

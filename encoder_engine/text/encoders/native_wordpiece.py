@@ -18,7 +18,7 @@ __all__ = ["build_wordpiece", "normalizer_options", "wordpiece_model"]
 
 
 def normalizer_options(spec: BertNormalizerSpec) -> _native.NormalizerOptions:
-    """Give the normalizer's switches as the extension takes them."""
+    """Return the normalizer's switches in the extension's form."""
     options: _native.NormalizerOptions = extension().NormalizerOptions(
         clean_text=spec.clean_text,
         handle_cjk=spec.handle_chinese_chars,

@@ -19,7 +19,7 @@ __all__ = ["build_normalizer", "normalize_added"]
 
 
 def build_normalizer(model: ModelSpec) -> TextNormalizer:
-    """Build the normalizer of a model: it brings text into the form that the model sees."""
+    """Build the normalizer of a model, which turns text into the form that the model encodes."""
     if isinstance(model, LibrarySpec):
         return LibraryNormalizer(model)
     if isinstance(model, UnigramSpec):
@@ -31,7 +31,7 @@ def build_normalizer(model: ModelSpec) -> TextNormalizer:
 
 
 def normalize_added(spec: TokenizerSpec) -> dict[str, str]:
-    """Give for each added token the text to match: its normal form where it says so."""
+    """Return the text to match for each added token: normalized if the token is."""
     forms = {token.content: token.content for token in spec.added_tokens}
     if any(token.normalized for token in spec.added_tokens):
         normalizer = build_normalizer(spec.model)

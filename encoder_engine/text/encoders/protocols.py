@@ -1,4 +1,4 @@
-"""Interfaces of encoders and normalizers, and the parts that every encoder is built of."""
+"""Interfaces of encoders and normalizers, and the arguments that all encoders share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["BatchEncoder", "EncoderParts", "TextNormalizer"]
 
 
 class EncoderParts(NamedTuple):
-    """What every native encoder takes besides its model."""
+    """The arguments of every native encoder beside its model."""
 
     added: list[tuple[str, int, bool, bool, bool, bool]]
     single: list[tuple[int, list[int]]]
@@ -20,7 +20,7 @@ class EncoderParts(NamedTuple):
 
 
 class TextNormalizer(Protocol):
-    """Brings text into the form in which the model sees it."""
+    """Turns text into the form that the model encodes."""
 
     def normalize(self, text: str) -> str:
         """Normalize a text by itself."""

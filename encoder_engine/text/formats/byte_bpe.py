@@ -1,4 +1,4 @@
-"""Reads vocab.json and merges.txt, a byte-level BPE as RoBERTa has it."""
+"""Reads vocab.json and merges.txt, RoBERTa's byte-level BPE."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ NAMES = {"unk": "<unk>", "cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<
 
 
 def spec_from_byte_bpe(folder: Path, config: TokenizerConfig) -> TokenizerSpec:
-    """Make RoBERTa's tokenizer of both files, as transformers does."""
+    """Return RoBERTa's tokenizer from both files, as transformers builds it."""
     kind = (config.tokenizer_class or "").removesuffix("Fast")
     if kind not in ROBERTA_LIKE:
-        said = f"of {config.tokenizer_class}" if kind else "without a tokenizer_class"
+        source = f"of {config.tokenizer_class}" if kind else "without a tokenizer_class"
         raise TokenizerFileError(
-            f"{folder}: a {VOCAB} and {MERGES} {said} in tokenizer_config.json are not supported; "
-            f"{', '.join(sorted(ROBERTA_LIKE))} are, and any tokenizer saved as tokenizer.json"
+            f"{folder}: a {VOCAB} and {MERGES} {source} in tokenizer_config.json are not "
+            f"supported; {', '.join(sorted(ROBERTA_LIKE))} are, and any tokenizer saved as "
+            "tokenizer.json"
         )
     vocab = read_json(folder / VOCAB).object()
     prefixed = bool(config.add_prefix_space)
@@ -81,13 +82,13 @@ def spec_from_byte_bpe(folder: Path, config: TokenizerConfig) -> TokenizerSpec:
 
 
 def check_prefix_space(model: LibrarySpec, config: TokenizerConfig) -> None:
-    """Refuse a companion that contradicts tokenizer.json, whose word transformers overrules."""
-    said = config.add_prefix_space
+    """Refuse a companion that contradicts tokenizer.json, which transformers would override."""
+    stated = config.add_prefix_space
     for step in _steps(json.loads(model.pre_tokenizer)):
         found = step.get("add_prefix_space")
-        if said is not None and found is not None and found != said:
+        if stated is not None and found is not None and found != stated:
             raise TokenizerFileError(
-                f"{config.where} has add_prefix_space={said}, but the pre-tokenizer of "
+                f"{config.where} has add_prefix_space={stated}, but the pre-tokenizer of "
                 "tokenizer.json does the opposite; correct the one that is wrong"
             )
 

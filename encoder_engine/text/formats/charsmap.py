@@ -1,4 +1,4 @@
-"""Checks SentencePiece's compiled normalization rules before anything walks them.
+"""Checks SentencePiece's compiled normalization rules before they are used.
 
 The bytes are the size of a trie, the trie - a double array of 32-bit units, as darts-clone makes
 it - and the replacements, each ended by a zero byte, to which the values of the trie point.
@@ -19,7 +19,7 @@ VALUE = 1 << 31
 
 
 def check_charsmap(charsmap: bytes, where: str) -> None:
-    """Refuse rules that are damaged; empty ones are none at all, and damaged as well."""
+    """Refuse damaged rules; empty ones count as damaged."""
 
     def fail(message: str) -> TokenizerFileError:
         return TokenizerFileError(f"{where}: the precompiled charsmap is damaged: {message}")

@@ -1,4 +1,4 @@
-"""Which added tokens the companions of a tokenizer ask for, in the order of transformers 5."""
+"""The added tokens that a tokenizer's companion files name, in the order of transformers 5."""
 
 from __future__ import annotations
 
@@ -35,7 +35,11 @@ class NamedToken:
 
 @dataclass(frozen=True, kw_only=True)
 class CompanionTokens:
-    """``wanted`` become added tokens; ``passed_over`` stand where transformers does not look."""
+    """The tokens of the companion files.
+
+    wanted: tokens that become added tokens.
+    passed_over: tokens in places that transformers does not read.
+    """
 
     wanted: tuple[NamedToken, ...] = ()
     passed_over: tuple[NamedToken, ...] = ()
@@ -44,26 +48,26 @@ class CompanionTokens:
 def read_companion_tokens(config: Node, special: Node, *, numbered: bool) -> CompanionTokens:
     """Collect the tokens of tokenizer_config.json and special_tokens_map.json.
 
-    ``numbered`` says that the former has an added_tokens_decoder: then the latter is not looked at.
+    ``numbered``: tokenizer_config.json has an added_tokens_decoder, and the other file is ignored.
     """
-    ours, theirs = _Named(config, typed=True), _Named(special, typed=False)
-    named = [*ours.all(), *theirs.all()]
-    lists = dict(ours.lists)
-    if not lists.get(LISTS[0]) and LISTS[1] in lists and not ours.tables:
+    in_config, in_map = _Named(config, typed=True), _Named(special, typed=False)
+    named = [*in_config.all(), *in_map.all()]
+    lists = dict(in_config.lists)
+    if not lists.get(LISTS[0]) and LISTS[1] in lists and not in_config.tables:
         lists[LISTS[0]] = lists.pop(LISTS[1])
-    parts, loose, fixed = dict(ours.parts), dict(ours.objects), dict(ours.strings)
-    for table in ours.tables.values():
+    parts, loose, fixed = dict(in_config.parts), dict(in_config.objects), dict(in_config.strings)
+    for table in in_config.tables.values():
         fixed |= table
     if not numbered:
-        parts |= theirs.parts
-        loose |= theirs.objects | theirs.strings
-        fixed |= theirs.tables.get(LISTS[0], {})
-        if LISTS[1] in theirs.lists:
-            lists[LISTS[1]] = theirs.lists[LISTS[1]]
-        if LISTS[0] in theirs.tables:
+        parts |= in_map.parts
+        loose |= in_map.objects | in_map.strings
+        fixed |= in_map.tables.get(LISTS[0], {})
+        if LISTS[1] in in_map.lists:
+            lists[LISTS[1]] = in_map.lists[LISTS[1]]
+        if LISTS[0] in in_map.tables:
             lists.pop(LISTS[0], None)
-        elif theirs.lists.get(LISTS[0]) is not None:
-            lists[LISTS[0]] = [*(lists.get(LISTS[0]) or []), *(theirs.lists[LISTS[0]] or [])]
+        elif in_map.lists.get(LISTS[0]) is not None:
+            lists[LISTS[0]] = [*(lists.get(LISTS[0]) or []), *(in_map.lists[LISTS[0]] or [])]
     extra = lists[LISTS[0]] if LISTS[0] in lists else lists.get(LISTS[1])
     ordered = [parts[part] for part in PARTS if part in parts]
     wanted: dict[str, NamedToken] = {}
@@ -78,7 +82,7 @@ def append_tokens(
     vocab: Mapping[str, int],
     wanted: Iterable[NamedToken],
 ) -> tuple[AddedTokenSpec, ...]:
-    """Add what is wanting; a token keeps its id of the vocabulary, or follows the last one."""
+    """Append the missing tokens to the added ones, with the vocabulary's id or the next one."""
     out = {token.content: token for token in added}
     for token in wanted:
         if token.content in out:
@@ -89,7 +93,7 @@ def append_tokens(
 
 
 class _Named:
-    """What one file names, sorted by the ways to name it."""
+    """The tokens that one file names, by the kind of entry."""
 
     def __init__(self, node: Node, *, typed: bool) -> None:
         # Where a file writes the type of its tokens, they say themselves whether they are special.
@@ -126,8 +130,8 @@ class _Named:
         if isinstance(item.value, dict):
             item.only_keys(("__type", "content", "id", *FLAGS))
             content = item.get("content")
-            said = item.get("special").flag(default=not self.typed)
-            special = said or not self.typed
+            stated = item.get("special").flag(default=not self.typed)
+            special = stated or not self.typed
             flags = {flag: item.get(flag).flag(default=False) for flag in FLAGS}
             flags["normalized"] = item.get("normalized").flag(default=not special)
             flags["special"] = special or part

@@ -40,7 +40,7 @@ BERT_LIKE = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """What the companions say; ``None`` where they are silent."""
+    """The settings of the companion files; ``None`` for a setting they do not state."""
 
     where: str
     found: bool = False
@@ -60,7 +60,7 @@ class TokenizerConfig:
 
 
 def read_config(folder: Path) -> TokenizerConfig:
-    """Read what there is of the companions in a directory."""
+    """Read the companion files that a directory has."""
     path = folder / "tokenizer_config.json"
     config = TokenizerConfig(where=path.name)
     node, special = Node(None, path.name), Node(None, "special_tokens_map.json")
@@ -138,12 +138,12 @@ def _merge_names(config: TokenizerConfig, names: SpecialTokenNames, where: str) 
     """Join the names of both files, which must not contradict each other."""
     merged: dict[str, Any] = {}
     for part in PARTS:
-        ours, theirs = getattr(config.names, part), getattr(names, part)
-        if ours is not None and theirs is not None and ours != theirs:
+        known, value = getattr(config.names, part), getattr(names, part)
+        if known is not None and value is not None and known != value:
             raise Node(None, where).fail(
-                f"{part}_token is {theirs!r} here but {ours!r} in {config.where}"
+                f"{part}_token is {value!r} here but {known!r} in {config.where}"
             )
-        merged[part] = theirs if ours is None else ours
+        merged[part] = value if known is None else known
     return replace(config, names=SpecialTokenNames(**merged))
 
 

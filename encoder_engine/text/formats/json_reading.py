@@ -57,24 +57,24 @@ def parse_json(
 
 @dataclass(frozen=True)
 class Node:
-    """A JSON value and where it was found."""
+    """A JSON value and its place in the file."""
 
     value: Any
     where: str
 
     def fail(self, message: str) -> TokenizerFileError:
-        """Make an error that names this place."""
+        """Return an error that names this place."""
         return TokenizerFileError(f"{self.where}: {message}")
 
     def expected(self, kind: str) -> TokenizerFileError:
-        """Make an error about the type of the value."""
+        """Return an error about the type of the value."""
         shown = repr(self.value)
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
         return self.fail(f"expected {kind}, found {shown}")
 
     @property
     def is_null(self) -> bool:
-        """Whether the value is null or absent."""
+        """True where the value is null or absent."""
         return self.value is None
 
     def object(self) -> dict[str, Any]:
@@ -90,21 +90,21 @@ class Node:
         return [Node(item, f"{self.where}[{index}]") for index, item in enumerate(self.value)]
 
     def get(self, key: str) -> Node:
-        """Give a member, null where it is absent."""
+        """Return a member, null where it is absent."""
         return Node(self.object().get(key), f"{self.where}.{key}")
 
     def kind(self) -> str:
-        """Give the member that says what kind of object this is."""
+        """Return the member ``type``, the kind of the object."""
         return self.get("type").text()
 
     def only_keys(self, known: Iterable[str]) -> None:
-        """Refuse members that nobody reads."""
+        """Refuse members that are not among ``known``."""
         unknown = sorted(set(self.object()) - set(known))
         if unknown:
             raise self.fail(f"unsupported: {', '.join(map(repr, unknown))}")
 
     def text(self) -> str:
-        """Read a string, without lone surrogates: no text could be compared with them."""
+        """Read a string without lone surrogates, which no text can hold."""
         if not isinstance(self.value, str):
             raise self.expected("a string")
         if find_surrogate(self.value) is not None:
@@ -130,7 +130,7 @@ class Node:
         return self.value
 
     def one_of(self, names: dict[str, Any], default: str | None = None) -> Any:
-        """Read one of the known names and give what it stands for."""
+        """Read one of the known names and return its value."""
         value = default if self.value is None else self.value
         if not isinstance(value, str) or value not in names:
             raise self.expected(" or ".join(map(repr, names)))

@@ -23,7 +23,7 @@ LIBRARY_MODELS = ("BPE", "WordLevel")
 
 
 def read_library(top: Node) -> LibrarySpec:
-    """Read what the engine itself must know; all else the library checks when it is built."""
+    """Read the members that the engine needs; the library checks all others when it is built."""
     node = top.get("model")
     vocab = node.get("vocab").object()
     for token, number in vocab.items():
@@ -53,7 +53,7 @@ def read_library_decoder(node: Node) -> LibraryDecoderSpec | None:
 
 
 def library_members(model: LibrarySpec, decoder: DecoderSpec | None) -> dict[str, Any]:
-    """Give the members that :func:`read_library` and the decoder's reader take."""
+    """Return the members that :func:`read_library` and the decoder's reader read."""
     return {
         "normalizer": json.loads(model.normalizer),
         "pre_tokenizer": json.loads(model.pre_tokenizer),
@@ -63,7 +63,7 @@ def library_members(model: LibrarySpec, decoder: DecoderSpec | None) -> dict[str
 
 
 def trimming_member(trim: OffsetTrim) -> dict[str, Any]:
-    """Give the post-processor that trims offsets and does nothing else."""
+    """Return the post-processor that only trims offsets."""
     return {
         "type": "ByteLevel",
         "add_prefix_space": trim.add_prefix_space,

@@ -47,7 +47,7 @@ class Message:
         return cls(where, fields)
 
     def only_fields(self, known: Collection[int]) -> None:
-        """Refuse fields that nobody reads."""
+        """Refuse fields that are not among ``known``."""
         unknown = sorted(set(self.fields) - set(known))
         if unknown:
             raise TokenizerFileError(
@@ -63,7 +63,7 @@ class Message:
         return values
 
     def blob(self, number: int) -> bytes:
-        """Read bytes; of several the last counts."""
+        """Read bytes; the last of several counts."""
         values = self._values(number, BYTES)
         return bytes(values[-1]) if values else b""
 
@@ -99,7 +99,7 @@ class Message:
         return float(struct.unpack("<f", value)[0])
 
     def message(self, number: int) -> Message:
-        """Read a message inside; of several all fields count."""
+        """Read a nested message; the fields of several are joined."""
         data = b"".join(bytes(value) for value in self._values(number, BYTES))
         return Message.read(data, f"{self.where}.{number}")
 

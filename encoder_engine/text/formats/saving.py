@@ -35,10 +35,9 @@ PARTS = ("unk", "sep", "pad", "cls", "mask")
 def save(spec: TokenizerSpec, directory: str | PathLike[str]) -> None:
     """Write tokenizer.json, tokenizer_config.json, special_tokens_map.json and vocab.txt.
 
-    vocab.txt is WordPiece's, and left out where ids have gaps or a token has white space at its
-    ends, which the format cannot say. Each file appears whole or not at all; tokenizer.json, by
-    which the directory is read, comes last.
-    Of a bare SentencePiece model there is one file, tokenizer.model.
+    vocab.txt is written for WordPiece, unless ids have gaps or a token has white space at its ends,
+    which the format cannot express. A bare SentencePiece model gives one file, tokenizer.model.
+    Each file appears complete or not at all; tokenizer.json, which loading reads, comes last.
 
     Raises:
         OutputError: a file cannot be written.
@@ -64,9 +63,9 @@ def save(spec: TokenizerSpec, directory: str | PathLike[str]) -> None:
 
 
 def _companion_names(spec: TokenizerSpec) -> dict[str, str]:
-    """Give the special tokens that the companions may name: a name makes an added token of it.
+    """Return the special tokens to name in the companions, which makes each an added token.
 
-    A token that is only the model's unknown one, or in the padding, is told from tokenizer.json.
+    Loading infers the model's unknown token and the padding's token from tokenizer.json.
     """
     added = {token.content for token in spec.added_tokens}
     names = {f"{part}_token": getattr(spec.special, part) for part in PARTS}
@@ -115,9 +114,9 @@ def _wordpiece_config(spec: TokenizerSpec, model: WordPieceSpec) -> dict[str, An
 
 
 def _is_bert(spec: TokenizerSpec, model: WordPieceSpec) -> bool:
-    """Whether transformers' BertTokenizer is this tokenizer.
+    """Return whether transformers' BertTokenizer equals this tokenizer.
 
-    It makes its own template, and added tokens of its five special ones.
+    BertTokenizer has a fixed template and five special tokens as added tokens.
     """
     kinds = [(piece.kind, piece.type_id) for piece in spec.pair]
     return (
@@ -189,7 +188,7 @@ def _padding(spec: TokenizerSpec) -> dict[str, Any] | None:
 
 
 def _members(spec: TokenizerSpec) -> dict[str, Any]:
-    """Give the members of tokenizer.json that belong to the kind of model."""
+    """Return the members of tokenizer.json that belong to the kind of model."""
     if isinstance(spec.model, LibrarySpec):
         return library_members(spec.model, spec.decoder)
     if isinstance(spec.model, UnigramSpec):

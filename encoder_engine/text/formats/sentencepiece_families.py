@@ -1,6 +1,6 @@
-"""Makes the tokenizer of a directory that holds a SentencePiece model: which family says how.
+"""Builds the tokenizer of a directory with a SentencePiece model, by the rules of its family.
 
-The result is put together as the tokenizer.json that transformers 5 would write, and read as one.
+The result is the tokenizer.json that transformers 5 would write, read as such a file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NUMBER_COMMA_PENALTY = 100.0
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """What a class of transformers adds to a model: names of tokens, and where they stand."""
+    """The tokens that a tokenizer class of transformers adds to a model, and their places."""
 
     names: dict[str, str]  # by part: bos, eos, unk, sep, pad, cls, mask
     single: tuple[tuple[str, int], ...]  # parts, "A" and "B", each with its segment
@@ -106,7 +106,7 @@ def find_model(folder: Path) -> Path | None:
 
 
 def choose_class(folder: Path, config: TokenizerConfig) -> str | None:
-    """Find out the tokenizer class, from tokenizer_config.json or config.json."""
+    """Return the tokenizer class that tokenizer_config.json or config.json names."""
     if config.tokenizer_class is not None:
         return config.tokenizer_class.removesuffix("Fast").replace("MT5", "T5")
     path = folder / "config.json"
@@ -117,7 +117,7 @@ def choose_class(folder: Path, config: TokenizerConfig) -> str | None:
 
 
 def spec_from_family(path: Path, name: str, config: TokenizerConfig) -> TokenizerSpec:
-    """Make the tokenizer of a class of transformers from a model file."""
+    """Return the tokenizer of a class of transformers, from a model file."""
     family = FAMILIES.get(name)
     if family is None:
         raise TokenizerFileError(
@@ -216,7 +216,7 @@ def _added_tokens(
     settings: _Settings,
     name: str,
 ) -> list[dict[str, Any]]:
-    """Give the tokens that are matched ahead of the model: named ones, symbols, sentinels.
+    """Return the tokens that are matched ahead of the model: named ones, symbols, sentinels.
 
     Where the companions list more tokens, the model's own and the sentinels are not added to them.
     """
@@ -315,11 +315,11 @@ def check_same_pieces(spec: TokenizerSpec, path: Path) -> None:
     model = spec.model
     if not isinstance(model, UnigramSpec):
         return
-    theirs = read_sentencepiece_model(path).spec
+    stored = read_sentencepiece_model(path).spec
     numbers, scores = dict(model.vocab.items()), tuple(model.scores)
     shift: int | None = None
-    for index, (piece, score) in enumerate(zip(theirs.pieces, theirs.scores, strict=True)):
-        if theirs.kinds[index] != "normal":
+    for index, (piece, score) in enumerate(zip(stored.pieces, stored.scores, strict=True)):
+        if stored.kinds[index] != "normal":
             continue
         number = numbers.get(piece)
         shift = number - index if shift is None and number is not None else shift

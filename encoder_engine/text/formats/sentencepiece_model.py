@@ -42,7 +42,7 @@ BYTE_PIECES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
 
 @dataclass(frozen=True, kw_only=True)
 class SentencePieceModel:
-    """What a file says; ``names`` are the pieces that play a part, where there are such."""
+    """The content of a model file; ``names``: the pieces with a role (unk, bos, eos, pad)."""
 
     spec: SentencePieceSpec
     unk_piece: str
@@ -123,7 +123,7 @@ def _read_pieces(
 
 
 def _read_plain(blob: bytes) -> tuple[str, float, PieceKind] | None:
-    """Read a piece that is written as all are, without looking at its fields one by one."""
+    """Read a piece in the usual layout without parsing its fields one by one."""
     score_at = 2 + blob[1] if len(blob) > 1 else 0
     rest = blob[score_at + 5 :]
     if (
@@ -168,7 +168,7 @@ def _check_pieces(spec: SentencePieceSpec, where: str) -> None:
 
 
 def spec_from_sentencepiece(path: Path) -> TokenizerSpec:
-    """Make the tokenizer that SentencePiece makes: its own ids, and no template."""
+    """Return the tokenizer of SentencePiece itself: its own ids, and no template."""
     model = read_sentencepiece_model(path)
     first = TemplatePiece(kind="first", type_id=0)
     return TokenizerSpec(

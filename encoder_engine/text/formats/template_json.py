@@ -48,7 +48,7 @@ def _fixed(token: tuple[str, int], type_id: int) -> TemplatePiece:
 
 
 def _processors(node: Node) -> list[Node]:
-    """Give the members of a Sequence, or what stands alone."""
+    """Return the members of a Sequence, or a single processor as a list."""
     if node.is_null:
         return []
     if node.kind() != "Sequence":
@@ -58,7 +58,7 @@ def _processors(node: Node) -> list[Node]:
 
 
 def read_trim(node: Node) -> OffsetTrim | None:
-    """Read whether white space at a token's ends is left out of its offsets."""
+    """Read the setting that leaves white space at a token's ends out of its offsets."""
     trims: list[OffsetTrim] = []
     for item in _processors(node):
         if item.kind() not in ("ByteLevel", "RobertaProcessing"):

@@ -1,6 +1,6 @@
 """Reads tokenizer.json, the format of Hugging Face tokenizers.
 
-What the engine does not do is an error that names it: nothing in the file is passed over.
+A setting that is not implemented raises an error with its name; no member of the file is ignored.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def read_tokenizer_json(path: Path) -> TokenizerSpec:
 
 
 def _read_natively(content: bytes, path: Path) -> TokenizerSpec | None:
-    """Read a file whose vocabulary the extension takes as it stands: 10 times as fast.
+    """Read a file whose vocabulary the extension can parse itself, 10 times as fast.
 
-    ``None`` for every other file, and for one that is refused: the message is the exact reader's.
+    Returns ``None`` for every other file, and for a refused one: the exact reader says why.
     """
     found = extension().read_vocabulary(content)
     if found is None:
@@ -116,7 +116,7 @@ def spec_from_json(top: Node) -> TokenizerSpec:
 
 
 def _read_model(top: Node) -> tuple[ModelSpec, DecoderSpec | None]:
-    """Read the model, and with it the members that only its kind understands."""
+    """Read the model and the members that belong to its kind."""
     node = top.get("model")
     if node.is_null:
         raise node.fail("the file has no model")
@@ -194,7 +194,7 @@ def _read_padding(node: Node) -> PaddingSpec | None:
 
 
 def _infer_special(spec: TokenizerSpec) -> SpecialTokenNames:
-    """Tell the special tokens' parts from where they stand, as the file does not name them."""
+    """Infer the roles of special tokens from their places; the file does not name them."""
     text = next(i for i, piece in enumerate(spec.single) if piece.kind == "first")
     before = [token for piece in spec.single[:text] for token in piece.tokens]
     after = [token for piece in spec.single[text:] for token in piece.tokens]

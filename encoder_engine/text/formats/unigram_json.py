@@ -63,7 +63,7 @@ def read_unigram(top: Node) -> UnigramSpec:
 
 
 def check_unigram(top: Node) -> None:
-    """Refuse a normalizer, pre-tokenizer or decoder that no file can have."""
+    """Refuse a normalizer, pre-tokenizer or decoder that is not supported with Unigram."""
     _read_normalizer(top.get("normalizer"))
     _read_pre_tokenizer(top.get("pre_tokenizer"))
     read_unigram_decoder(top.get("decoder"))
@@ -105,7 +105,7 @@ def _as_float(number: float) -> float:
 
 
 def _listed(node: Node, member: str) -> list[Node]:
-    """Give the members of a Sequence, also of one inside another, or what stands alone."""
+    """Return the members of a Sequence, nested ones flattened, or a single value as a list."""
     if node.is_null:
         return []
     if node.kind() != "Sequence":

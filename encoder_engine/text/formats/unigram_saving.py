@@ -28,7 +28,7 @@ __all__ = ["unigram_members"]
 
 
 def unigram_members(spec: TokenizerSpec, model: UnigramSpec) -> dict[str, Any]:
-    """Give the members that the readers of unigram_json.py take."""
+    """Return the members that the readers of unigram_json.py read."""
     splitters: list[dict[str, Any]] = []
     if model.whitespace_split:
         splitters.append({"type": "WhitespaceSplit"})

@@ -23,7 +23,7 @@ __all__ = ["is_line", "read_vocab_txt", "spec_from_vocab"]
 
 
 def is_line(token: str) -> bool:
-    """Whether :func:`read_vocab_txt` reads the token again from a line of its own."""
+    """Return whether :func:`read_vocab_txt` reads the token back from a line."""
     return bool(token) and token == token.strip() and "\n" not in token
 
 
@@ -59,7 +59,7 @@ def spec_from_vocab(
     names: SpecialTokenNames,
     more_added: tuple[AddedTokenSpec, ...] = (),
 ) -> TokenizerSpec:
-    """Make BERT's tokenizer of a vocabulary."""
+    """Return BERT's tokenizer of a vocabulary."""
     for part in ("unk", "cls", "sep"):
         name = getattr(names, part)
         if name not in vocab:

@@ -67,7 +67,7 @@ def _check_distinct(node: Node, vocab: dict[str, int]) -> None:
 
 
 def _unwrap(node: Node, member: str) -> Node:
-    """Look into a Sequence of one."""
+    """Return the only member of a Sequence of one."""
     if not node.is_null and node.kind() == "Sequence":
         node.only_keys(("type", member))
         inner = node.get(member).items()
@@ -123,7 +123,7 @@ def read_wordpiece_decoder(node: Node) -> WordPieceDecoderSpec | None:
 
 
 def wordpiece_members(spec: TokenizerSpec, model: WordPieceSpec) -> dict[str, Any]:
-    """Give the members that :func:`read_wordpiece` and the decoder's reader take."""
+    """Return the members that :func:`read_wordpiece` and the decoder's reader read."""
     normalizer, decoder = model.normalizer, spec.decoder
     return {
         "normalizer": {

@@ -1,1 +1,1 @@
-"""Specifications of tokenizers, as values."""
+"""Specifications of tokenizers: immutable values."""

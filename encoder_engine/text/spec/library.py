@@ -1,4 +1,4 @@
-"""What a tokenizer is that Hugging Face tokenizers runs: parts of its tokenizer.json, unread."""
+"""The specification of a tokenizer that Hugging Face tokenizers runs: parts of its JSON."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["LibraryDecoderSpec", "LibrarySpec", "OffsetTrim"]
 
 @dataclass(frozen=True, kw_only=True)
 class OffsetTrim:
-    """White space at a token's ends is no part of its offsets.
+    """Leaves white space at a token's ends out of its offsets.
 
-    ``add_prefix_space``: the model put a space before the first token, which is in no text.
+    ``add_prefix_space``: the model puts a space before the first token that is not in the text.
     """
 
     add_prefix_space: bool
@@ -26,8 +26,8 @@ class OffsetTrim:
 class LibrarySpec:
     """A model that the library encodes with; ``kind`` is its name in the file.
 
-    ``normalizer``, ``pre_tokenizer`` and ``model`` are these members as JSON. Template, truncation
-    and padding are not among them: those are the engine's own, whatever the model.
+    ``normalizer``, ``pre_tokenizer`` and ``model``: the members as JSON. Template, truncation and
+    padding are the engine's own for every model.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class LibrarySpec:
 
     @property
     def description(self) -> str:
-        """What this is, in a few words."""
+        """A short description of the model, for messages."""
         return f"{self.kind} by the library tokenizers"
 
     def lowercased(self) -> LibrarySpec:

@@ -1,4 +1,4 @@
-"""What a tokenizer is, as values: nothing here reads files or encodes text."""
+"""The specification of a tokenizer as values; reading files and encoding are elsewhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Strategy = Literal["longest_first", "only_first", "only_second"]
 
 @dataclass(frozen=True, kw_only=True)
 class BertNormalizerSpec:
-    """The four switches of BERT's normalizer, in the order in which they act."""
+    """The four switches of BERT's normalizer, in the order of application."""
 
     clean_text: bool
     handle_chinese_chars: bool
@@ -47,13 +47,13 @@ class BertNormalizerSpec:
 
     @property
     def strips_accents(self) -> bool:
-        """Whether text is decomposed and its non-spacing marks dropped."""
+        """True where text is decomposed (NFD) and non-spacing marks are removed."""
         return self.lowercase if self.strip_accents is None else self.strip_accents
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordPieceSpec:
-    """A WordPiece vocabulary and how words are cut with it.
+    """A WordPiece vocabulary and the settings of its matching.
 
     ``vocab`` maps each piece to its id; ids are distinct and may leave gaps.
     """
@@ -71,11 +71,11 @@ class WordPieceSpec:
 
     @property
     def description(self) -> str:
-        """What this is, in a few words."""
+        """A short description of the model, for messages."""
         return f"WordPiece, {'lower-cased' if self.normalizer.lowercase else 'cased'}"
 
     def lowercased(self) -> WordPieceSpec:
-        """Give the same model of lower-cased texts, which treats accents as before."""
+        """Return the model with lower-casing added and accents treated as before."""
         accents = self.normalizer.strips_accents
         lowered = replace(self.normalizer, lowercase=True, strip_accents=accents)
         return self if self.normalizer.lowercase else replace(self, normalizer=lowered)
@@ -83,7 +83,7 @@ class WordPieceSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class AddedTokenSpec:
-    """A token matched in the text as it stands, ahead of the model."""
+    """A token that is matched in the raw text, before the model."""
 
     content: str
     id: int
@@ -106,7 +106,7 @@ class TemplatePiece:
 
 @dataclass(frozen=True, kw_only=True)
 class WordPieceDecoderSpec:
-    """How tokens become text again."""
+    """The settings of WordPiece's decoder."""
 
     prefix: str
     cleanup: bool
@@ -122,7 +122,7 @@ DecoderSpec: TypeAlias = (
 
 @dataclass(frozen=True, kw_only=True)
 class TruncationSpec:
-    """The truncation a tokenizer.json asks for; recorded, applied only by who reads it."""
+    """The truncation in a tokenizer.json: recorded for callers, never applied by itself."""
 
     max_length: int
     strategy: Strategy
@@ -132,7 +132,7 @@ class TruncationSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class PaddingSpec:
-    """The padding a tokenizer.json asks for; recorded, applied only by who reads it."""
+    """The padding in a tokenizer.json: recorded for callers, never applied by itself."""
 
     length: int | None  # None: as long as the longest row
     direction: Side
@@ -144,7 +144,7 @@ class PaddingSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class SpecialTokenNames:
-    """Which tokens play which part; ``None`` where the tokenizer has none."""
+    """The special tokens by role; ``None`` where the tokenizer has none."""
 
     unk: str | None = None
     cls: str | None = None
@@ -155,12 +155,12 @@ class SpecialTokenNames:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerSpec:
-    """Everything that decides how text becomes tokens.
+    """The complete specification of a tokenizer.
 
-    ``single`` and ``pair`` lay out a row; each names its texts once. ``trim`` says whether white
-    space at a token's ends is left out of its offsets. ``truncation``, ``padding``
-    and ``model_max_length`` are what the files recommend: :meth:`Tokenizer.encode_batch` cuts only
-    when ``max_length`` is given.
+    single, pair: the layout of a row of one text and of two; each names its texts once.
+    trim: leaves white space at a token's ends out of its offsets.
+    truncation, padding, model_max_length: recommendations of the files;
+        :meth:`Tokenizer.encode_batch` truncates only with ``max_length``.
     """
 
     model: ModelSpec
@@ -177,7 +177,7 @@ class TokenizerSpec:
     model_max_length: int | None = None
 
     def token_to_id(self, token: str) -> int | None:
-        """Look a token up among the added ones and in the vocabulary."""
+        """Return the id of an added token or a vocabulary entry, or ``None``."""
         for added in self.added_tokens:
             if added.content == token:
                 return added.id
@@ -185,7 +185,7 @@ class TokenizerSpec:
 
     @property
     def vocab_size(self) -> int:
-        """Rows an embedding table needs: the largest id plus one."""
+        """The rows that an embedding table needs: the largest id plus one."""
         vocab = self.model.vocab
         if isinstance(vocab, NativeVocabulary):
             largest = vocab.largest_id

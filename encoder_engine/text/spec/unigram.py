@@ -1,4 +1,4 @@
-"""What a Unigram tokenizer is, as values: that of a tokenizer.json, and SentencePiece's own."""
+"""The specifications of Unigram tokenizers: of a tokenizer.json, and SentencePiece's own."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class CharsmapStep:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaceStep:
-    """Every match becomes ``content``; a ``regex`` is one of those that unigram_json.py lists."""
+    """Replaces every match by ``content``; a ``regex`` must be one that unigram_json.py lists."""
 
     pattern: str
     regex: bool
@@ -109,7 +109,7 @@ NormalizerStep: TypeAlias = (
 
 @dataclass(frozen=True, kw_only=True)
 class MetaspaceSpec:
-    """Spaces become ``replacement``; ``split`` starts a word at each one."""
+    """Replaces spaces by ``replacement``; ``split`` starts a word at each one."""
 
     replacement: str
     prepend_scheme: PrependScheme
@@ -120,7 +120,7 @@ class MetaspaceSpec:
 class UnigramSpec:
     """The Unigram model of a tokenizer.json; a piece's index is its id.
 
-    Of a piece that occurs twice the last id counts.
+    A piece that occurs twice has its last id.
     """
 
     pieces: Sequence[str] = field(repr=False)
@@ -148,7 +148,7 @@ class UnigramSpec:
 
     @property
     def description(self) -> str:
-        """What this is, in a few words."""
+        """A short description of the model, for messages."""
         return "Unigram"
 
     def lowercased(self) -> UnigramSpec:
@@ -168,7 +168,7 @@ def _vocabulary(pieces: Sequence[str]) -> Mapping[str, int]:
 class SentencePieceSpec:
     """A Unigram model as SentencePiece itself applies it; a piece's index is its id.
 
-    ``file`` is the whole .model, to be saved again.
+    ``file``: the bytes of the .model file, for saving.
     """
 
     file: bytes = field(repr=False)
@@ -205,17 +205,17 @@ class SentencePieceSpec:
 
     @property
     def symbols(self) -> list[str]:
-        """The user-defined pieces: no rule changes them, and they are matched where they can be."""
+        """The user-defined pieces, which normalization leaves unchanged and which always match."""
         kinds = enumerate(self.kinds)
         return [self.pieces[index] for index, kind in kinds if kind == "user_defined"]
 
     @property
     def description(self) -> str:
-        """What this is, in a few words."""
+        """A short description of the model, for messages."""
         return "SentencePiece Unigram"
 
     def lowercased(self) -> SentencePieceSpec:
-        """Refuse: the model's own rules say what becomes of upper case."""
+        """Raise :class:`TokenizerFileError`: only the model's own rules can change the case."""
         raise TokenizerFileError(
             "the texts of a bare SentencePiece model cannot be lower-cased; save the tokenizer as "
             "tokenizer.json, with a Lowercase normalizer"
@@ -224,17 +224,17 @@ class SentencePieceSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ByteFallbackStep:
-    """Runs of byte tokens become characters, or one U+FFFD for each byte of what is none."""
+    """Decodes runs of byte tokens as UTF-8; an invalid run gives one U+FFFD for each byte."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FuseStep:
-    """Joins all tokens into one, on which the steps behind it work."""
+    """Joins all tokens into one, on which the following steps work."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StripTokensStep:
-    """Takes ``content`` off each token, at most ``start`` times in front and ``stop`` behind."""
+    """Strips ``content`` off each token, up to ``start`` times in front and ``stop`` at the end."""
 
     content: str
     start: int
@@ -253,6 +253,6 @@ class DecoderSteps:
 
 @dataclass(frozen=True, kw_only=True)
 class SentencePieceDecoderSpec:
-    """The way of SentencePiece itself: it is all in the model."""
+    """The decoder of SentencePiece itself, which needs only the model."""
 
     model: SentencePieceSpec

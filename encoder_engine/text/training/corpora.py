@@ -1,4 +1,4 @@
-"""What a vocabulary is trained on: labelled corpora, counted in one pass, sampled in the next."""
+"""Samples labelled corpora for the training of a vocabulary: one pass counts, the next samples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESERVED = "\u2585"
 
 @dataclass(kw_only=True)
 class CorpusCount:
-    """How many texts a corpus has, and how many of them, repetitions included, were read."""
+    """The number of texts of a corpus, and of texts read with repetitions."""
 
     num_texts: int = 0
     num_read: int = 0
@@ -28,11 +28,11 @@ class CorpusCount:
 
 @dataclass(kw_only=True)
 class Lines:
-    """Cuts texts into lines that a trainer can take; counts what it had to change.
+    """Cuts texts into lines for a trainer, and counts the changes.
 
-    ``num_cut``: lines longer than ``max_length`` characters, cut at white space where there is
-    some. ``num_blank``: texts without a character. ``num_reserved``: lines with a character that
-    the trainer reserves, which becomes a space.
+    num_cut: lines longer than ``max_length`` characters, cut at white space if possible.
+    num_blank: texts without a character.
+    num_reserved: lines with a character that the trainer reserves, replaced by a space.
     """
 
     max_length: int
@@ -65,7 +65,7 @@ class Lines:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Which texts to read: ``targets`` says how many of each corpus."""
+    """The texts to read; ``targets``: the number of texts of each corpus."""
 
     corpora: Corpora
     targets: Mapping[str, int]
@@ -91,10 +91,10 @@ class Sample:
 def _chosen(
     texts: Iterable[str], size: int, target: int, generator: random.Random
 ) -> Iterator[str]:
-    """Yield each text ``target // size`` times, and of the rest a uniform sample without return.
+    """Yield each text ``target // size`` times, and a uniform subsample for the remainder.
 
-    Selection sampling (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S): one pass, no
-    memory, and exactly as many as wanted.
+    Selection sampling (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S) needs one pass
+    and no memory, and yields exactly ``target`` texts.
     """
     repeats, wanted = divmod(target, size) if size else (0, 0)
     left = size
@@ -107,7 +107,7 @@ def _chosen(
 
 
 def open_corpora(corpora: Corpora | Iterable[str]) -> Corpora:
-    """Give one unlabelled corpus a label; refuse what cannot be read twice."""
+    """Return corpora by label; refuse an iterable that cannot be read twice."""
     if isinstance(corpora, str):
         raise TextError("corpora is one str; pass a list of texts, or a mapping of labelled lists")
     labelled = corpora if isinstance(corpora, Mapping) else {"": corpora}
@@ -154,10 +154,10 @@ def _check_text(text: object, name: str, row: int) -> None:
 
 
 def allot(sizes: Mapping[str, int], *, alpha: float, limit: int | None) -> dict[str, int]:
-    """Say how many texts of each corpus to read: shares p^alpha / sum, of ``limit`` or of all.
+    """Return the number of texts to read of each corpus: shares p^alpha / sum of ``limit`` or all.
 
-    A single corpus is read as it is. The shares are rounded so that their sum is the whole
-    (largest remainder), and no corpus is left out.
+    Shares are rounded by largest remainder, and every corpus gets at least one text. A single
+    corpus is read as it is.
     """
     total = sum(sizes.values())
     wanted = total if limit is None else min(limit, total)
@@ -180,7 +180,7 @@ def sample(
     seed: int,
     watch: Callable[[Stage, int], None],
 ) -> Sample:
-    """Say which texts to read, once their numbers are known."""
+    """Return the sample of counted corpora."""
     sizes = {name: count.num_texts for name, count in counts.items()}
     targets = allot(sizes, alpha=alpha, limit=limit)
     return Sample(corpora=corpora, targets=targets, counts=counts, seed=seed, watch=watch)

@@ -1,4 +1,4 @@
-"""A WordPiece vocabulary with more words behind its last, as a domain asks for."""
+"""Extends a WordPiece vocabulary by the words of a domain."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["with_tokens"]
 
 
 def with_tokens(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
-    """Return a tokenizer that knows these words as one token each; ids there are stay.
+    """Return a tokenizer that encodes each of these words as one token; existing ids stay.
 
-    Words it knows already are passed over. Raises :class:`ConfigError` for a tokenizer that is not
-    WordPiece, and for a word it would still cut: one that it normalises or splits at punctuation.
+    Words of the vocabulary are skipped. Raises :class:`ConfigError` for a tokenizer that is not
+    WordPiece, and for a word that normalization or punctuation would still split.
     """
     spec = tokenizer.spec
     if not isinstance(spec.model, WordPieceSpec):

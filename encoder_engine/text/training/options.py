@@ -1,4 +1,4 @@
-"""How a vocabulary is trained, and which wishes contradict each other."""
+"""The options of vocabulary training, and their checks."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ UNIGRAM_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """How a vocabulary is trained.
+    """The options of vocabulary training.
 
     Attributes:
         model: ``"wordpiece"`` or ``"unigram"``.
-        trainer: whose trainer; by default that of ``tokenizers`` for WordPiece and that of
-            ``sentencepiece`` for Unigram. Unigram with ``tokenizers`` is not reproducible.
+        trainer: the library; by default ``"tokenizers"`` for WordPiece and ``"sentencepiece"`` for
+            Unigram. Unigram with ``tokenizers`` is not reproducible.
         vocab_size: pieces, special tokens included.
-        min_frequency: how often a pair must occur to become a piece; WordPiece only.
-        lowercase: whether text is lower-cased.
-        strip_accents: whether accents are dropped, by default as ``lowercase``; WordPiece only.
+        min_frequency: the least count of a pair that becomes a piece; WordPiece only.
+        lowercase: lower-case the text.
+        strip_accents: remove accents, by default as ``lowercase``; WordPiece only.
         special_tokens: tokens beside the model's own.
         byte_fallback: spell unknown characters by bytes; Unigram with ``sentencepiece`` only.
         character_coverage: share of all characters that must be spelled; the rarest others are
@@ -54,7 +54,7 @@ class TrainingOptions:
 
     @property
     def chosen_trainer(self) -> Trainer:
-        """Whose trainer is used."""
+        """The library whose trainer is used."""
         default: Trainer = "tokenizers" if self.model == "wordpiece" else "sentencepiece"
         return self.trainer or default
 

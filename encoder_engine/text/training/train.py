@@ -60,7 +60,7 @@ OWN_FILES = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSummary:
-    """What was read, what was changed or left out on the way, and what came of it."""
+    """The summary of a training: texts read, changed and left out, and the vocabulary's size."""
 
     directory: str
     model: ModelKind
@@ -85,15 +85,15 @@ def train_tokenizer(
 ) -> TrainingSummary:
     """Train a vocabulary and write it as a directory that :class:`Tokenizer` and transformers load.
 
-    Texts are read twice, once to count them and once to sample them; none is kept here. Of several
-    labelled corpora, each gets a share of ``p ** alpha / sum``, where ``p`` is its share of all
-    texts. The directory appears when it is whole.
+    Texts are read twice, once to count and once to sample; none is kept. Each of several labelled
+    corpora gets a share of ``p ** alpha / sum``, where ``p`` is its share of all texts. The
+    directory appears when it is complete.
 
     Args:
         corpora: texts, or a mapping of labels to texts; each iterable must be readable twice.
         directory: where to write; it must not exist, or ``overwrite`` replaces a tokenizer's.
         options: by default those of :class:`TrainingOptions`.
-        overwrite: whether a directory that holds nothing but a tokenizer is replaced.
+        overwrite: replace a directory that holds nothing but a tokenizer.
         watch: called with the stage - ``"count"``, ``"read"``, ``"train"`` - and texts done in it.
 
     Raises:
@@ -235,10 +235,10 @@ def _save_unigram(result: UnigramResult, folder: Path) -> None:
 def _check_target(target: Path, *, overwrite: bool) -> None:
     if target.exists() and not target.is_dir():
         raise OutputError(f"{target} is a file; name a directory")
-    held = sorted(path.name for path in target.iterdir()) if target.is_dir() else []
-    if held and not overwrite:
+    names = sorted(path.name for path in target.iterdir()) if target.is_dir() else []
+    if names and not overwrite:
         raise OutputError(f"{target} exists; choose another name or allow overwriting")
-    others = [name for name in held if name not in OWN_FILES]
+    others = [name for name in names if name not in OWN_FILES]
     if others:
         raise OutputError(
             f"{target} holds {others[0]}, which is no file of a tokenizer, and is replaced as a "
@@ -249,7 +249,7 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
 
 
 def _write(target: Path, save: Callable[[Path], None]) -> int:
-    """Save into a folder beside the target, see that it loads, and give it its name."""
+    """Save into a temporary folder, check that it loads, and rename it to the target."""
     fresh, old = (target.with_name(f"{target.name}.{secrets.token_hex(4)}.partial") for _ in "ab")
     try:
         save(fresh)

@@ -24,7 +24,7 @@ PREFIX = "##"
 
 
 class Alphabet:
-    """Counts characters after normalization, and which of them begin words or continue them."""
+    """Counts characters after normalization, apart for starts and continuations of words."""
 
     def __init__(self, normalizer: BertNormalizerSpec) -> None:
         normalizers, pre_tokenizers = _import("normalizers"), _import("pre_tokenizers")
@@ -44,7 +44,7 @@ class Alphabet:
         self._pairs.update(pairwise(text))
 
     def pieces(self, coverage: float) -> list[str]:
-        """Give the single-character pieces that cover that share of all characters.
+        """Return the single-character pieces that cover that share of all characters.
 
         The most frequent characters come first, equally frequent ones by code point.
         """
@@ -67,7 +67,7 @@ class Alphabet:
         return [*sorted(kept), *(PREFIX + character for character in sorted(inner))]
 
     def _kind(self, character: str) -> str:
-        """Tell letters from white space and from what is a word by itself."""
+        """Return the kind of a character: letter, white space, or a word by itself."""
         kind = self._kinds.get(character)
         if kind is None:
             pieces = self._pre_tokenizer.pre_tokenize_str(f"a{character}a")
@@ -76,7 +76,7 @@ class Alphabet:
         return kind
 
     def tokenizer(self) -> Any:
-        """Make the library's tokenizer that the trainer reads text with."""
+        """Return the library's tokenizer that the trainer reads text with."""
         tokenizer = _import("").Tokenizer(_import("models").WordPiece(unk_token="[UNK]"))
         tokenizer.normalizer = self._normalizer
         tokenizer.pre_tokenizer = self._pre_tokenizer
@@ -92,7 +92,7 @@ def train_wordpiece(
     min_frequency: int,
     coverage: float,
 ) -> dict[str, int]:
-    """Train on ``lines``, which must be those that the alphabet has seen; gives pieces and ids.
+    """Train on ``lines``, which the alphabet must have counted; returns pieces with their ids.
 
     Raises :class:`InputError` where the vocabulary cannot even hold the alphabet.
     """

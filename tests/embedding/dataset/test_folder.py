@@ -175,7 +175,7 @@ def test_other_options_are_refused_with_what_changed(
     run(tiny, source, tmp_path / "out")
     truncate_to(tmp_path / "out", 2)
     before = contents(tmp_path / "out")
-    with pytest.raises(ResumeError, match="begun otherwise") as caught:
+    with pytest.raises(ResumeError, match="begun with another plan") as caught:
         run(tiny, source, tmp_path / "out", **options)
     assert words in str(caught.value)
     assert contents(tmp_path / "out") == before

@@ -1,4 +1,4 @@
-"""Stages that overlap: everything in its order, errors in their place, and nobody left behind."""
+"""Stages that overlap: everything in its order, errors in their place, and no thread left over."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from encoder_engine.embedding.dataset.pipeline import Behind, ahead
+from encoder_engine.embedding.dataset.pipeline import BackgroundWriter, ahead
 from encoder_engine.embedding.dataset.windows import shard_windows
 from encoder_engine.embedding.dataset.workers import LocalEngine
 from encoder_engine.embedding.options import EncodeCall
@@ -74,18 +74,18 @@ def test_calls_behind_keep_their_order_and_raise_with_the_next() -> None:
         done.append(number)
 
     def work_through() -> None:
-        with Behind() as behind:
+        with BackgroundWriter() as writer:
             for number in range(9):
-                behind(work, number)
+                writer(work, number)
 
     with pytest.raises(OutputError, match="full"):
         work_through()
     assert done == [0, 1, 2, 3, 4]
-    with Behind() as behind:
-        behind(work, 7)
-        behind.wait()
+    with BackgroundWriter() as writer:
+        writer(work, 7)
+        writer.wait()
         assert done[-1] == 7
-        behind(work, 8)
+        writer(work, 8)
     assert done[-1] == 8
 
 
@@ -94,8 +94,8 @@ def test_leaving_raises_what_the_last_call_raised() -> None:
         raise OutputError("the disk is full")
 
     def leave() -> None:
-        with Behind() as behind:
-            behind(fail)
+        with BackgroundWriter() as writer:
+            writer(fail)
 
     with pytest.raises(OutputError, match="full"):
         leave()
@@ -128,10 +128,10 @@ def test_a_run_reads_ahead_and_writes_behind_the_computing(
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), tiny.encode(texts))
 
 
-@pytest.mark.parametrize("beside", [True, False])
-def test_tokenizing_beside_the_computing_changes_nothing(tiny: Embedder, beside: bool) -> None:
+@pytest.mark.parametrize("overlapped", [True, False])
+def test_tokenizing_beside_the_computing_changes_nothing(tiny: Embedder, overlapped: bool) -> None:
     windows = list(shard_windows(iter([Row(f"text {n}", None) for n in range(9000)]), 2000))
-    engine = LocalEngine(tiny, EncodeCall(), beside=beside)
+    engine = LocalEngine(tiny, EncodeCall(), overlapped=overlapped)
     found = list(engine.embed(iter(windows), lambda shard: shard == 1))
     assert [window for window, _ in found] == windows
     assert [window.shard for window, embedded in found if embedded is None] == [1]
