@@ -78,7 +78,7 @@ ELECTRA = [
     [
         ["run.sharding=full", "run.ema=0.9", "optimizer.name=lamb"],
         ["run.sharding=full", "run.ema=0.9", "optimizer.name=stable_adamw", *DROPOUT],
-        ["run.sharding=none", "run.ema=0.9", *ELECTRA],
+        pytest.param(["run.sharding=none", "run.ema=0.9", *ELECTRA], marks=pytest.mark.exhaustive),
     ],
     ids=" ".join,
 )
