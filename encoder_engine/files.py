@@ -366,7 +366,7 @@ def _held(folder: Path, descriptor: int) -> LockedError:
 
 
 def _alive(process: str) -> bool:
-    """Whether a process of this number is running; a lock file may name a former holder."""
+    """Return whether a process of this number is running; a lock file may name a former holder."""
     if not process.isdecimal() or int(process) == 0:
         return False
     try:

@@ -38,7 +38,7 @@ def _set_debug(context: click.Context, _parameter: click.Parameter, value: bool)
 
 
 def debug_wanted() -> bool:
-    """Whether ``--debug`` was given on the command line."""
+    """Return whether ``--debug`` was given on the command line."""
     return _debug
 
 

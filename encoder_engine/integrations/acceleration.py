@@ -178,7 +178,7 @@ class ReplacedForward:
 
     @property
     def recomputes(self) -> bool:
-        """Whether the last call recomputes its blocks in backward (gradient checkpointing)."""
+        """Return whether the last call recomputes blocks in backward (gradient checkpointing)."""
         return self._shared is not None and self._shared.recomputes
 
     def prepare(self) -> None:

@@ -109,7 +109,7 @@ class ModuleCheck:
         return True
 
     def has_same_members(self) -> bool:
-        """Whether the model's modules, parameters and configurations are still the same."""
+        """Return whether the model's modules, parameters and configurations are still the same."""
         own = chain.from_iterable(map(_members, map(vars, self._modules)))
         found = map(dict.get, self._holders, self._names)
         return (
@@ -250,7 +250,7 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
 
 
 def _is_bookkeeping(key: str) -> bool:
-    """Whether this attribute is bookkeeping that forward does not read."""
+    """Return whether this attribute is bookkeeping that forward does not read."""
     return key.startswith("_") or key in ("name_or_path", "warnings_issued", "generation_config")
 
 
@@ -259,7 +259,7 @@ def _is_rate(module: nn.Module, key: str) -> bool:
 
 
 def _is_override(kind: type, key: str, *, is_base: bool) -> bool:
-    """Whether an attribute of an object overrides a method of its class."""
+    """Return whether an attribute of an object overrides a method of its class."""
     if not is_base:
         return hasattr(kind, key)
     methods = (FunctionType, property, staticmethod, classmethod)
@@ -282,7 +282,7 @@ def _check_mode(name: str, module: nn.Module, base: nn.Module) -> None:
 
 
 def _same(found: Any, made: Any) -> bool:
-    """Whether two values, of a module and of the one to compare with, are equal."""
+    """Return whether two values, of a module and of the one to compare with, are equal."""
     if found is made:
         return True
     if isinstance(found, Tensor) or isinstance(made, Tensor):

@@ -65,7 +65,7 @@ class PackedCopy:
         self.encoder: Encoder = encoder.requires_grad_(False).eval().pack()
 
     def is_current(self) -> bool:
-        """Whether parameters have the same memory and strides, and copied ones the same bytes."""
+        """Return whether memory and strides, and bytes of copied parameters, are the same."""
         return _places(self._parameters) == self._places and self._content.is_same()
 
 
@@ -86,7 +86,7 @@ class _Content:
             self._copies = [t.detach().contiguous().clone() for t in tensors]
 
     def is_same(self) -> bool:
-        """Whether every byte is unchanged; the tensors must have the same memory."""
+        """Return whether every byte is unchanged; the tensors must have the same memory."""
         if self._hash_memory is not None:
             return self._hash_memory(self._tensors) == self._hash
         return all(

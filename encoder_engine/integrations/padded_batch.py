@@ -59,7 +59,7 @@ def kept(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
 
 
 def begins_with_padding(keep_BL: Tensor) -> bool:
-    """Whether the first column of any text is padding."""
+    """Return whether the first column of any text is padding."""
     return keep_BL.shape[1] > 0 and not bool(keep_BL[:, 0].all())
 
 
@@ -99,7 +99,7 @@ def without_padding(spec: EncoderSpec, named: dict[str, Any], keep_BL: Tensor) -
 
 
 def _has_holes(keep_BL: Tensor) -> bool:
-    """Whether a token follows padding within a text: then its column is not its place."""
+    """Return whether a token follows padding within a text: then its column is not its place."""
     return bool((keep_BL[:, 1:] & ~keep_BL[:, :-1]).any())
 
 
@@ -126,7 +126,7 @@ def _positions(spec: EncoderSpec, ids_BL: Tensor) -> Tensor:
 
 
 def _has_positions(spec: EncoderSpec) -> bool:
-    """Whether positions are absolute, by a table or rotary angles, not only distances."""
+    """Return whether positions are absolute, by a table or rotary angles, not only distances."""
     rotary = any(block.attention.rotary is not None for block in spec.blocks)
     return bool(spec.embedding.num_positions) or rotary
 

@@ -166,7 +166,7 @@ class SharedEncoder:
         return changed
 
     def is_current(self) -> bool:
-        """Whether the model's members and configuration are those this encoder was made of."""
+        """Return whether members and configuration of the model are still the same."""
         return (
             self._check.has_same_members()
             and (self.encoder.device, self.encoder.dtype) == self._placed

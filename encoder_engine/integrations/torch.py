@@ -227,7 +227,7 @@ class Stack:
             _share(self._final_norm, base.norm)
 
     def is_current(self) -> bool:
-        """Whether the encoder's parameters, sizes and dropout are those the blocks were made of."""
+        """Return whether parameters, sizes and dropout of the encoder are still the same."""
         return self.check.has_same_members() and _block_specs(self._base) == self._specs
 
     def __call__(self, hidden_BLD: Tensor, keep_BL: Tensor | None) -> Tensor:

@@ -91,7 +91,7 @@ class Objective(Protocol):
 
     @property
     def needs_pooled(self) -> bool:
-        """Whether it reads the pooler's output."""
+        """Return whether it reads the pooler's output."""
 
     @property
     def row_targets(self) -> tuple[str, ...] | None:

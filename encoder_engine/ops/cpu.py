@@ -40,7 +40,7 @@ def refuse_native(facts: CallFacts) -> str | None:
 
 @cache
 def is_amd() -> bool:
-    """Whether the processor is AMD's; False where the extension is not built."""
+    """Return whether the processor is AMD's; False where the extension is not built."""
     if _instruction_set() is None:
         return False
     from encoder_engine import _native
@@ -49,5 +49,5 @@ def is_amd() -> bool:
 
 
 def is_automatic(_facts: CallFacts) -> bool:
-    """Whether a native kernel may be chosen without a request: on narrow vectors aten is faster."""
+    """Return whether native kernels run without a request: on narrow vectors aten is faster."""
     return _instruction_set() != "portable"

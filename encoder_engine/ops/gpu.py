@@ -19,7 +19,7 @@ def _triton_installed() -> bool:
 
 
 def interpreted() -> bool:
-    """Whether Triton interprets kernels, on any device, instead of compiling them."""
+    """Return whether Triton interprets kernels, on any device, instead of compiling them."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -35,5 +35,5 @@ def refuse_triton(facts: CallFacts) -> str | None:
 
 
 def is_automatic(facts: CallFacts) -> bool:
-    """Whether a Triton kernel may be chosen without a request: interpreted ones are for tests."""
+    """Return whether Triton kernels run without a request: interpreted ones are for tests."""
     return facts.device == "cuda"

@@ -51,7 +51,7 @@ class PackedFacts(CallFacts):
 
 
 def _native_is_automatic(facts: PackedFacts) -> bool:
-    """Whether encoders were measured as fast as with oneDNN, and faster for one text."""
+    """Return whether encoders were measured as fast as with oneDNN, and faster for one text."""
     return cpu.is_automatic(facts) if facts.layout is None else facts.layout == "native"
 
 

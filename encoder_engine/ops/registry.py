@@ -211,7 +211,7 @@ def check_probability(dropout: float) -> None:
 
 
 def requested() -> bool:
-    """Whether :func:`use` requests an implementation of any operation."""
+    """Return whether :func:`use` requests an implementation of any operation."""
     return bool(_requested)
 
 

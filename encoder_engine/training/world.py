@@ -59,12 +59,12 @@ class World:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is rank 0, which writes the files of the run."""
+        """Return whether this is rank 0, which writes the files of the run."""
         return self.rank == 0
 
     @property
     def is_first_here(self) -> bool:
-        """Whether this is local rank 0, which verifies the files of its machine."""
+        """Return whether this is local rank 0, which verifies the files of its machine."""
         return self.size == 1 or os.environ.get("LOCAL_RANK", "0") == "0"
 
     def sums(self, values: Sequence[float]) -> list[float]:

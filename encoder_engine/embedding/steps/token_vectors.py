@@ -98,7 +98,7 @@ def embed_tokens(
     """Embed every token; ``transform`` maps an encoder's [t, D] to [t, width]."""
     encoder = parts.encoder.eval()
     vectors, ids, lengths = [], [], []
-    notice = TruncationNotice.of(parts, options.on_truncation)
+    notice = TruncationNotice(options.on_truncation, limit=parts.max_seq_length)
     tokenized = tokenized_windows(
         parts.tokenizer,
         open_texts(texts).rows,

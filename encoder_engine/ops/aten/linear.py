@@ -60,7 +60,7 @@ def multiply(
 
 
 def _by_onednn(input_TK: Tensor) -> bool:
-    """Whether oneDNN can compute the product: float32 on a CPU, not in a trace."""
+    """Return whether oneDNN can compute the product: float32 on a CPU, not in a trace."""
     if input_TK.dtype != torch.float32 or input_TK.device.type != "cpu":
         return False
     if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
@@ -70,7 +70,7 @@ def _by_onednn(input_TK: Tensor) -> bool:
 
 
 def _transformed() -> bool:
-    """Whether a transform of torch.func, or forward mode, needs PyTorch's own operation."""
+    """Return whether a transform of torch.func, or forward mode, needs PyTorch's own operation."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 

@@ -27,7 +27,7 @@ EXACT_TERMS = 1024
 
 @cache
 def _multiplies_bytes() -> bool:
-    """Whether the processor sums products of bytes exactly.
+    """Return whether the processor sums products of bytes exactly.
 
     Without VNNI (or AMX) pairs are summed in 16 bits, which saturate.
     """
