@@ -186,7 +186,14 @@ def _start_worker(devices: SimpleQueue[str], num_threads: int) -> None:
 
     threading.Thread(target=follow, daemon=True).start()
     _device = devices.get()
+    make_current(_device)
     torch.set_num_threads(num_threads)
+
+
+def make_current(device: str) -> None:
+    """Make a worker's GPU the current one, where tensors without a device and streams belong."""
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
 
 
 def _embed_in_worker(task: _Task, texts: list[str], first_row: int) -> EmbeddedWindow:

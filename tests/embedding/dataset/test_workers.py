@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from encoder_engine.embedding import Embedder
-from encoder_engine.embedding.dataset.workers import worker_devices
+from encoder_engine.embedding.dataset.workers import make_current, worker_devices
 from encoder_engine.errors import ConfigError, InputError, SequenceLengthError
 from tests import ROOT
 from tests.embedding.kill_long import contents
@@ -102,6 +102,16 @@ def _children(parent: int) -> list[int]:
             if int(status.rpartition(")")[2].split()[1]) == parent:
                 found.append(int(entry.name))
     return found
+
+
+@pytest.mark.parametrize(("device", "entered"), [("cuda:1", ["cuda:1"]), ("cpu", [])])
+def test_a_workers_gpu_is_the_current_one(
+    device: str, entered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices: list[str] = []
+    monkeypatch.setattr(torch.cuda, "set_device", devices.append)
+    make_current(device)
+    assert devices == entered
 
 
 def _command(pid: int) -> bytes:
