@@ -45,8 +45,8 @@ def select(items: list[pytest.Function]) -> list[pytest.Function]:
             # A hundred times as long as compiled.
             item.add_marker(pytest.mark.slow)
     # The unit tests cover every pair they have by themselves, the slow ones what is left.
-    places = [n for n, item in enumerate(accepted) if "exhaustive" not in item.keywords]
-    unit = [n for n in places if "slow" not in accepted[n].keywords]
+    places = [n for n, item in enumerate(accepted) if item.get_closest_marker("exhaustive") is None]
+    unit = [n for n in places if accepted[n].get_closest_marker("slow") is None]
     cases = [_axes(item) for item in accepted]
     chosen = {unit[n] for n in all_pairs([cases[n] for n in unit])}
     there = [place for place, n in enumerate(places) if n in chosen]
@@ -105,7 +105,7 @@ def _axes(item: pytest.Function) -> dict[str, Hashable]:
 
 
 def _refusal(item: pytest.Function) -> str | None:
-    if "gpu" in item.keywords and not torch.cuda.is_available():
+    if item.get_closest_marker("gpu") is not None and not torch.cuda.is_available():
         return "no CUDA device"
     given = parameters(item)
     for mark in item.iter_markers("unless"):
