@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..common.launch import on_device
 from .forward import BLOCK_ELEMENTS, NUM_WARPS, block_shape
 from .functions import derivative, multiplier
 
@@ -73,6 +74,7 @@ def backward_block_shape(width: int, *, gated: bool) -> tuple[int, int]:
     return block_shape(width, elements=BLOCK_ELEMENTS // (2 if gated else 1))
 
 
+@on_device
 def activation_backward(
     grad_output_TF: Tensor,
     input_TG: Tensor,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
+from ..common.launch import on_device
 from .functions import multiplier
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def block_shape(width: int, *, elements: int = BLOCK_ELEMENTS) -> tuple[int, int
     return elements // columns, columns
 
 
+@on_device
 def activation_forward(
     input_TG: Tensor, bias_G: Tensor | None, activation: str, *, gated: bool
 ) -> Tensor:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..common.layout import contiguous
 from .backward import activation_backward
 from .forward import activation_forward
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @torch.library.custom_op("encoder_engine::activation", mutates_args=())
 def _forward(input_TG: Tensor, bias_G: Tensor | None, activation: str, gated: bool) -> Tensor:
-    return activation_forward(input_TG.contiguous(), bias_G, activation, gated=gated)
+    return activation_forward(input_TG.contiguous(), contiguous(bias_G), activation, gated=gated)
 
 
 @_forward.register_fake
@@ -29,7 +30,11 @@ def _backward(
     grad_output_TF: Tensor, input_TG: Tensor, bias_G: Tensor | None, activation: str, gated: bool
 ) -> tuple[Tensor, Tensor]:
     return activation_backward(
-        grad_output_TF.contiguous(), input_TG.contiguous(), bias_G, activation, gated=gated
+        grad_output_TF.contiguous(),
+        input_TG.contiguous(),
+        contiguous(bias_G),
+        activation,
+        gated=gated,
     )
 
 

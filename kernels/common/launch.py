@@ -1,10 +1,59 @@
-"""Launch shapes that the row-wise kernels share."""
+"""The device, the arguments and the shapes of a launch, as all kernels share them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from contextlib import nullcontext
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
+import torch
 import triton
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def on_device(launcher: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Run a launcher on the GPU of its first tensor.
+
+    Triton launches on the current device, which need not be the one that holds the tensors.
+    """
+
+    @wraps(launcher)
+    def launch(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+        with _device_of(arguments):
+            return launcher(*arguments, **keywords)
+
+    return launch
+
+
+def _device_of(arguments: tuple[Any, ...]) -> AbstractContextManager[object]:
+    first = arguments[0]
+    while not isinstance(first, Tensor):
+        first = first[0]
+    # Entering the current device again would cost a microsecond.
+    if not first.is_cuda or first.device.index == torch.cuda.current_device():
+        return nullcontext()
+    return torch.cuda.device(first.device)
+
+
+@cache
+def _capability(index: int) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(index)
+
+
+def is_hopper(x: Tensor) -> bool:
+    """Return whether a tensor is on an H100, an H200 or a data centre's GPU after them.
+
+    Consumer GPUs of later generations have 99 KiB of shared memory and no wgmma. Interpreted
+    kernels run at Hopper's shapes.
+    """
+    return not x.is_cuda or _capability(x.device.index)[0] in (9, 10)
 
 
 class RowTile(NamedTuple):

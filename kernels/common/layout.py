@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,3 +61,14 @@ def rows_apart(x: Tensor) -> Tensor:
     head_dim = x.shape[2]
     side_by_side = x.stride(2) == 1 and (x.stride(1) == head_dim or x.shape[1] == 1)
     return x if side_by_side else x.contiguous()
+
+
+@overload
+def contiguous(x: Tensor) -> Tensor: ...
+@overload
+def contiguous(x: None) -> None: ...
+@overload
+def contiguous(x: Tensor | None) -> Tensor | None: ...
+def contiguous(x: Tensor | None) -> Tensor | None:
+    """Return a tensor that a kernel may read without strides; every optional parameter is one."""
+    return None if x is None else x.contiguous()

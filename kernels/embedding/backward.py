@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..common.dropout import keep_scale
-from ..common.launch import row_tile
+from ..common.launch import on_device, row_tile
 from .forward import Given, load_sum
 
 # Two programs per multiprocessor of an H100, as in layer norm.
@@ -77,6 +77,7 @@ def _embedding_backward_kernel(
     tl.store(grad_bias_pointer + partial, grad_bias, mask=in_row)
 
 
+@on_device
 def embedding_backward(
     grad_output_TE: Tensor,
     given: Given,

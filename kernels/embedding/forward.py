@@ -10,7 +10,8 @@ import triton.language as tl
 from torch import Tensor
 
 from ..common.dropout import keep_scale
-from ..common.launch import RowTile, row_tile
+from ..common.launch import RowTile, on_device, row_tile
+from ..common.layout import contiguous
 
 
 @triton.jit
@@ -105,8 +106,7 @@ class Given(NamedTuple):
 
     def contiguous(self) -> Given:
         """Return a copy with each tensor contiguous."""
-        there = {name: x for name, x in self._asdict().items() if x is not None}
-        return self._replace(**{name: x.contiguous() for name, x in there.items()})
+        return Given._make(contiguous(x) for x in self)
 
     def constants(self, tile: RowTile, seed: Tensor | None) -> dict[str, int]:
         """Return the compile-time constants and launch options of a kernel."""
@@ -123,6 +123,7 @@ class Given(NamedTuple):
         }
 
 
+@on_device
 def embedding_forward(
     given: Given, bias_E: Tensor | None, seed: Tensor | None, epsilon: float, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:

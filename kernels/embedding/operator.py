@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..common.dropout_seed import draw_seed
+from ..common.layout import contiguous
 from .backward import embedding_backward
 from .forward import Given, embedding_forward
 from .table_gradient import table_gradient
@@ -36,8 +37,7 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 @torch.library.custom_op("encoder_engine::embedding", mutates_args=(), schema=_SCHEMA)
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     given, (bias, *numbers) = Given(*arguments[:_NUM_GIVEN]), arguments[_NUM_GIVEN:]
-    bias = None if bias is None else bias.contiguous()
-    return embedding_forward(given.contiguous(), bias, *numbers)
+    return embedding_forward(given.contiguous(), contiguous(bias), *numbers)
 
 
 @_forward.register_fake

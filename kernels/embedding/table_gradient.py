@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..common.launch import on_device
+
 # Sorted rows that one program sums, and their columns.
 CHUNK = 32
 BLOCK_COLUMNS = 512
@@ -99,6 +101,7 @@ def _joined_sums_kernel(
         tl.store(table_row, total.to(grad_table_pointer.dtype.element_ty), mask=in_row)
 
 
+@on_device
 def table_gradient(grad_TE: Tensor, ids_T: Tensor, num_ids: int) -> Tensor:
     """Return the sum of the rows of each id, [T, E] to [num_ids, E]; zeros for an unused id."""
     num_rows, width = grad_TE.shape

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..common.dropout import keep_scale
-from ..common.launch import row_tile
+from ..common.launch import on_device, row_tile
 
 # Two programs per multiprocessor of an H100 (132): each keeps its partial weight gradient in
 # registers over many rows; the partials are then added in a fixed order.
@@ -78,6 +78,7 @@ def _layer_norm_backward_kernel(
         tl.store(grad_bias_pointer + partial, grad_bias, mask=in_row)
 
 
+@on_device
 def layer_norm_backward(
     grad_output_TD: Tensor,
     joining_TD: Tensor | None,

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..common.dropout import keep_scale
-from ..common.launch import row_tile
+from ..common.launch import on_device, row_tile
 
 
 @triton.jit
@@ -65,6 +65,7 @@ def _layer_norm_forward_kernel(
     tl.store(rstd_pointer + rows, rstd, mask=rows < num_rows)
 
 
+@on_device
 def layer_norm_forward(
     input_TD: Tensor,
     residual_TD: Tensor | None,

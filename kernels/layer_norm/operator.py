@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..common.dropout_seed import draw_seed
+from ..common.layout import contiguous
 from .backward import layer_norm_backward
 from .forward import layer_norm_forward
 
@@ -29,9 +30,9 @@ def _forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return layer_norm_forward(
         input_TD.contiguous(),
-        None if residual_TD is None else residual_TD.contiguous(),
-        weight_D,
-        bias_D,
+        contiguous(residual_TD),
+        contiguous(weight_D),
+        contiguous(bias_D),
         seed,
         epsilon,
         dropout,
@@ -75,9 +76,9 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return layer_norm_backward(
         grad_output_TD.contiguous(),
-        None if joining_TD is None else joining_TD.contiguous(),
+        contiguous(joining_TD),
         summed_TD.contiguous(),
-        weight_D,
+        contiguous(weight_D),
         mean_T,
         rstd_T,
         seed,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
+from ..common.launch import on_device
 from .config import PART_COLUMNS, gradient_launch
 from .tile import logits_gradient, logits_tile
 
@@ -60,37 +61,44 @@ def _tiled_gradient_kernel(
 
 def tiled_gradients(given: Given, lse_M: Tensor, terms: Terms) -> Iterator[tuple[int, Tensor]]:
     """Yield the logits' gradient in parts (first column, [M, C]), each in the same buffer."""
-    hidden_ME, weight_VE, bias_V, labels_M = given
-    (num_rows, width), vocab_size = hidden_ME.shape, len(weight_VE)
-    launch = gradient_launch(hidden_ME.element_size())
-    buffer = hidden_ME.new_empty(num_rows, PART_COLUMNS)
+    num_rows, vocab_size = len(given.hidden_ME), len(given.weight_VE)
+    buffer = given.hidden_ME.new_empty(num_rows, PART_COLUMNS)
     for start in range(0, vocab_size, PART_COLUMNS):
-        num_columns = min(PART_COLUMNS, vocab_size - start)
+        part = buffer[:, : min(PART_COLUMNS, vocab_size - start)]
         if num_rows > 0:
-            grid = (
-                triton.cdiv(num_rows, launch.block_rows),
-                triton.cdiv(num_columns, launch.block_columns),
-            )
-            _tiled_gradient_kernel[grid](
-                hidden_ME,
-                weight_VE,
-                bias_V,
-                labels_M,
-                lse_M,
-                buffer,
-                buffer.stride(0),
-                num_rows,
-                vocab_size,
-                start,
-                terms.label_smoothing,
-                terms.z_loss,
-                WIDTH=width,
-                BLOCK_ROWS=launch.block_rows,
-                BLOCK_COLUMNS=launch.block_columns,
-                BLOCK_WIDTH=launch.block_width,
-                HAS_BIAS=bias_V is not None,
-                PRECISION="ieee",
-                num_warps=launch.num_warps,
-                num_stages=launch.num_stages,
-            )
-        yield start, buffer[:, :num_columns]
+            _write_gradient(part, given, lse_M, terms, start)
+        yield start, part
+
+
+@on_device
+def _write_gradient(grad_MC: Tensor, given: Given, lse_M: Tensor, terms: Terms, start: int) -> None:
+    """Launch the kernel for the columns of the vocabulary from ``start`` on."""
+    hidden_ME, weight_VE, bias_V, labels_M = given
+    (num_rows, num_columns), width = grad_MC.shape, hidden_ME.shape[1]
+    launch = gradient_launch(hidden_ME.element_size())
+    grid = (
+        triton.cdiv(num_rows, launch.block_rows),
+        triton.cdiv(num_columns, launch.block_columns),
+    )
+    _tiled_gradient_kernel[grid](
+        hidden_ME,
+        weight_VE,
+        bias_V,
+        labels_M,
+        lse_M,
+        grad_MC,
+        grad_MC.stride(0),
+        num_rows,
+        len(weight_VE),
+        start,
+        terms.label_smoothing,
+        terms.z_loss,
+        WIDTH=width,
+        BLOCK_ROWS=launch.block_rows,
+        BLOCK_COLUMNS=launch.block_columns,
+        BLOCK_WIDTH=launch.block_width,
+        HAS_BIAS=bias_V is not None,
+        PRECISION="ieee",
+        num_warps=launch.num_warps,
+        num_stages=launch.num_stages,
+    )

@@ -128,7 +128,7 @@ def _run_forward(
     predict: bool,
     keep: bool,
 ) -> tuple[Tensor, ...]:
-    given = Given(hidden_ME.contiguous(), weight_VE.contiguous(), bias_V, labels_M.contiguous())
+    given = Given(hidden_ME, weight_VE, bias_V, labels_M).contiguous()
     terms = Terms(label_smoothing, z_loss, ignore_index)
     found = forward(given, terms, tiled=tiled, predict=predict, keep=keep and not tiled)
     statistics = found.statistics
@@ -175,7 +175,7 @@ def _run_backward(
     scale_M = scale_M.masked_fill(labels_M == ignore_index, 0.0)
     return backward(
         scale_M,
-        Given(hidden_ME.contiguous(), weight_VE.contiguous(), bias_V, labels_M.contiguous()),
+        Given(hidden_ME, weight_VE, bias_V, labels_M).contiguous(),
         lse_M,
         grad_logits_MV,
         weight_gradient_VE,

@@ -18,12 +18,106 @@ import torch
 import triton
 import triton.language as tl
 
+from ..common.launch import on_device
 from .config import BLOCK_LOGITS, LOGITS_WARPS, padded, statistics_launch, tiles_of_a_split
 from .terms import Found, Statistics
-from .tile import logits_gradient, logits_tile
+from .tile import exponentials, logits_gradient, logits_tile
 
 if TYPE_CHECKING:
     from .terms import Given, Terms
+
+
+@triton.jit
+def _load_logits(
+    logits_pointer,
+    bias_pointer,
+    columns,
+    vocab_size,
+    row_stride,
+    HAS_BIAS: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """Load logits in float32, with the bias; if MASKED, -inf beyond the vocabulary.
+
+    A vocabulary size is no multiple of 8, but the stride of a row is: a mask of whole vectors is by
+    the stride, and what lies between the two is replaced after loading.
+    """
+    if not MASKED:
+        x = tl.load(logits_pointer + columns).to(tl.float32)
+        if HAS_BIAS:
+            x += tl.load(bias_pointer + columns).to(tl.float32)
+        return x
+    inside = columns < vocab_size
+    x = tl.load(logits_pointer + columns, mask=columns < row_stride, other=0.0).to(tl.float32)
+    x = tl.where(inside, x, -float("inf"))
+    if HAS_BIAS:
+        x += tl.load(bias_pointer + columns, mask=inside, other=0.0).to(tl.float32)
+    return x
+
+
+@triton.jit
+def _reduce_logits(
+    logits_pointer,
+    bias_pointer,
+    m_i,
+    l_i,
+    logit_sum,
+    place,
+    start,
+    vocab_size,
+    row_stride,
+    BLOCK: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    SMOOTHED: tl.constexpr,
+    PREDICT: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """Return maximum, sum of exponentials, sum and arg max, updated by a block of columns."""
+    columns = start + tl.arange(0, BLOCK)
+    x = _load_logits(
+        logits_pointer, bias_pointer, columns, vocab_size, row_stride, HAS_BIAS, MASKED
+    )
+    if SMOOTHED:
+        logit_sum += tl.sum(tl.where(columns < vocab_size, x, 0.0), axis=0)
+    largest = tl.max(x, axis=0)
+    if PREDICT:
+        first = tl.min(tl.where(x == largest, columns, vocab_size), axis=0)
+        place = tl.where(largest > m_i, first, place)
+    m_new = tl.maximum(m_i, largest)
+    # The first columns may all have a bias of -inf: subtract 0, because -inf + inf is NaN.
+    m_finite = tl.where(m_new == -float("inf"), 0.0, m_new)
+    l_i = l_i * tl.exp(m_i - m_finite) + tl.sum(exponentials(x, m_finite), axis=0)
+    return m_new, l_i, logit_sum, place
+
+
+@triton.jit
+def _replace_logits(
+    logits_pointer,
+    bias_pointer,
+    start,
+    label,
+    lse,
+    vocab_size,
+    row_stride,
+    label_smoothing,
+    z_loss,
+    BLOCK: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """Write the loss' gradient in place of a block of logits; if MASKED, zeros after the last."""
+    columns = start + tl.arange(0, BLOCK)
+    x = _load_logits(
+        logits_pointer, bias_pointer, columns, vocab_size, row_stride, HAS_BIAS, MASKED
+    )
+    hits = columns == label
+    grad = logits_gradient(x, lse, hits, vocab_size, label_smoothing, z_loss)
+    kind = logits_pointer.dtype.element_ty
+    if MASKED:
+        grad = tl.where(columns < vocab_size, grad, 0.0)
+        tl.store(logits_pointer + columns, grad.to(kind), mask=columns < row_stride)
+    else:
+        tl.store(logits_pointer + columns, grad.to(kind))
 
 
 @triton.jit
@@ -54,27 +148,21 @@ def _stored_logits_kernel(
     label_logit = tl.load(logits_pointer + label, mask=known, other=float("nan")).to(tl.float32)
     if HAS_BIAS:
         label_logit += tl.load(bias_pointer + label, mask=known, other=0.0).to(tl.float32)
-    m_i = -float("inf")
-    l_i = 0.0
-    logit_sum = 0.0
+    m_i = tl.full([], -float("inf"), dtype=tl.float32)
+    l_i = tl.full([], 0.0, dtype=tl.float32)
+    logit_sum = tl.full([], 0.0, dtype=tl.float32)
     place = tl.full([], 0, dtype=tl.int32)
-    for start in tl.range(0, vocab_size, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        inside = columns < vocab_size
-        x = tl.load(logits_pointer + columns, mask=inside, other=-float("inf")).to(tl.float32)
-        if HAS_BIAS:
-            x += tl.load(bias_pointer + columns, mask=inside, other=0.0).to(tl.float32)
-        if SMOOTHED:
-            logit_sum += tl.sum(tl.where(inside, x, 0.0), axis=0)
-        largest = tl.max(x, axis=0)
-        if PREDICT:
-            first = tl.min(tl.where(x == largest, columns, vocab_size), axis=0)
-            place = tl.where(largest > m_i, first, place)
-        m_new = tl.maximum(m_i, largest)
-        # The first columns may all have a bias of -inf: subtract 0, because -inf + inf is NaN.
-        m_finite = tl.where(m_new == -float("inf"), 0.0, m_new)
-        l_i = l_i * tl.exp(m_i - m_finite) + tl.sum(tl.exp(x - m_finite), axis=0)
-        m_i = m_new
+    whole = vocab_size // BLOCK * BLOCK
+    for start in tl.range(0, whole, BLOCK):
+        m_i, l_i, logit_sum, place = _reduce_logits(
+            logits_pointer, bias_pointer, m_i, l_i, logit_sum, place, start, vocab_size, row_stride,
+            BLOCK, HAS_BIAS, SMOOTHED, PREDICT, False,
+        )  # fmt: skip
+    if whole < vocab_size:
+        m_i, l_i, logit_sum, place = _reduce_logits(
+            logits_pointer, bias_pointer, m_i, l_i, logit_sum, place, whole, vocab_size, row_stride,
+            BLOCK, HAS_BIAS, SMOOTHED, PREDICT, True,
+        )  # fmt: skip
     lse = m_i + tl.log(l_i)
     tl.store(lse_pointer + row, lse)
     tl.store(label_logit_pointer + row, label_logit)
@@ -83,16 +171,16 @@ def _stored_logits_kernel(
     if PREDICT:
         tl.store(predictions_pointer + row, place.to(tl.int64))
     if KEEP:
-        for start in tl.range(0, row_stride, BLOCK):
-            columns = start + tl.arange(0, BLOCK)
-            inside = columns < vocab_size
-            x = tl.load(logits_pointer + columns, mask=inside, other=-float("inf")).to(tl.float32)
-            if HAS_BIAS:
-                x += tl.load(bias_pointer + columns, mask=inside, other=0.0).to(tl.float32)
-            hits = columns == label
-            grad = logits_gradient(x, lse, hits, vocab_size, label_smoothing, z_loss)
-            grad = tl.where(inside, grad, 0.0).to(logits_pointer.dtype.element_ty)
-            tl.store(logits_pointer + columns, grad, mask=columns < row_stride)
+        for start in tl.range(0, whole, BLOCK):
+            _replace_logits(
+                logits_pointer, bias_pointer, start, label, lse, vocab_size, row_stride,
+                label_smoothing, z_loss, BLOCK, HAS_BIAS, False,
+            )  # fmt: skip
+        if whole < row_stride:
+            _replace_logits(
+                logits_pointer, bias_pointer, whole, label, lse, vocab_size, row_stride,
+                label_smoothing, z_loss, BLOCK, HAS_BIAS, True,
+            )  # fmt: skip
 
 
 @triton.jit
@@ -144,7 +232,7 @@ def _tiled_statistics_kernel(
             place = tl.where(largest > m_i, tl.min(best, axis=1), place)
         m_new = tl.maximum(m_i, largest)
         m_finite = tl.where(m_new == -float("inf"), 0.0, m_new)
-        l_i = l_i * tl.exp(m_i - m_finite) + tl.sum(tl.exp(x - m_finite[:, None]), axis=1)
+        l_i = l_i * tl.exp(m_i - m_finite) + tl.sum(exponentials(x, m_finite[:, None]), axis=1)
         m_i = m_new
     places = tl.program_id(1).to(tl.int64) * num_rows + rows
     tl.store(lse_pointer + places, m_i + tl.log(l_i), mask=in_batch)
@@ -157,6 +245,7 @@ def _tiled_statistics_kernel(
         tl.store(predictions_pointer + places, place.to(tl.int64), mask=in_batch)
 
 
+@on_device
 def stored_statistics(
     given: Given,
     terms: Terms,
@@ -197,6 +286,7 @@ def stored_statistics(
     return Found(Statistics(lse, label_logit, logit_sum, predictions), kept)
 
 
+@on_device
 def tiled_statistics(
     given: Given,
     terms: Terms,

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..common.layout import contiguous
+
 # V: vocabulary, E: features of a projected row, M: rows, C: columns of a part of the vocabulary.
 
 
@@ -17,6 +19,10 @@ class Given(NamedTuple):
     weight_VE: Tensor
     bias_V: Tensor | None
     labels_M: Tensor  # int64
+
+    def contiguous(self) -> Given:
+        """Return a copy with each tensor contiguous."""
+        return Given._make(contiguous(x) for x in self)
 
 
 class Terms(NamedTuple):

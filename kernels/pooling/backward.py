@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..common.launch import row_tile
+from ..common.launch import on_device, row_tile
 from .forward import BLOCK_COLUMNS, BLOCK_ROWS, CHUNK, NUM_WARPS, chunk_bounds, divisor
 
 
@@ -86,6 +86,7 @@ def _pooling_spread_kernel(
         tl.store(grad_hidden_pointer + places, grad.to(kind), mask=inside)
 
 
+@on_device
 def pooling_backward(
     grad_output_BD: Tensor,
     hidden_TD: Tensor,

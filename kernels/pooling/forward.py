@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..common.launch import row_tile
+from ..common.launch import on_device, row_tile
 
 # Rows of a sequence that one program sums.
 CHUNK = 128
@@ -156,6 +156,7 @@ def _pooling_join_kernel(
     tl.store(output_pointer + here, pooled.to(output_pointer.dtype.element_ty), mask=in_row)
 
 
+@on_device
 def pooling_forward(
     hidden_TD: Tensor, cu_seqlens: Tensor, tiles: Tensor, mode: str, *, normalize: bool
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 def _forward(
     hidden_TD: Tensor, cu_seqlens: Tensor, tiles: Tensor, mode: str, normalize: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return pooling_forward(hidden_TD.contiguous(), cu_seqlens, tiles, mode, normalize=normalize)
+    return pooling_forward(
+        hidden_TD.contiguous(), cu_seqlens.contiguous(), tiles, mode, normalize=normalize
+    )
 
 
 @_forward.register_fake
@@ -47,7 +49,7 @@ def _backward(
     return pooling_backward(
         grad_output_BD.contiguous(),
         hidden_TD.contiguous(),
-        cu_seqlens,
+        cu_seqlens.contiguous(),
         tiles,
         pooled_BD,
         ties_BD,

@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..common.launch import on_device
+
 # Pairs that a program rotates.
 BLOCK_PAIRS = 2048
 NUM_WARPS = 4
@@ -64,6 +66,7 @@ def block_shape(half: int) -> tuple[int, int]:
     return max(1, BLOCK_PAIRS // pairs), pairs
 
 
+@on_device
 def rotary_forward(
     query_THD: Tensor, key_TKD: Tensor, table_PD: Tensor, position_ids_T: Tensor, inverse: bool
 ) -> tuple[Tensor, Tensor]:
