@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..common.launch import on_device
 from .differentiable import Call, Gradients
 from .grad_key_value import _attention_grad_key_value_kernel
 from .grad_query import _attention_grad_query_kernel
@@ -44,10 +45,11 @@ def _attention_delta_kernel(
     inside = (rows < num_queries)[:, None] & (columns < HEAD_DIM)[None, :]
     output = tl.load(output_pointer + places, mask=inside, other=0.0).to(tl.float32)
     grad = tl.load(grad_output_pointer + places, mask=inside, other=0.0).to(tl.float32)
-    place = head * num_queries.to(tl.int64) + rows
+    place = head.to(tl.int64) * num_queries + rows
     tl.store(delta_pointer + place, tl.sum(output * grad, axis=1), mask=rows < num_queries)
 
 
+@on_device
 def attention_backward(
     grad_output_MHD: Tensor,
     output_MHD: Tensor,
@@ -69,7 +71,7 @@ def attention_backward(
     numbers, constants = blocks.numbers(call), blocks.constants(call)
     queries, listed = (blocks.cu_queries, blocks.places), (blocks.cu_globals, blocks.global_places)
     sums = _bias_sums(call, len(blocks.query_tiles), launches.query.block_keys)
-    _attention_grad_query_kernel[(len(blocks.query_tiles), query.shape[1])](
+    _attention_grad_query_kernel[(len(blocks.query_tiles) * query.shape[1],)](
         *inputs,
         grads[0],
         sums,
@@ -85,7 +87,7 @@ def attention_backward(
     # Rows beyond the window see global keys too: their gradients are computed again, over all rows.
     all_keys, global_keys = (blocks.key_tiles, constants), (blocks.global_tiles, {"WINDOW": -1})
     for tiles, more in (all_keys, global_keys) if len(blocks.global_tiles) else (all_keys,):
-        _attention_grad_key_value_kernel[(len(tiles), key.shape[1])](
+        _attention_grad_key_value_kernel[(len(tiles) * key.shape[1],)](
             *inputs,
             *grads[1:],
             blocks.cu_seqlens,
@@ -100,6 +102,7 @@ def attention_backward(
     return Gradients._make((*grads, _grad_bias(sums, call)))
 
 
+@on_device
 def _delta(output_MHD: Tensor, grad_output_MHD: Tensor, lse_HM: Tensor) -> Tensor:
     """Return ``rowsum(grad * output)``, float32 [H, M]."""
     num_queries, num_heads, head_dim = output_MHD.shape

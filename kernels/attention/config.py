@@ -1,6 +1,9 @@
-"""Launch shapes of the attention kernels, by head size, element size and register use.
+"""Launch shapes of the attention kernels, by GPU, head size, element size, terms and lengths.
 
-Chosen so that nothing spills on sm_90 (tests/golden/kernel_resources.json); not yet timed.
+Chosen from disassembly (tests/golden/kernel_resources.json), not yet timed: nothing spills, on
+Hopper every product is an asynchronous wgmma, and where registers allow two or more programs share
+a multiprocessor, so that one's exponentials overlap the other's products. wgmma takes 64 rows: the
+left operand's block, queries or in the gradient of key and value keys, has as many at least.
 """
 
 from __future__ import annotations
@@ -17,14 +20,26 @@ class Launch(NamedTuple):
     block_keys: int
     num_warps: int
     num_stages: int
+    # Limits registers so that several programs share a multiprocessor; None: as many as it takes.
+    max_registers: int | None = None
+
+    @property
+    def block_tail(self) -> int:
+        """Return the keys of a masked block of the forward kernel: a shorter one wastes less."""
+        return min(self.block_keys, 64)
 
     def sizes(self) -> dict[str, int]:
         """Return the block sizes, as arguments of the kernels."""
         return {"BLOCK_ROWS": self.block_rows, "BLOCK_KEYS": self.block_keys}
 
+    def resources(self) -> dict[str, int]:
+        """Return warps, stages and registers, as options of a compilation."""
+        given = {"num_warps": self.num_warps, "num_stages": self.num_stages}
+        return given if self.max_registers is None else given | {"maxnreg": self.max_registers}
+
     def options(self) -> dict[str, int]:
         """Return all fields, as keyword arguments of a launch."""
-        return self.sizes() | {"num_warps": self.num_warps, "num_stages": self.num_stages}
+        return self.sizes() | self.resources()
 
 
 class Launches(NamedTuple):
@@ -43,44 +58,115 @@ class Extras(NamedTuple):
     listed: bool = False  # queries or global keys
 
 
-def choose_launches(head_dim: int, *, itemsize: int, extras: Extras) -> Launches:
-    """Choose the launch shape of each kernel."""
+class Longest(NamedTuple):
+    """The most queries and keys of a sequence, rounded up to powers of two; 0: unknown, many."""
+
+    queries: int = 0
+    keys: int = 0
+
+
+def choose_launches(
+    head_dim: int,
+    *,
+    itemsize: int,
+    extras: Extras,
+    longest: Longest = Longest(),  # noqa: B008
+    hopper: bool = True,
+) -> Launches:
+    """Choose the launch shape of each kernel; ``hopper``: the GPU has wgmma and 227 KiB shared."""
+    if itemsize == 4:
+        launches = _float32(head_dim, extras)
+    elif hopper:
+        launches = _hopper(head_dim, extras, longest)
+    else:
+        launches = _ampere(head_dim, extras)
     return Launches(
-        forward=pinned("attention_forward", _forward_launch(head_dim, itemsize, extras)),
-        query=pinned("attention_query", _query_launch(head_dim, itemsize, extras)),
-        key=pinned("attention_key", _key_launch(head_dim, itemsize, extras)),
+        forward=pinned("attention_forward", launches.forward),
+        query=pinned("attention_query", launches.query),
+        key=pinned("attention_key", launches.key),
     )
 
 
-def _forward_launch(head_dim: int, itemsize: int, extras: Extras) -> Launch:
-    if itemsize == 4:
-        return Launch(64 if head_dim <= 64 else 32, 32, 8, 1)
+def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
+    dropout, bias, listed = extras
+    narrow = dropout or bias
+    if head_dim <= 64:
+        launches = Launches(
+            forward=Launch(128, 64, 8, 3, None if bias or listed else 128),
+            query=Launch(128, 32, 8, 2)
+            if narrow
+            else Launch(128, 64, 8, 2, None if listed else 128),
+            key=Launch(32, 64, 4, 2) if dropout else Launch(64, 64, 4, 2),
+        )
+    elif head_dim <= 128:
+        launches = Launches(
+            forward=Launch(128, 32, 8, 3) if bias else Launch(128, 64 if dropout else 128, 8, 2),
+            query=Launch(128, 32, 8, 2) if narrow else Launch(128, 64, 8, 2),
+            key=Launch(16, 128, 8, 2) if narrow else Launch(32, 64, 4, 2),
+        )
+    else:
+        # Blocks of 64 rows would spill: these multiply by the older instructions.
+        launches = _ampere(head_dim, extras)
+        if not narrow:
+            launches = launches._replace(forward=Launch(128, 32, 8, 2))
+        return launches
+    return _shortened(launches, longest)
+
+
+def _shortened(launches: Launches, longest: Longest) -> Launches:
+    """Return shapes for sequences shorter than a block: of 64 rows, by 4 warps."""
+    forward, query, key = launches
+    if 0 < longest.queries <= 64:
+        forward, query = (x._replace(block_rows=64, num_warps=4) for x in (forward, query))
+    if 0 < longest.keys <= 64:
+        forward = forward._replace(block_keys=min(forward.block_keys, 64), max_registers=None)
+    return Launches(forward, query, key)
+
+
+def _float32(head_dim: int, extras: Extras) -> Launches:
+    wide = head_dim <= 64 and not extras.bias
+    return Launches(
+        forward=Launch(64 if wide else 32, 32, 8, 1),
+        query=Launch(32, 32 if head_dim <= 128 else 16, 4 if head_dim <= 64 else 8, 1),
+        key=Launch(32 if head_dim <= 128 else 16, 32, 4 if wide else 8, 1),
+    )
+
+
+def _ampere(head_dim: int, extras: Extras) -> Launches:
+    return Launches(
+        _ampere_forward(head_dim, extras),
+        _ampere_query(head_dim, extras),
+        _ampere_key(head_dim, extras),
+    )
+
+
+def _ampere_forward(head_dim: int, extras: Extras) -> Launch:
     narrow = extras.dropout or extras.bias
+    if head_dim <= 32:
+        return Launch(64, 64, 4, 3)
     if head_dim <= 64:
         return Launch(128, 64 if narrow else 128, 8, 3)
     if head_dim <= 128:
-        return Launch(128, 32 if narrow else 64, 8, 3)
+        return Launch(128, 32, 8, 3)
     return Launch(32 if narrow else 64, 32, 8, 2)
 
 
-def _query_launch(head_dim: int, itemsize: int, extras: Extras) -> Launch:
-    if itemsize == 4:
-        return Launch(32, 32 if head_dim <= 128 else 16, 4 if head_dim <= 64 else 8, 1)
+def _ampere_query(head_dim: int, extras: Extras) -> Launch:
+    narrow = extras.dropout or extras.bias
+    if head_dim <= 32:
+        return Launch(64, 64, 4, 2)
     if head_dim <= 64:
-        return Launch(128, 32 if extras.dropout or extras.bias else 64, 8, 2)
+        return Launch(128, 32 if narrow else 64, 8, 2)
     if head_dim <= 128:
         if extras.bias and extras.dropout:
             return Launch(32, 32, 4, 2)
-        narrow = extras.bias or (extras.dropout and extras.listed)
-        return Launch(64, 32 if narrow else 64, 8, 2)
+        return Launch(64, 32 if extras.bias or (narrow and extras.listed) else 64, 8, 2)
     return Launch(32, 32, 8, 1)
 
 
-def _key_launch(head_dim: int, itemsize: int, extras: Extras) -> Launch:
-    if itemsize == 4:
-        return Launch(32 if head_dim <= 128 else 16, 32, 4 if head_dim <= 64 else 8, 1)
+def _ampere_key(head_dim: int, extras: Extras) -> Launch:
     if head_dim <= 64:
-        if extras.dropout:
-            return Launch(32, 64, 8, 1) if extras.listed else Launch(32, 64, 4, 2)
-        return Launch(64, 64, 4, 2)
-    return Launch(32, 64, 8, 1) if head_dim <= 128 else Launch(32, 32, 8, 1)
+        return Launch(16 if extras.bias and extras.dropout else 32, 64, 4, 2)
+    if head_dim <= 128:
+        return Launch(16 if extras.dropout else 32, 64, 8, 1)
+    return Launch(32, 32, 8, 1)

@@ -10,8 +10,6 @@ from torch import Tensor
 from ..common.dropout_seed import draw_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .terms import Terms
 
     Context = Any
@@ -31,6 +29,7 @@ class Call(NamedTuple):
     dropout: float
     window: int | None
     causal: bool
+    longest: list[int]  # queries and keys of a sequence at most, see Longest; or zeros
 
     @property
     def group(self) -> int:
@@ -40,7 +39,7 @@ class Call(NamedTuple):
 
 _CALL = (
     "Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? slopes, Tensor? seed,"
-    " Tensor[] layout, float scale, float dropout, int? window, bool causal"
+    " Tensor[] layout, float scale, float dropout, int? window, bool causal, int[] longest"
 )
 _SCHEMA = f"({_CALL}) -> (Tensor output, Tensor lse)"
 _BACKWARD_SCHEMA = (
@@ -72,9 +71,21 @@ class Backward(Protocol):
     ) -> Gradients: ...
 
 
-def define_operator(
-    name: str, forward: Forward, backward: Backward, *, keeps_lse: bool
-) -> Callable[[Tensor, Tensor, Tensor, list[Tensor], Terms], Tensor]:
+class Attend(Protocol):
+    """Calls the operator and returns its output."""
+
+    def __call__(  # noqa: D102
+        self,
+        query_MHD: Tensor,
+        key_TKD: Tensor,
+        value_TKD: Tensor,
+        layout: list[Tensor],
+        terms: Terms,
+        longest: tuple[int, int] = (0, 0),
+    ) -> Tensor: ...
+
+
+def define_operator(name: str, forward: Forward, backward: Backward, *, keeps_lse: bool) -> Attend:
     """Register ``encoder_engine::<name>`` and its backward; return a function that calls it."""
 
     def run(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -115,10 +126,11 @@ def define_operator(
         value_TKD: Tensor,
         layout: list[Tensor],
         terms: Terms,
+        longest: tuple[int, int] = (0, 0),
     ) -> Tensor:
         seed = draw_seed(query_MHD) if terms.dropout > 0.0 else None
         tensors = (query_MHD, key_TKD, value_TKD, terms.bias_HR, terms.slopes_H, seed, layout)
-        numbers = (terms.scale, terms.dropout, terms.window, terms.causal)
+        numbers = (terms.scale, terms.dropout, terms.window, terms.causal, list(longest))
         output: Tensor = operator(*Call(*tensors, *numbers))[0]
         return output
 

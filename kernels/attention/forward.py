@@ -19,8 +19,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..common.dropout import keep_scale
-from .tile import key_range, load_rows, places_of, scores, span
+from ..common.dropout import keep_weights
+from ..common.launch import on_device
+from .tile import (
+    add_terms,
+    key_range,
+    load_rows,
+    loop_range,
+    places_of,
+    program_tile,
+    row_pointer,
+    shared_places,
+    span,
+)
 
 if TYPE_CHECKING:
     from .blocks import Blocks
@@ -31,28 +42,18 @@ if TYPE_CHECKING:
 @triton.jit
 def _attend(
     query,
-    m_i,
-    l_i,
-    acc,
+    state,
     key_pointer,
     value_pointer,
-    bias_pointer,
-    seed_pointer,
     list_pointer,
     rows,
     columns,
     low,
     high,
     length,
-    start,
-    head,
-    key_stride,
-    value_stride,
-    reach,
-    scale,
-    slope,
-    dropout,
-    NUM_HEADS: tl.constexpr,
+    strides,
+    terms,
+    dropping,
     HEAD_DIM: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
     WINDOW: tl.constexpr,
@@ -65,29 +66,45 @@ def _attend(
     LISTED: tl.constexpr,
 ):
     """Attend to the keys low .. high; return ``m_i``, ``l_i`` and ``acc``, updated."""
-    for at in tl.range(low, high, BLOCK_KEYS):
+    m_i, l_i, acc = state
+    key_stride, value_stride = strides
+    seed, stream, dropout, (row_base, row_offsets) = dropping
+    keys_at = row_pointer(key_pointer, low, key_stride, LISTED)
+    values_at = row_pointer(value_pointer, low, value_stride, LISTED)
+    low, high = loop_range(low, high, HAS_DROPOUT)
+    for index in tl.range(low, high, BLOCK_KEYS):
+        at = tl.full([], index, tl.int32)
         entries = at + tl.arange(0, BLOCK_KEYS)
         keys = places_of(list_pointer, 0, entries, high, length, LISTED)
-        key = load_rows(key_pointer, keys, columns, key_stride, length, HEAD_DIM, MASKED)
-        score = scores(
-            query, key, rows, keys, length, scale, slope, bias_pointer, reach,
-            WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, LISTED, MASKED, PRECISION,
+        key = load_rows(keys_at, keys, columns, key_stride, length, HEAD_DIM, MASKED, LISTED)
+        dots = tl.dot(query, tl.trans(key), input_precision=PRECISION)
+        score, factor = add_terms(
+            dots, rows[:, None], keys[None, :], length, terms,
+            WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, LISTED, MASKED,
         )  # fmt: skip
-        m_new = tl.maximum(m_i, tl.max(score, axis=1))
+        m_new = tl.maximum(m_i, tl.max(score, axis=1) * factor)
         m_finite = m_new
-        if MASKED:
+        if MASKED and (WINDOW >= 0 or CAUSAL or LISTED):
             # A row without any key so far has m_new = -inf: subtract 0, because -inf + inf is NaN.
             m_finite = tl.where(m_new == float("-inf"), 0.0, m_new)
-        p = tl.exp2(score - m_finite[:, None])
+        p = tl.exp2(tl.fma(score, factor, -m_finite[:, None]))
         alpha = tl.exp2(m_i - m_finite)
         l_i = l_i * alpha + tl.sum(p, axis=1)
         if HAS_DROPOUT:
-            tokens = (start + rows) * NUM_HEADS + head
-            p *= keep_scale(tl.load(seed_pointer), tokens, keys, dropout)
-        value = load_rows(value_pointer, keys, columns, value_stride, length, HEAD_DIM, MASKED)
+            # What is kept is divided by its probability at the end.
+            key_base, key_offsets = shared_places(keys, at, BLOCK_KEYS, LISTED)
+            kept = keep_weights(
+                seed, stream, (row_base, row_offsets[:, None]), (key_base, key_offsets[None, :]),
+                dropout,
+            )  # fmt: skip
+            p = tl.where(kept, p, 0.0)
+        value = load_rows(values_at, keys, columns, value_stride, length, HEAD_DIM, MASKED, LISTED)
         acc = acc * alpha[:, None]
         acc = tl.dot(p.to(value.dtype), value, acc, input_precision=PRECISION)
         m_i = m_new
+        if not LISTED:
+            keys_at += BLOCK_KEYS * key_stride
+            values_at += BLOCK_KEYS * value_stride
     return m_i, l_i, acc
 
 
@@ -97,7 +114,7 @@ def _attention_forward_kernel(
     key_pointer,  # [T, K, D], K heads dividing H
     value_pointer,  # [T, K, D]
     output_pointer,  # [M, H, D] contiguous
-    lse_pointer,  # float32 [H, M]
+    lse_pointer,  # float32 [H, M], of powers of two
     cu_seqlens_pointer,  # int32 [B + 1]
     tiles_pointer,  # int32 [tiles, 2]: sequence, block of query rows
     cu_queries_pointer,  # int32 [B + 1], empty where every row is a query
@@ -107,19 +124,20 @@ def _attention_forward_kernel(
     bias_pointer,  # [H, 2 reach + 1] or null
     slopes_pointer,  # float32 [H] or null
     seed_pointer,  # int64 [1] or null
-    query_stride,
-    key_stride,
-    value_stride,
     num_queries,
     reach,
     scale,
     dropout,
+    QUERY_STRIDE: tl.constexpr,
+    KEY_STRIDE: tl.constexpr,
+    VALUE_STRIDE: tl.constexpr,
     NUM_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
+    BLOCK_TAIL: tl.constexpr,
     WINDOW: tl.constexpr,
     CAUSAL: tl.constexpr,
     SUBSET: tl.constexpr,
@@ -130,64 +148,71 @@ def _attention_forward_kernel(
     PRECISION: tl.constexpr,
 ):
     LOG2E: tl.constexpr = 1.4426950408889634
-    tile = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
-    sequence = tl.load(tiles_pointer + 2 * tile)
-    block = tl.load(tiles_pointer + 2 * tile + 1)
+    _tile, head, sequence, block = program_tile(tiles_pointer, NUM_HEADS)
     start, length = span(cu_seqlens_pointer, sequence)
     first_query, count = start, length
     if SUBSET:
         first_query, count = span(cu_queries_pointer, sequence)
-    entries = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    at = block * BLOCK_ROWS
+    entries = at + tl.arange(0, BLOCK_ROWS)
     rows = places_of(query_places_pointer, first_query, entries, count, length, SUBSET)
     columns = tl.arange(0, BLOCK_DIM)
     slope = 0.0
     if HAS_SLOPES:
-        slope = tl.load(slopes_pointer + head)
+        slope = tl.load(slopes_pointer + head) * LOG2E
     if HAS_BIAS:
         bias_pointer += head * (2 * reach + 1)
-    query_pointer += first_query * query_stride + head * HEAD_DIM
-    key_pointer += start * key_stride + (head // GROUP) * HEAD_DIM
-    value_pointer += start * value_stride + (head // GROUP) * HEAD_DIM
-    query = load_rows(query_pointer, entries, columns, query_stride, count, HEAD_DIM, True)
+    seed = 0
+    if HAS_DROPOUT:
+        seed = tl.load(seed_pointer)
+    query_pointer += first_query * QUERY_STRIDE + head * HEAD_DIM
+    key_pointer += start * KEY_STRIDE + (head // GROUP) * HEAD_DIM
+    value_pointer += start * VALUE_STRIDE + (head // GROUP) * HEAD_DIM
+    queries_at = row_pointer(query_pointer, at, QUERY_STRIDE, False)
+    query = load_rows(queries_at, entries, columns, QUERY_STRIDE, count, HEAD_DIM, True, False)
     m_i = tl.full([BLOCK_ROWS], float("-inf"), dtype=tl.float32)
     l_i = tl.zeros([BLOCK_ROWS], dtype=tl.float32)
     acc = tl.zeros([BLOCK_ROWS, BLOCK_DIM], dtype=tl.float32)
+    strides = (KEY_STRIDE, VALUE_STRIDE)
+    terms = (scale * LOG2E, slope, bias_pointer, reach)
+    places = shared_places(rows, at, BLOCK_ROWS, SUBSET)
+    dropping = (seed, sequence * NUM_HEADS + head, dropout, places)
     first, last, whole = key_range(rows, length, BLOCK_KEYS, WINDOW, CAUSAL)
     # The first loop needs no mask: every row sees all of its keys. The second takes the rest.
     m_i, l_i, acc = _attend(
-        query, m_i, l_i, acc, key_pointer, value_pointer, bias_pointer, seed_pointer,
-        globals_pointer, rows, columns, first, whole, length, start, head, key_stride, value_stride,
-        reach, scale, slope, dropout, NUM_HEADS, HEAD_DIM, BLOCK_KEYS, WINDOW, CAUSAL, HAS_SLOPES,
-        HAS_BIAS, HAS_DROPOUT, PRECISION, False, False,
+        query, (m_i, l_i, acc), key_pointer, value_pointer, globals_pointer, rows, columns,
+        first, whole, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS, WINDOW, CAUSAL,
+        HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, False, False,
     )  # fmt: skip
     m_i, l_i, acc = _attend(
-        query, m_i, l_i, acc, key_pointer, value_pointer, bias_pointer, seed_pointer,
-        globals_pointer, rows, columns, whole, last, length, start, head, key_stride, value_stride,
-        reach, scale, slope, dropout, NUM_HEADS, HEAD_DIM, BLOCK_KEYS, WINDOW, CAUSAL, HAS_SLOPES,
-        HAS_BIAS, HAS_DROPOUT, PRECISION, True, False,
+        query, (m_i, l_i, acc), key_pointer, value_pointer, globals_pointer, rows, columns,
+        whole, last, length, strides, terms, dropping, HEAD_DIM, BLOCK_TAIL, WINDOW, CAUSAL,
+        HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, True, False,
     )  # fmt: skip
     if HAS_GLOBALS:
         listed, num_listed = span(cu_globals_pointer, sequence)
         m_i, l_i, acc = _attend(
-            query, m_i, l_i, acc, key_pointer, value_pointer, bias_pointer, seed_pointer,
-            globals_pointer + listed, rows, columns, 0, num_listed, length, start, head, key_stride,
-            value_stride, reach, scale, slope, dropout, NUM_HEADS, HEAD_DIM, BLOCK_KEYS, WINDOW,
-            CAUSAL, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, True, True,
+            query, (m_i, l_i, acc), key_pointer, value_pointer, globals_pointer + listed, rows,
+            columns, num_listed * 0, num_listed, length, strides, terms, dropping, HEAD_DIM,
+            BLOCK_TAIL, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, True, True,
         )  # fmt: skip
-    output = acc / tl.where(l_i == 0.0, 1.0, l_i)[:, None]
+    total = tl.where(l_i == 0.0, 1.0, l_i)
+    lse = m_i + tl.log2(total)
+    if HAS_DROPOUT:
+        total *= 1.0 - dropout
+    output = acc / total[:, None]
     own = first_query + entries
     places = own[:, None] * (NUM_HEADS * HEAD_DIM) + head * HEAD_DIM + columns[None, :]
     inside = (entries < count)[:, None] & (columns < HEAD_DIM)[None, :]
     tl.store(output_pointer + places, output.to(output_pointer.dtype.element_ty), mask=inside)
-    lse = (m_i + tl.log2(tl.where(l_i == 0.0, 1.0, l_i))) / LOG2E
-    tl.store(lse_pointer + head * num_queries.to(tl.int64) + own, lse, mask=entries < count)
+    tl.store(lse_pointer + head.to(tl.int64) * num_queries + own, lse, mask=entries < count)
 
 
+@on_device
 def attention_forward(call: Call, blocks: Blocks, launch: Launch) -> tuple[Tensor, Tensor]:
     """Launch the kernel on tensors whose tokens are [heads, D] contiguous.
 
-    Returns the output [M, H, D] and the log-sum-exp of each row, float32 [H, M].
+    Returns the output [M, H, D] and the log2-sum-exp2 of each row, float32 [H, M].
     """
     query = call.query_MHD
     num_queries, num_heads, _ = query.shape
@@ -195,7 +220,7 @@ def attention_forward(call: Call, blocks: Blocks, launch: Launch) -> tuple[Tenso
     lse = torch.empty(num_heads, num_queries, dtype=torch.float32, device=query.device)
     if len(blocks.forward_tiles) == 0:
         return output, lse
-    _attention_forward_kernel[(len(blocks.forward_tiles), num_heads)](
+    _attention_forward_kernel[(len(blocks.forward_tiles) * num_heads,)](
         *call[:3],
         output,
         lse,
@@ -208,6 +233,7 @@ def attention_forward(call: Call, blocks: Blocks, launch: Launch) -> tuple[Tenso
         *blocks.numbers(call),
         **blocks.constants(call),
         HAS_GLOBALS=len(blocks.global_places) > 0,
+        BLOCK_TAIL=launch.block_tail,
         **launch.options(),
     )
     return output, lse

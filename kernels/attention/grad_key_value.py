@@ -1,10 +1,97 @@
-"""The attention gradients of key and value: a program owns a block of keys, loops over queries."""
+"""The attention gradients of key and value: a program owns a block of keys, loops over queries.
+
+How it works: scores are computed transposed, [keys, rows], as ``key @ query.T`` (FlashAttention-2,
+Dao 2023, and Triton's tutorial 06). Probabilities and their gradient are then what the products
+``dv += p @ do`` and ``dk += ds @ query`` read from registers: the result of one product is the left
+operand of the next, and Hopper's wgmma need not wait for a transposition through shared memory.
+Neither rows nor keys beyond the last need a mask: a row that does not exist has an infinite lse and
+with it probabilities of 0, and what a key that does not exist collects is not stored.
+"""
 
 import triton
 import triton.language as tl
 
 from .score_gradient import score_gradient
-from .tile import load_rows, places_of, row_range, span
+from .tile import (
+    load_rows,
+    loop_range,
+    places_of,
+    program_tile,
+    row_pointer,
+    row_range,
+    shared_places,
+    span,
+)
+
+
+@triton.jit
+def _add_key_gradients(
+    grads,
+    key,
+    value,
+    pointers,
+    keys,
+    columns,
+    low,
+    high,
+    span_of_rows,
+    length,
+    statistics,
+    strides,
+    terms,
+    dropping,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    WINDOW: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    SUBSET: tl.constexpr,
+    HAS_SLOPES: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    HAS_DROPOUT: tl.constexpr,
+    PRECISION: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """Add the contribution of the queries low .. high to ``dk`` and ``dv``; MASKED: some end."""
+    dk, dv = grads
+    query_pointer, output_grad_pointer, lse_pointer, delta_pointer, places_pointer = pointers
+    query_stride, output_stride = strides
+    first_query, count = span_of_rows
+    seed, stream, dropout, (key_base, key_offsets) = dropping
+    key_places = (key_base, key_offsets[:, None])
+    queries_at = row_pointer(query_pointer, low, query_stride, False)
+    output_grads_at = row_pointer(output_grad_pointer, low, output_stride, False)
+    low, high = loop_range(low, high, HAS_DROPOUT or WINDOW >= 0)
+    for index in tl.range(low, high, BLOCK_ROWS):
+        at = tl.full([], index, tl.int32)
+        entries = at + tl.arange(0, BLOCK_ROWS)
+        rows = places_of(places_pointer, first_query, entries, count, length, SUBSET)
+        if MASKED:
+            here = entries < count
+            lse = tl.load(lse_pointer + statistics + entries, mask=here, other=float("inf"))
+            delta = tl.load(delta_pointer + statistics + entries, mask=here, other=0.0)
+        else:
+            lse = tl.load(lse_pointer + statistics + entries)
+            delta = tl.load(delta_pointer + statistics + entries)
+        query = load_rows(
+            queries_at, entries, columns, query_stride, count, HEAD_DIM, MASKED, False
+        )
+        do = load_rows(
+            output_grads_at, entries, columns, output_stride, count, HEAD_DIM, MASKED, False
+        )
+        dots = tl.dot(key, tl.trans(query), input_precision=PRECISION)
+        dp = tl.dot(value, tl.trans(do), input_precision=PRECISION)
+        row_base, row_offsets = shared_places(rows, at, BLOCK_ROWS, SUBSET)
+        row_places = (row_base, row_offsets[None, :])
+        p, ds = score_gradient(
+            dots, dp, lse[None, :], delta[None, :], rows[None, :], keys[:, None], length, terms,
+            (seed, stream, dropout, row_places, key_places), WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS,
+            HAS_DROPOUT, False, WINDOW >= 0 or CAUSAL,
+        )  # fmt: skip
+        dv = tl.dot(p.to(do.dtype), do, dv, input_precision=PRECISION)
+        dk = tl.dot(ds.to(query.dtype), query, dk, input_precision=PRECISION)
+        queries_at += BLOCK_ROWS * query_stride
+        output_grads_at += BLOCK_ROWS * output_stride
+    return dk, dv
 
 
 @triton.jit
@@ -13,7 +100,7 @@ def _attention_grad_key_value_kernel(
     key_pointer,  # [T, K, D]
     value_pointer,  # [T, K, D]
     grad_output_pointer,  # [M, H, D] contiguous
-    lse_pointer,  # float32 [H, M]
+    lse_pointer,  # float32 [H, M], of powers of two
     delta_pointer,  # float32 [H, M]
     grad_key_pointer,  # [T, K, D] contiguous
     grad_value_pointer,  # [T, K, D] contiguous
@@ -26,13 +113,13 @@ def _attention_grad_key_value_kernel(
     bias_pointer,  # [H, 2 reach + 1] or null
     slopes_pointer,  # float32 [H] or null
     seed_pointer,  # int64 [1] or null
-    query_stride,
-    key_stride,
-    value_stride,
     num_queries,
     reach,
     scale,
     dropout,
+    QUERY_STRIDE: tl.constexpr,
+    KEY_STRIDE: tl.constexpr,
+    VALUE_STRIDE: tl.constexpr,
     NUM_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -48,10 +135,9 @@ def _attention_grad_key_value_kernel(
     HAS_DROPOUT: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    tile = tl.program_id(0).to(tl.int64)
-    key_head = tl.program_id(1)
-    sequence = tl.load(tiles_pointer + 2 * tile)
-    block = tl.load(tiles_pointer + 2 * tile + 1)
+    LOG2E: tl.constexpr = 1.4426950408889634
+    KEY_HEADS: tl.constexpr = NUM_HEADS // GROUP
+    _tile, key_head, sequence, block = program_tile(tiles_pointer, KEY_HEADS)
     start, length = span(cu_seqlens_pointer, sequence)
     first_query, count = start, length
     if SUBSET:
@@ -59,44 +145,53 @@ def _attention_grad_key_value_kernel(
     first_listed, num_listed = start, length
     if LISTED:
         first_listed, num_listed = span(cu_listed_pointer, sequence)
-    keys = block * BLOCK_KEYS + tl.arange(0, BLOCK_KEYS)
+    at = block * BLOCK_KEYS
+    keys = at + tl.arange(0, BLOCK_KEYS)
     keys = places_of(listed_pointer, first_listed, keys, num_listed, length, LISTED)
     columns = tl.arange(0, BLOCK_DIM)
+    seed = 0
+    if HAS_DROPOUT:
+        seed = tl.load(seed_pointer)
     WIDTH: tl.constexpr = NUM_HEADS * HEAD_DIM
-    KEY_WIDTH: tl.constexpr = NUM_HEADS // GROUP * HEAD_DIM
-    key_pointer += start * key_stride + key_head * HEAD_DIM
-    value_pointer += start * value_stride + key_head * HEAD_DIM
-    key = load_rows(key_pointer, keys, columns, key_stride, length, HEAD_DIM, True)
-    value = load_rows(value_pointer, keys, columns, value_stride, length, HEAD_DIM, True)
+    KEY_WIDTH: tl.constexpr = KEY_HEADS * HEAD_DIM
+    key_pointer += start * KEY_STRIDE + key_head * HEAD_DIM
+    value_pointer += start * VALUE_STRIDE + key_head * HEAD_DIM
+    keys_at = row_pointer(key_pointer, at, KEY_STRIDE, LISTED)
+    key = load_rows(keys_at, keys, columns, KEY_STRIDE, length, HEAD_DIM, True, LISTED)
+    values_at = row_pointer(value_pointer, at, VALUE_STRIDE, LISTED)
+    value = load_rows(values_at, keys, columns, VALUE_STRIDE, length, HEAD_DIM, True, LISTED)
     dk = tl.zeros([BLOCK_KEYS, BLOCK_DIM], dtype=tl.float32)
     dv = tl.zeros([BLOCK_KEYS, BLOCK_DIM], dtype=tl.float32)
-    first, last = row_range(block, length, count, BLOCK_KEYS, WINDOW, CAUSAL, SUBSET or LISTED)
+    first, last, whole = row_range(
+        block, length, count, BLOCK_ROWS, BLOCK_KEYS, WINDOW, CAUSAL, SUBSET or LISTED
+    )
     for member in tl.range(0, GROUP):
         head = key_head * GROUP + member
         slope = 0.0
         if HAS_SLOPES:
-            slope = tl.load(slopes_pointer + head)
+            slope = tl.load(slopes_pointer + head) * LOG2E
         bias = bias_pointer
         if HAS_BIAS:
             bias = bias_pointer + head * (2 * reach + 1)
-        queries = query_pointer + first_query * query_stride + head * HEAD_DIM
+        queries = query_pointer + first_query * QUERY_STRIDE + head * HEAD_DIM
         output_grads = grad_output_pointer + first_query * WIDTH + head * HEAD_DIM
-        for at in tl.range(first, last, BLOCK_ROWS):
-            entries = at + tl.arange(0, BLOCK_ROWS)
-            rows = places_of(query_places_pointer, first_query, entries, count, length, SUBSET)
-            statistics = head * num_queries.to(tl.int64) + first_query + entries
-            lse = tl.load(lse_pointer + statistics, mask=entries < count, other=0.0)
-            delta = tl.load(delta_pointer + statistics, mask=entries < count, other=0.0)
-            query = load_rows(queries, entries, columns, query_stride, count, HEAD_DIM, True)
-            do = load_rows(output_grads, entries, columns, WIDTH, count, HEAD_DIM, True)
-            p, ds = score_gradient(
-                query, key, value, do, lse, delta, rows, keys, length, start, head, bias,
-                seed_pointer, reach, scale, slope, dropout, NUM_HEADS, WINDOW, CAUSAL, HAS_SLOPES,
-                HAS_BIAS, HAS_DROPOUT, False, PRECISION,
-            )  # fmt: skip
-            kind = query.dtype
-            dv = tl.dot(tl.trans(p.to(kind)), do, dv, input_precision=PRECISION)
-            dk = tl.dot(tl.trans(ds.to(kind)), query, dk, input_precision=PRECISION)
+        pointers = (queries, output_grads, lse_pointer, delta_pointer, query_places_pointer)
+        statistics = head.to(tl.int64) * num_queries + first_query
+        terms = (scale * LOG2E, slope, bias, reach)
+        places = shared_places(keys, at, BLOCK_KEYS, LISTED)
+        dropping = (seed, sequence * NUM_HEADS + head, dropout, places)
+        dk, dv = _add_key_gradients(
+            (dk, dv), key, value, pointers, keys, columns, first, whole, (first_query, count),
+            length, statistics, (QUERY_STRIDE, WIDTH), terms, dropping, HEAD_DIM, BLOCK_ROWS,
+            WINDOW, CAUSAL, SUBSET, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, False,
+        )  # fmt: skip
+        dk, dv = _add_key_gradients(
+            (dk, dv), key, value, pointers, keys, columns, whole, last, (first_query, count),
+            length, statistics, (QUERY_STRIDE, WIDTH), terms, dropping, HEAD_DIM, BLOCK_ROWS,
+            WINDOW, CAUSAL, SUBSET, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, True,
+        )  # fmt: skip
+    if HAS_DROPOUT:
+        dv *= 1.0 / (1.0 - dropout)
     places = (start + keys)[:, None] * KEY_WIDTH + key_head * HEAD_DIM + columns[None, :]
     inside = (keys < length)[:, None] & (columns < HEAD_DIM)[None, :]
     kind = grad_key_pointer.dtype.element_ty

@@ -8,36 +8,34 @@ import triton
 import triton.language as tl
 
 from .score_gradient import add_by_distance, score_gradient
-from .tile import key_range, load_rows, places_of, span
+from .tile import (
+    key_range,
+    load_rows,
+    loop_range,
+    places_of,
+    program_tile,
+    row_pointer,
+    shared_places,
+    span,
+)
 
 
 @triton.jit
 def _add_query_gradient(
     dq,
-    query,
-    do,
-    lse,
-    delta,
+    rows_given,
     key_pointer,
     value_pointer,
-    bias_pointer,
     bias_sums_pointer,
-    seed_pointer,
     list_pointer,
     rows,
     columns,
     low,
     high,
     length,
-    start,
-    head,
-    key_stride,
-    value_stride,
-    reach,
-    scale,
-    slope,
-    dropout,
-    NUM_HEADS: tl.constexpr,
+    strides,
+    terms,
+    dropping,
     HEAD_DIM: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
     WINDOW: tl.constexpr,
@@ -46,23 +44,40 @@ def _add_query_gradient(
     HAS_BIAS: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
     PRECISION: tl.constexpr,
+    MASKED: tl.constexpr,
     LISTED: tl.constexpr,
 ):
     """Add the contribution of the keys low .. high to ``dq``, and to the bias' gradient."""
-    for at in tl.range(low, high, BLOCK_KEYS):
+    query, do, lse, delta = rows_given
+    key_stride, value_stride = strides
+    seed, stream, dropout, (row_base, row_offsets) = dropping
+    row_places = (row_base, row_offsets[:, None])
+    keys_at = row_pointer(key_pointer, low, key_stride, LISTED)
+    values_at = row_pointer(value_pointer, low, value_stride, LISTED)
+    low, high = loop_range(low, high, HAS_DROPOUT)
+    for index in tl.range(low, high, BLOCK_KEYS):
+        at = tl.full([], index, tl.int32)
         entries = at + tl.arange(0, BLOCK_KEYS)
         keys = places_of(list_pointer, 0, entries, high, length, LISTED)
-        key = load_rows(key_pointer, keys, columns, key_stride, length, HEAD_DIM, True)
-        value = load_rows(value_pointer, keys, columns, value_stride, length, HEAD_DIM, True)
+        key = load_rows(keys_at, keys, columns, key_stride, length, HEAD_DIM, MASKED, LISTED)
+        value = load_rows(values_at, keys, columns, value_stride, length, HEAD_DIM, MASKED, LISTED)
+        dots = tl.dot(query, tl.trans(key), input_precision=PRECISION)
+        dp = tl.dot(do, tl.trans(value), input_precision=PRECISION)
+        key_base, key_offsets = shared_places(keys, at, BLOCK_KEYS, LISTED)
+        key_places = (key_base, key_offsets[None, :])
         _p, ds = score_gradient(
-            query, key, value, do, lse, delta, rows, keys, length, start, head, bias_pointer,
-            seed_pointer, reach, scale, slope, dropout, NUM_HEADS, WINDOW, CAUSAL, HAS_SLOPES,
-            HAS_BIAS, HAS_DROPOUT, LISTED, PRECISION,
+            dots, dp, lse[:, None], delta[:, None], rows[:, None], keys[None, :], length, terms,
+            (seed, stream, dropout, row_places, key_places), WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS,
+            HAS_DROPOUT, LISTED, MASKED,
         )  # fmt: skip
         if HAS_BIAS:
+            _scale, _slope, _bias, reach = terms
             far = tl.cdiv(reach, BLOCK_KEYS)
             add_by_distance(bias_sums_pointer, ds, rows, at, length, far, BLOCK_KEYS)
         dq = tl.dot(ds.to(key.dtype), key, dq, input_precision=PRECISION)
+        if not LISTED:
+            keys_at += BLOCK_KEYS * key_stride
+            values_at += BLOCK_KEYS * value_stride
     return dq
 
 
@@ -72,7 +87,7 @@ def _attention_grad_query_kernel(
     key_pointer,  # [T, K, D]
     value_pointer,  # [T, K, D]
     grad_output_pointer,  # [M, H, D] contiguous
-    lse_pointer,  # float32 [H, M]
+    lse_pointer,  # float32 [H, M], of powers of two
     delta_pointer,  # float32 [H, M]
     grad_query_pointer,  # [M, H, D] contiguous
     bias_sums_pointer,  # float32 [tiles, H, distances] zeros, or null
@@ -85,13 +100,13 @@ def _attention_grad_query_kernel(
     bias_pointer,  # [H, 2 reach + 1] or null
     slopes_pointer,  # float32 [H] or null
     seed_pointer,  # int64 [1] or null
-    query_stride,
-    key_stride,
-    value_stride,
     num_queries,
     reach,
     scale,
     dropout,
+    QUERY_STRIDE: tl.constexpr,
+    KEY_STRIDE: tl.constexpr,
+    VALUE_STRIDE: tl.constexpr,
     NUM_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -107,50 +122,62 @@ def _attention_grad_query_kernel(
     HAS_DROPOUT: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    tile = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
-    sequence = tl.load(tiles_pointer + 2 * tile)
-    block = tl.load(tiles_pointer + 2 * tile + 1)
+    LOG2E: tl.constexpr = 1.4426950408889634
+    tile, head, sequence, block = program_tile(tiles_pointer, NUM_HEADS)
     start, length = span(cu_seqlens_pointer, sequence)
     first_query, count = start, length
     if SUBSET:
         first_query, count = span(cu_queries_pointer, sequence)
-    entries = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    at = block * BLOCK_ROWS
+    entries = at + tl.arange(0, BLOCK_ROWS)
     rows = places_of(query_places_pointer, first_query, entries, count, length, SUBSET)
     columns = tl.arange(0, BLOCK_DIM)
     slope = 0.0
     if HAS_SLOPES:
-        slope = tl.load(slopes_pointer + head)
+        slope = tl.load(slopes_pointer + head) * LOG2E
     if HAS_BIAS:
         bias_pointer += head * (2 * reach + 1)
         distances = (2 * tl.cdiv(reach, BLOCK_KEYS) + 2) * BLOCK_KEYS
         bias_sums_pointer += (tile * NUM_HEADS + head) * distances
+    seed = 0
+    if HAS_DROPOUT:
+        seed = tl.load(seed_pointer)
     WIDTH: tl.constexpr = NUM_HEADS * HEAD_DIM
-    query_pointer += first_query * query_stride + head * HEAD_DIM
-    key_pointer += start * key_stride + (head // GROUP) * HEAD_DIM
-    value_pointer += start * value_stride + (head // GROUP) * HEAD_DIM
+    query_pointer += first_query * QUERY_STRIDE + head * HEAD_DIM
+    key_pointer += start * KEY_STRIDE + (head // GROUP) * HEAD_DIM
+    value_pointer += start * VALUE_STRIDE + (head // GROUP) * HEAD_DIM
     grad_output_pointer += first_query * WIDTH + head * HEAD_DIM
-    statistics = head * num_queries.to(tl.int64) + first_query + entries
-    lse = tl.load(lse_pointer + statistics, mask=entries < count, other=0.0)
+    statistics = head.to(tl.int64) * num_queries + first_query + entries
+    # A row beyond the last has probabilities of 0.
+    lse = tl.load(lse_pointer + statistics, mask=entries < count, other=float("inf"))
     delta = tl.load(delta_pointer + statistics, mask=entries < count, other=0.0)
-    query = load_rows(query_pointer, entries, columns, query_stride, count, HEAD_DIM, True)
-    do = load_rows(grad_output_pointer, entries, columns, WIDTH, count, HEAD_DIM, True)
+    queries_at = row_pointer(query_pointer, at, QUERY_STRIDE, False)
+    query = load_rows(queries_at, entries, columns, QUERY_STRIDE, count, HEAD_DIM, True, False)
+    grads_at = row_pointer(grad_output_pointer, at, WIDTH, False)
+    do = load_rows(grads_at, entries, columns, WIDTH, count, HEAD_DIM, True, False)
     dq = tl.zeros([BLOCK_ROWS, BLOCK_DIM], dtype=tl.float32)
-    first, last, _whole = key_range(rows, length, BLOCK_KEYS, WINDOW, CAUSAL)
+    rows_given = (query, do, lse, delta)
+    strides = (KEY_STRIDE, VALUE_STRIDE)
+    terms = (scale * LOG2E, slope, bias_pointer, reach)
+    places = shared_places(rows, at, BLOCK_ROWS, SUBSET)
+    dropping = (seed, sequence * NUM_HEADS + head, dropout, places)
+    first, last, whole = key_range(rows, length, BLOCK_KEYS, WINDOW, CAUSAL)
     dq = _add_query_gradient(
-        dq, query, do, lse, delta, key_pointer, value_pointer, bias_pointer,
-        bias_sums_pointer, seed_pointer, globals_pointer, rows, columns, first, last, length, start,
-        head, key_stride, value_stride, reach, scale, slope, dropout, NUM_HEADS, HEAD_DIM,
-        BLOCK_KEYS, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, False,
+        dq, rows_given, key_pointer, value_pointer, bias_sums_pointer, globals_pointer, rows,
+        columns, first, whole, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS, WINDOW,
+        CAUSAL, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, False, False,
+    )  # fmt: skip
+    dq = _add_query_gradient(
+        dq, rows_given, key_pointer, value_pointer, bias_sums_pointer, globals_pointer, rows,
+        columns, whole, last, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS, WINDOW,
+        CAUSAL, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, True, False,
     )  # fmt: skip
     if HAS_GLOBALS:
         listed, num_listed = span(cu_globals_pointer, sequence)
         dq = _add_query_gradient(
-            dq, query, do, lse, delta, key_pointer, value_pointer, bias_pointer,
-            bias_sums_pointer, seed_pointer, globals_pointer + listed, rows, columns, 0, num_listed,
-            length, start, head, key_stride, value_stride, reach, scale, slope, dropout, NUM_HEADS,
-            HEAD_DIM, BLOCK_KEYS, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION,
-            True,
+            dq, rows_given, key_pointer, value_pointer, bias_sums_pointer, globals_pointer + listed,
+            rows, columns, num_listed * 0, num_listed, length, strides, terms, dropping, HEAD_DIM,
+            BLOCK_KEYS, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, True, True,
         )  # fmt: skip
     places = (first_query + entries)[:, None] * WIDTH + head * HEAD_DIM + columns[None, :]
     inside = (entries < count)[:, None] & (columns < HEAD_DIM)[None, :]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..common.layout import rows_apart
+import torch
+import triton
+
+from ..common.launch import is_hopper
+from ..common.layout import contiguous, rows_apart
 from .backward import attention_backward
 from .blocks import Blocks
-from .config import Extras, Launches, choose_launches
+from .config import Extras, Launches, Longest, choose_launches
 from .differentiable import Call, Gradients, define_operator
 from .forward import attention_forward
 
@@ -18,29 +22,50 @@ if TYPE_CHECKING:
     from .terms import Terms
 
 
-def _launches(query_MHD: Tensor, extras: Extras) -> Launches:
-    itemsize = query_MHD.element_size()
-    return choose_launches(query_MHD.shape[2], itemsize=itemsize, extras=extras)
+# A scale of 0 times a masked score of -inf would be NaN.
+LEAST_SCALE = 2.0**-100
+
+
+def _launches(query_MHD: Tensor, extras: Extras, longest: Longest) -> Launches:
+    return choose_launches(
+        query_MHD.shape[2],
+        itemsize=query_MHD.element_size(),
+        extras=extras,
+        longest=longest,
+        hopper=is_hopper(query_MHD),
+    )
 
 
 def _laid_out(call: Call) -> Call:
+    """Return a call as kernels take it: rows and vectors in order, the scale positive.
+
+    The maximum of products is that of scores only under a positive scale.
+    """
     query, key, value = (rows_apart(x) for x in call[:3])
-    bias = None if call.bias_HR is None else call.bias_HR.contiguous()
-    return call._replace(query_MHD=query, key_TKD=key, value_TKD=value, bias_HR=bias)
+    scale = max(abs(call.scale), LEAST_SCALE)
+    if call.scale < 0.0:
+        query = -query
+    bias, slopes = contiguous(call.bias_HR), contiguous(call.slopes_H)
+    return call._replace(
+        query_MHD=query, key_TKD=key, value_TKD=value, bias_HR=bias, slopes_H=slopes, scale=scale
+    )
 
 
 def _forward(call: Call) -> tuple[Tensor, Tensor]:
     blocks = Blocks(*call.layout)
-    launch = _launches(call.query_MHD, blocks.extras(call)).forward
+    launch = _launches(call.query_MHD, blocks.extras(call), Longest(*call.longest)).forward
     return attention_forward(_laid_out(call), blocks, launch)
 
 
 def _backward(grad_output_MHD: Tensor, output_MHD: Tensor, lse_HM: Tensor, call: Call) -> Gradients:
     blocks = Blocks(*call.layout)
-    launches = _launches(call.query_MHD, blocks.extras(call))
-    return attention_backward(
+    launches = _launches(call.query_MHD, blocks.extras(call), Longest(*call.longest))
+    gradients = attention_backward(
         grad_output_MHD, output_MHD, lse_HM, _laid_out(call), blocks, launches
     )
+    if call.scale < 0.0:
+        gradients = gradients._replace(query_MHD=-gradients.query_MHD)
+    return gradients
 
 
 _attend = define_operator("attention", _forward, _backward, keeps_lse=True)
@@ -55,8 +80,9 @@ def attention(
         bias=terms.bias_HR is not None,
         listed=any(x is not None and len(x) for x in (terms.query_rows, terms.global_rows)),
     )
-    blocks = _blocks(_launches(query_MHD, extras), sequences, terms)
-    output_MHD = _attend(query_MHD, key_TKD, value_TKD, list(blocks), terms)
+    longest = _longest(sequences, terms)
+    blocks = _blocks(_launches(query_MHD, extras, longest), sequences, terms)
+    output_MHD = _attend(query_MHD, key_TKD, value_TKD, list(blocks), terms, longest)
     if terms.global_rows is None:
         return output_MHD
     # Every row has attended to the global rows; these attend to every row in a second call.
@@ -66,6 +92,15 @@ def attention(
     full = terms._replace(window=None, global_rows=None, query_rows=everywhere)
     full_MHD = attention(query_MHD[rows], key_TKD, value_TKD, sequences, full)
     return output_MHD.index_copy(0, rows.long(), full_MHD)
+
+
+def _longest(sequences: Layout, terms: Terms) -> Longest:
+    # A graph does not know the lengths: it gets the shapes of long sequences.
+    if torch.compiler.is_compiling():
+        return Longest()
+    queries = sequences if terms.query_rows is None else terms.query_rows.within
+    # Powers of two, so that a graph that was traced with the lengths at hand serves other batches.
+    return Longest(*(triton.next_power_of_2(max(x.max_seqlen, 1)) for x in (queries, sequences)))
 
 
 def _blocks(launches: Launches, sequences: Layout, terms: Terms) -> Blocks:

@@ -3,55 +3,45 @@
 import triton
 import triton.language as tl
 
-from ..common.dropout import keep_scale
-from .tile import scores
+from ..common.dropout import keep_weights
+from .tile import add_terms
 
 
 @triton.jit
 def score_gradient(
-    query,
-    key,
-    value,
-    do,
+    dots,
+    dp,
     lse,
     delta,
     rows,
     keys,
     length,
-    start,
-    head,
-    bias_pointer,
-    seed_pointer,
-    reach,
-    scale,
-    slope,
-    dropout,
-    NUM_HEADS: tl.constexpr,
+    terms,
+    dropping,
     WINDOW: tl.constexpr,
     CAUSAL: tl.constexpr,
     HAS_SLOPES: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
     LISTED: tl.constexpr,
-    PRECISION: tl.constexpr,
+    MASKED: tl.constexpr,
 ):
-    """Return probabilities after dropout and ``ds = p (dp - delta)``, float32 [rows, keys].
+    """Return the kept probabilities and ``ds = p (dp - delta)``, float32, in the layout of dots.
 
-    ``p = exp(score - lse)`` is recomputed; ``dp = do V^T``; ``delta = rowsum(do * output)``.
+    ``p = exp2(score - lse)`` is recomputed. ``dots``: products of queries and keys; ``dp``: of the
+    output's gradient and values. ``dropping``: seed, stream, dropout, and places of rows and keys
+    for ``keep_weights``. Kept probabilities are not yet divided by 1 - dropout.
     """
-    LOG2E: tl.constexpr = 1.4426950408889634
-    score = scores(
-        query, key, rows, keys, length, scale, slope, bias_pointer, reach,
-        WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, LISTED, True, PRECISION,
-    )  # fmt: skip
-    p = tl.exp2(score - lse[:, None] * LOG2E)
-    dp = tl.dot(do, tl.trans(value), input_precision=PRECISION)
-    dropped_p = p
+    score, factor = add_terms(
+        dots, rows, keys, length, terms, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, LISTED, MASKED
+    )
+    p = tl.exp2(tl.fma(score, factor, -lse))
     if HAS_DROPOUT:
-        keep = keep_scale(tl.load(seed_pointer), (start + rows) * NUM_HEADS + head, keys, dropout)
-        dp *= keep
-        dropped_p = p * keep
-    return dropped_p, p * (dp - delta[:, None])
+        seed, stream, dropout, row_places, key_places = dropping
+        kept = keep_weights(seed, stream, row_places, key_places, dropout)
+        dp = tl.where(kept, dp, 0.0)
+        return tl.where(kept, p, 0.0), p * tl.fma(dp, 1.0 / (1.0 - dropout), -delta)
+    return p, p * (dp - delta)
 
 
 @triton.jit

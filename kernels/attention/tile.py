@@ -1,19 +1,77 @@
-"""The steps that the attention kernels share: loading rows, ranges of rows and keys, scores."""
+"""The steps that the attention kernels share: loading rows, ranges of rows and keys, scores.
+
+Scores have the layout [rows, keys] where a program owns queries and [keys, rows] where it owns
+keys: functions take rows and keys with an axis added, and broadcast.
+"""
 
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def load_rows(pointer, rows, columns, stride, length, HEAD_DIM: tl.constexpr, MASKED: tl.constexpr):
-    """Load [rows, columns] of one sequence and head, zero outside; rows are masked if MASKED."""
-    places = rows.to(tl.int64)[:, None] * stride + columns[None, :]
+def program_tile(tiles_pointer, NUM_HEADS: tl.constexpr):
+    """Return the program's tile, head, sequence and block.
+
+    Heads vary fastest: tiles of the longest sequences start first, and neighbours read neighbouring
+    memory.
+    """
+    program = tl.program_id(0)
+    tile = (program // NUM_HEADS).to(tl.int64)
+    sequence = tl.load(tiles_pointer + 2 * tile)
+    block = tl.load(tiles_pointer + 2 * tile + 1)
+    return tile, program % NUM_HEADS, sequence, block
+
+
+@triton.jit
+def loop_range(low, high, WIDE: tl.constexpr):
+    """Return the bounds of a loop over blocks, 64 bits wide where its index is used so.
+
+    LLVM widens an index that is extended or multiplied to 64 bits (Philox multiplies so). It then
+    converts the bound on the edge around the loop, sets the accumulators to zero there, and ptxas,
+    which finds registers of a wgmma written between its start and its wait, serialises every wgmma
+    of the kernel (its message C7515).
+    """
+    if WIDE:
+        low = low.to(tl.int64)
+        high = high.to(tl.int64)
+    return low, high
+
+
+@triton.jit
+def load_rows(
+    pointer,
+    rows,
+    columns,
+    stride,
+    length,
+    HEAD_DIM: tl.constexpr,
+    MASKED: tl.constexpr,
+    LISTED: tl.constexpr,
+):
+    """Load [rows, columns] of one sequence and head, zero outside; rows are masked if MASKED.
+
+    ``pointer``: of the first row, after which the others follow; if LISTED, of row 0.
+    """
+    if LISTED:
+        places = rows.to(tl.int64)[:, None] * stride + columns[None, :]
+    else:
+        # Offsets within a block are 32 bits wide and the same in every iteration of a loop.
+        places = tl.arange(0, rows.shape[0])[:, None] * stride + columns[None, :]
     if MASKED:
         inside = (rows < length)[:, None] & (columns < HEAD_DIM)[None, :]
         return tl.load(pointer + places, mask=inside, other=0.0)
     if columns.shape[0] != HEAD_DIM:
         return tl.load(pointer + places, mask=(columns < HEAD_DIM)[None, :], other=0.0)
     return tl.load(pointer + places)
+
+
+@triton.jit
+def row_pointer(pointer, row, stride, LISTED: tl.constexpr):
+    """Return the pointer of a row; LISTED: of row 0.
+
+    Loops advance it by whole blocks: ``row * stride`` would widen their index, see ``loop_range``.
+    """
+    return pointer if LISTED else pointer + row.to(tl.int64) * stride
 
 
 @triton.jit
@@ -42,14 +100,14 @@ def key_range(rows, length, BLOCK_KEYS: tl.constexpr, WINDOW: tl.constexpr, CAUS
     Every row sees the keys first .. whole; whole .. last need a mask. With a window or a causal
     border all blocks are masked: they are few, or half of them need it.
     """
-    first = 0
+    first = tl.full([], 0, tl.int32)
     last = length
     whole = length // BLOCK_KEYS * BLOCK_KEYS
     if WINDOW >= 0 or CAUSAL:
         highest = tl.max(tl.where(rows < length, rows, 0), axis=0)
         if WINDOW >= 0:
             lowest = tl.min(rows, axis=0)
-            first = tl.maximum(0, lowest - WINDOW)
+            first = _align(tl.maximum(0, lowest - WINDOW))
             last = tl.minimum(last, highest + WINDOW + 1)
         if CAUSAL:
             last = tl.minimum(last, highest + 1)
@@ -62,57 +120,82 @@ def row_range(
     block,
     length,
     count,
+    BLOCK_ROWS: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
     WINDOW: tl.constexpr,
     CAUSAL: tl.constexpr,
     LISTED: tl.constexpr,
 ):
-    """Return (first, last): the query rows that see a block of keys; LISTED: all."""
-    if LISTED:
-        return 0, count
-    first = 0
+    """Return (first, last, whole): the query rows that see a block of keys; LISTED: all.
+
+    The rows first .. whole exist.
+    """
+    first = tl.full([], 0, tl.int32)
     last = length
-    if WINDOW >= 0:
-        first = tl.maximum(0, block * BLOCK_KEYS - WINDOW)
-        last = tl.minimum(last, (block + 1) * BLOCK_KEYS + WINDOW)
-    if CAUSAL:
-        first = tl.maximum(first, block * BLOCK_KEYS)
-    return first, last
+    if LISTED:
+        last = count
+    else:
+        if WINDOW >= 0:
+            first = _align(tl.maximum(0, block * BLOCK_KEYS - WINDOW))
+            last = tl.minimum(last, (block + 1) * BLOCK_KEYS + WINDOW)
+        if CAUSAL:
+            first = tl.maximum(first, block * BLOCK_KEYS)
+    whole = first + tl.maximum(last - first, 0) // BLOCK_ROWS * BLOCK_ROWS
+    return first, last, whole
 
 
 @triton.jit
-def scores(
-    query,
-    key,
+def _align(place):
+    """Round down to where the places that share a random number begin."""
+    return place // 16 * 16
+
+
+@triton.jit
+def shared_places(places, at, BLOCK: tl.constexpr, LISTED: tl.constexpr):
+    """Return (base, offsets) of a block's places, as ``keep_weights`` takes them."""
+    base = at
+    offsets = tl.arange(0, BLOCK)
+    if LISTED:
+        base = at * 0
+        offsets = places
+    return base, offsets
+
+
+@triton.jit
+def add_terms(
+    dots,
     rows,
     keys,
     length,
-    scale,
-    slope,
-    bias_pointer,
-    reach,
+    terms,
     WINDOW: tl.constexpr,
     CAUSAL: tl.constexpr,
     HAS_SLOPES: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     LISTED: tl.constexpr,
     MASKED: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):
-    """Return scaled scores [rows, keys] times log2 e, -inf where a row does not see a key.
+    """Return scores and a factor: ``score * factor`` is the score times log2 e.
 
-    LISTED keys are masked within the window, where the loop over the window computes them.
+    ``dots``: products of queries and keys. ``terms``: scale and slope, times log2 e; the bias and
+    its reach. Without slopes and a bias the scale is the factor, which costs nothing in the FFMA
+    that subtracts the maximum. Scores are -inf where a row does not see a key, if MASKED. LISTED
+    keys are masked within the window, where the loop over the window computes them.
     """
-    LOG2E: tl.constexpr = 1.4426950408889634
-    score = tl.dot(query, tl.trans(key), input_precision=PRECISION) * (scale * LOG2E)
-    distance = keys[None, :] - rows[:, None]
+    scale, slope, bias_pointer, reach = terms
+    distance = keys - rows
+    score = dots
+    if HAS_SLOPES or HAS_BIAS:
+        score = dots * scale
+        scale = 1.0
     if HAS_SLOPES:
-        score -= slope * LOG2E * tl.abs(distance).to(tl.float32)
+        score -= slope * tl.abs(distance).to(tl.float32)
     if HAS_BIAS:
+        LOG2E: tl.constexpr = 1.4426950408889634
         entry = tl.minimum(tl.maximum(distance, -reach), reach) + reach
         score += tl.load(bias_pointer + entry).to(tl.float32) * LOG2E
     if MASKED:
-        seen = (keys < length)[None, :] & (rows < length)[:, None]
+        seen = keys < length
         if WINDOW >= 0:
             if LISTED:
                 seen &= tl.abs(distance) > WINDOW
@@ -121,4 +204,4 @@ def scores(
         if CAUSAL:
             seen &= distance <= 0
         score = tl.where(seen, score, float("-inf"))
-    return score
+    return score, scale

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,8 @@ POINTERS = {
     "ties_pointer": "*fp32",
     "share_pointer": "*fp32",
 }
+# A load of two bytes or one: a kernel bound by memory reads 16 at a time.
+NARROW_LOAD = re.compile(r"ld\.global[.\w]*\.[bus](?:8|16)\b")
 FLOATS = ("epsilon", "dropout", "scale", "label_smoothing", "z_loss")
 
 
@@ -73,16 +75,17 @@ class Variant:
     constants: dict[str, Any]
     num_warps: int
     num_stages: int = 3
+    max_registers: int | None = None
     element: str = field(default="*bf16")
 
 
-def variants() -> list[Variant]:
+def variants(target: int = 90) -> list[Variant]:
     """List the kernels at the shapes they are tuned for, launched as a call launches them."""
     return [
         *_layer_norm(),
         *_activation(),
         *_embedding(),
-        *_attention(),
+        *_attention(target),
         *_masked_projection(),
         *_rotary(),
         *_pooling(),
@@ -173,9 +176,9 @@ def _embedding() -> list[Variant]:
     return found
 
 
-def _attention() -> list[Variant]:
+def _attention_terms() -> dict[str, dict[str, Any]]:
+    """Return the terms of a call, and what they are in the kernels' arguments."""
     import torch
-    from encoder_engine.kernels.attention.config import choose_launches
 
     listed = torch.zeros(1)
     terms: dict[str, dict[str, Any]] = {
@@ -185,16 +188,40 @@ def _attention() -> list[Variant]:
         " globals": {"window": 256, "global_places": listed},
     }
     terms |= {f"{name} dropout": more | {"seed": listed} for name, more in terms.items()}
-    terms |= {" window": {"window": 64}, " slopes": {"slopes_H": torch.ones(12)}}
-    cases = [(size, 2, name) for size, name in product((64, 128), terms)]
-    cases += [(32, 2, ""), (32, 2, " dropout"), (256, 2, " bias dropout"), (64, 4, " bias dropout")]
+    return terms | {" window": {"window": 64}, " slopes": {"slopes_H": torch.ones(12)}}
+
+
+def _attention(target: int) -> list[Variant]:
+    cases = [(size, 2, name) for size, name in product((64, 128), _attention_terms())]
+    cases += [
+        (32, 2, ""),
+        (32, 2, " dropout"),
+        (256, 2, ""),
+        (256, 2, " bias dropout"),
+        (64, 4, " bias dropout"),
+    ]
+    found = _attention_variants(cases, target)
+    return [*found, *_attention_of_one_row(target), *_attention_delta()]
+
+
+def _attention_variants(cases: list[tuple[int, int, str]], target: int) -> list[Variant]:
+    """Return the three kernels of each (head size, bytes of an element, terms)."""
+    from encoder_engine.kernels.attention.config import choose_launches
+
     found = []
+    terms = _attention_terms()
     for head_dim, itemsize, name in cases:
         call, blocks = _attention_call(head_dim, terms[name])
-        launches = choose_launches(head_dim, itemsize=itemsize, extras=blocks.extras(call))
+        launches = choose_launches(
+            head_dim, itemsize=itemsize, extras=blocks.extras(call), hopper=target >= 90
+        )
         has_globals = len(blocks.global_places) > 0
         halves = (
-            ("forward", launches.forward, {"HAS_GLOBALS": has_globals}),
+            (
+                "forward",
+                launches.forward,
+                {"HAS_GLOBALS": has_globals, "BLOCK_TAIL": launches.forward.block_tail},
+            ),
             ("grad_query", launches.query, {"HAS_GLOBALS": has_globals}),
             ("grad_key_value", launches.key, {"LISTED": has_globals}),
         )
@@ -207,10 +234,43 @@ def _attention() -> list[Variant]:
                     constants=blocks.constants(call) | more | launch.sizes(),
                     num_warps=launch.num_warps,
                     num_stages=launch.num_stages,
+                    max_registers=launch.max_registers,
                     element="*bf16" if itemsize == 2 else "*fp32",
                 )
             )
     return found
+
+
+def _attention_of_one_row(target: int) -> list[Variant]:
+    """Return the kernels of a call with one query row: an argument of 1 is a constant."""
+    return [
+        replace(
+            variant,
+            name=variant.name.replace("d64", "d64 one row"),
+            constants=variant.constants | {"num_queries": 1},
+        )
+        for variant in [*_attention_variants([(64, 2, " bias")], target), *_attention_delta((64,))]
+    ]
+
+
+def _attention_delta(head_dims: tuple[int, ...] = (32, 64, 128)) -> list[Variant]:
+    from encoder_engine.kernels.attention.backward import DELTA_ROWS
+
+    return [
+        Variant(
+            module="attention.backward",
+            kernel="_attention_delta_kernel",
+            name=f"attention delta d{head_dim}",
+            constants={
+                "NUM_HEADS": 768 // head_dim,
+                "HEAD_DIM": head_dim,
+                "BLOCK_DIM": head_dim,
+                "BLOCK_ROWS": DELTA_ROWS,
+            },
+            num_warps=4,
+        )
+        for head_dim in head_dims
+    ]
 
 
 def _attention_call(head_dim: int, given: dict[str, Any]) -> tuple[Any, Any]:
@@ -220,7 +280,7 @@ def _attention_call(head_dim: int, given: dict[str, Any]) -> tuple[Any, Any]:
     from encoder_engine.kernels.attention.differentiable import Call
 
     heads = torch.empty(0, 768 // head_dim, head_dim, dtype=torch.bfloat16)
-    call = Call(heads, heads, heads, None, None, None, [], 0.125, 0.0, None, False)
+    call = Call(heads, heads, heads, None, None, None, [], 0.125, 0.0, None, False, [0, 0])
     call = call._replace(**{name: x for name, x in given.items() if name in Call._fields})
     blocks = Blocks._make([heads] * len(Blocks._fields))
     return call, blocks._replace(**{k: x for k, x in given.items() if k in Blocks._fields})
@@ -315,7 +375,7 @@ def _pooling() -> list[Variant]:
     return found
 
 
-def compile_variant(variant: Variant, target: int) -> dict[str, int]:
+def build(variant: Variant, target: int, **more: int) -> Any:
     """Compile for a compute capability (90 is sm_90); no GPU is needed."""
     import importlib
 
@@ -335,14 +395,23 @@ def compile_variant(variant: Variant, target: int) -> dict[str, int]:
     }
     source = ASTSource(fn=kernel, signature=signature, constexprs=variant.constants, attrs=aligned)
     options = {"num_warps": variant.num_warps, "num_stages": variant.num_stages}
-    compiled = triton.compile(source, target=GPUTarget("cuda", target, 32), options=options)
+    if variant.max_registers is not None:
+        options["maxnreg"] = variant.max_registers
+    return triton.compile(source, target=GPUTarget("cuda", target, 32), options=options | more)
+
+
+def compile_variant(variant: Variant, target: int) -> dict[str, int]:
+    """Compile a variant and count what it takes."""
+    compiled = build(variant, target)
     used = _resource_usage(compiled.asm["cubin"])
     ptx = compiled.asm["ptx"]
     return {
         "registers": used["REG"],
         "spilled_bytes": used["STACK"],
         "shared_bytes": int(compiled.metadata.shared),
-        "tensor_core_instructions": ptx.count("wgmma.mma_async") + ptx.count("mma.sync"),
+        "wgmma": ptx.count("wgmma.mma_async"),
+        "mma_sync": ptx.count("mma.sync"),
+        "narrow_loads": len(NARROW_LOAD.findall(ptx)),
     }
 
 
@@ -373,10 +442,10 @@ def main() -> None:
     """Print the table as JSON, and keep it where told to."""
     import triton
 
-    kernels = {
-        variant.name: {f"sm_{target}": compile_variant(variant, target) for target in TARGETS}
-        for variant in variants()
-    }
+    kernels: dict[str, dict[str, dict[str, int]]] = {}
+    for target in TARGETS:
+        for variant in variants(target):
+            kernels.setdefault(variant.name, {})[f"sm_{target}"] = compile_variant(variant, target)
     text = json.dumps({"triton": triton.__version__, "kernels": kernels}, indent=1) + "\n"
     if "--write" in sys.argv:
         TABLE.write_text(text, encoding="utf-8")

@@ -39,7 +39,7 @@ def attention_arguments(
         layout += [own.cu_seqlens, queries.places, own.tiles(32)]
     query, key, value = draw(3 if few else 14, 2, 16), *(draw(14, 2 - few, 16) for _ in range(2))
     bias, slopes = (draw(2, 5), draw(2, grad=False)) if few else (None, None)
-    numbers = (0.25, 0.0 if seed is None else 0.5, 3 if few else None, False)
+    numbers = (0.25, 0.0 if seed is None else 0.5, 3 if few else None, False, [0, 0])
     return (query, key, value, bias, slopes, seed, [LAYOUT.cu_seqlens, *layout], *numbers)
 
 
@@ -266,3 +266,37 @@ def test_the_embedding_layer_is_one_graph_and_drops_the_same_backward() -> None:
     for output in (expected, compiled):
         (grad,) = torch.autograd.grad(output.sum(), bias)
         torch.testing.assert_close(grad, 2.0 * (output != 0).sum(dim=0))
+
+
+@pytest.mark.parametrize("scale", [-0.3, 0.0])
+@pytest.mark.parametrize("window", [None, 2])
+def test_attention_takes_any_scale(scale: float, window: int | None) -> None:
+    drawn = [draw(14, 2, 16).detach() * size for size in (1.0, 2.0, 3.0)]
+    results = []
+    for by in ("triton", "reference"):
+        query, key, value = (x.double() if by == "reference" else x for x in drawn)
+        leaves = [x.clone().requires_grad_() for x in (query, key, value)]
+        output = ops.attention(
+            leaves[0], leaves[1], leaves[2], LAYOUT, scale=scale, window=window, implementation=by
+        )
+        results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("lengths", [[30, 64, 1], [65], [200]])
+def test_attentions_shapes_follow_the_longest_sequence(lengths: list[int]) -> None:
+    from encoder_engine.kernels.attention.config import Extras, Longest, choose_launches
+
+    layout = Sequences.from_lengths(lengths, device=DEVICE)
+    longest = 1 << (layout.max_seqlen - 1).bit_length()
+    query, key, value = (draw(layout.num_tokens, 1, 16, grad=False).half() for _ in range(3))
+    launches = choose_launches(
+        16, itemsize=2, extras=Extras(), longest=Longest(longest, longest), hopper=True
+    )
+    assert launches.forward.block_rows == (64 if longest <= 64 else 128)
+    output, expected = (
+        ops.attention(query, key, value, layout, implementation=by).float()
+        for by in ("triton", "reference")
+    )
+    torch.testing.assert_close(output, expected, rtol=2e-3, atol=2e-3)
