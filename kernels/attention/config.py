@@ -102,7 +102,7 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
         launches = Launches(
             forward=Launch(128, 32, 8, 3) if bias else Launch(128, 64 if dropout else 128, 8, 2),
             query=Launch(128, 32, 8, 2) if narrow else Launch(128, 64, 8, 2),
-            key=Launch(16, 128, 8, 2) if narrow else Launch(32, 64, 4, 2),
+            key=Launch(16 if narrow else 32, 128, 8, 2),
         )
     else:
         # Blocks of 64 rows would spill: these multiply by the older instructions.

@@ -68,7 +68,7 @@ def _attend(
     """Attend to the keys low .. high; return ``m_i``, ``l_i`` and ``acc``, updated."""
     m_i, l_i, acc = state
     key_stride, value_stride = strides
-    seed, stream, dropout, (row_base, row_offsets) = dropping
+    seed, stream, dropout, row_base, row_offsets = dropping
     keys_at = row_pointer(key_pointer, low, key_stride, LISTED)
     values_at = row_pointer(value_pointer, low, value_stride, LISTED)
     low, high = loop_range(low, high, HAS_DROPOUT)
@@ -175,8 +175,8 @@ def _attention_forward_kernel(
     acc = tl.zeros([BLOCK_ROWS, BLOCK_DIM], dtype=tl.float32)
     strides = (KEY_STRIDE, VALUE_STRIDE)
     terms = (scale * LOG2E, slope, bias_pointer, reach)
-    places = shared_places(rows, at, BLOCK_ROWS, SUBSET)
-    dropping = (seed, sequence * NUM_HEADS + head, dropout, places)
+    base, offsets = shared_places(rows, at, BLOCK_ROWS, SUBSET)
+    dropping = (seed, sequence * NUM_HEADS + head, dropout, base, offsets)
     first, last, whole = key_range(rows, length, BLOCK_KEYS, WINDOW, CAUSAL)
     # The first loop needs no mask: every row sees all of its keys. The second takes the rest.
     m_i, l_i, acc = _attend(

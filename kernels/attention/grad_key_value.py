@@ -56,7 +56,7 @@ def _add_key_gradients(
     query_pointer, output_grad_pointer, lse_pointer, delta_pointer, places_pointer = pointers
     query_stride, output_stride = strides
     first_query, count = span_of_rows
-    seed, stream, dropout, (key_base, key_offsets) = dropping
+    seed, stream, dropout, key_base, key_offsets = dropping
     key_places = (key_base, key_offsets[:, None])
     queries_at = row_pointer(query_pointer, low, query_stride, False)
     output_grads_at = row_pointer(output_grad_pointer, low, output_stride, False)
@@ -178,8 +178,8 @@ def _attention_grad_key_value_kernel(
         pointers = (queries, output_grads, lse_pointer, delta_pointer, query_places_pointer)
         statistics = head.to(tl.int64) * num_queries + first_query
         terms = (scale * LOG2E, slope, bias, reach)
-        places = shared_places(keys, at, BLOCK_KEYS, LISTED)
-        dropping = (seed, sequence * NUM_HEADS + head, dropout, places)
+        base, offsets = shared_places(keys, at, BLOCK_KEYS, LISTED)
+        dropping = (seed, sequence * NUM_HEADS + head, dropout, base, offsets)
         dk, dv = _add_key_gradients(
             (dk, dv), key, value, pointers, keys, columns, first, whole, (first_query, count),
             length, statistics, (QUERY_STRIDE, WIDTH), terms, dropping, HEAD_DIM, BLOCK_ROWS,

@@ -50,7 +50,7 @@ def _add_query_gradient(
     """Add the contribution of the keys low .. high to ``dq``, and to the bias' gradient."""
     query, do, lse, delta = rows_given
     key_stride, value_stride = strides
-    seed, stream, dropout, (row_base, row_offsets) = dropping
+    seed, stream, dropout, row_base, row_offsets = dropping
     row_places = (row_base, row_offsets[:, None])
     keys_at = row_pointer(key_pointer, low, key_stride, LISTED)
     values_at = row_pointer(value_pointer, low, value_stride, LISTED)
@@ -159,8 +159,8 @@ def _attention_grad_query_kernel(
     rows_given = (query, do, lse, delta)
     strides = (KEY_STRIDE, VALUE_STRIDE)
     terms = (scale * LOG2E, slope, bias_pointer, reach)
-    places = shared_places(rows, at, BLOCK_ROWS, SUBSET)
-    dropping = (seed, sequence * NUM_HEADS + head, dropout, places)
+    base, offsets = shared_places(rows, at, BLOCK_ROWS, SUBSET)
+    dropping = (seed, sequence * NUM_HEADS + head, dropout, base, offsets)
     first, last, whole = key_range(rows, length, BLOCK_KEYS, WINDOW, CAUSAL)
     dq = _add_query_gradient(
         dq, rows_given, key_pointer, value_pointer, bias_sums_pointer, globals_pointer, rows,
