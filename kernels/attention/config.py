@@ -22,6 +22,8 @@ class Launch(NamedTuple):
     num_stages: int
     # Limits registers so that several programs share a multiprocessor; None: as many as it takes.
     max_registers: int | None = None
+    # Keys and values are read by TMA where their layout allows it.
+    described: bool = False
 
     @property
     def block_tail(self) -> int:
@@ -87,20 +89,27 @@ def choose_launches(
     )
 
 
+# Keys from which a block of 128, read by TMA, is worth a multiprocessor of its own: shorter texts
+# have few blocks each, and two programs that share one hide each other's beginnings and ends.
+LONG_KEYS = 1024
+
+
 def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
     dropout, bias, listed = extras
     narrow = dropout or bias
     if head_dim <= 64:
+        forward = Launch(128, 64, 8, 3, None if bias or listed else 128)
+        if not (narrow or listed or 0 < longest.keys < LONG_KEYS):
+            forward = Launch(128, 128, 8, 3, described=True)
+        query = Launch(128, 64, 8, 2, None if listed else 128)
         launches = Launches(
-            forward=Launch(128, 64, 8, 3, None if bias or listed else 128),
-            query=Launch(128, 32, 8, 2)
-            if narrow
-            else Launch(128, 64, 8, 2, None if listed else 128),
+            forward=forward,
+            query=Launch(128, 32, 8, 2) if narrow else query,
             key=Launch(32, 64, 4, 2) if dropout else Launch(64, 64, 4, 2),
         )
     elif head_dim <= 128:
         launches = Launches(
-            forward=Launch(128, 32, 8, 3) if bias else Launch(128, 64 if dropout else 128, 8, 2),
+            forward=Launch(128, 32 if bias else 64 if dropout else 128, 8, 2, described=not bias),
             query=Launch(128, 32, 8, 2) if narrow else Launch(128, 64, 8, 2),
             key=Launch(16 if narrow else 32, 128, 8, 2),
         )
@@ -114,13 +123,11 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
 
 
 def _shortened(launches: Launches, longest: Longest) -> Launches:
-    """Return shapes for sequences shorter than a block: of 64 rows, by 4 warps."""
-    forward, query, key = launches
-    if 0 < longest.queries <= 64:
-        forward, query = (x._replace(block_rows=64, num_warps=4) for x in (forward, query))
-    if 0 < longest.keys <= 64:
-        forward = forward._replace(block_keys=min(forward.block_keys, 64), max_registers=None)
-    return Launches(forward, query, key)
+    """Return shapes for queries that fill less than a block: of 64 rows, by 4 warps."""
+    if not 0 < longest.queries <= 64:
+        return launches
+    keys, query_keys = min(launches.forward.block_keys, 64), launches.query.block_keys
+    return launches._replace(forward=Launch(64, keys, 4, 2), query=Launch(64, query_keys, 4, 2))
 
 
 def _float32(head_dim: int, extras: Extras) -> Launches:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..common.dropout import keep_weights
 from ..common.launch import on_device
+from .descriptors import descriptors
 from .tile import (
     add_terms,
     key_range,
@@ -45,6 +46,7 @@ def _attend(
     state,
     key_pointer,
     value_pointer,
+    descriptors,
     list_pointer,
     rows,
     columns,
@@ -64,10 +66,12 @@ def _attend(
     PRECISION: tl.constexpr,
     MASKED: tl.constexpr,
     LISTED: tl.constexpr,
+    DESCRIBED: tl.constexpr,
 ):
     """Attend to the keys low .. high; return ``m_i``, ``l_i`` and ``acc``, updated."""
     m_i, l_i, acc = state
     key_stride, value_stride = strides
+    key_rows, value_rows, start, column = descriptors
     seed, stream, dropout, row_base, row_offsets = dropping
     keys_at = row_pointer(key_pointer, low, key_stride, LISTED)
     values_at = row_pointer(value_pointer, low, value_stride, LISTED)
@@ -76,7 +80,10 @@ def _attend(
         at = tl.full([], index, tl.int32)
         entries = at + tl.arange(0, BLOCK_KEYS)
         keys = places_of(list_pointer, 0, entries, high, length, LISTED)
-        key = load_rows(keys_at, keys, columns, key_stride, length, HEAD_DIM, MASKED, LISTED)
+        if DESCRIBED:
+            key = key_rows.load([start + at, column])
+        else:
+            key = load_rows(keys_at, keys, columns, key_stride, length, HEAD_DIM, MASKED, LISTED)
         dots = tl.dot(query, tl.trans(key), input_precision=PRECISION)
         score, factor = add_terms(
             dots, rows[:, None], keys[None, :], length, terms,
@@ -98,11 +105,16 @@ def _attend(
                 dropout,
             )  # fmt: skip
             p = tl.where(kept, p, 0.0)
-        value = load_rows(values_at, keys, columns, value_stride, length, HEAD_DIM, MASKED, LISTED)
+        if DESCRIBED:
+            value = value_rows.load([start + at, column])
+        else:
+            value = load_rows(
+                values_at, keys, columns, value_stride, length, HEAD_DIM, MASKED, LISTED
+            )
         acc = acc * alpha[:, None]
         acc = tl.dot(p.to(value.dtype), value, acc, input_precision=PRECISION)
         m_i = m_new
-        if not LISTED:
+        if not (LISTED or DESCRIBED):
             keys_at += BLOCK_KEYS * key_stride
             values_at += BLOCK_KEYS * value_stride
     return m_i, l_i, acc
@@ -113,6 +125,8 @@ def _attention_forward_kernel(
     query_pointer,  # [M, H, D]
     key_pointer,  # [T, K, D], K heads dividing H
     value_pointer,  # [T, K, D]
+    key_rows,  # TMA descriptor of [T, K D] in blocks [BLOCK_KEYS, D], or null: by pointers
+    value_rows,  # the same of values
     output_pointer,  # [M, H, D] contiguous
     lse_pointer,  # float32 [H, M], of powers of two
     cu_seqlens_pointer,  # int32 [B + 1]
@@ -174,27 +188,33 @@ def _attention_forward_kernel(
     l_i = tl.zeros([BLOCK_ROWS], dtype=tl.float32)
     acc = tl.zeros([BLOCK_ROWS, BLOCK_DIM], dtype=tl.float32)
     strides = (KEY_STRIDE, VALUE_STRIDE)
+    # Blocks of keys that all exist lie within the sequence: what TMA loads beside pointers needs no
+    # bounds. The last, ragged block would hold the next sequence's rows.
+    column = (head // GROUP) * HEAD_DIM
+    descriptors = (key_rows, value_rows, start.to(tl.int32), column)
+    nothing = (None, None, start.to(tl.int32), column)
     terms = (scale * LOG2E, slope, bias_pointer, reach)
     base, offsets = shared_places(rows, at, BLOCK_ROWS, SUBSET)
     dropping = (seed, sequence * NUM_HEADS + head, dropout, base, offsets)
     first, last, whole = key_range(rows, length, BLOCK_KEYS, WINDOW, CAUSAL)
     # The first loop needs no mask: every row sees all of its keys. The second takes the rest.
     m_i, l_i, acc = _attend(
-        query, (m_i, l_i, acc), key_pointer, value_pointer, globals_pointer, rows, columns,
-        first, whole, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS, WINDOW, CAUSAL,
-        HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, False, False,
+        query, (m_i, l_i, acc), key_pointer, value_pointer, descriptors, globals_pointer, rows,
+        columns, first, whole, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS, WINDOW, CAUSAL,
+        HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, False, False, key_rows is not None,
     )  # fmt: skip
     m_i, l_i, acc = _attend(
-        query, (m_i, l_i, acc), key_pointer, value_pointer, globals_pointer, rows, columns,
+        query, (m_i, l_i, acc), key_pointer, value_pointer, nothing, globals_pointer, rows, columns,
         whole, last, length, strides, terms, dropping, HEAD_DIM, BLOCK_TAIL, WINDOW, CAUSAL,
-        HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, True, False,
+        HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, True, False, False,
     )  # fmt: skip
     if HAS_GLOBALS:
         listed, num_listed = span(cu_globals_pointer, sequence)
         m_i, l_i, acc = _attend(
-            query, (m_i, l_i, acc), key_pointer, value_pointer, globals_pointer + listed, rows,
-            columns, num_listed * 0, num_listed, length, strides, terms, dropping, HEAD_DIM,
+            query, (m_i, l_i, acc), key_pointer, value_pointer, nothing, globals_pointer + listed,
+            rows, columns, num_listed * 0, num_listed, length, strides, terms, dropping, HEAD_DIM,
             BLOCK_TAIL, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, True, True,
+            False,
         )  # fmt: skip
     total = tl.where(l_i == 0.0, 1.0, l_i)
     lse = m_i + tl.log2(total)
@@ -222,6 +242,7 @@ def attention_forward(call: Call, blocks: Blocks, launch: Launch) -> tuple[Tenso
         return output, lse
     _attention_forward_kernel[(len(blocks.forward_tiles) * num_heads,)](
         *call[:3],
+        *descriptors(call, launch),
         output,
         lse,
         blocks.cu_seqlens,

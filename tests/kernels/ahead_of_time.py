@@ -76,6 +76,7 @@ class Variant:
     num_warps: int
     num_stages: int = 3
     max_registers: int | None = None
+    descriptors: dict[str, str] = field(default_factory=dict)
     element: str = field(default="*bf16")
 
 
@@ -201,40 +202,52 @@ def _attention(target: int) -> list[Variant]:
         (64, 4, " bias dropout"),
     ]
     found = _attention_variants(cases, target)
+    for longest in (64, 512):
+        found += _attention_variants([(64, 2, ""), (64, 2, " dropout")], target, longest)
     return [*found, *_attention_of_one_row(target), *_attention_delta()]
 
 
-def _attention_variants(cases: list[tuple[int, int, str]], target: int) -> list[Variant]:
+def _attention_variants(
+    cases: list[tuple[int, int, str]], target: int, longest: int = 0
+) -> list[Variant]:
     """Return the three kernels of each (head size, bytes of an element, terms)."""
-    from encoder_engine.kernels.attention.config import choose_launches
+    from encoder_engine.kernels.attention.config import Longest, choose_launches
 
     found = []
     terms = _attention_terms()
     for head_dim, itemsize, name in cases:
         call, blocks = _attention_call(head_dim, terms[name])
         launches = choose_launches(
-            head_dim, itemsize=itemsize, extras=blocks.extras(call), hopper=target >= 90
+            head_dim,
+            itemsize=itemsize,
+            extras=blocks.extras(call),
+            longest=Longest(longest, longest),
+            hopper=target >= 90,
         )
+        suffix = f"{name}{'' if itemsize == 2 else ' float32'}{f' of {longest}' if longest else ''}"
         has_globals = len(blocks.global_places) > 0
+        tail = {"HAS_GLOBALS": has_globals, "BLOCK_TAIL": launches.forward.block_tail}
         halves = (
-            (
-                "forward",
-                launches.forward,
-                {"HAS_GLOBALS": has_globals, "BLOCK_TAIL": launches.forward.block_tail},
-            ),
+            ("forward", launches.forward, tail),
             ("grad_query", launches.query, {"HAS_GLOBALS": has_globals}),
             ("grad_key_value", launches.key, {"LISTED": has_globals}),
         )
         for half, launch, more in halves:
+            constants = blocks.constants(call) | more | launch.sizes()
+            block = f"tensordesc<bf16[{launch.block_keys},{head_dim}]>"
+            described = dict.fromkeys(("key_rows", "value_rows"), block)
+            if half == "forward" and not launch.described:
+                constants |= dict.fromkeys(described)
             found.append(
                 Variant(
                     module=f"attention.{half}",
                     kernel=f"_attention_{half}_kernel",
-                    name=f"attention {half} d{head_dim}{name}{'' if itemsize == 2 else ' float32'}",
-                    constants=blocks.constants(call) | more | launch.sizes(),
+                    name=f"attention {half} d{head_dim}{suffix}",
+                    constants=constants,
                     num_warps=launch.num_warps,
                     num_stages=launch.num_stages,
                     max_registers=launch.max_registers,
+                    descriptors=described,
                     element="*bf16" if itemsize == 2 else "*fp32",
                 )
             )
@@ -418,6 +431,8 @@ def compile_variant(variant: Variant, target: int) -> dict[str, int]:
 def _type(name: str, variant: Variant) -> str:
     if name in variant.constants:
         return "constexpr"
+    if name in variant.descriptors:
+        return variant.descriptors[name]
     if name.endswith("_pointer"):
         return POINTERS.get(name, variant.element)
     return "fp32" if name in FLOATS else "i32"

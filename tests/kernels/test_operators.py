@@ -300,3 +300,25 @@ def test_attentions_shapes_follow_the_longest_sequence(lengths: list[int]) -> No
         for by in ("triton", "reference")
     )
     torch.testing.assert_close(output, expected, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("lengths", [[70, 0, 33], [64, 31]])
+@pytest.mark.parametrize("group", [1, 2])
+def test_attention_reads_whole_blocks_by_descriptors_and_no_neighbours(
+    lengths: list[int], group: int
+) -> None:
+    from encoder_engine.kernels.attention.config import Launch
+    from encoder_engine.kernels.common.pinned import pin
+
+    layout = Sequences.from_lengths([*lengths, 40], device=DEVICE)
+    rows = layout.num_tokens
+    # Of a projection of all three together, as models store them: rows are apart.
+    packed = draw(rows, 3 * 2, 16, grad=False).half()
+    query, key, value = packed[:, :2], packed[:, 2 : 4 if group == 1 else 3], packed[:, 4:]
+    value = value[:, : 2 // group].clone()
+    value[-40:] = torch.nan
+    with pin(attention_forward=Launch(64, 32, 4, 2, described=True)):
+        output = ops.attention(query, key, value, layout, implementation="triton")
+    expected = ops.attention(query, key, value, layout, implementation="reference")
+    assert output[-40:].isnan().all()
+    torch.testing.assert_close(output[:-40], expected[:-40], rtol=2e-3, atol=2e-3)

@@ -1,0 +1,45 @@
+"""Descriptors of keys and values for Hopper's tensor memory accelerator (TMA).
+
+One thread asks for a whole block by its coordinates. Pointers take 24 instructions and 16 registers
+of each thread for the same block, and a barrier between the copy and the product that reads it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .config import Launch
+    from .differentiable import Call
+
+# Bytes to which TMA requires addresses and strides to be aligned.
+ALIGNMENT = 16
+
+
+def descriptors(
+    call: Call, launch: Launch
+) -> tuple[TensorDescriptor | None, TensorDescriptor | None]:
+    """Return descriptors of keys and values, or None twice where the kernel reads by pointers."""
+    key, value = call.key_TKD, call.value_TKD
+    if not (launch.described and _can_describe(key) and _can_describe(value)):
+        return None, None
+    return _describe(key, launch.block_keys), _describe(value, launch.block_keys)
+
+
+def _can_describe(x_TKD: Tensor) -> bool:
+    head_dim = x_TKD.shape[2]
+    # Blocks have power-of-two sides; a narrower head's would reach into its neighbour.
+    whole = head_dim >= 16 and head_dim == triton.next_power_of_2(head_dim)
+    offsets = (x_TKD.data_ptr(), x_TKD.stride(0) * x_TKD.element_size())
+    return whole and len(x_TKD) > 0 and all(offset % ALIGNMENT == 0 for offset in offsets)
+
+
+def _describe(x_TKD: Tensor, block_rows: int) -> TensorDescriptor:
+    num_rows, num_heads, head_dim = x_TKD.shape
+    shape = [num_rows, num_heads * head_dim]
+    return TensorDescriptor(x_TKD, shape, [x_TKD.stride(0), 1], [block_rows, head_dim])
