@@ -200,7 +200,8 @@ def _attention_forward_kernel(
     # The first loop needs no mask: every row sees all of its keys. The second takes the rest.
     m_i, l_i, acc = _attend(
         query, (m_i, l_i, acc), key_pointer, value_pointer, descriptors, globals_pointer, rows,
-        columns, first, whole, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS, WINDOW, CAUSAL,
+        columns, first, whole, length, strides, terms, dropping, HEAD_DIM, BLOCK_KEYS, WINDOW,
+        CAUSAL,
         HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, False, False, key_rows is not None,
     )  # fmt: skip
     m_i, l_i, acc = _attend(

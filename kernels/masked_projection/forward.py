@@ -20,6 +20,7 @@ import triton.language as tl
 
 from ..common.launch import on_device
 from .config import BLOCK_LOGITS, LOGITS_WARPS, padded, statistics_launch, tiles_of_a_split
+from .label_logits import label_logits
 from .terms import Found, Statistics
 from .tile import exponentials, logits_gradient, logits_tile
 
@@ -188,9 +189,7 @@ def _tiled_statistics_kernel(
     hidden_pointer,  # [M, E]
     weight_pointer,  # [V, E]
     bias_pointer,  # [V] or null
-    labels_pointer,  # int64 [M]
     lse_pointer,  # float32 [splits, M]
-    label_logit_pointer,  # float32 [M], written by the split that holds the label
     logit_sum_pointer,  # float32 [splits, M] or null
     best_pointer,  # float32 [splits, M] or null
     predictions_pointer,  # int64 [splits, M] or null
@@ -208,11 +207,9 @@ def _tiled_statistics_kernel(
 ):
     rows = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     in_batch = rows < num_rows
-    labels = tl.load(labels_pointer + rows, mask=in_batch, other=-1)
     m_i = tl.full([BLOCK_ROWS], -float("inf"), dtype=tl.float32)
     l_i = tl.zeros([BLOCK_ROWS], dtype=tl.float32)
     logit_sum = tl.zeros([BLOCK_ROWS], dtype=tl.float32)
-    label_logit = tl.zeros([BLOCK_ROWS], dtype=tl.float32)
     place = tl.zeros([BLOCK_ROWS], dtype=tl.int32)
     first = tl.program_id(1) * tiles_of_a_split * BLOCK_COLUMNS
     last = tl.minimum(first + tiles_of_a_split * BLOCK_COLUMNS, vocab_size)
@@ -224,7 +221,6 @@ def _tiled_statistics_kernel(
         )  # fmt: skip
         if SMOOTHED:
             logit_sum += tl.sum(tl.where((columns < vocab_size)[None, :], x, 0.0), axis=1)
-        label_logit += tl.sum(tl.where(columns[None, :] == labels[:, None], x, 0.0), axis=1)
         largest = tl.max(x, axis=1)
         if PREDICT:
             # Takes fewer registers than tl.argmax; of equal logits the first wins.
@@ -236,8 +232,6 @@ def _tiled_statistics_kernel(
         m_i = m_new
     places = tl.program_id(1).to(tl.int64) * num_rows + rows
     tl.store(lse_pointer + places, m_i + tl.log(l_i), mask=in_batch)
-    here = (labels >= first) & (labels < last)
-    tl.store(label_logit_pointer + rows, label_logit, mask=in_batch & here)
     if SMOOTHED:
         tl.store(logit_sum_pointer + places, logit_sum, mask=in_batch)
     if PREDICT:
@@ -266,9 +260,7 @@ def stored_statistics(
         _stored_logits_kernel[(num_rows,)](
             logits,
             bias_V,
-            labels_M,
             lse,
-            label_logit,
             logit_sum if smoothed else None,
             predictions if predict else None,
             logits.stride(0),
@@ -303,7 +295,6 @@ def tiled_statistics(
     splits = triton.cdiv(num_tiles, tiles)
     smoothed = terms.label_smoothing > 0.0
     lse = torch.empty(splits, num_rows, dtype=torch.float32, device=hidden_ME.device)
-    label_logit = torch.full_like(lse[0], torch.nan)
     logit_sum, best = torch.empty_like(lse), torch.empty_like(lse)
     predictions = labels_M.new_empty(splits, num_rows if predict else 0)
     if num_rows > 0:
@@ -311,9 +302,7 @@ def tiled_statistics(
             hidden_ME,
             weight_VE,
             bias_V,
-            labels_M,
             lse,
-            label_logit,
             logit_sum if smoothed else None,
             best if predict else None,
             predictions if predict else None,
@@ -334,5 +323,8 @@ def tiled_statistics(
     if predict:
         predictions = predictions.gather(0, best.argmax(dim=0, keepdim=True))
     return Statistics(
-        torch.logsumexp(lse, dim=0), label_logit, logit_sum.sum(dim=0), predictions.flatten()
+        torch.logsumexp(lse, dim=0),
+        label_logits(given),
+        logit_sum.sum(dim=0),
+        predictions.flatten(),
     )

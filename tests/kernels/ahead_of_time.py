@@ -300,6 +300,7 @@ def _attention_call(head_dim: int, given: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _masked_projection() -> list[Variant]:
+    from encoder_engine.kernels.common.launch import row_tile
     from encoder_engine.kernels.masked_projection import config
 
     asked: dict[str, Any] = {"HAS_BIAS": True, "SMOOTHED": False, "PREDICT": True}
@@ -312,6 +313,18 @@ def _masked_projection() -> list[Variant]:
             num_warps=config.LOGITS_WARPS,
         )
     ]
+    for width in (384, 768, 1024):
+        tile = row_tile(width)
+        shape = {"WIDTH": width, "BLOCK_WIDTH": tile.width, "BLOCK_ROWS": tile.rows}
+        found.append(
+            Variant(
+                module="masked_projection.label_logits",
+                kernel="_label_logits_kernel",
+                name=f"masked_projection label logits {width}",
+                constants=shape | {"HAS_BIAS": True},
+                num_warps=tile.num_warps,
+            )
+        )
     kernels: tuple[tuple[str, str, config.Launch, dict[str, Any]], ...] = (
         ("forward", "_tiled_statistics_kernel", config.statistics_launch(itemsize=2), asked),
         ("backward", "_tiled_gradient_kernel", config.gradient_launch(itemsize=2), {}),
