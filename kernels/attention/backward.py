@@ -19,10 +19,11 @@ from ..common.launch import on_device
 from .differentiable import Call, Gradients
 from .grad_key_value import _attention_grad_key_value_kernel
 from .grad_query import _attention_grad_query_kernel
+from .grad_short import _attention_grad_short_kernel
 
 if TYPE_CHECKING:
     from .blocks import Blocks
-    from .config import Launches
+    from .config import Launch, Launches
 
 DELTA_ROWS = 64
 
@@ -67,6 +68,9 @@ def attention_backward(
         torch.empty_like(x, memory_format=torch.contiguous_format) for x in (query, key, value)
     ]
     grad_output = grad_output_MHD.contiguous()
+    if launches.short is not None:
+        _launch_short(call, blocks, launches.short, (grad_output, output_MHD, lse_HM), grads)
+        return Gradients._make((*grads, query.new_empty(0)))
     inputs = (*call[:3], grad_output, lse_HM, _delta(output_MHD, grad_output, lse_HM))
     numbers, constants = blocks.numbers(call), blocks.constants(call)
     queries, listed = (blocks.cu_queries, blocks.places), (blocks.cu_globals, blocks.global_places)
@@ -100,6 +104,31 @@ def attention_backward(
             **launches.key.options(),
         )
     return Gradients._make((*grads, _grad_bias(sums, call)))
+
+
+@on_device
+def _launch_short(
+    call: Call, blocks: Blocks, launch: Launch, given: tuple[Tensor, ...], grads: list[Tensor]
+) -> None:
+    """Launch the one kernel for sequences that fit into a block."""
+    constants = blocks.constants(call)
+    for absent in ("SUBSET", "HAS_BIAS"):
+        assert not constants.pop(absent), f"{absent} is for the kernels of long sequences"
+    _attention_grad_short_kernel[(len(blocks.key_tiles) * call.key_TKD.shape[1],)](
+        *call[:3],
+        *given,
+        *grads,
+        blocks.cu_seqlens,
+        blocks.key_tiles,
+        call.slopes_H,
+        call.seed,
+        len(call.query_MHD),
+        call.scale,
+        call.dropout,
+        **constants,
+        BLOCK=launch.block_keys,
+        **launch.resources(),
+    )
 
 
 @on_device

@@ -45,11 +45,17 @@ class Launch(NamedTuple):
 
 
 class Launches(NamedTuple):
-    """The launch shapes of the forward kernel and of backward's two."""
+    """The launch shapes of the forward kernel and of backward's two, or of its one."""
 
     forward: Launch
     query: Launch
     key: Launch
+    short: Launch | None = None  # of the one kernel, where every sequence fits into a block
+
+    @property
+    def key_block(self) -> int:
+        """Return the keys of a block of backward, by which sequences are cut."""
+        return self.key.block_keys if self.short is None else self.short.block_keys
 
 
 class Extras(NamedTuple):
@@ -86,7 +92,23 @@ def choose_launches(
         forward=pinned("attention_forward", launches.forward),
         query=pinned("attention_query", launches.query),
         key=pinned("attention_key", launches.key),
+        short=pinned("attention_short", _short(head_dim, itemsize, extras, longest, hopper)),
     )
+
+
+def _short(
+    head_dim: int, itemsize: int, extras: Extras, longest: Longest, hopper: bool
+) -> Launch | None:
+    """Return the shape of the one backward kernel, or None where it does not fit or apply."""
+    if extras.bias or extras.listed or longest.queries != longest.keys or not longest.keys:
+        return None
+    if not hopper or itemsize == 4:
+        return None
+    if longest.keys <= 64 and head_dim <= 64:
+        return Launch(64, 64, 4, 1)
+    if longest.keys <= 128 and head_dim <= 64 and not extras.dropout:
+        return Launch(128, 128, 8, 1)
+    return None
 
 
 # Keys from which a block of 128, read by TMA, is worth a multiprocessor of its own: shorter texts

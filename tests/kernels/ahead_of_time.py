@@ -202,7 +202,7 @@ def _attention(target: int) -> list[Variant]:
         (64, 4, " bias dropout"),
     ]
     found = _attention_variants(cases, target)
-    for longest in (64, 512):
+    for longest in (64, 128, 512):
         found += _attention_variants([(64, 2, ""), (64, 2, " dropout")], target, longest)
     return [*found, *_attention_of_one_row(target), *_attention_delta()]
 
@@ -232,6 +232,8 @@ def _attention_variants(
             ("grad_query", launches.query, {"HAS_GLOBALS": has_globals}),
             ("grad_key_value", launches.key, {"LISTED": has_globals}),
         )
+        if launches.short is not None:
+            found.append(_short_variant(call, blocks, launches.short, f"d{head_dim}{suffix}"))
         for half, launch, more in halves:
             constants = blocks.constants(call) | more | launch.sizes()
             block = f"tensordesc<bf16[{launch.block_keys},{head_dim}]>"
@@ -252,6 +254,20 @@ def _attention_variants(
                 )
             )
     return found
+
+
+def _short_variant(call: Any, blocks: Any, launch: Any, name: str) -> Variant:
+    constants = blocks.constants(call) | {"BLOCK": launch.block_keys}
+    constants = {key: x for key, x in constants.items() if key not in ("SUBSET", "HAS_BIAS")}
+    return Variant(
+        module="attention.grad_short",
+        kernel="_attention_grad_short_kernel",
+        name=f"attention grad_short {name}",
+        constants=constants,
+        num_warps=launch.num_warps,
+        num_stages=launch.num_stages,
+        max_registers=launch.max_registers,
+    )
 
 
 def _attention_of_one_row(target: int) -> list[Variant]:
