@@ -104,9 +104,9 @@ def _short(
         return None
     if not hopper or itemsize == 4:
         return None
-    if longest.keys <= 64 and head_dim <= 64:
+    if longest.keys <= 64 and head_dim <= 128:
         return Launch(64, 64, 4, 1)
-    if longest.keys <= 128 and head_dim <= 64 and not extras.dropout:
+    if longest.keys <= 128 and head_dim <= 64:
         return Launch(128, 128, 8, 1)
     return None
 

@@ -203,7 +203,9 @@ def _attention(target: int) -> list[Variant]:
     ]
     found = _attention_variants(cases, target)
     for longest in (64, 128, 512):
-        found += _attention_variants([(64, 2, ""), (64, 2, " dropout")], target, longest)
+        found += _attention_variants(
+            [(64, 2, ""), (64, 2, " dropout"), (128, 2, "")], target, longest
+        )
     return [*found, *_attention_of_one_row(target), *_attention_delta()]
 
 
