@@ -21,6 +21,7 @@ from encoder_engine.text import directory
 from encoder_engine.text.arguments import check_integer
 from encoder_engine.text.decoding.decoder import Decoder
 from encoder_engine.text.encoders.build import build_encoder
+from encoder_engine.text.encoders.protocols import EncodeRequest
 from encoder_engine.text.encoding import Encoding
 from encoder_engine.text.extension import extension
 from encoder_engine.text.formats.saving import save
@@ -143,21 +144,19 @@ class Tokenizer:
         if side not in ("left", "right"):
             raise InputError(f"truncation_side is {side!r}, expected 'left' or 'right'")
         threads = 0 if num_threads is None else check_integer(num_threads, "num_threads", least=1)
-        chance = () if sampling is None else (self._sampling(sampling),)
-        arrays = self._native.encode_batch(
-            texts,
-            pairs,
-            bool(add_special_tokens),
-            strategy,
-            limit,
-            stride,
-            bool(overflow) and strategy != 0,
-            side == "left",
-            bool(return_offsets),
-            bool(is_split_into_words),
-            min(threads, 1024),
-            *chance,
+        request = EncodeRequest(
+            add_special_tokens=bool(add_special_tokens),
+            strategy=strategy,
+            max_length=limit,
+            stride=stride,
+            overflow=bool(overflow) and strategy != 0,
+            left=side == "left",
+            with_spans=bool(return_offsets),
+            words=bool(is_split_into_words),
+            num_threads=min(threads, 1024),
+            sampling=None if sampling is None else self._sampling(sampling),
         )
+        arrays = self._native.encode_batch(texts, pairs, request)
         ids, cu_seqlens, first_lengths, offsets, word_ids, samples, truncated = arrays
         padding = self._spec.padding
         return Encoding(
