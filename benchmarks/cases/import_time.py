@@ -1,4 +1,4 @@
-"""What importing the engine costs beside torch, which it stands on.
+"""Compares the time of ``import encoder_engine`` with that of ``import torch``.
 
 Nothing that is imported here may bring torch or the engine along: their import is what is timed.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def case_specs() -> list[CaseSpec]:
-    """One case."""
+    """Return the one case."""
     return [
         CaseSpec(
             name="import/package",

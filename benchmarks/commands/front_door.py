@@ -1,4 +1,4 @@
-"""What a first visitor meets: README's two commands in a new clone, and what is installed.
+"""Times README's two commands in a new clone, and measures what they install.
 
 ``python -m benchmarks front-door`` clones the last commit and runs both commands in environments
 of their own, with nothing that pip kept from before. Where pip gets things from is as this machine

@@ -77,7 +77,7 @@ class Run:
         return float(times.user + times.system)
 
     def wait_for(self, name: str) -> None:
-        """Watch until it has written a file. Raises ``RuntimeError`` where it ends before."""
+        """Watch the run until it has written a file; ``RuntimeError`` where the run ends before."""
         while not (self.output / name).exists():
             if self._child.poll() is not None and not (self.output / name).exists():
                 raise RuntimeError(f"the run ended with {self._child.returncode} before {name}")
@@ -85,7 +85,7 @@ class Run:
             time.sleep(_POLL_SECONDS)
 
     def stop(self) -> float:
-        """Let all its threads stand still; return the moment."""
+        """Suspend the process; return the time."""
         self._process.suspend()
         return time.perf_counter()
 
@@ -95,7 +95,7 @@ class Run:
         self.start += time.perf_counter() - stopped
 
     def _watch(self) -> None:
-        """Note the most it ever held, and now and then what it holds; of one that ended nothing."""
+        """Record peak memory and, every few seconds, resident memory, while the process lives."""
         self._keep(process_peak(self._child.pid))
         if self.resident and self.seconds - self.resident[-1][0] < _WATCH_SECONDS:
             return
@@ -123,7 +123,7 @@ class Run:
         return found
 
     def close(self) -> None:
-        """End it, where it has not ended by itself, though it stand still."""
+        """Kill the process if it still runs, even while suspended."""
         if self._child.poll() is None:
             self._process.resume()
             self._child.kill()
@@ -134,7 +134,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What came of a run: its summary, both measurements, and ``Run.resident``.
+    """The results of a run: its summary, both measurements, and its resident memory over time.
 
     ``again``: the summary of the same command once more, which embeds nothing.
     """

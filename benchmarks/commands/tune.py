@@ -73,7 +73,7 @@ SEARCHES = {
 
 
 def make_case(kernel: str, name: str | None, options: Options) -> Case:
-    """Give the case with one candidate a shape, and none other."""
+    """Make a case with one candidate per launch shape."""
     search = SEARCHES[kernel]
     found = {spec.name: spec for spec in search.specs()}
     case = found[name or search.case].make(options)

@@ -1,4 +1,4 @@
-"""What the peers that pad have in common: batches sorted by length, and the mean of the tokens.
+"""Helpers of peers that pad: batches sorted by length, and the mean over tokens.
 
 Peers import it in environments of their own: it needs numpy, and what its functions import.
 """
@@ -50,7 +50,7 @@ def sorted_rows(tokenizer: Any, job: EmbeddingJob) -> tuple[list[list[int]], lis
 def padded_batches(
     ids: list[list[int]], order: list[int], batch_size: int
 ) -> Iterator[tuple[list[int], Ids, Ids]]:
-    """Give each batch: its rows, and their ids and mask, padded to its longest."""
+    """Yield each batch: its rows, and their ids and mask, padded to the longest row."""
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         shape = (len(rows), len(ids[rows[0]]))

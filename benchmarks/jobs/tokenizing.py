@@ -1,4 +1,4 @@
-"""What tokenizers are asked to do in a benchmark, and the calls that do it, alike for all of them.
+"""The tasks of the tokenizer benchmarks, with one form of call for all libraries.
 
 A library says how it does each form of the work (:class:`Way`); everything else is here. A worker
 imports this module in any environment, so that it needs nothing but numpy.
@@ -63,7 +63,7 @@ class TokenizerJob:
 class Way:
     """A form of the work: ``call(texts)`` is timed, ``rows(its result)`` is what the gate sees.
 
-    The call for single sentences takes them one by one and returns what it made of the last.
+    The call for single sentences encodes one after another and returns the last one's ids.
     """
 
     call: Callable[[list[str]], Any]
@@ -98,7 +98,7 @@ def build(load: Load, job: TokenizerJob, *, modules: Sequence[str] = ()) -> Work
 
 
 def timed_texts(job: TokenizerJob) -> tuple[str, ...]:
-    """Give the texts of one timed call."""
+    """Return the texts of one timed call."""
     if job.task != "stream end":
         return job.texts
     return job.texts[len(job.texts) * 3 // 4 :]
@@ -123,14 +123,14 @@ def _loading(load: Load, job: TokenizerJob) -> Work:
 
 
 def _judged(way: Way, job: TokenizerJob) -> Rows:
-    """Tokenize what is timed and what is only judged."""
+    """Tokenize the timed texts and those for the gate alone."""
     if job.form == "sentence":  # whose call returns the last text's ids
         return [way.rows(way.call([text]))[0] for text in dict.fromkeys(job.texts + job.judged)]
     return [*way.rows(way.call(list(job.texts))), *way.rows(way.call(list(job.judged)))]
 
 
 def truth(load: Load, job: TokenizerJob) -> Rows:
-    """Compute what the gate holds every candidate to."""
+    """Compute the rows that the gate compares every candidate with."""
     whole = replace(job, task="stream") if job.task == "stream end" else job
     rows: Rows = build(load, whole).answer()
     return rows
@@ -147,7 +147,7 @@ def with_template(job: TokenizerJob, rows: Iterable[Sequence[int]]) -> Rows:
 
 
 def one_row(row: Sequence[int]) -> Rows:
-    """Make the rows of one text."""
+    """Return one text's ids as a list of rows."""
     return list_rows([row])
 
 
@@ -157,13 +157,13 @@ def packed_rows(ids: npt.NDArray[np.integer[Any]], starts: npt.NDArray[np.intege
 
 
 def matrix_rows(matrices: tuple[npt.NDArray[Any], npt.NDArray[Any]]) -> Rows:
-    """Make rows of ids and mask: one beside the other."""
+    """Return rows of ids and mask, joined along the columns."""
     ids, mask = matrices
     return list(np.concatenate([ids, mask], axis=1).astype(np.int64))
 
 
 def offset_rows(ids: Sequence[Sequence[int]], offsets: Sequence[Any]) -> Rows:
-    """Make rows of ids and offsets: id, start and stop of each token, one after the other."""
+    """Return rows of id, start and stop of each token, flattened."""
     joined = []
     for row, places in zip(ids, offsets, strict=True):
         spans = np.asarray(places, dtype=np.int64).reshape(-1, 2)

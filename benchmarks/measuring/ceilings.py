@@ -1,7 +1,7 @@
-"""What the machine at hand can do at most: rates of matrix products and of copying, measured.
+"""Measures the machine's peak rates: of GEMM operations and of copying.
 
-A ceiling is the best of many tries, not a median: what was reached once can be reached. A machine
-that is shared gives more at one time than at another, so a case looks before and after its rounds.
+A peak rate is the best of many tries, not a median. A shared machine is faster at some times than
+at others, so a case measures the peak before and after its rounds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RECENT = 30.0
 
 
 class Ceiling:
-    """A rate that the machine reaches: a call measures it, or gives what was just measured."""
+    """A peak rate, measured when called; measurements of the last ``RECENT`` seconds are reused."""
 
     def __init__(self, measure: Callable[[], float]) -> None:
         self._measure = measure
@@ -105,7 +105,7 @@ def _copy_rate(device: str, threads: int) -> float:
 def _products(
     device: str, precision: str, rows: int, columns: int, features: int
 ) -> Iterator[Callable[[], Tensor]]:
-    """Give every way to multiply that could be the fastest."""
+    """Yield every implementation of a GEMM that could be the fastest here."""
     generator = torch.Generator().manual_seed(SEED)
     x_TK = torch.randn(rows, columns, generator=generator).to(device)
     weight_NK = torch.randn(features, columns, generator=generator).to(device)

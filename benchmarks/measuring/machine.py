@@ -1,4 +1,4 @@
-"""Which machine, source and versions a result belongs to; never where anything lies on it."""
+"""Describes the machine, source and versions of a result, without any local path."""
 
 from __future__ import annotations
 

@@ -147,8 +147,8 @@ def run_in_worker(function: Call, threads: int, python: str | None = None) -> An
 class _Worker:
     """The process, and the pipe to it.
 
-    It stands still between requests: threads that wait by spinning, as OpenMP's do for a while
-    after a call, would take a core from whoever is timed next.
+    It is suspended between requests. Otherwise its threads that wait by spinning, as OpenMP's do
+    for a while after a call, would take a core from the candidate that is timed next.
     """
 
     def __init__(self, threads: int, python: str | None = None) -> None:
@@ -185,7 +185,7 @@ class _Worker:
         return answer
 
     def cpu_ms(self) -> float:
-        """Sum up what all its threads have used; nothing where it is gone."""
+        """Return the CPU time of all threads; 0 if the process has ended."""
         try:
             used = psutil.Process(self._process.pid).cpu_times()
         except psutil.Error:

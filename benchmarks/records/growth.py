@@ -1,4 +1,4 @@
-"""How cost grows along an axis: exponents fitted to the results of the ``growth`` cases.
+"""Fits growth exponents to the results of the ``growth`` cases.
 
 A case ``growth/<axis>-<value>`` does the same work at one value of the axis. What is fitted is time
 and memory ``~ value ** exponent``: of one sequence on the axis ``length``, where a call holds the

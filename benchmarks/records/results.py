@@ -29,7 +29,7 @@ TAIL_SAMPLES = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One line: everything that is needed to read the figures years later.
+    """One line: everything needed to interpret the figures years later.
 
     ``run`` is common to the candidates measured side by side. Times are per call; ``samples_ms``
     are the rounds in their order; ``p99_ms`` is there where they are many. ``ratio_to_best_peer``
@@ -199,7 +199,7 @@ def read(folder: Path = FOLDER) -> Iterator[Result]:
 
 
 def standing_runs(results: Sequence[Result]) -> list[list[Result]]:
-    """Group what was measured side by side, the oldest first; what was withdrawn does not count."""
+    """Group results by run, oldest first, without withdrawn runs."""
     runs: dict[str, list[Result]] = {}
     for result in results:
         if result.run not in WITHDRAWN:

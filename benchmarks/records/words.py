@@ -81,19 +81,19 @@ def _embedding_words(group: str, name: str) -> str | None:
 
 
 def device_words(result: Result) -> str:
-    """Name the machine and how much of it was used."""
+    """Describe the machine and the number of cores or threads used."""
     if result.device.startswith("nvidia"):
         return machine_name(result)
     return f"{machine_name(result)}, {count(result.threads, 'thread')}{restricted(result)}"
 
 
 def machine_name(result: Result) -> str:
-    """Give the maker's name without its marks."""
+    """Return the processor's name without trademark signs."""
     return result.device_name.replace("(R)", "").replace("(TM)", "").removesuffix(" Processor")
 
 
 def day(result: Result) -> str:
-    """Give the day of a measurement."""
+    """Return the day of a measurement."""
     return result.time_utc[:10]
 
 
@@ -113,7 +113,7 @@ def listed(words: Sequence[str]) -> str:
 
 
 def amount(what: str, value: float) -> str:
-    """Write an amount; bytes in MB of 10^6, operations in units of 10^9."""
+    """Format an amount per second: bytes in MB of 10^6, operations in units of 10^9."""
     if what in _UNITS:
         unit, name = _UNITS[what]
         return f"{number(value / unit)} {name}"

@@ -43,7 +43,7 @@ def profile_section(profiles: Sequence[Profile]) -> Section:
 
 
 def row(profile: Profile) -> list[str]:
-    """Tell one profile."""
+    """Return the table row of one profile."""
     taken = {**dict.fromkeys(_PARTS, 0.0), **profile.parts}
     shares = [profile.floor, taken.pop(PRODUCTS) - profile.floor, *taken.values(), profile.rest]
     changed = ", changed" if profile.dirty else ""

@@ -48,7 +48,7 @@ def readme_table(runs: Sequence[Run]) -> str:
 
 
 def write_readme(text: str, runs: Sequence[Run]) -> str:
-    """Put the table in the place of the old one.
+    """Replace README's table by the new one.
 
     Raises ``ValueError`` where the markers are missing.
     """
@@ -59,7 +59,7 @@ def write_readme(text: str, runs: Sequence[Run]) -> str:
 
 
 def _headline(case: str, threads: int | None, runs: Sequence[Run]) -> Facing | None:
-    """Give the newest comparison of a case."""
+    """Return the newest comparison of a case."""
     found = [
         run
         for run in runs

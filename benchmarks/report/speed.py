@@ -1,4 +1,4 @@
-"""Sections of whole tools: text to vectors, the limit, one text, memory, training."""
+"""Sections on whole tools: text to vectors, share of the peak, latency, memory, training."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def embedding_section(runs: Sequence[Run]) -> Section:
 
 
 def quality_picture(run: Run) -> Picture:
-    """Draw one case: all whose vectors were judged, those that failed below."""
+    """Draw one case: all candidates whose vectors were judged, the failed ones below."""
     fast = measured(run)
     judged = [r for r in run if r.status == "gate failed" and "mean_cosine" in r.gate]
     shown = [*fast, *judged]
@@ -184,7 +184,7 @@ def limit_picture(runs: Sequence[Run]) -> Picture:
 
 
 def latency_section(runs: Sequence[Run]) -> Section:
-    """One text at a time, and a first call."""
+    """Return the section on the latency of one text, and of a first call."""
     runs = chosen(runs, "latency", "cold_start")
     title = "One short text, and a cold start"
     if not runs:
@@ -230,7 +230,7 @@ def time_picture(run: Run) -> Picture:
 
 
 def memory_section(runs: Sequence[Run], residents: Sequence[Resident] = ()) -> Section:
-    """Show the most that a tool's own process held."""
+    """Return the section on the peak memory of each tool's process."""
     kept = chosen(runs, "embedding", "dataset", "latency", "cold_start")
     whole = [run for run in kept if any(r.peak_of == "process" for r in _frugal(run))]
     title = "Memory"
@@ -247,7 +247,7 @@ def memory_section(runs: Sequence[Run], residents: Sequence[Resident] = ()) -> S
 
 
 def _frugal(run: Run, role: str | None = None) -> list[Result]:
-    """Give the candidates whose memory was told, the most frugal first."""
+    """Return the candidates with known memory, smallest first."""
     found = [r for r in measured(run, role) if r.peak_mib is not None]
     return sorted(found, key=lambda r: r.peak_mib or 0.0)
 

@@ -78,7 +78,7 @@ def summary_reading(runs: Sequence[Run]) -> str:
 
 
 def losses_of(runs: Sequence[Run]) -> list[Facing]:
-    """Give every comparison that is lost, the worst first."""
+    """Return every comparison in which the engine is slower, the worst first."""
     losses = [pair for run in runs for pair in facing(run) if pair.lost]
     return sorted(losses, key=lambda pair: pair.ratio)
 
@@ -93,7 +93,7 @@ def label(pair: Facing) -> str:
 
 
 def ratio_picture(name: str, title: str, pairs: Sequence[Facing]) -> Picture:
-    """Draw one bar per comparison from 1x, whom it is with named below each."""
+    """Draw one bar per comparison, starting at 1x, labelled with the peer."""
     first = pairs[0].ours
     threads = listed([str(number) for number in sorted({pair.ours.threads for pair in pairs})])
     machine = f"{machine_name(first)}, {threads} thread{'' if threads == '1' else 's'}"

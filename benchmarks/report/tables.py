@@ -1,4 +1,4 @@
-"""Writes results as tables: a case's for the report, rich ones for the terminal."""
+"""Renders results as tables: for the report, and for the terminal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _COMPARISON_HEADER = [
 
 
 def case_blocks(run: Sequence[Result]) -> list[Block]:
-    """Write all figures of a case, and what was skipped or failed."""
+    """Return all figures of a case, and its skipped and failed candidates."""
     first = run[0]
     state = " with changes" if first.dirty else ""
     amounts = ", ".join(amount(what, value) for what, value in first.amounts.items())
@@ -87,7 +87,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list
 
 
 def result_table(run: Sequence[Result]) -> Table:
-    """Lay out one run for the terminal."""
+    """Return the table of one run for the terminal."""
     return _rich_table(run[0].case, RESULT_HEADER, [result_row(r) for r in _measured(run)])
 
 
@@ -121,7 +121,7 @@ def result_row(result: Result) -> Row:
 
 
 def gate_figures(result: Result) -> str:
-    """Write what the gate found: ``min cosine 0.9999999``."""
+    """Format the gate's figures: ``min cosine 0.9999999``."""
     return ", ".join(f"{k.replace('_', ' ')} {v:.9g}" for k, v in result.gate.items())
 
 
