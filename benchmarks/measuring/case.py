@@ -43,7 +43,7 @@ class Candidate:
     - ``keep_slow``: time the candidate in all rounds even if it is far behind, because a target
       compares with it.
 
-    In an isolated case ``build`` and ``tune`` must be picklable: functions of a module, or partials.
+    In an isolated case ``build`` and ``tune`` must be picklable: module functions, or partials.
     """
 
     name: str

@@ -44,7 +44,7 @@ class Comparison:
     """The change of one of the engine's candidates between two commits.
 
     Times are corrected for the speed of the machine in each run, as its peers show it.
-    ``num_paced``: the number of those peers; 0: times are as measured. ``num_runs``: of each commit.
+    ``num_paced``: the number of those peers; 0: times are as measured. ``num_runs``: per commit.
     """
 
     device: str
