@@ -238,7 +238,7 @@ def explain(operation: str, **facts: object) -> choose.Explanation:
     unknown = sorted(set(facts) - known)
     if unknown:
         raise UnknownNameError(
-            f"{operation} is not chosen by {', '.join(unknown)}; its facts are "
+            f"the choice for {operation} does not depend on {', '.join(unknown)}; its facts are "
             f"{', '.join(sorted(known))}"
         )
     if "dtype" in facts:
