@@ -93,7 +93,7 @@ def run(
 )
 @click.option("--threads", type=int, help="Threads of every candidate; default: all cores.")
 def quick(output: Path, threads: int | None) -> int:
-    """Measure in minutes what each user asks first, and write a page: OUTPUT/report.html.
+    """Measure a part of the cases, in minutes, and write a page: OUTPUT/report.html.
 
     On a processor; of the texts a part. Nothing is added to benchmarks/results.
     """
@@ -195,7 +195,7 @@ def report(html: Path | None, markdown: Path | None, *, readme: bool) -> int:
 @click.option("--setup", is_flag=True, help="Make the environments, with the pinned versions.")
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
 def list_peers(folder: Path | None, *, setup: bool) -> int:
-    """Say which peers can take part, and set up the environments of those that need their own.
+    """Print which peers are available; ``--setup`` installs the environments of some.
 
     FOLDER is where the environments lie; later runs look there if ENCODER_ENGINE_PEERS names it,
     and otherwise in .peers of the checkout.

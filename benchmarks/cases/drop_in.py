@@ -135,7 +135,7 @@ def _no_figures(model: Any) -> dict[str, float]:
 def make_training_case(options: Options) -> Case:
     """Fine-tune a classifier without dropout; the gate is the loss of every step.
 
-    What is timed goes on with one model; what is judged begins anew.
+    The timed calls go on training one model; the gate trains a new one.
     """
     import torch
 
@@ -199,7 +199,7 @@ def load_accelerated_classifier() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class CurveGate:
-    """Hold a loss curve to twice the error of the model before, and rounding."""
+    """Check a loss curve by the numeric budget: twice the plain model's error, plus rounding."""
 
     plain: list[float]
     truth: list[float]

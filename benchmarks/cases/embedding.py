@@ -149,7 +149,7 @@ def _write_model(folder: Path, minilm: Path, sizes: dict[str, Any]) -> None:
 
 
 def make_job(kind: Kind, options: Options) -> tuple[EmbeddingJob, list[int]]:
-    """Build the texts; return what is to be done, and how many tokens they have."""
+    """Build the texts; return the job, and the number of tokens of each text."""
     from encoder_engine.text import Tokenizer
 
     limit = MAX_LENGTHS[kind.shape]

@@ -94,7 +94,7 @@ def case_specs() -> list[CaseSpec]:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderJob:
-    """An encoder and what it runs on, small enough to be sent to another process."""
+    """An encoder and its inputs as values, small enough to be sent to another process."""
 
     config: Mapping[str, Any]
     lengths: tuple[int, ...]
@@ -326,7 +326,7 @@ def _sendable(tensor: Tensor) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadGate:
-    """Hold the loss and every gradient to the budget, arrays or tensors."""
+    """Check the loss and every gradient by the numeric budget, arrays or tensors."""
 
     budget: op_case.BudgetGate
 

@@ -1,8 +1,8 @@
-"""Masked batches of a corpus, beside transformers' collator, and beside the steps that take them.
+"""Times masked batches of a corpus, beside transformers' collator and the engine's own steps.
 
-A call goes once through all blocks of a drawn corpus, in an order of its own and in the thread
-that calls. What is judged: how often the batches held each token before some were hidden, how many
-were, and how many of those look otherwise. The steps take such batches from memory.
+A call is one epoch over all blocks of a drawn corpus, shuffled, in the calling thread. The gate
+checks the count of each token before masking, the number of masked tokens, and how many of them
+show another token. The steps train on such batches from memory.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def make_case(options: Options) -> Case:
 
 
 def draw_samples(number: int, length: int, vocab_size: int) -> Samples:
-    """Write a corpus of so many blocks, and keep its files mapped when their folder is gone."""
+    """Write a drawn corpus of ``number`` blocks; its files stay mapped after deletion."""
     generator = np.random.default_rng(SEED)
     ids = generator.integers(len(SPECIAL_TOKENS), vocab_size, number * (length - 2))
     sentences = _cut(ids, LONGEST_SENTENCE, generator)
@@ -228,7 +228,7 @@ def _theirs(samples: Samples, number: int, vocab_size: int) -> Work:
 
 
 def _row(samples: Samples, place: int) -> dict[str, list[int]]:
-    """Give a block as the library's own scripts keep it, its special tokens already marked."""
+    """Return a block in the form of transformers' scripts, with its special tokens marked."""
     block = samples.batch(np.array([place]))
     special: npt.NDArray[np.int64] = block.special.astype(np.int64)
     return {"input_ids": block.input_ids.tolist(), "special_tokens_mask": special.tolist()}

@@ -1,4 +1,4 @@
-"""Tokenizers on long, short and never-seen texts, each held to the ids of tokenizers 0.23."""
+"""Tokenizers on long, short and unseen texts; the gate compares with tokenizers 0.23."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def _benchmarks(ends: float) -> list[str]:
 
 
 def _turn(case: str) -> int:
-    """Say when a case is measured: by the operations of the list, then the rest."""
+    """Return a case's position in the order of measurement: the listed operations come first."""
     places = [place for place, name in enumerate(FIRST) if case.startswith(name)]
     return places[0] if places else len(FIRST)
 

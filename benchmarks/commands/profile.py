@@ -160,7 +160,7 @@ def make_profile(kind: Kind, options: Options) -> Profile:
 @click.option("--smoke", is_flag=True, help="A few texts of MiniLM, nothing recorded.")
 @click.option("--no-save", is_flag=True, help="Record nothing.")
 def profile(cases: tuple[str, ...], threads: int | None, *, smoke: bool, no_save: bool) -> int:
-    """Say where the engine's time goes in the embedding CASEs; default: passages of every model."""
+    """Print the time of each part of the engine's calls; default: passages with every model."""
     known = {kind.name: kind for kind in kinds()}
     for case in cases:
         if case not in known:

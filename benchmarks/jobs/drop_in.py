@@ -53,7 +53,7 @@ def sentence_pairs() -> tuple[tuple[str, ...], tuple[str, ...], tuple[float, ...
 
 @cache
 def retrieval(every: int = 1) -> Retrieval:
-    """Read the development set of TrecQA; every sentence is looked in for every question.
+    """Read the development set of TrecQA; each question searches all sentences.
 
     ``every``: one question of so many, and their sentences.
     """

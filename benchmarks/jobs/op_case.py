@@ -72,7 +72,7 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Rival:
-    """Another way to compute it; ``unavailable``: why it cannot take part."""
+    """Another way to compute the operation; ``unavailable``: the reason, if it cannot run."""
 
     name: str
     function: Function
@@ -214,7 +214,7 @@ def make_shape(options: Options, *, equal: bool) -> Shape:
 
 
 def why_missing(device: str, module: str, library: str) -> str | None:
-    """Return why a library for GPUs cannot take part, or None."""
+    """Return the reason why a GPU library is unavailable, or None."""
     if device != "cuda":
         return f"{library} is for CUDA devices"
     return None if importlib.util.find_spec(module) else f"{library} is not installed"
@@ -242,9 +242,9 @@ def _make_case(make_work: MakeWork, kind: _Kind, options: Options) -> Case:
 
 
 def _efforts(work: Work, output: Tensor, kind: _Kind) -> dict[str, int]:
-    """Count what nobody can do without: operations, and bytes between memory and processor.
+    """Count the necessary work: operations, and bytes moved between memory and processor.
 
-    The backward pass reads the inputs and the output's gradient, and writes every gradient.
+    Backward reads the inputs and the output's gradient, and writes every gradient.
     """
     inputs = sum(tensor.nbytes for tensor in work.inputs.values())
     read = inputs if work.read_bytes is None else work.read_bytes
@@ -327,7 +327,7 @@ def _compiled_call(function: Function, inputs: Tensors, *, training: bool) -> Ca
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetGate:
-    """Hold the output and every gradient to the budget that eager PyTorch sets."""
+    """Check the output and every gradient by the numeric budget, set by eager PyTorch."""
 
     truth: Mapping[str, Tensor]
     eager: Mapping[str, Tensor]

@@ -1,7 +1,7 @@
 """The tasks of the tokenizer benchmarks, with one form of call for all libraries.
 
-A library says how it does each form of the work (:class:`Way`); everything else is here. A worker
-imports this module in any environment, so that it needs nothing but numpy.
+A library defines a :class:`Way` for each form of the work; everything else is here. Workers import
+this module in any environment, so it imports only numpy.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ class PieceFile:
 class TokenizerJob:
     """Texts to tokenize with the tokenizer.json ``file``.
 
-    ``form`` is what comes out: packed or single arrays of ids, lists of ints, the same for one
-    text, a matrix of ``max_length`` columns with its mask, or ids with character offsets. ``task``
-    says when: a batch again and again; a ``stream`` of texts, each seen once, or its last quarter;
-    or loading the file until the first text is tokenized. ``judged`` are the texts of the gate.
-    ``before`` and ``after`` are the template's ids, for libraries that set none.
+    - ``form``: the output: packed or single arrays of ids, lists of ints, lists for one text, a
+      matrix of ``max_length`` columns with its mask, or ids with character offsets.
+    - ``task``: the same batch in every call; a ``stream`` of texts, each seen once; the last quarter
+      of a stream; or loading the file until the first text is tokenized.
+    - ``judged``: the texts of the gate.
+    - ``before``, ``after``: the template's ids, for libraries without a template.
     """
 
     file: str
@@ -61,7 +62,7 @@ class TokenizerJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """A form of the work: ``call(texts)`` is timed, ``rows(its result)`` is what the gate sees.
+    """One form of the work: ``call(texts)`` is timed, ``rows(result)`` makes the gate's rows.
 
     The call for single sentences encodes one after another and returns the last one's ids.
     """

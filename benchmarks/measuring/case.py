@@ -22,7 +22,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A call to time whose own result is not what the gate judges: that is ``answer()``'s."""
+    """A call to time, and a call ``answer`` whose result the gate judges instead."""
 
     call: Call
     answer: Call

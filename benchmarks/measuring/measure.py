@@ -119,7 +119,7 @@ def _look_up(case: Case, watch: Watcher) -> dict[str, float]:
 def _admit(
     case: Case, candidate: Candidate, threads: int, watch: Watcher
 ) -> Measurement | _Contender:
-    """Build, warm up and judge a candidate."""
+    """Build and warm up a candidate, and check it by the gate."""
     failed = Measurement(candidate=candidate.name, role=candidate.role, status="failed")
     if candidate.unavailable is not None:
         return replace(failed, status="skipped", reason=candidate.unavailable)

@@ -1,4 +1,4 @@
-"""Peak memory: of a whole process, or of one call in a process that candidates share; its bound.
+"""Measures and limits memory: of a whole process, or of one call in a shared process.
 
 The kernel keeps each process's high-water mark of resident memory (VmHWM in /proc/self/status) and,
 since Linux 4.0, lowers it to the present size when 5 is written to /proc/self/clear_refs. Since
@@ -95,7 +95,7 @@ def _cuda_bytes() -> int:
 
 
 def _host_bytes() -> int:
-    """Return what this process may hold."""
+    """Return the limit on this process's memory."""
     if sys.platform == "linux":
         import resource
 

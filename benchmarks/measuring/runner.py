@@ -80,7 +80,7 @@ class LocalRunner:
         return output
 
     def answer(self) -> Any:
-        """Return what the gate judges."""
+        """Return the output for the gate."""
         return _attempt(self._answer)
 
     def sample(self) -> Sample:
@@ -107,7 +107,7 @@ def _attempt(function: Callable[[], Result]) -> Result:
 
 
 def describe(error: BaseException) -> str:
-    """Name an error in one line, with file names but no folders: it goes into the results."""
+    """Describe an error in one line for the results: file names, but no folders."""
     spent = out_of_memory(error)
     if spent is not None:
         return spent

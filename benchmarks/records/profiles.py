@@ -33,10 +33,10 @@ PARTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """A call's ``seconds`` as users call it, and ``watched`` with every operation timed.
+    """The profile of a call: ``seconds`` as users call it, ``watched`` with timed operations.
 
-    ``parts``: seconds of ``watched``. ``floor``: what dense products would take at ``ceiling``
-    operations a second. ``other_cores``: as of a result.
+    ``parts``: the parts of ``watched``, in seconds. ``floor``: the time of the GEMMs at ``ceiling``
+    operations per second. ``other_cores``: as in :class:`~benchmarks.records.results.Result`.
     """
 
     device: str

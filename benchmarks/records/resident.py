@@ -17,9 +17,9 @@ SUFFIX = "-resident.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Resident:
-    """``mib`` were resident after ``seconds``.
+    """Resident memory of a long run: ``mib`` at each of ``seconds``.
 
-    ``again_seconds``: what the same command took once more, with all ``rows`` done before.
+    ``again_seconds``: the time of repeating the command, with all ``rows`` already embedded.
     """
 
     device: str

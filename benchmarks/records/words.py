@@ -1,4 +1,4 @@
-"""Says what cases are in words, and figures as people read them."""
+"""Formats the names of cases, and figures, for readers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PRETRAINING = {
 
 
 def case_words(case: str) -> str:
-    """Say what a case is; one that has no words of its own keeps its name."""
+    """Describe a case in words; without a description, by its name."""
     group, _, name = case.partition("/")
     if group in ("embedding", "latency", "cold_start", "dataset"):
         return _embedding_words(group, name) or case
@@ -98,7 +98,7 @@ def day(result: Result) -> str:
 
 
 def restricted(result: Result) -> str:
-    """Say what instruction set the engine was restricted to, where it was."""
+    """Name the instruction set to which the engine was restricted, if any."""
     return "" if result.isa is None else f"; the engine restricted to {result.isa}"
 
 

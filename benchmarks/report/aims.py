@@ -133,7 +133,7 @@ def target_section(
     residents: Sequence[Resident] = (),
     front_doors: Sequence[FrontDoor] = (),
 ) -> Section:
-    """Put misses in plain sight, and fold what nothing is known of; ``runs``: all that stand."""
+    """Show missed and met targets; fold unknown ones. ``runs``: all that are not withdrawn."""
     by_target = [hold(target, runs, residents, front_doors) for target in all_targets()]
     states = [next(s for s in MARKS if any(one.state == s for one in held)) for held in by_target]
     reading = (

@@ -184,7 +184,7 @@ def method_section(runs: Sequence[Run]) -> Section:
 
 
 def _before_stops(runs: Sequence[Run]) -> str:
-    """Name what was measured before waiting processes were stopped: groups as a whole, or cases."""
+    """Name groups or cases measured before waiting processes were suspended."""
     runs = [run for run in runs if group_of(run) in OWN_PROCESSES]
     old = [run for run in runs if run[0].time_utc < STOPPED_SINCE]
     newer = {group_of(run) for run in runs if run not in old}

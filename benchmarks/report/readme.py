@@ -42,7 +42,10 @@ def readme_table(runs: Sequence[Run]) -> str:
     losses = [pair for pair in losses_of(runs) if pair not in shown.values()]
     below = []
     if losses:
-        named = [f"{label(pair)} ({times(pair.ratio)} {pair.peer.candidate})" for pair in losses]
+        named = [
+            f"{label(one)} ({times(one.ratio)} {one.peer.candidate}, on {machine_name(one.ours)})"
+            for one in losses
+        ]
         below = ["", f"Slower in {len(losses)} more: {'; '.join(named)}."]
     return "\n".join([BEGIN, *markdown_table(HEADER, rows), *below, END])
 
@@ -84,7 +87,7 @@ def _row(case: str, pair: Facing | None) -> list[str]:
 
 
 def _speed(pair: Facing, role: str) -> str:
-    """Write a time of a call, or what people count: MB, documents or tokens a second."""
+    """Format the time of a call, or its rate in MB, documents or tokens per second."""
     result = pair.ours if role == "ours" else pair.peer
     group = result.case.partition("/")[0]
     for what, unit, scale in (

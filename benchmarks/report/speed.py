@@ -27,7 +27,7 @@ _POINTS = 400
 
 
 def chosen(runs: Sequence[Run], *groups: str) -> list[Run]:
-    """Give the unrestricted runs of some groups that have a time, the newest machine's first."""
+    """Return measured, unrestricted runs of some groups, the newest machine's first."""
     found = [
         run for run in runs if group_of(run) in groups and run[0].isa is None and measured(run)
     ]
@@ -41,7 +41,7 @@ def slug(run: Run) -> str:
 
 
 def kinds_of(results: Sequence[Result]) -> list[Kind]:
-    """Say which bars are ours, and whether they lose."""
+    """Return each bar's kind: the engine, the engine where it is slower, or a peer."""
     return [_kind(result) for result in results]
 
 
@@ -121,7 +121,7 @@ def _relative(result: Result, run: Run) -> str:
 
 
 def limit_section(runs: Sequence[Run]) -> Section:
-    """Show what of the machine's own limit is reached."""
+    """Return the section on the share of the machine's peak that is reached."""
     title = "How near to the machine's limit"
     whole = [
         run
@@ -147,7 +147,7 @@ def limit_section(runs: Sequence[Run]) -> Section:
 
 
 def limit_picture(runs: Sequence[Run]) -> Picture:
-    """Draw ours and the best peer of each case, and all of them in numbers."""
+    """Draw the engine and the best peer of each case; the table has all candidates."""
     shown = [r for run in runs for role in ("ours", "peer") for r in measured(run, role)[:1]]
     shares = [r.fraction_of_limit or 0.0 for r in shown]
     bars = Bars(
@@ -204,7 +204,7 @@ def latency_section(runs: Sequence[Run]) -> Section:
 
 
 def time_picture(run: Run) -> Picture:
-    """Draw times, and what the slowest in a hundred calls take where many were made."""
+    """Draw median times, and the 99th percentile where there are many calls."""
     shown, first = measured(run), run[0]
     panels = [
         Bars(
@@ -275,7 +275,7 @@ def resident_picture(resident: Resident) -> Picture:
 
 
 def memory_picture(runs: Sequence[Run]) -> Picture:
-    """Draw ours, the most frugal peer and sentence-transformers."""
+    """Draw the engine, the peer with the least memory, and sentence-transformers."""
     shown: list[Result] = []
     for run in runs:
         ours = measured(run, "ours")[:1]
@@ -303,7 +303,7 @@ def memory_picture(runs: Sequence[Run]) -> Picture:
 
 
 def training_section(runs: Sequence[Run]) -> Section:
-    """Tokens a second of a training step, and of what feeds it."""
+    """Return the section on training: tokens per second of a step and of the loader."""
     runs = chosen(runs, "pretraining")
     title = "Pretraining"
     if not runs:

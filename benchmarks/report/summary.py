@@ -52,7 +52,7 @@ def summary_section(runs: Sequence[Run]) -> Section:
 
 
 def summary_reading(runs: Sequence[Run]) -> str:
-    """Say in how many cases it wins, and name those that it loses or has no result for."""
+    """Count the cases in which the engine is faster; name losses and missing results."""
     pairs = [pair for run in runs for pair in facing(run)]
     contests = [pair for pair in pairs if pair.num_others > 1]
     alone = [pair for pair in pairs if pair.num_others == 1]
@@ -84,7 +84,7 @@ def losses_of(runs: Sequence[Run]) -> list[Facing]:
 
 
 def label(pair: Facing) -> str:
-    """Name a comparison: the case, and which of ours where there are several."""
+    """Name a comparison: the case and, where there are several, the engine's candidate."""
     suffix = pair.ours.candidate.removeprefix(OURS).strip(", ")
     words = case_words(pair.ours.case)
     if not suffix or pair.ours.case.startswith("dataset/"):

@@ -65,7 +65,7 @@ def _measured(run: Sequence[Result]) -> list[Result]:
 
 
 def footnotes(run: Sequence[Result]) -> list[str]:
-    """Say what the gate found, whose memory was counted, and why a candidate has no time."""
+    """Return the notes of a run: gate figures, kind of memory, reasons for missing times."""
     notes = []
     busy = max((result.other_cores or 0.0 for result in run), default=0.0)
     if busy >= BUSY:
@@ -126,9 +126,9 @@ def gate_figures(result: Result) -> str:
 
 
 def comparison_row(comparison: Comparison) -> Row:
-    """Write one line of a comparison; what did not change says nothing in the last column.
+    """Return the table row of a comparison; the last column is empty without a change.
 
-    Times are those at the mean pace, so that the ratio is theirs.
+    Times are corrected by the pace of the peers, as the ratio is.
     """
     ratio = comparison.ratio
     return [

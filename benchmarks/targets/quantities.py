@@ -21,8 +21,8 @@ Run = Sequence["Result"]
 class Reached:
     """The value that a run reached, in ``words`` with its unit; ``peer``: compared with whom.
 
-    ``limit``: the share of the machine's limit that ours reached, and, of a ratio, the most that
-    the limit permits.
+    ``limit``: the share of the roofline that the engine reached and, for a ratio, the largest ratio
+    that the roofline permits.
     """
 
     value: float
