@@ -1,6 +1,6 @@
 """Helpers of peers that pad: batches sorted by length, and the mean over tokens.
 
-Peers import it in their own environments: at the top it imports only numpy.
+Peers import it in their own environments, so it needs only numpy, and what its functions import.
 """
 
 from __future__ import annotations

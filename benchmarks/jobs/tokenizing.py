@@ -1,7 +1,7 @@
 """The tasks of the tokenizer benchmarks, with one form of call for all libraries.
 
 A library defines a :class:`Way` for each form of the work; everything else is here. Workers import
-this module in any environment, so it imports only numpy.
+this module in any environment, so it needs only numpy.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class TokenizerJob:
 
     - ``form``: the output: packed or single arrays of ids, lists of ints, lists for one text, a
       matrix of ``max_length`` columns with its mask, or ids with character offsets.
-    - ``task``: the same batch in every call; a ``stream`` of texts, each seen once; the last quarter
-      of a stream; or loading the file until the first text is tokenized.
+    - ``task``: the same batch in every call; a ``stream`` of texts, each seen once; its last
+      quarter; or loading the file until the first text is tokenized.
     - ``judged``: the texts of the gate.
     - ``before``, ``after``: the template's ids, for libraries without a template.
     """
