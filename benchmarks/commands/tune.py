@@ -1,8 +1,9 @@
 """Searches launch shapes for the GPU at hand: ``python -m benchmarks.commands.tune KERNEL``.
 
 Kernels are not tuned automatically: they launch with the shapes of their ``config.py``. This
-command tries other shapes on an operation's case, checks each by the numeric budget, times those that pass
-in turns with the table's shape, and prints the fastest. Better shapes are entered by hand.
+command tries other shapes on an operation's case, checks each by the numeric budget, times those
+that pass in turns with the table's shape, and prints the fastest. Better shapes are entered by
+hand.
 """
 
 from __future__ import annotations
