@@ -137,8 +137,8 @@ class RowLayout:
         rest = second if self.strategy == ONLY_FIRST else first
         if rest >= room:
             raise InputError(
-                f"{self._place(row, second=self.strategy == ONLY_SECOND)} would be truncated "
-                f"to nothing: the other text of its pair has at least {rest} tokens; raise "
+                f"{self._place(row, second=self.strategy == ONLY_SECOND)} would have to go "
+                f"altogether: the other text of its pair has at least {rest} tokens; raise "
                 "max_length or use longest_first",
                 row=row,
             )
