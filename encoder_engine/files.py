@@ -224,7 +224,9 @@ def _rename_without_replacing(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except FileExistsError:
-        raise OutputError(f"{target} was made meanwhile by another; it is left alone") from None
+        raise OutputError(
+            f"{target} was made meanwhile by another process, and is left as it is; move it away"
+        ) from None
     except OSError:  # a file system without hard links
         check_target(target, overwrite=False)
         source.replace(target)

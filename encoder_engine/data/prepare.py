@@ -257,7 +257,9 @@ def _begin(directory: Path, begun: dict[str, Any]) -> dict[str, Any]:
         p.name not in (LOCK_NAME, FORMER_LOCK_NAME) and p.suffix != ".partial"
         for p in directory.iterdir()
     ):
-        raise CorpusError(f"{directory} is not empty, and no corpus was begun in it")
+        raise CorpusError(
+            f"{directory} is not empty, and no corpus was begun in it; name an empty directory"
+        )
     return _note(directory, Prepared(), np.zeros(0, np.bool_), begun)
 
 

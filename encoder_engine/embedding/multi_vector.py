@@ -217,5 +217,5 @@ def _check_normalize(folder: Path) -> bool:
     config = read_object(path) if path.is_file() else {}
     refuse_unknown_keys(path, config, ("module_input_name", "module_output_name"))
     if config.get("module_input_name") != TOKENS or config.get("module_output_name") != TOKENS:
-        raise UnsupportedFeatureError(f"{path}: Normalize must be of {TOKENS}, both in and out")
+        raise UnsupportedFeatureError(f"{path}: Normalize must read and write {TOKENS}")
     return True

@@ -139,7 +139,10 @@ class Tokenizer:
         elif stride:
             raise InputError(f"stride is {stride}, but without max_length nothing is cut")
         if stride and not overflow:
-            raise InputError(f"stride is {stride}, but return_overflow=False drops what it shares")
+            raise InputError(
+                f"stride is {stride}, but return_overflow=False drops the overflow rows; leave one "
+                "of them out"
+            )
         side = self._spec.truncation_side if truncation_side is None else truncation_side
         if side not in ("left", "right"):
             raise InputError(f"truncation_side is {side!r}, expected 'left' or 'right'")

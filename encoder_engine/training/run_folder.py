@@ -52,8 +52,8 @@ def compare(directory: Path, recipe: TrainingRecipe, corpus: Corpus) -> None:
     for name in (RECIPE, CORPUS):
         if not (directory / name).exists():
             raise ResumeError(
-                f"{directory} has checkpoints or a model, and no {name} that says of which recipe "
-                "and corpus; an earlier version may have begun it: name another folder"
+                f"{directory} has checkpoints or a model, and no {name}, so their recipe and "
+                "corpus are unknown; an earlier version may have begun it: name another folder"
             )
     recorded = current_keys(read_json(directory / RECIPE, ResumeError))
     found = differences(recorded, values)

@@ -107,7 +107,7 @@ def read_manifest(folder: Path, error: type[EncoderEngineError]) -> dict[str, An
         _check_object(value, _MANIFEST, "")
         signed = path.name == MANIFEST_NAME or DIGEST_KEY in value
         if signed and value.get(DIGEST_KEY) != digest(value):
-            raise UnexpectedValueError("its SHA-256 is not the one that it records of itself")
+            raise UnexpectedValueError("its content does not match the SHA-256 that it records")
         check_plan(value["plan"])
         records = read_records(value["shards"], value["plan"]["options"])
         for key in ("rows", "tokens", "truncated_rows"):

@@ -86,7 +86,7 @@ class Journal:
         if former and DIGEST_KEY not in value:
             return
         if value.get(DIGEST_KEY) != digest(value, self._last):
-            raise UnexpectedValueError("a line does not have the SHA-256 that it records of itself")
+            raise UnexpectedValueError("a line does not match the SHA-256 that it records")
         self._last = value[DIGEST_KEY]
 
     def begin(

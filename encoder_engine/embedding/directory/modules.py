@@ -225,7 +225,7 @@ def read_transformer_config(
     text = _optional_object(path, config, "modality_config").get("text")
     if "modality_config" in config and text != {"method": "forward", "method_output_name": reads}:
         raise UnsupportedFeatureError(
-            f"{path}: modality_config reads {text} of the encoder, not its {reads}"
+            f"{path}: modality_config.text must read the encoder's {reads}, got {text}"
         )
     return TransformerConfig(
         max_seq_length=optional_count(path, config, "max_seq_length"),
@@ -297,4 +297,6 @@ def check_normalize_config(folder: Path) -> None:
     refuse_unknown_keys(path, config, ("module_input_name", "module_output_name"))
     for key, value in config.items():
         if value not in ("sentence_embedding", None):
-            raise UnsupportedFeatureError(f"{path}: {key} is {value!r}, not the sentence embedding")
+            raise UnsupportedFeatureError(
+                f"{path}: {key} must be 'sentence_embedding', got {value!r}"
+            )

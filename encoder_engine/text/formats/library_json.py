@@ -35,7 +35,7 @@ def read_library(top: Node) -> LibrarySpec:
         raise node.get("vocab").fail("two tokens share an id")
     dropout = node.get("dropout")
     if dropout.value:
-        raise dropout.fail("dropout makes every encoding another; set it to null")
+        raise dropout.fail("dropout makes every encoding different; set it to null")
     unknown = node.get("unk_token")
     return LibrarySpec(
         kind=node.kind(),

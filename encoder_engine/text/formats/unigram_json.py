@@ -185,7 +185,7 @@ def _read_pre_tokenizer(node: Node) -> tuple[bool, MetaspaceSpec | None]:
         else:
             raise item.fail(
                 f"the pre-tokenizer {kind} is not supported with Unigram here; WhitespaceSplit, "
-                "Metaspace and the one before the other are"
+                "Metaspace, and WhitespaceSplit followed by Metaspace are"
             )
     return split, metaspace
 

@@ -318,12 +318,12 @@ BAD_DIRECTORIES: dict[str, tuple[dict[str, Any], type[EncoderEngineError], str]]
     "a limit without room for a token": (
         {"sentence_bert_config.json": {"max_seq_length": 2}},
         ConfigError,
-        "takes 3",
+        "at least 3",
     ),
     "a limit of the tokenizer without room for a token": (
         {"sentence_bert_config.json": {}, "tokenizer_config.json": {"model_max_length": 1}},
         ConfigError,
-        "takes 3",
+        "at least 3",
     ),
     "another task": (
         {"sentence_bert_config.json": {"transformer_task": "fill-mask"}},

@@ -327,7 +327,7 @@ def test_without_the_library_the_extra_is_named(
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda top: top["model"].update(dropout=0.1), "dropout makes every encoding another"),
+        (lambda top: top["model"].update(dropout=0.1), "dropout makes every encoding different"),
         (lambda top: top["model"].update(merges=[["q", "nope"]]), "refuses the file"),
         (lambda top: top["model"].update(vocab={"a": -1}), "expected an integer"),
         (lambda top: top["model"].update(vocab={"a": 1, "b": 1}), "share an id"),
