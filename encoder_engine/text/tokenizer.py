@@ -56,6 +56,8 @@ class Tokenizer:
         self._vocab_size = spec.vocab_size
         self._ints = extension().IntTable(self._vocab_size)
         self._added = {token.content: token.id for token in spec.added_tokens}
+        self._pad_id = self.pad_token_id
+        self._pad_type_id = 0 if spec.padding is None else spec.padding.pad_type_id
 
     @classmethod
     def from_pretrained(
@@ -147,21 +149,21 @@ class Tokenizer:
         if side not in ("left", "right"):
             raise InputError(f"truncation_side is {side!r}, expected 'left' or 'right'")
         threads = 0 if num_threads is None else check_integer(num_threads, "num_threads", least=1)
+        # By position: keywords would add 0.5 us to each call, 5 % of a short sentence's 10 us.
         request = EncodeRequest(
-            add_special_tokens=bool(add_special_tokens),
-            strategy=strategy,
-            max_length=limit,
-            stride=stride,
-            overflow=bool(overflow) and strategy != 0,
-            left=side == "left",
-            with_spans=bool(return_offsets),
-            words=bool(is_split_into_words),
-            num_threads=min(threads, 1024),
-            sampling=None if sampling is None else self._sampling(sampling),
+            bool(add_special_tokens),
+            strategy,
+            limit,
+            stride,
+            bool(overflow) and strategy != 0,
+            side == "left",
+            bool(return_offsets),
+            bool(is_split_into_words),
+            min(threads, 1024),
+            None if sampling is None else self._sampling(sampling),
         )
         arrays = self._native.encode_batch(texts, pairs, request)
         ids, cu_seqlens, first_lengths, offsets, word_ids, samples, truncated = arrays
-        padding = self._spec.padding
         return Encoding(
             ids=ids,
             cu_seqlens=cu_seqlens,
@@ -171,8 +173,8 @@ class Tokenizer:
             offsets=offsets,
             word_ids=word_ids,
             overflow_to_sample=samples,
-            pad_id=self.pad_token_id,
-            pad_type_id=0 if padding is None else padding.pad_type_id,
+            pad_id=self._pad_id,
+            pad_type_id=self._pad_type_id,
             vocab_size=self._vocab_size,
             ints=self._ints,
         )
