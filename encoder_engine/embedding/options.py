@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from encoder_engine.errors import InputError
@@ -51,6 +52,18 @@ class EncodeCall:
     precision: Precision = "float32"
     batch_tokens: int | None = None
     on_truncation: OnTruncation = "ignore"
+
+    @classmethod
+    def of(
+        cls, method: str, keywords: EncodeKeywords, on_truncation: OnTruncation = "ignore"
+    ) -> EncodeCall:
+        """Collect a method's keywords; raises ``TypeError`` for one that it does not take."""
+        for name in keywords:
+            if name not in EncodeKeywords.__annotations__:
+                near = get_close_matches(name, EncodeKeywords.__annotations__, n=1)
+                advice = f"; did you mean {near[0]!r}?" if near else ""
+                raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{advice}")
+        return cls(on_truncation=on_truncation, **keywords)
 
 
 @dataclass(frozen=True, kw_only=True)

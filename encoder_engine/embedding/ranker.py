@@ -112,7 +112,7 @@ class Ranker:
         return cls(
             model,
             opened.read_tokenizer(),
-            max_seq_length=max_seq_length or opened.max_seq_length,
+            max_seq_length=opened.max_seq_length if max_seq_length is None else max_seq_length,
             activation=activation,
             settings=opened.settings,
         )

@@ -52,9 +52,9 @@ def _refuse_triton(facts: AttentionFacts) -> str | None:
     if facts.head_dim > LARGEST_TRITON_HEAD:
         return f"its heads are at most {LARGEST_TRITON_HEAD} wide, these are {facts.head_dim}"
     if "disentangled" in facts.terms:
-        return "it has no disentangled"
+        return "it does not implement disentangled attention (DeBERTa)"
     if facts.requires_grad and {"relative_bias", "global_rows"} <= set(facts.terms):
-        return "it has no gradient of a relative_bias together with global_rows"
+        return "it does not implement the gradient of relative_bias together with global_rows"
     return gpu.refuse_triton(facts)
 
 
@@ -66,7 +66,7 @@ def _refuse_native(facts: AttentionFacts) -> str | None:
         return "it drops no weights"
     missing = [term for term in facts.terms if term not in NATIVE_TERMS]
     if missing:
-        return f"it has no {' and no '.join(missing)}"
+        return f"it does not implement {' or '.join(missing)}"
     return cpu.refuse_native(facts)
 
 

@@ -40,7 +40,7 @@ class EmbeddingFacts(CallFacts):
 
 def _refuse_triton(facts: EmbeddingFacts) -> str | None:
     if "norm" in facts.without:
-        return "it has no embedding without norm"
+        return "it does not implement an embedding without norm"
     if facts.width > WIDEST_TRITON:
         return f"its rows are at most {WIDEST_TRITON} wide, these are {facts.width}"
     return gpu.refuse_triton(facts)
@@ -48,7 +48,7 @@ def _refuse_triton(facts: EmbeddingFacts) -> str | None:
 
 def _refuse_native(facts: EmbeddingFacts) -> str | None:
     if "norm" in facts.without:
-        return "it has no embedding without norm"
+        return "it does not implement an embedding without norm"
     return "it drops nothing out" if facts.dropout else cpu.refuse_native(facts)
 
 

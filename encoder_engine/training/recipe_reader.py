@@ -60,7 +60,7 @@ def find_recipe(
             f"there is no recipe {name!r}{_nearest(name, RECIPES)}; recipes are "
             f"{', '.join(RECIPES)}, a .yaml file, and file.py:function"
         )
-    values = with_settings(values, settings)
+    values = with_settings(_with_current_keys(values), settings)
     data = values.get("data") or {}
     # A value that is no mapping is refused below, by its name.
     if corpus is not None and isinstance(data, Mapping):
@@ -85,10 +85,15 @@ def recipe_from_values(values: Any) -> TrainingRecipe:
 
     A former key is read with a DeprecationWarning that names the current one.
     """
+    made: TrainingRecipe = _made(TrainingRecipe, _with_current_keys(values), "recipe")
+    return made
+
+
+def _with_current_keys(values: Any) -> Any:
+    """Replace former keys as :func:`current_keys` does, with a warning for each."""
     for section, key, current in _former_keys_in(values):
         warn_of_former_name(f"{section}.{key}", f"{section}.{current}")
-    made: TrainingRecipe = _made(TrainingRecipe, current_keys(values), "recipe")
-    return made
+    return current_keys(values)
 
 
 def current_keys(values: Any) -> Any:

@@ -182,10 +182,19 @@ def test_the_former_name_of_the_mask_probability_works_with_a_warning(tmp_path: 
     path = tmp_path / "former.yaml"
     path.write_text("model: {checkpoint: here}\nobjectives: {rate: 0.3}\n")
     match = r"objectives\.rate is now called objectives\.mask_probability"
+    of_field = r"ObjectivesRecipe\.rate is now called ObjectivesRecipe\.mask_probability"
     with pytest.warns(DeprecationWarning, match=match):
         read = read_recipe(path)
-    with pytest.warns(DeprecationWarning, match=match):
-        made = ObjectivesRecipe(rate=0.3)
+    with pytest.warns(DeprecationWarning, match=of_field):
+        made = ObjectivesRecipe(rate=0.3)  # type: ignore[call-arg]
+    with pytest.warns(DeprecationWarning, match=of_field):
+        assert made.rate == 0.3  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="which are one setting; leave out rate"):
+        ObjectivesRecipe(rate=0.3, mask_probability=0.3)  # type: ignore[call-arg]
+    for setting in ("objectives.rate=0.4", "objectives.mask_probability=0.4"):
+        with pytest.warns(DeprecationWarning, match=match):
+            both = find_recipe(str(path), [setting])
+        assert both.objectives.mask_probability == 0.4
     with pytest.warns(DeprecationWarning, match=match):
         found = find_recipe("tiny", ["objectives.rate=0.3"])
     assert read.objectives == made == found.objectives

@@ -51,9 +51,9 @@ public:
     explicit unigram_char_table(const unigram_normalizer& normalizer);
 
     // Whether the text before a boundary and the text after it can be normalized separately.
-    static bool separates(unigram_char before, unigram_char behind) {
-        if (!behind.regular()) return false;
-        return before.regular() || (before.leans_back() && !behind.guarded());
+    static bool separates(unigram_char before, unigram_char after) {
+        if (!after.regular()) return false;
+        return before.regular() || (before.leans_back() && !after.guarded());
     }
 
     // Marks the characters with which added tokens start.

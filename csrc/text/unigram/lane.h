@@ -140,7 +140,7 @@ private:
             emit<Unit>(begin, end, 0, first_unit, base, space);
         } else {
             for (int from = begin; from < end && out_.size() < limit_;) {
-                if (from > begin) space = base + behind<Unit>(from - 1);
+                if (from > begin) space = base + offset_after<Unit>(from - 1);
                 const int which = tokens_.choose_memory();
                 from = which < 0 ? spell_one<Unit>(from, first_unit, base, space)
                                  : emit<Unit>(from, end, which, first_unit, base, space);
@@ -165,7 +165,7 @@ private:
             if constexpr (kSums) {
                 if (out_.size() >= tokens_.memory_end()) break;
             }
-            if (kReaches && i > begin) space = base + behind<Unit>(i - 1);
+            if (kReaches && i > begin) space = base + offset_after<Unit>(i - 1);
             out_.ids.reserve_more(kReserved);
             __builtin_prefetch(memory.short_words.place(chunk.keys[i + word_chunk::kAhead]));
             const int64_t first = out_.size();
@@ -208,7 +208,7 @@ private:
     }
     // The end of a word, as a character.
     template <typename Unit>
-    int64_t behind(int index) const {
+    int64_t offset_after(int index) const {
         return source<Unit>(scratch_.chunk.starts[index] + scratch_.chunk.sizes[index]);
     }
     template <typename Unit>
@@ -266,7 +266,7 @@ private:
             }
             tokens_.word_letter(code, at.base + source<Unit>(i));
         }
-        tokens_.spell_word(at.base + behind<Unit>(index));
+        tokens_.spell_word(at.base + offset_after<Unit>(index));
         if (!joins) keep<Unit>(which, index, num_bytes, first);
     }
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.text.spec.unigram import DecoderStep, NormalizerStep
 
-__all__ = ["check_unigram", "read_unigram", "read_unigram_decoder"]
+__all__ = ["read_unigram", "read_unigram_decoder"]
 
 SCHEMES = {"always": "always", "first": "first", "never": "never"}
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
@@ -60,13 +60,6 @@ def read_unigram(top: Node) -> UnigramSpec:
         whitespace_split=split,
         metaspace=metaspace,
     )
-
-
-def check_unigram(top: Node) -> None:
-    """Refuse a normalizer, pre-tokenizer or decoder that is not supported with Unigram."""
-    _read_normalizer(top.get("normalizer"))
-    _read_pre_tokenizer(top.get("pre_tokenizer"))
-    read_unigram_decoder(top.get("decoder"))
 
 
 def _read_pieces(node: Node) -> tuple[Sequence[str], Sequence[float]]:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from tests.text.parity.peers import Peer
 
-Edit = "Callable[[dict[str, Any]], object]"
-
 
 @pytest.fixture
 def toy_json(toy_folder: Path) -> Path:

@@ -38,7 +38,7 @@ private:
     };
     int64_t num_ranked(int64_t stop) const { return first_[stop + 1] - first_[stop]; }
     // Whether way `a` ranks after way `b` to the same character.
-    bool behind(const way& a, const way& b) const;
+    bool ranks_after(const way& a, const way& b) const;
     void rank_at(int64_t stop, int64_t count);
 
     int64_t size_ = 0;
