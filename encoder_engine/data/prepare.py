@@ -26,11 +26,11 @@ from encoder_engine.files import (
     FORMER_LOCK_NAME,
     LOCK_NAME,
     FolderLock,
-    read_json,
     sync_directory,
     write_atomically,
     writing,
 )
+from encoder_engine.json_values import read_json
 from encoder_engine.records import differences
 from encoder_engine.text import Tokenizer
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from encoder_engine.data.shards import MANIFEST
 from encoder_engine.errors import ResumeError
-from encoder_engine.files import file_sha256, read_json, read_text, write_atomically
+from encoder_engine.files import file_sha256, read_text, write_atomically
+from encoder_engine.json_values import read_json
 from encoder_engine.records import differences
 from encoder_engine.training.recipe_reader import current_keys, recipe_to_values
 

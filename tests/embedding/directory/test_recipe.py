@@ -182,12 +182,12 @@ BAD_DIRECTORIES: dict[str, tuple[dict[str, Any], type[EncoderEngineError], str]]
     "a module path that is no text": (
         {"modules.json": modules("Transformer", "Pooling", path=None)},
         ConfigError,
-        "needs a path",
+        "path must be a string",
     ),
     "a module path with a lone surrogate": (
         {"modules.json": modules("Transformer", "Pooling", path="\ud800")},
         ConfigError,
-        "no path",
+        "path must be a string without lone surrogates",
     ),
     "a module path with a null": (
         {"modules.json": modules("Transformer", "Pooling", path="\0")},
@@ -261,7 +261,7 @@ BAD_DIRECTORIES: dict[str, tuple[dict[str, Any], type[EncoderEngineError], str]]
     "a pooling width that is no number": (
         {"1_Pooling/config.json": {"embedding_dimension": "16", "pooling_mode": "mean"}},
         ConfigError,
-        "whole number",
+        "embedding_dimension must be an integer of at least 1",
     ),
     "an unknown pooling mode": (
         {"1_Pooling/config.json": {"embedding_dimension": WIDTH, "pooling_mode": "median"}},
@@ -399,7 +399,7 @@ BAD_DIRECTORIES: dict[str, tuple[dict[str, Any], type[EncoderEngineError], str]]
     "settings that are a list": (
         {"config_sentence_transformers.json": []},
         ConfigError,
-        "JSON object",
+        "must be an object",
     ),
     "a vocabulary larger than the model's": (
         {"vocab.txt": "".join(f"t{i}\n" for i in range(400)) + "[UNK]\n[CLS]\n[SEP]\n[PAD]\n"},
