@@ -32,6 +32,8 @@ SAME_FLOOR = {
     ("json_values", "errors"),
     ("json_values", "files"),
     ("json_values", "strings"),
+    ("records", "errors"),
+    ("records", "files"),
     ("renamed", "warn"),
 }
 ONLY_IMPORTERS = {"kernels": {"ops"}, "_native": {"text", "ops"}}
