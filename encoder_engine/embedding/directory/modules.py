@@ -88,8 +88,8 @@ class Module:
 class TransformerConfig:
     """The settings of a Transformer module beside its encoder's."""
 
-    max_seq_length: int | None
-    lowercase: bool
+    max_seq_length: int | None = None
+    lowercase: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +191,7 @@ def read_transformer_config(
     """
     path = next((folder / n for n in _TRANSFORMER_FILES if (folder / n).is_file()), None)
     if path is None:
-        return TransformerConfig(max_seq_length=None, lowercase=False)
+        return TransformerConfig()
     config = read_value(path)
     config.only_keys(_TRANSFORMER_KEYS)
     own = {"transformer_task": task, "module_output_name": makes}

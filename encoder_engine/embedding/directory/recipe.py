@@ -5,23 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from encoder_engine.embedding.directory.checksums import verify_modules, verify_settings
+from encoder_engine.embedding.directory.checksums import verify_settings
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.modules import (
     MODULES,
-    check_normalize_config,
-    check_pooling_modes,
     read_first_folder,
-    read_modules,
-    read_pooling_config,
-    read_transformer_config,
 )
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.json_values import JsonValue
 from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from encoder_engine.ops.pooling import PoolingMode
@@ -94,45 +88,6 @@ class Settings:
     truncate_dim: int | None = None
     max_active_dims: int | None = None
     similarity: str | None = None
-
-
-def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> PoolingRecipe:
-    """Read a sentence-transformers directory, or a plain transformers one without ``modules.json``.
-
-    ``pooling`` replaces the directory's modes; a plain directory has mean pooling by default. Files
-    except the encoder's weights are compared with their recorded checksums before they are read.
-    Raises :class:`ChecksumError`, :class:`ConfigError` for malformed files, and
-    :class:`UnsupportedFeatureError` for settings that are not implemented.
-    """
-    override = None if pooling is None else check_pooling_modes(pooling)
-    verify_settings(directory)
-    if not (directory / MODULES).is_file():
-        return PoolingRecipe(
-            encoder_directory=directory,
-            pooling=override or ("mean",),
-            default_pooling=override is None,
-            max_seq_length=tokenizer_limit(directory),
-        )
-    modules = read_modules(directory)
-    verify_modules(directory, [module.folder for module in modules])
-    transformer = read_transformer_config(modules[0].folder)
-    pooled = read_pooling_config(modules[1].folder)
-    for module in modules[2:]:
-        check_normalize_config(module.folder)
-    settings = read_settings(directory, "SentenceTransformer")
-    return PoolingRecipe(
-        encoder_directory=modules[0].folder,
-        pooling=override or pooled.modes,
-        pooling_width=pooled.width,
-        include_prompt=pooled.include_prompt,
-        normalized=len(modules) == 3,
-        max_seq_length=transformer.max_seq_length or tokenizer_limit(modules[0].folder),
-        lowercase=transformer.lowercase,
-        prompts=settings.prompts,
-        default_prompt_name=settings.default_prompt_name,
-        truncate_dim=settings.truncate_dim,
-        similarity=settings.similarity,
-    )
 
 
 def tokenizer_limit(directory: Path) -> int | None:

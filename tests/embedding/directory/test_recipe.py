@@ -98,6 +98,15 @@ def test_settings_of_the_model_are_read(tmp_path: Path) -> None:
     assert Embedder.from_pretrained(tmp_path).encode("a").shape == (4,)
 
 
+def test_a_directory_without_modules_has_no_settings(tmp_path: Path) -> None:
+    settings = {"prompts": {"query": "Q: "}, "model_type": "CrossEncoder"}
+    write_sentence_directory(tmp_path, settings=settings, transformer={"unknown": 1})
+    (tmp_path / "modules.json").unlink()
+    recipe = read_recipe(tmp_path)
+    assert (recipe.default_pooling, recipe.pooling, recipe.normalized) == (True, ("mean",), False)
+    assert recipe.prompts == {"query": "", "document": ""}
+
+
 def test_an_encoder_in_a_folder_of_its_own_is_found(tmp_path: Path) -> None:
     write_sentence_directory(tmp_path)
     inner = tmp_path / "0_Transformer"
