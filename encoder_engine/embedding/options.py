@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from encoder_engine.errors import InputError
+from encoder_engine.json_values import nearest
 from encoder_engine.strings import find_surrogate
 from encoder_engine.vectors.precision import check_precision
 
@@ -60,8 +60,7 @@ class EncodeCall:
         """Collect a method's keywords; raises ``TypeError`` for one that it does not take."""
         for name in keywords:
             if name not in EncodeKeywords.__annotations__:
-                near = get_close_matches(name, EncodeKeywords.__annotations__, n=1)
-                advice = f"; did you mean {near[0]!r}?" if near else ""
+                advice = nearest(name, EncodeKeywords.__annotations__)
                 raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{advice}")
         return cls(on_truncation=on_truncation, **keywords)
 

@@ -76,7 +76,7 @@ BAD_CONFIGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"model_type": "gpt2"}, UnknownModelTypeError, "supported are albert, bert"),
     ({"model_type": DROP}, UnknownModelTypeError, "None"),
     ({"model_type": ["bert"]}, UnknownModelTypeError, "supported"),
-    ({"hidden_size": DROP}, ConfigError, "lacks 'hidden_size'"),
+    ({"hidden_size": DROP}, ConfigError, "hidden_size must be .* is missing"),
     ({"hidden_size": "30"}, ConfigError, "integer"),
     ({"hidden_size": 0}, ConfigError, "at least 1"),
     ({"hidden_size": True}, ConfigError, "integer"),
