@@ -98,18 +98,6 @@ def share_of_limit(run: Run) -> Reached | None:
     return Reached(value=share, words=f"{share:.0%}", peer=peer, limit=f"{share:.0%}")
 
 
-def milliseconds(candidate: str | None = None) -> Quantity:
-    """Return the median time of a call."""
-
-    def reached(run: Run) -> Reached | None:
-        ours = _ours(run, candidate)
-        if ours is None or ours.p50_ms is None:
-            return None
-        return Reached(value=ours.p50_ms, words=f"{number(ours.p50_ms)} ms")
-
-    return reached
-
-
 def microseconds_a_text(run: Run) -> Reached | None:
     """Return the median time per text."""
     ours = _ours(run)
@@ -117,19 +105,6 @@ def microseconds_a_text(run: Run) -> Reached | None:
         return None
     value = 1e3 * ours.p50_ms / ours.amounts["texts"]
     return Reached(value=value, words=f"{number(value)} us")
-
-
-def peak_mb(candidate: str | None = None) -> Quantity:
-    """Return the peak memory in MB of 10^6 bytes."""
-
-    def reached(run: Run) -> Reached | None:
-        ours = _ours(run, candidate)
-        if ours is None or ours.peak_mib is None:
-            return None
-        value = ours.peak_mib * 2**20 / 1e6
-        return Reached(value=value, words=f"{number(value)} MB")
-
-    return reached
 
 
 def memory_over_best(run: Run) -> Reached | None:

@@ -85,7 +85,7 @@ BAD_CONFIGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"num_hidden_layers": -1}, ConfigError, "at least 1"),
     ({"hidden_size": 10**30}, ConfigError, "at most"),
     # Refused before a layer is built.
-    ({"num_hidden_layers": 10**4}, TensorNamesError, "asks for 10000 layers"),
+    ({"num_hidden_layers": 10**5}, TensorNamesError, "asks for 100000 layers"),
     ({"auto_map": {"AutoModel": "x.Model"}}, UnsupportedFeatureError, "auto_map"),
     ({"vocab_size": 1.5}, ConfigError, "vocab_size"),
     ({"hidden_dropout_prob": 1.0}, ConfigError, "below 1"),

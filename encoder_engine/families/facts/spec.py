@@ -266,10 +266,10 @@ class EncoderSpec:
 
     def _distinct_blocks(self) -> Iterable[tuple[int, BlockSpec]]:
         """Yield each distinct block with its first index: a million layers may share one."""
-        places: dict[int, tuple[int, BlockSpec]] = {}
-        for index, block in enumerate(self.blocks):
-            places.setdefault(id(block), (index, block))
-        return places.values()
+        numbers = range(len(self.blocks))
+        # The first of equal keys stays, because it is set last.
+        first = dict(zip(reversed([*map(id, self.blocks)]), reversed(numbers), strict=True))
+        return [(index, self.blocks[index]) for index in sorted(first.values())]
 
     @property
     def num_heads(self) -> int:
