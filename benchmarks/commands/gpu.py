@@ -37,7 +37,7 @@ APART = "growth/"
 
 
 def main() -> int:
-    """Do all of it and return the exit code."""
+    """Build, test and measure on the GPU; return the exit code."""
     import torch
 
     if not torch.cuda.is_available():
@@ -93,7 +93,7 @@ _NOTHING_COLLECTED = 5
 
 
 def _run(what: str, command: Sequence[str], seconds: int) -> bool:
-    """Run a command, and print what it printed last once it has ended."""
+    """Run a command, and print the end of its output when it is done."""
     started = time.monotonic()
     try:
         done = subprocess.run(
@@ -148,13 +148,13 @@ def _benchmarks(ends: float) -> list[str]:
 
 
 def _turn(case: str) -> int:
-    """Say when a case is measured: by the operations of the list, then the rest."""
+    """Return a case's position in the order of measurement: the listed operations come first."""
     places = [place for place, name in enumerate(FIRST) if case.startswith(name)]
     return places[0] if places else len(FIRST)
 
 
 def _print_summary(runs: list[list[Result]]) -> None:
-    """Print one line per case: the fastest of ours beside the best peer."""
+    """Print one line per case: the engine's fastest candidate beside the best peer."""
     header = f"{'case':<32} {'ours':<26} {'p50 ms':>9} {'peak MiB':>9} {'of limit':>8}"
     print(f"\n{header} {'x best peer':>11}  best peer")
     for run in runs:

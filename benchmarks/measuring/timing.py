@@ -36,7 +36,7 @@ class Sample:
 
     @property
     def whole_cpu_ms(self) -> float:
-        """What the round used in all."""
+        """CPU time of the whole round."""
         return self.cpu_ms * self.num_calls + self.untimed_cpu_ms
 
 
@@ -57,7 +57,7 @@ def percentiles(samples: Sequence[float]) -> Percentiles:
 
 
 def calls_per_sample(seconds_of_one: float) -> int:
-    """Say how many calls make up a sample, given about how long one takes."""
+    """Return the number of calls in a sample, given the approximate time of one."""
     return max(1, min(MAX_CALLS, round(SAMPLE_SECONDS / max(seconds_of_one, 1e-9))))
 
 
