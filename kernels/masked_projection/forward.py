@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ..common.launch import on_device
+from ..common.launch import num_processors, on_device
 from .config import BLOCK_LOGITS, LOGITS_WARPS, padded, statistics_launch, tiles_of_a_split
 from .label_logits import label_logits
 from .terms import Found, Statistics
@@ -294,7 +294,7 @@ def tiled_statistics(
     launch = statistics_launch(hidden_ME.element_size())
     row_blocks = triton.cdiv(num_rows, launch.block_rows)
     num_tiles = triton.cdiv(vocab_size, launch.block_columns)
-    tiles = tiles_of_a_split(row_blocks, num_tiles)
+    tiles = tiles_of_a_split(row_blocks, num_tiles, num_processors(hidden_ME))
     splits = triton.cdiv(num_tiles, tiles)
     smoothed = terms.label_smoothing > 0.0
     lse = torch.empty(splits, num_rows, dtype=torch.float32, device=hidden_ME.device)
