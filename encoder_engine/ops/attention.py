@@ -53,8 +53,6 @@ def _refuse_triton(facts: AttentionFacts) -> str | None:
         return f"its heads are at most {LARGEST_TRITON_HEAD} wide, these are {facts.head_dim}"
     if "disentangled" in facts.terms:
         return "it does not implement disentangled attention (DeBERTa)"
-    if facts.requires_grad and {"relative_bias", "global_rows"} <= set(facts.terms):
-        return "it does not implement the gradient of relative_bias together with global_rows"
     return gpu.refuse_triton(facts)
 
 

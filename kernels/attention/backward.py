@@ -89,21 +89,24 @@ def attention_backward(
         **launches.query.options(),
     )
     # Rows beyond the window see global keys too: their gradients are computed again, over all rows.
-    all_keys, global_keys = (blocks.key_tiles, constants), (blocks.global_tiles, {"WINDOW": -1})
+    listed_sums = _listed_bias_sums(call, len(blocks.global_places))
+    beyond = {"WINDOW": -1, "BEYOND": constants["WINDOW"]}
+    all_keys, global_keys = (blocks.key_tiles, {"BEYOND": -1}), (blocks.global_tiles, beyond)
     for tiles, more in (all_keys, global_keys) if len(blocks.global_tiles) else (all_keys,):
         _attention_grad_key_value_kernel[(len(tiles) * key.shape[1],)](
             *inputs,
             *grads[1:],
+            listed_sums,
             blocks.cu_seqlens,
             tiles,
             *queries,
             *listed,
             *numbers,
             **(constants | more),
-            LISTED=more is not constants,
+            LISTED=more is beyond,
             **launches.key.options(),
         )
-    return Gradients._make((*grads, _grad_bias(sums, call)))
+    return Gradients._make((*grads, _grad_bias(sums, listed_sums, call)))
 
 
 @on_device
@@ -159,7 +162,14 @@ def _bias_sums(call: Call, num_tiles: int, block: int) -> Tensor | None:
     return call.bias_HR.new_zeros(num_tiles, num_heads, width, dtype=torch.float32)
 
 
-def _grad_bias(sums: Tensor | None, call: Call) -> Tensor:
+def _listed_bias_sums(call: Call, num_listed: int) -> Tensor | None:
+    """Allocate the gradients by distance to each global key: [G, H, 2 r + 1]."""
+    if call.bias_HR is None or num_listed == 0:
+        return None
+    return call.bias_HR.new_zeros(num_listed, *call.bias_HR.shape, dtype=torch.float32)
+
+
+def _grad_bias(sums: Tensor | None, listed_sums: Tensor | None, call: Call) -> Tensor:
     """Add the programs' sums; distances beyond the bias' reach belong to its two ends."""
     if sums is None or call.bias_HR is None:
         return call.query_MHD.new_empty(0)
@@ -168,4 +178,7 @@ def _grad_bias(sums: Tensor | None, call: Call) -> Tensor:
     centre = sums_HD.shape[1] // 2
     first, last = centre - reach, centre + reach
     ends = (sums_HD[:, : first + 1].sum(1, True), sums_HD[:, last:].sum(1, True))
-    return torch.cat([ends[0], sums_HD[:, first + 1 : last], ends[1]], dim=1).to(call.bias_HR.dtype)
+    grad = torch.cat([ends[0], sums_HD[:, first + 1 : last], ends[1]], dim=1)
+    if listed_sums is not None:
+        grad += listed_sums.sum(dim=0)
+    return grad.to(call.bias_HR.dtype)

@@ -127,13 +127,13 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
         launches = Launches(
             forward=forward,
             query=Launch(128, 32, 8, 2) if narrow else query,
-            key=Launch(32, 64, 4, 2) if dropout else Launch(64, 64, 4, 2),
+            key=Launch(16 if bias and listed else 32 if dropout else 64, 64, 4, 2),
         )
     elif head_dim <= 128:
         launches = Launches(
             forward=Launch(128, 32 if bias else 64 if dropout else 128, 8, 2, described=not bias),
             query=Launch(128, 32, 8, 2) if narrow else Launch(128, 64, 8, 2),
-            key=Launch(16 if narrow else 32, 128, 8, 2),
+            key=Launch(16 if narrow else 32, 64 if bias and listed else 128, 8, 2),
         )
     else:
         # Blocks of 64 rows would spill: these multiply by the older instructions.
@@ -195,7 +195,7 @@ def _ampere_query(head_dim: int, extras: Extras) -> Launch:
 
 def _ampere_key(head_dim: int, extras: Extras) -> Launch:
     if head_dim <= 64:
-        return Launch(16 if extras.bias and extras.dropout else 32, 64, 4, 2)
+        return Launch(16 if extras.bias and (extras.dropout or extras.listed) else 32, 64, 4, 2)
     if head_dim <= 128:
-        return Launch(16 if extras.dropout else 32, 64, 8, 1)
+        return Launch(16 if extras.dropout or extras.bias else 32, 64, 8, 1)
     return Launch(32, 32, 8, 1)

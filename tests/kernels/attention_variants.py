@@ -20,6 +20,7 @@ def _attention_terms() -> dict[str, dict[str, Any]]:
         " queries": {"places": listed},
         " globals": {"window": 256, "global_places": listed},
     }
+    terms[" bias globals"] = terms[" bias"] | terms[" globals"]
     terms |= {f"{name} dropout": more | {"seed": listed} for name, more in terms.items()}
     return terms | {" window": {"window": 64}, " slopes": {"slopes_H": torch.ones(12)}}
 
@@ -60,11 +61,12 @@ def _attention_variants(
         )
         suffix = f"{name}{'' if itemsize == 2 else ' float32'}{f' of {longest}' if longest else ''}"
         has_globals = len(blocks.global_places) > 0
+        beyond = 256 if has_globals else -1
         tail = {"HAS_GLOBALS": has_globals, "BLOCK_TAIL": launches.forward.block_tail}
         halves = (
             ("forward", launches.forward, tail),
             ("grad_query", launches.query, {"HAS_GLOBALS": has_globals}),
-            ("grad_key_value", launches.key, {"LISTED": has_globals}),
+            ("grad_key_value", launches.key, {"LISTED": has_globals, "BEYOND": beyond}),
         )
         if launches.short is not None:
             found.append(_short_variant(call, blocks, launches.short, f"d{head_dim}{suffix}"))
