@@ -141,23 +141,24 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
         if not narrow:
             launches = launches._replace(forward=Launch(128, 32, 8, 2))
         return launches
-    return _shortened(launches, longest)
+    return _shortened(launches, head_dim, longest)
 
 
-def _shortened(launches: Launches, longest: Longest) -> Launches:
+def _shortened(launches: Launches, head_dim: int, longest: Longest) -> Launches:
     """Return shapes for queries that fill less than a block: of 64 rows, by 4 warps."""
     if not 0 < longest.queries <= 64:
         return launches
-    keys, query_keys = min(launches.forward.block_keys, 64), launches.query.block_keys
+    keys = min(launches.forward.block_keys, 64)
+    query_keys = min(launches.query.block_keys, 64 if head_dim <= 64 else 32)
     return launches._replace(forward=Launch(64, keys, 4, 2), query=Launch(64, query_keys, 4, 2))
 
 
 def _float32(head_dim: int, extras: Extras) -> Launches:
     wide = head_dim <= 64 and not extras.bias
     return Launches(
-        forward=Launch(64 if wide else 32, 32, 8, 1),
+        forward=Launch(64, 32, 8, 1) if wide else Launch(32, 32, 4, 1),
         query=Launch(32, 32 if head_dim <= 128 else 16, 4 if head_dim <= 64 else 8, 1),
-        key=Launch(32 if head_dim <= 128 else 16, 32, 4 if wide else 8, 1),
+        key=Launch(32 if wide or 64 < head_dim <= 128 else 16, 32, 4 if head_dim <= 64 else 8, 1),
     )
 
 
@@ -177,7 +178,7 @@ def _ampere_forward(head_dim: int, extras: Extras) -> Launch:
         return Launch(128, 64 if narrow else 128, 8, 3)
     if head_dim <= 128:
         return Launch(128, 32, 8, 3)
-    return Launch(32 if narrow else 64, 32, 8, 2)
+    return Launch(32, 16, 8, 2) if narrow else Launch(64, 32, 8, 2)
 
 
 def _ampere_query(head_dim: int, extras: Extras) -> Launch:
@@ -195,7 +196,7 @@ def _ampere_query(head_dim: int, extras: Extras) -> Launch:
 
 def _ampere_key(head_dim: int, extras: Extras) -> Launch:
     if head_dim <= 64:
-        return Launch(16 if extras.bias and (extras.dropout or extras.listed) else 32, 64, 4, 2)
+        return Launch(16 if extras.listed or (extras.bias and extras.dropout) else 32, 64, 4, 2)
     if head_dim <= 128:
         return Launch(16 if extras.dropout or extras.bias else 32, 64, 8, 1)
     return Launch(32, 32, 8, 1)
