@@ -39,6 +39,8 @@ def attention_variants(target: int) -> list[Variant]:
         found += _attention_variants(
             [(64, 2, ""), (64, 2, " dropout"), (128, 2, "")], target, longest
         )
+    if target >= 90:
+        found += _specialized()
     return [*found, *_attention_of_one_row(target), *_attention_delta()]
 
 
@@ -90,6 +92,29 @@ def _attention_variants(
                 )
             )
     return found
+
+
+def _specialized() -> list[Variant]:
+    return [
+        Variant(
+            module="attention.forward_specialized",
+            kernel="_attention_specialized_kernel",
+            name=f"attention specialized d{head_dim}",
+            constants={
+                "QUERY_STRIDE": 768,
+                "KEY_STRIDE": 768,
+                "VALUE_STRIDE": 768,
+                "NUM_HEADS": 768 // head_dim,
+                "GROUP": 1,
+                "HEAD_DIM": head_dim,
+                "BLOCK_ROWS": 128,
+                "BLOCK_KEYS": 128,
+            },
+            num_warps=4,
+            num_stages=num_stages,
+        )
+        for head_dim, num_stages in ((64, 3), (128, 2))
+    ]
 
 
 def _short_variant(call: Any, blocks: Any, launch: Any, name: str) -> Variant:
