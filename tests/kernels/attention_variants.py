@@ -74,6 +74,7 @@ def _attention_variants(
             found.append(_short_variant(call, blocks, launches.short, f"d{head_dim}{suffix}"))
         for half, launch, more in halves:
             constants = blocks.constants(call) | more | launch.sizes()
+            constants |= _absent_pointers(half, constants)
             block = f"tensordesc<bf16[{launch.block_keys},{head_dim}]>"
             described = dict.fromkeys(("key_rows", "value_rows"), block)
             if half == "forward" and not launch.described:
@@ -92,6 +93,22 @@ def _attention_variants(
                 )
             )
     return found
+
+
+def _absent_pointers(half: str, constants: dict[str, Any]) -> dict[str, None]:
+    """Return the pointers that a call passes as None, which the compiler takes for constants."""
+    given = {
+        "bias_pointer": constants["HAS_BIAS"],
+        "slopes_pointer": constants["HAS_SLOPES"],
+        "seed_pointer": constants["HAS_DROPOUT"],
+    }
+    if half == "grad_query":
+        given["bias_sums_pointer"] = constants["HAS_BIAS"]
+    if half == "grad_key_value":
+        given["bias_sums_pointer"] = constants["HAS_BIAS"] and constants["LISTED"]
+    if half == "grad_short":
+        del given["bias_pointer"]
+    return dict.fromkeys(name for name, there in given.items() if not there)
 
 
 def _specialized() -> list[Variant]:
@@ -119,6 +136,7 @@ def _specialized() -> list[Variant]:
 
 def _short_variant(call: Any, blocks: Any, launch: Any, name: str) -> Variant:
     constants = blocks.constants(call) | {"BLOCK": launch.block_keys}
+    constants |= _absent_pointers("grad_short", constants)
     constants = {key: x for key, x in constants.items() if key not in ("SUBSET", "HAS_BIAS")}
     return Variant(
         module="attention.grad_short",
