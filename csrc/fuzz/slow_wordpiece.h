@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tests/model_pieces.h"
 #include "text/unicode/char_table.h"
-#include "text/wordpiece/wordpiece.h"
 
 namespace encoder_engine {
 
