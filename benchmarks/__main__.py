@@ -42,7 +42,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
-    """Measure the engine beside its peers, and read what was measured."""
+    """Measure the engine beside its peers, and print recorded results."""
 
 
 @cli.command()
@@ -100,7 +100,7 @@ def run(
 )
 @click.option("--threads", type=int, help="Threads of every candidate; default: all cores.")
 def quick(output: Path, threads: int | None) -> int:
-    """Measure in minutes what each user asks first, and write a page: OUTPUT/report.html.
+    """Measure a part of the cases, in minutes, and write a page: OUTPUT/report.html.
 
     On a processor; of the texts a part. Nothing is added to benchmarks/results.
     """
@@ -124,7 +124,7 @@ def _run(
     rounds: int | None,
     folder: Path | None,
 ) -> int:
-    """Measure cases one after another; None threads: one a core; None folder: record nothing."""
+    """Measure cases in turn. ``threads`` None: one per core; ``folder`` None: record nothing."""
     # Described before this process gives up the cores it will not use.
     machine = find_device(options.device)
     options = replace(options, threads=_use_threads(threads))
@@ -142,7 +142,7 @@ def _run(
 @click.argument("base")
 @click.argument("head")
 def compare(base: str, head: str) -> int:
-    """Compare what was measured at two commits; exits with 1 where something became slower."""
+    """Compare the results of two commits; exits with 1 where the engine became slower."""
     comparisons = compare_commits(list(records.read()), base, head)
     if not comparisons:
         raise click.ClickException(f"nothing was measured alike at both {base} and {head}")
@@ -203,7 +203,7 @@ def report(html: Path | None, markdown: Path | None, *, readme: bool) -> int:
 @click.option("--setup", is_flag=True, help="Make the environments, with the pinned versions.")
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
 def list_peers(folder: Path | None, *, setup: bool) -> int:
-    """Say which peers can take part, and set up the environments of those that need their own.
+    """Print which peers are available; ``--setup`` installs the environments of some.
 
     FOLDER is where the environments lie; later runs look there if ENCODER_ENGINE_PEERS names it,
     and otherwise in .peers of the checkout.
@@ -237,7 +237,7 @@ def _require(device: str) -> None:
 
 
 def _use_threads(threads: int | None) -> int:
-    """Leave this process, and all it starts, that many cores."""
+    """Restrict this process and its children to that many cores."""
     import torch
 
     affinity = hasattr(os, "sched_getaffinity")

@@ -52,10 +52,14 @@ _MODULES = {
     "Sequences": "packing",
     "StoredVectors": "vectors",
     "Tokenizer": "text",
+    "embedding": "",
     "errors": "",
     "load_vectors": "vectors",
+    "models": "",
     "ops": "",
     "packing": "",
+    "text": "",
+    "vectors": "",
 }
 
 

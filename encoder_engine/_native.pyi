@@ -63,16 +63,9 @@ class BatchEncoder:
         self,
         texts: object,
         pairs: object | None,
-        add_special_tokens: bool,
-        strategy: int,
-        max_length: int,
-        stride: int,
-        overflow: bool,
-        left: bool,
-        with_spans: bool,
-        words: bool,
-        num_threads: int,
-        sampling: tuple[float, int, int] | None = None,
+        request: tuple[
+            bool, int, int, int, bool, bool, bool, bool, int, tuple[float, int, int] | None
+        ],
     ) -> tuple[
         _Int32,
         _Int32,

@@ -27,7 +27,7 @@
     |-- ImplementationError (RuntimeError)  the requested implementation of an operation refused
     |   `-- UnknownNameError (LookupError)  an unknown operation, implementation or option
     |-- OutputError (OSError)               an output that exists, or could not be completed
-    |   |-- ResumeError                     it was begun with other options; .changes lists them
+    |   |-- ResumeError                     it was started with other settings; .changes has them
     |   `-- LockedError                     another run is writing it
     |-- WorkerError (RuntimeError)          a worker process ended before its work was done
     |-- DeviceMemoryError (MemoryError)     one text alone exceeds the memory; .row names it
@@ -239,7 +239,7 @@ class OutputError(EncoderEngineError, OSError):
 
 
 class ResumeError(OutputError):
-    """An output was begun with another model, other options or other inputs than now given."""
+    """An output was started with another model, other options or other inputs than now given."""
 
     def __init__(self, message: str, *, changes: Sequence[str] = ()) -> None:
         super().__init__(message)

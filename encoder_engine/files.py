@@ -1,4 +1,4 @@
-"""File access for the whole package: strict JSON, checksums, locks, atomic writes."""
+"""File access for the whole package: checksums, locks, atomic writes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import base64
 import contextlib
 import csv
 import errno
-import gc
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -16,12 +14,12 @@ import stat
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from encoder_engine.errors import ChecksumError, EncoderEngineWarning, LockedError, OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from encoder_engine.errors import EncoderEngineError
 
@@ -35,9 +33,7 @@ __all__ = [
     "check_target",
     "decode_text",
     "file_sha256",
-    "parse_json",
     "read_bytes",
-    "read_json",
     "read_text",
     "recorded_checksums",
     "refuse_locked",
@@ -87,60 +83,6 @@ def decode_text(content: bytes, path: Path, error: type[EncoderEngineError]) -> 
     if text.startswith("\ufeff"):
         raise error(f"{path} starts with a byte order mark; save it as plain UTF-8")
     return text
-
-
-def read_json(
-    path: Path,
-    error: type[EncoderEngineError],
-    *,
-    parse_float: Callable[[str], float] | None = None,
-) -> Any:
-    """Parse a JSON file; raises ``error`` for invalid JSON and for duplicate keys.
-
-    ``parse_float``: parses numbers with a decimal point or an exponent, instead of float().
-    """
-    return parse_json(read_text(path, error), path, error, parse_float=parse_float)
-
-
-def parse_json(
-    text: str,
-    path: Path,
-    error: type[EncoderEngineError],
-    *,
-    parse_float: Callable[[str], float] | None = None,
-) -> Any:
-    """Parse the text of a JSON file; see :func:`read_json`."""
-    try:
-        with _no_collection():
-            return json.loads(text, object_pairs_hook=_distinct, parse_float=parse_float)
-    except json.JSONDecodeError as failure:
-        raise error(
-            f"{path}, line {failure.lineno}: not valid JSON ({failure.msg}); copy it again"
-        ) from failure
-    except (ValueError, RecursionError) as failure:
-        raise error(f"{path} is not usable JSON: {failure}") from failure
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Pause the garbage collector, which would traverse a large file's values repeatedly."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse an object with a duplicate key, which json would merge silently."""
-    merged = dict(pairs)
-    if len(merged) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for place, key in enumerate(keys) if key in keys[:place])
-        raise ValueError(f"the key {twice!r} occurs twice in one object")
-    return merged
 
 
 def check_target(path: Path, *, overwrite: bool) -> None:
@@ -224,7 +166,9 @@ def _rename_without_replacing(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except FileExistsError:
-        raise OutputError(f"{target} was made meanwhile by another; it is left alone") from None
+        raise OutputError(
+            f"{target} was made meanwhile by another process, and is left as it is; move it away"
+        ) from None
     except OSError:  # a file system without hard links
         check_target(target, overwrite=False)
         source.replace(target)

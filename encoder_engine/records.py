@@ -1,10 +1,20 @@
-"""Compares the recorded settings of a folder with those of a run that resumes in it."""
+"""Folders that one run at a time writes, and that a run resumes only with equal settings."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-__all__ = ["Difference", "differences"]
+from encoder_engine.errors import ResumeError
+from encoder_engine.files import FolderLock, writing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from encoder_engine.errors import EncoderEngineError
+
+__all__ = ["Difference", "describe_changes", "differences", "locked_folder", "refuse_changes"]
 
 
 class Difference(NamedTuple):
@@ -32,3 +42,32 @@ def differences(before: Any, now: Any, name: str = "") -> list[Difference]:
         inner = f"{name}.{key}" if name else key
         found += differences(before.get(key), now.get(key), inner)
     return found
+
+
+def describe_changes(
+    before: Any, now: Any, describe: Callable[[Difference], str | None] = str
+) -> list[str]:
+    """Describe the settings that differ, each text once; ``describe`` is None for a free one."""
+    found = [describe(change) for change in differences(before, now)]
+    return list(dict.fromkeys(change for change in found if change is not None))
+
+
+def refuse_changes(
+    folder: Path, changes: list[str], advice: str, error: type[EncoderEngineError] = ResumeError
+) -> None:
+    """Raise ``error`` where settings differ; ``advice`` is the end of its message."""
+    if changes:
+        listed = "; ".join(changes)
+        failure = error(f"{folder} was started with other settings: {listed}; {advice}")
+        if isinstance(failure, ResumeError):
+            failure.changes = tuple(changes)
+        raise failure
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Make a folder, and lock it until the end; raises :class:`LockedError`."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with FolderLock(folder):
+        yield

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["former_names", "warn_of_former_name"]
+__all__ = ["former_field", "former_names", "warn_of_former_name"]
+
+T = TypeVar("T")
 
 
 def former_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
@@ -28,6 +31,38 @@ def former_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         return getattr(sys.modules[module], names[name])
 
     return getattr_of_module
+
+
+def former_field(former: str, current: str) -> Callable[[type[T]], type[T]]:
+    """Return a decorator that keeps a dataclass's former field name, to construct and to read."""
+
+    def decorate(cls: type[T]) -> type[T]:
+        def warn() -> None:
+            warn_of_former_name(f"{cls.__name__}.{former}", f"{cls.__name__}.{current}")
+
+        def read(self: T) -> Any:
+            warn()
+            return getattr(self, current)
+
+        init = cls.__init__
+
+        @functools.wraps(init)
+        def construct(self: T, *positional: Any, **keywords: Any) -> None:
+            if former in keywords:
+                if current in keywords:
+                    raise TypeError(
+                        f"{cls.__name__} got {former} and {current}, which are one setting; "
+                        f"leave out {former}"
+                    )
+                warn()
+                keywords[current] = keywords.pop(former)
+            init(self, *positional, **keywords)
+
+        for name, value in (("__init__", construct), (former, property(read))):
+            setattr(cls, name, value)
+        return cls
+
+    return decorate
 
 
 def warn_of_former_name(former: str, current: str) -> None:

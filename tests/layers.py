@@ -96,6 +96,11 @@ class ProcessGuard:
         self._guarded = False
         sys.addaudithook(self._hook)
 
+    @property
+    def is_on(self) -> bool:
+        """Whether a unit test runs, which may start no process."""
+        return self._guarded
+
     @contextmanager
     def around(self, item: pytest.Item) -> Iterator[None]:
         """Watch while a test runs, unless it is marked."""

@@ -20,7 +20,7 @@ from encoder_engine.errors import (
     "error",
     [
         OutputError("it is full"),
-        ResumeError("it was begun otherwise", changes=["run.seed was 1, is 2"]),
+        ResumeError("it was started with other settings", changes=["run.seed was 1, is 2"]),
         MissingDependencyError("YAML", library="pyyaml", extra="training"),
         MissingDependencyError("a DataFrame", library="pandas"),
         DeviceMemoryError("it is too long", row=3),

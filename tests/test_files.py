@@ -23,6 +23,7 @@ from encoder_engine.errors import (
     LockedError,
     OutputError,
 )
+from encoder_engine.json_values import read_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,4 +153,4 @@ def test_json_that_is_not_usable_is_refused(name: str, tmp_path: Path) -> None:
     content, message = BAD_JSON[name]
     (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(ConfigError, match=message):
-        files.read_json(tmp_path / "a.json", ConfigError)
+        read_json(tmp_path / "a.json", ConfigError)

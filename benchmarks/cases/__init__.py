@@ -1,1 +1,1 @@
-"""Benchmark cases: one file a subject, each with case_specs()."""
+"""Benchmark cases: one file per subject, each with ``case_specs()``."""

@@ -61,7 +61,7 @@ def _lacks(module: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class FiguresGate:
-    """Compare figures, in per cent, with those of the model before: the same digits."""
+    """Compare figures, in per cent, with the plain model's: equal when rounded to ``DIGITS``."""
 
     expected: dict[str, float]
 
@@ -121,7 +121,7 @@ def _load_sentence_transformer(shape: str) -> Any:
 
 
 def figures(model: Any, every: int = 1) -> dict[str, float]:
-    """Judge a model, in per cent, by one text of so many."""
+    """Evaluate a model on every n-th text; figures in per cent."""
     return {
         "stsb_spearman": 100 * drop_in.spearman(model, every),
         "trecqa_ndcg_at_10": 100 * drop_in.ndcg(model, every),
@@ -135,7 +135,7 @@ def _no_figures(model: Any) -> dict[str, float]:
 def make_training_case(options: Options) -> Case:
     """Fine-tune a classifier without dropout; the gate is the loss of every step.
 
-    What is timed goes on with one model; what is judged begins anew.
+    The timed calls go on training one model; the gate trains a new one.
     """
     import torch
 
@@ -173,7 +173,7 @@ class FineTuning:
 
 
 def load_classifier() -> Any:
-    """Load MiniLM with a new classifier, always the same, that drops nothing out."""
+    """Load MiniLM with a new classifier head, seeded, with dropout 0."""
     import torch
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging
@@ -191,7 +191,7 @@ def load_classifier() -> Any:
 
 
 def load_accelerated_classifier() -> Any:
-    """Load the same, computed here."""
+    """Load the same classifier, accelerated."""
     from encoder_engine.integrations.transformers import accelerate
 
     return accelerate(load_classifier())
@@ -199,7 +199,7 @@ def load_accelerated_classifier() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class CurveGate:
-    """Hold a loss curve to twice the error of the model before, and rounding."""
+    """Check a loss curve by the numeric budget: twice the plain model's error, plus rounding."""
 
     plain: list[float]
     truth: list[float]

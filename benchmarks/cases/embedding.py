@@ -82,7 +82,7 @@ class Kind:
 
 
 def kinds() -> Iterator[Kind]:
-    """Every model, in every precision, on three distributions of length; one on other text."""
+    """Yield every model and precision on three length distributions; MiniLM also on prose."""
     for model, precision in product(MODELS, PRECISIONS):
         for shape, source in SUMMARIES:
             if source == "bundled" or model == "minilm":
@@ -149,7 +149,7 @@ def _write_model(folder: Path, minilm: Path, sizes: dict[str, Any]) -> None:
 
 
 def make_job(kind: Kind, options: Options) -> tuple[EmbeddingJob, list[int]]:
-    """Build the texts; return what is to be done, and how many tokens they have."""
+    """Build the texts; return the job, and the number of tokens of each text."""
     from encoder_engine.text import Tokenizer
 
     limit = MAX_LENGTHS[kind.shape]
@@ -174,7 +174,7 @@ def make_job(kind: Kind, options: Options) -> tuple[EmbeddingJob, list[int]]:
 
 
 def make_case(kind: Kind, options: Options) -> Case:
-    """Build the texts, and the truth for a sample of them."""
+    """Build the texts, and the float64 vectors of a sample of them."""
     job, lengths = make_job(kind, options)
     ours = Candidate(name="encoder-engine", role="ours", build=partial(build_ours, job))
     peers = embedding_candidates(job)
@@ -198,7 +198,7 @@ def make_case(kind: Kind, options: Options) -> Case:
 
 
 def count_operations(job: EmbeddingJob, lengths: Sequence[int], *, attention: bool = True) -> int:
-    """Count those that texts of such lengths ask of the job's model."""
+    """Count the operations of the job's model on texts of these lengths."""
     from benchmarks.measuring.ceilings import encoder_operations
 
     config = json.loads(Path(job.directory, "config.json").read_text("utf-8"))
@@ -212,7 +212,7 @@ def _of_one_batch_size(peer: Candidate) -> Candidate:
 
 
 def find_ceilings(precision: str, options: Options) -> dict[str, Ceiling]:
-    """Give the rate of matrix products."""
+    """Return the machine's peak rate of GEMM operations."""
     from benchmarks.measuring.ceilings import product_ceiling
 
     if options.smoke:
@@ -257,7 +257,7 @@ def build_ours(job: EmbeddingJob) -> Call:
 
 
 def load_ours(job: EmbeddingJob) -> Embedder:
-    """Load the model as the job wants it."""
+    """Load the engine's model in the job's precision."""
     import torch
 
     from encoder_engine import Embedder

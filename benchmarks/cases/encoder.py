@@ -1,4 +1,4 @@
-"""The encoder's forward pass on ready token ids, beside transformers with the same weights.
+"""The encoder's forward pass on token ids, beside transformers with the same weights.
 
 transformers gets its padded batches ready made, and is not asked to take the padding out again.
 """
@@ -156,7 +156,7 @@ def draw_sequences(lengths: Sequence[int], vocab_size: int) -> list[list[int]]:
 def exact_rows(
     ours: Encoder, sequences: Sequence[Sequence[int]], by: str = "reference"
 ) -> npt.NDArray[np.float64]:
-    """Compute float64 rows by one kind of implementations, before any weight is rounded."""
+    """Compute rows in float64 by one implementation, before any weight is rounded."""
     exact = copy.deepcopy(ours).double()
     with torch.inference_mode(), ops.use(by):
         hidden_TD = exact(pack(sequences, device=ours.device)).last_hidden_state
@@ -196,7 +196,7 @@ def _candidates(
 
 
 def load_theirs(ours: Encoder, dtype: torch.dtype, attention: str = "sdpa") -> Any:
-    """Give transformers the same weights, by way of a saved checkpoint."""
+    """Load transformers' model with the same weights, through a saved checkpoint."""
     from transformers import AutoModel
     from transformers.utils import logging
 
@@ -262,7 +262,7 @@ def _padded(sequences: Sequence[Sequence[int]], device: torch.device) -> dict[st
 
 @dataclass(frozen=True, kw_only=True)
 class PackedGate:
-    """Judge packed rows, after taking the padding out of those that have it."""
+    """Compare packed rows with the truth, after removing any padding."""
 
     cosines: CosineGate
 

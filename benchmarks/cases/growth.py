@@ -1,4 +1,4 @@
-"""How cost grows along length, texts, layers, width and vocabulary, of us and of others.
+"""Measures how time and memory grow with length, texts, layers, width and vocabulary.
 
 Every case is one value of one axis, all else being equal; ``records/growth.py`` fits exponents.
 """
@@ -94,7 +94,7 @@ def case_specs() -> list[CaseSpec]:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderJob:
-    """An encoder and what it runs on, small enough to be sent to another process."""
+    """An encoder and its inputs as values, small enough to be sent to another process."""
 
     config: Mapping[str, Any]
     lengths: tuple[int, ...]
@@ -102,13 +102,13 @@ class EncoderJob:
     precision: str
 
     def encoder(self) -> Encoder:
-        """Draw the weights, the same every time."""
+        """Draw the weights from a fixed seed."""
         torch.manual_seed(SEED)
         config = dict(self.config)
         return Encoder(spec_from_config(config), config=config).eval().to(self.device)
 
     def sequences(self) -> list[list[int]]:
-        """Draw the token ids, the same every time."""
+        """Draw the token ids from a fixed seed."""
         return draw_sequences(self.lengths, self.config["vocab_size"])
 
 
@@ -141,7 +141,7 @@ def choose_job(axis: str, value: int, options: Options) -> EncoderJob:
 
 
 def make_case(axis: str, value: int, options: Options) -> Case:
-    """Put the encoder beside transformers, along the length also without fused attention."""
+    """Put the encoder beside transformers; for ``length`` also beside eager attention."""
     job = choose_job(axis, value, options)
     judged = job.sequences()[: max(1, min(NUM_JUDGED, CPU_TOKENS // max(job.lengths)))]
     # By torch's own operations: the reference writes out the scores of every head in turn.
@@ -192,7 +192,7 @@ def build_encoder(job: EncoderJob) -> Work:
 
 
 def build_peer(job: EncoderJob, attention: str) -> Work:
-    """Load transformers' with the same weights; its batches are sorted by length and padded."""
+    """Load transformers' model with the same weights, for padded batches sorted by length."""
     ours = job.encoder()
     theirs = load_theirs(ours, getattr(torch, job.precision), attention)
     most = GPU_TOKENS if job.device == "cuda" else CPU_TOKENS
@@ -202,7 +202,7 @@ def build_peer(job: EncoderJob, attention: str) -> Work:
 
 
 def padded_groups(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Group sequences by length so that none has more tokens than that, padding included."""
+    """Group sequences by length; no group has more than ``most`` tokens, padding included."""
     by_length = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     while by_length:
         number = max(1, most // lengths[by_length[0]])
@@ -248,7 +248,7 @@ class HeadJob:
     vocab_size: int
 
     def work(self) -> op_case.Work:
-        """Draw the inputs, the same every time; the engine stores logits or not, as it chooses."""
+        """Draw the inputs from a fixed seed; the engine chooses whether to store logits."""
         return bench_masked_projection.make_work(None, self.shape, self.vocab_size)
 
 
@@ -311,7 +311,7 @@ def make_head_case(axis: str, value: int, options: Options) -> Case:
 
 
 def build_head(job: HeadJob, way: str) -> Work:
-    """Draw the inputs; a call computes the loss and the gradients in one way."""
+    """Draw the inputs; a call computes loss and gradients by one candidate."""
     work = job.work()
     functions = {rival.name: rival.function for rival in work.rivals}
     functions |= {OURS: partial(work.ours, None), EAGER: work.eager}
@@ -320,13 +320,13 @@ def build_head(job: HeadJob, way: str) -> Work:
 
 
 def _sendable(tensor: Tensor) -> Any:
-    """Return what another process can be sent; only on a processor there is one."""
+    """Return a tensor in a form that can be pickled: on a CPU, as an array."""
     return tensor.numpy() if tensor.device.type == "cpu" else tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadGate:
-    """Hold the loss and every gradient to the budget, arrays or tensors."""
+    """Check the loss and every gradient by the numeric budget, arrays or tensors."""
 
     budget: op_case.BudgetGate
 

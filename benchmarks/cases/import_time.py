@@ -1,6 +1,6 @@
-"""What importing the engine costs beside torch, which it stands on.
+"""Compares the time of ``import encoder_engine`` with that of ``import torch``.
 
-Nothing that is imported here may bring torch or the engine along: their import is what is timed.
+This module must not import torch or the engine, because their import is timed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def case_specs() -> list[CaseSpec]:
-    """One case."""
+    """Return the one case."""
     return [
         CaseSpec(
             name="import/package",
@@ -57,5 +57,5 @@ def build(module: str) -> Call:
 
 
 def judge(names: int) -> Verdict:
-    """Hold an import to having brought something."""
+    """Check that an import found names."""
     return Verdict(passed=names > 0, figures={"names": float(names)}, reason="nothing came of it")

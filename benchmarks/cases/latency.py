@@ -31,7 +31,7 @@ LATENCY_ROUNDS = 200
 
 
 def case_specs() -> list[CaseSpec]:
-    """MiniLM in every precision; a cold start, which is mostly imports, in float32."""
+    """Return MiniLM in every precision, and a cold start, mostly imports, in float32."""
     kinds = [("latency", precision) for precision in PRECISIONS] + [("cold_start", "float32")]
     summaries = {
         "latency": "one short text, embedded by a running process",
@@ -49,7 +49,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_case(group: str, precision: str, options: Options) -> Case:
-    """Embed one sentence."""
+    """Embed one short text per call."""
     job = EmbeddingJob(
         directory=str(minilm_directory()),
         texts=(TEXT,),

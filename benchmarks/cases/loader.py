@@ -1,8 +1,8 @@
-"""Masked batches of a corpus, beside transformers' collator, and beside the steps that take them.
+"""Times masked batches of a corpus, beside transformers' collator and the engine's own steps.
 
-A call goes once through all blocks of a drawn corpus, in an order of its own and in the thread
-that calls. What is judged: how often the batches held each token before some were hidden, how many
-were, and how many of those look otherwise. The steps take such batches from memory.
+A call is one epoch over all blocks of a drawn corpus, shuffled, in the calling thread. The gate
+checks the count of each token before masking, the number of masked tokens, and how many of them
+show another token. The steps train on such batches from memory.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ ODDS = 1e9
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What a pass held.
+    """The token counts of one epoch.
 
-    ``counts``: how often each id was there, before some were hidden. ``hidden``: how many
-    were, ``changed``: how many of those are seen as another. ``loss``: of the first step, if any.
+    ``counts``: how often each id appears, with masked tokens restored. ``hidden``: the number of
+    masked tokens; ``changed``: those of them that show another id. ``loss``: of the first step.
     """
 
     counts: Tensor
@@ -67,7 +67,7 @@ class Found:
 
 
 def case_specs() -> list[CaseSpec]:
-    """One case."""
+    """Return the one case."""
     return [
         CaseSpec(
             name="pretraining/loader",
@@ -122,7 +122,7 @@ def make_case(options: Options) -> Case:
 
 
 def draw_samples(number: int, length: int, vocab_size: int) -> Samples:
-    """Write a corpus of so many blocks, and keep its files mapped when their folder is gone."""
+    """Write a drawn corpus of ``number`` blocks; its files stay mapped after deletion."""
     generator = np.random.default_rng(SEED)
     ids = generator.integers(len(SPECIAL_TOKENS), vocab_size, number * (length - 2))
     sentences = _cut(ids, LONGEST_SENTENCE, generator)
@@ -151,7 +151,7 @@ def _ours(samples: Samples, batch_tokens: int, model: PretrainingModel) -> Work:
 
 
 def _look(batches: list[Inputs], loss: float | None = None) -> Found:
-    """Undo what was hidden."""
+    """Restore the masked tokens from their labels, and count."""
     seen = torch.cat([inputs.batch.input_ids.long() for inputs in batches])
     restored = []
     for inputs in batches:
@@ -185,7 +185,7 @@ def _training(samples: Samples, batch_tokens: int, model: PretrainingModel) -> W
 
 
 def _load(samples: Samples, batch_tokens: int, model: PretrainingModel) -> Iterator[Inputs]:
-    """Go through an epoch, which is over when every block was there."""
+    """Iterate over one epoch, until every block has appeared."""
     loader = Loader(samples=samples, batch_tokens=batch_tokens, seed=SEED)
     left = len(samples)
     for clean, _ in loader.batches():
@@ -228,7 +228,7 @@ def _theirs(samples: Samples, number: int, vocab_size: int) -> Work:
 
 
 def _row(samples: Samples, place: int) -> dict[str, list[int]]:
-    """Give a block as the library's own scripts keep it, its special tokens already marked."""
+    """Return a block in the form of transformers' scripts, with its special tokens marked."""
     block = samples.batch(np.array([place]))
     special: npt.NDArray[np.int64] = block.special.astype(np.int64)
     return {"input_ids": block.input_ids.tolist(), "special_tokens_mask": special.tolist()}
@@ -236,7 +236,7 @@ def _row(samples: Samples, place: int) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderGate:
-    """Ask for every token as often as it is there, and for hidden ones that chance can explain."""
+    """Check that every token appears as often as in the corpus, and masking at a plausible rate."""
 
     vocab_size: int
     counts: list[int]
@@ -264,7 +264,7 @@ class LoaderGate:
 
 
 def _likely(number: int, tries: int, chance: float) -> bool:
-    """Say whether chance explains a number: all but one in ODDS it does."""
+    """Return whether a binomial count is plausible; fails for one right count in ``ODDS``."""
     most: float = NormalDist().inv_cdf(1 - 0.5 / ODDS)
     spread = math.sqrt(tries * chance * (1 - chance))
     return abs(number - tries * chance) <= most * spread

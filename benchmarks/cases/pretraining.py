@@ -202,7 +202,7 @@ def _theirs(model: PretrainingModel, inputs: Inputs, size: Size) -> Work:
 
 
 def _work(step: Callable[[], float]) -> Work:
-    """Judge the first step, which is of the weights as they were drawn."""
+    """Make a step to time; the gate compares the first loss, of the initial weights."""
     first: list[float] = []
 
     def answer() -> float:
@@ -215,7 +215,7 @@ def _work(step: Callable[[], float]) -> Work:
 
 @dataclass(frozen=True, kw_only=True)
 class LossGate:
-    """Compare a loss with its float64 truth: to as many digits as float32 sums of it keep."""
+    """Compare a loss with its float64 truth, to the precision of float32 sums."""
 
     truth: float
 

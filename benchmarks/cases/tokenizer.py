@@ -1,4 +1,4 @@
-"""Tokenizers on long, short and never-seen texts, each held to the ids of tokenizers 0.23."""
+"""Tokenizers on long, short and unseen texts; the gate compares with tokenizers 0.23."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What is asked of every vocabulary: a form of the work, on which texts, when."""
+    """One case for each vocabulary: form of the output, texts, and task."""
 
     name: str
     summary: str
@@ -145,7 +145,7 @@ def case_name(vocabulary: Vocabulary, kind: Kind) -> str:
 
 @lru_cache(maxsize=1)
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Make the folder that unpacked files lie in; it goes with the process."""
+    """Return a temporary folder for unpacked files; it is deleted at exit."""
     return tempfile.TemporaryDirectory(prefix="encoder-engine-bench-")
 
 
@@ -199,7 +199,7 @@ def make_case(vocabulary: Vocabulary, kind: Kind, options: Options) -> Case:
 
 
 def _ours(kind: Kind, job: TokenizerJob) -> list[Candidate]:
-    """Give the engine; where threads are compared, first with as many as the peers have."""
+    """Return the engine's candidates; thread cases also get one with a single thread."""
     make = partial(build, load, job, modules=("encoder_engine.text", "encoder_engine._native"))
     whole = Candidate(name="encoder-engine", role="ours", build=make)
     if kind.threads is None:

@@ -1,8 +1,8 @@
-"""What a first visitor meets: README's two commands in a new clone, and what is installed.
+"""Times README's two commands in a new clone, and measures what they install.
 
-``python -m benchmarks front-door`` clones the last commit and runs both commands in environments
-of their own, with nothing that pip kept from before. Where pip gets things from is as this machine
-is configured, and so a figure of set-up is one of its sources as much as of this project.
+``python -m benchmarks front-door`` clones the last commit and runs each command in its own
+environment, without pip's cache. The time of setting up depends on the package index that is
+configured on this machine as much as on this project.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def git_head(folder: Path) -> str:
 
 
 def installed_sizes(python: str, *, beyond: tuple[str, ...]) -> dict[str, float]:
-    """Give megabytes of what an environment holds, but for some and what they ask for."""
+    """Return MB per distribution of an environment, without ``beyond`` and their dependencies."""
     command = [python, "-I", "-c", SIZES, *beyond]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     sizes: dict[str, Any] = json.loads(found.stdout)
@@ -80,7 +80,7 @@ def installed_sizes(python: str, *, beyond: tuple[str, ...]) -> dict[str, float]
 @click.command("front-door")
 @click.option("--no-save", is_flag=True, help="Record nothing.")
 def front_door(*, no_save: bool) -> int:
-    """Time README's two commands on a fresh clone of the last commit, and weigh an installation."""
+    """Time README's two commands in a fresh clone, and measure the size of an installation."""
     with tempfile.TemporaryDirectory() as scratch:
         clone, plain = Path(scratch, "clone"), Path(scratch, "plain")
         timed(["git", "clone", "-q", str(ROOT), str(clone)], ROOT)

@@ -1,9 +1,10 @@
-"""Tests and measures the engine on an NVIDIA GPU in ten minutes: ``python -m benchmarks.commands.gpu``.
+"""Tests and measures the engine on an NVIDIA GPU: ``python -m benchmarks.commands.gpu``.
 
-Run from the root of a checkout; nothing is installed, fetched or built. The kernels that are
-likeliest to be wrong are held to float64 first, then the tests marked ``gpu`` run side by side, then
-the cases, one at a time and the most important first. How cost grows is left to ``python -m
-benchmarks run growth``. Exits with 1 where there is no CUDA device, or where anything failed.
+Takes ten minutes at most, from the root of a checkout; nothing is installed, fetched or built. The
+kernels that are likeliest to be wrong are held to float64 first. Then the tests marked ``gpu`` run
+side by side, then the cases, one at a time and the most important first. How cost grows is left to
+``python -m benchmarks run growth``. Exits with 1 where there is no CUDA device, or where anything
+failed.
 
 How it works: every step is a process with a time limit, so that neither a hang nor an illegal
 access, after which a process can use the GPU no more, costs another step its result. A case's

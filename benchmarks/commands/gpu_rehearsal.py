@@ -1,9 +1,9 @@
 """Rehearses the GPU run without a GPU: ``python -m benchmarks.commands.gpu_rehearsal``.
 
-Every check and test of the plan runs here with a Triton driver that counts the distinct kernels and
-launches nothing (``tests/kernels/compile_only.py``), which also shows a step whose command is wrong.
-A clock then charges each step what it is estimated to take on the machine with the GPU, and says
-what is done and measured by minutes 2, 5 and 9. The counts are kept in ``build/gpu-kernels.json``;
+Every check and test of the plan runs here with a Triton driver that counts the distinct kernels
+and launches nothing (``tests/kernels/compile_only.py``), which also shows a step whose command is
+wrong. A clock then charges each step its estimated time on a machine with a GPU, and prints what is
+done and measured by minutes 2, 5 and 9. The counts are kept in ``build/gpu-kernels.json``;
 ``--again`` counts anew.
 """
 

@@ -1,8 +1,8 @@
 """Embeds a million sentences in one run: ``python -m benchmarks million``.
 
-One process of ``encoder-engine embed`` goes through all of them, and is stopped at each fifth of
-its way for as long as sentence-transformers takes for a fifth of a sample, so that drift of the
-machine falls on both alike. The process' resident memory is watched from outside, and drawn.
+One process of ``encoder-engine embed`` embeds all of them. After each fifth it is suspended while
+sentence-transformers embeds a fifth of a sample, so that drift of the machine affects both alike.
+The process's resident memory is recorded from outside.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ class Run:
         command = [sys.executable, "-m", "encoder_engine.cli", "embed", str(folder / TEXTS)]
         command += ["--output", str(self.output), "--model", str(minilm_directory()), "--json"]
         command += ["--dtype", precision, "--shard-rows", str(shard_rows)]
-        # Seconds in which it was not stopped, and MiB that were resident then.
+        # Seconds of the run, without suspensions, and MiB resident at that time.
         self.resident: list[tuple[float, float]] = []
-        # The most that was ever resident.
+        # The peak resident memory.
         self.peak: Peak | None = None
-        # Moves with every stop, by its length.
+        # Moves forward by the length of every suspension.
         self.start = time.perf_counter()
         self._child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         self._process = psutil.Process(self._child.pid)
 
     @property
     def seconds(self) -> float:
-        """Seconds in which it was not stopped."""
+        """Seconds of the run, without the time in which it was suspended."""
         return time.perf_counter() - self.start
 
     def cpu_seconds(self) -> float:
@@ -77,7 +77,7 @@ class Run:
         return float(times.user + times.system)
 
     def wait_for(self, name: str) -> None:
-        """Watch until it has written a file. Raises ``RuntimeError`` where it ends before."""
+        """Watch the run until it has written a file; ``RuntimeError`` where the run ends before."""
         while not (self.output / name).exists():
             if self._child.poll() is not None and not (self.output / name).exists():
                 raise RuntimeError(f"the run ended with {self._child.returncode} before {name}")
@@ -85,7 +85,7 @@ class Run:
             time.sleep(_POLL_SECONDS)
 
     def stop(self) -> float:
-        """Let all its threads stand still; return the moment."""
+        """Suspend the process; return the time."""
         self._process.suspend()
         return time.perf_counter()
 
@@ -95,7 +95,7 @@ class Run:
         self.start += time.perf_counter() - stopped
 
     def _watch(self) -> None:
-        """Note the most it ever held, and now and then what it holds; of one that ended nothing."""
+        """Record peak memory and, every few seconds, resident memory, while the process lives."""
         self._keep(process_peak(self._child.pid))
         if self.resident and self.seconds - self.resident[-1][0] < _WATCH_SECONDS:
             return
@@ -123,7 +123,7 @@ class Run:
         return found
 
     def close(self) -> None:
-        """End it, where it has not ended by itself, though it stand still."""
+        """Kill the process if it still runs, even while suspended."""
         if self._child.poll() is None:
             self._process.resume()
             self._child.kill()
@@ -134,7 +134,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What came of a run: its summary, both measurements, and ``Run.resident``.
+    """The results of a run: its summary, both measurements, and its resident memory over time.
 
     ``again``: the summary of the same command once more, which embeds nothing.
     """
@@ -202,7 +202,7 @@ def _status(verdict: Verdict) -> Literal["measured", "gate failed"]:
 def interleave(
     run: Run, theirs: WorkerRunner, num_slices: int
 ) -> tuple[list[Sample], list[Sample], float | None]:
-    """Take samples of both in turns, ours first, and how many cores others used meanwhile."""
+    """Sample the engine and the peer in turns; return both, and the cores that others used."""
     ours_samples, their_samples = [], []
     run.wait_for("_journal.jsonl")
     before, own_seconds = snapshot(), -time.process_time()
@@ -219,7 +219,7 @@ def interleave(
 
 
 def make_lines(found: Found, job: EmbeddingJob, parts: Sequence[range]) -> list[records.Result]:
-    """Write a line of each; what one sample does differs, so the ratio is that of the rates."""
+    """Make a result of each candidate. Samples differ in size, so the ratio is one of rates."""
     case = Case(
         name=f"dataset/minilm-{job.precision}-sentences",
         candidates=(

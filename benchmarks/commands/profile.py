@@ -74,7 +74,7 @@ def timed_operations() -> Iterator[dict[str, float]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """What a call took as it is, and watched, and the parts of that; all means over rounds."""
+    """Seconds of a call, plain and instrumented, and of its parts; means over rounds."""
 
     seconds: float
     watched: float
@@ -84,7 +84,7 @@ class Times:
 
 
 def time_parts(job: EmbeddingJob) -> Times:
-    """Embed all texts again and again, as it is and watched in turns."""
+    """Embed all texts several times, plain and instrumented in turns."""
     embedder = load_ours(job)
     texts = list(job.texts)
     parts: dict[str, float] = defaultdict(float)
@@ -160,7 +160,7 @@ def make_profile(kind: Kind, options: Options) -> Profile:
 @click.option("--smoke", is_flag=True, help="A few texts of MiniLM, nothing recorded.")
 @click.option("--no-save", is_flag=True, help="Record nothing.")
 def profile(cases: tuple[str, ...], threads: int | None, *, smoke: bool, no_save: bool) -> int:
-    """Say where the engine's time goes in the embedding CASEs; default: passages of every model."""
+    """Print the time of each part of the engine's calls; default: passages with every model."""
     known = {kind.name: kind for kind in kinds()}
     for case in cases:
         if case not in known:

@@ -1,4 +1,4 @@
-"""What the quick run measures: for each of the engine's users what they ask first."""
+"""Chooses the cases of the quick run: the first questions of each kind of user."""
 
 CASES = (
     "embedding/minilm-float32-skewed",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def run_case(
     spec: CaseSpec, options: Options, machine: Device, console: Console, *, rounds: int | None
 ) -> list[Result]:
-    """Measure one case and show it; nothing comes back where it cannot run here."""
+    """Measure one case and print it; returns None where the case cannot run here."""
     reason = spec.unavailable()
     if reason is not None:
         console.print(f"{spec.name}: skipped: {reason}", highlight=False)
@@ -43,6 +43,6 @@ def run_case(
 
 
 def open_console() -> Console:
-    """Write to standard output; tables keep their columns where it is no terminal."""
+    """Open a console on standard output; without a terminal, tables keep their columns."""
     console = Console()
     return console if console.is_terminal else Console(width=120)

@@ -1,8 +1,9 @@
 """Searches launch shapes for the GPU at hand: ``python -m benchmarks.commands.tune KERNEL``.
 
-Nothing searches by itself: the kernels launch as their ``config.py`` says. This tries other shapes
-on an operation's case, holds each to the numeric budget, times those that pass in turns with the
-table's, and prints the fastest. What is worth keeping goes into the table by hand.
+Kernels are not tuned automatically: they launch with the shapes of their ``config.py``. This
+command tries other shapes on an operation's case, checks each by the numeric budget, times those
+that pass in turns with the table's shape, and prints the fastest. Better shapes are entered by
+hand.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ SEARCHES = {
 
 
 def make_case(kernel: str, name: str | None, options: Options) -> Case:
-    """Give the case with one candidate a shape, and none other."""
+    """Make a case with one candidate per launch shape."""
     search = SEARCHES[kernel]
     found = {spec.name: spec for spec in search.specs()}
     case = found[name or search.case].make(options)
@@ -107,7 +108,7 @@ def _pinned(ours: Candidate, name: str, launches: dict[str, Any]) -> Candidate:
 
 
 def summary(found: Sequence[Measurement]) -> list[str]:
-    """Say how the fastest shapes compare with the table's, and how many did not launch or pass."""
+    """Compare the fastest shapes with the table's; count those that failed."""
     measured = [m for m in found if m.status == "measured"]
     (table,) = (m for m in measured if m.candidate == TABLE)
     best = sorted(measured, key=lambda m: m.wall_ms.p50)[:SHOWN]

@@ -1,6 +1,6 @@
-"""Environments for peers that cannot live beside the engine: one requirements file here, one each.
+"""Environments for peers whose dependencies conflict with ours: one requirements file each.
 
-They lie in the folder that ENCODER_ENGINE_PEERS names, by default ``.peers`` of the checkout, and
+They are in the folder that ENCODER_ENGINE_PEERS names, by default ``.peers`` of the checkout.
 ``python -m benchmarks peers --setup`` makes them.
 """
 
@@ -45,7 +45,7 @@ class Environment:
 
     @property
     def found(self) -> dict[str, str]:
-        """The versions that it holds of what is pinned."""
+        """The installed versions of the pinned distributions."""
         sites = [str(path) for path in self.folder.glob("lib/python*/site-packages")]
         sites += [str(path) for path in self.folder.glob("Lib/site-packages")]
         # A build's own label, as in 2.13.0+cpu, is no part of what is pinned.
@@ -54,7 +54,7 @@ class Environment:
         return {name: held[name.lower()] for name in self.wanted if name.lower() in held}
 
     def unavailable(self) -> str | None:
-        """Return None, or the reason why it cannot be used."""
+        """Return the reason why the environment cannot be used, or None."""
         if not self.python.is_file():
             return f"the peers' environment {self.name!r} is not set up; {SETUP}"
         found = self.found
@@ -75,13 +75,13 @@ class Environment:
 
 
 def peers_folder() -> Path:
-    """Say where the environments lie."""
+    """Return the folder of the environments."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else REQUIREMENTS.parents[1] / ".peers"
 
 
 def environment(name: str, folder: Path | None = None) -> Environment:
-    """Name an environment; those of another version of Python do not mix."""
+    """Return an environment by name; each version of Python has its own."""
     place = folder or peers_folder()
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     return Environment(name=name, folder=place / f"{name}-py{version}")

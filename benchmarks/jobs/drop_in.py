@@ -1,4 +1,4 @@
-"""What accelerated models are judged by: similarity of sentences, retrieval, and a loss curve."""
+"""Evaluates accelerated models: similarity of sentences, retrieval, and a loss curve."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Retrieval:
 
 @cache
 def sentence_pairs() -> tuple[tuple[str, ...], tuple[str, ...], tuple[float, ...]]:
-    """Read the development set of STS-B: first sentences, second ones, and their similarity."""
+    """Read the development set of STS-B: first sentences, second sentences, and similarities."""
     with STSB.open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
     first, second, scores = zip(*rows, strict=True)
@@ -53,7 +53,7 @@ def sentence_pairs() -> tuple[tuple[str, ...], tuple[str, ...], tuple[float, ...
 
 @cache
 def retrieval(every: int = 1) -> Retrieval:
-    """Read the development set of TrecQA; every sentence is looked in for every question.
+    """Read the development set of TrecQA; each question searches all sentences.
 
     ``every``: one question of so many, and their sentences.
     """
@@ -71,7 +71,7 @@ def retrieval(every: int = 1) -> Retrieval:
 
 
 def spearman(model: Any, every: int = 1) -> float:
-    """Correlate the cosines of STS-B's pairs, one of so many, with their scores, by rank."""
+    """Return the rank correlation of cosines and scores on every n-th pair of STS-B."""
     from scipy.stats import spearmanr
 
     first, second, scores = sentence_pairs()
@@ -94,7 +94,7 @@ def ndcg(model: Any, every: int = 1) -> float:
 
 
 def unit_vectors(model: Any, texts: tuple[str, ...]) -> npt.NDArray[np.float64]:
-    """Embed texts by sentence-transformers; vectors of length one in float64."""
+    """Embed texts by sentence-transformers as unit vectors in float64."""
     found = model.encode(list(texts), show_progress_bar=False)
     vectors: npt.NDArray[np.float64] = np.asarray(found, dtype=np.float64)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

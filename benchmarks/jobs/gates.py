@@ -1,4 +1,4 @@
-"""Correctness gates: what a candidate's output must be before its time is worth anything."""
+"""Correctness gates: a candidate is timed only if its output passes."""
 
 from __future__ import annotations
 

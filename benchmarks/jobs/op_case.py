@@ -63,7 +63,7 @@ class Shape:
 
     @property
     def facts(self) -> CallFacts:
-        """What every operation is chosen by."""
+        """The facts by which an implementation is chosen."""
         return CallFacts(device=self.device, dtype=dtype_id(self.dtype))
 
     def draw(self, *sizes: int, seed: int) -> Tensor:
@@ -75,10 +75,10 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Rival:
-    """Another way to compute it; ``unavailable``: why it cannot take part.
+    """Another way to compute the operation; ``unavailable``: the reason, if it cannot run.
 
-    ``timed``: the function that is timed where ``function`` is only judged. ``compiled``: torch
-    compiles it.
+    - ``timed``: the function that is timed, where ``function`` is only judged.
+    - ``compiled``: torch compiles it.
     """
 
     name: str
@@ -91,18 +91,23 @@ class Rival:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What an operation's cases differ in.
+    """The work of one operation's cases.
 
-    ``inputs`` are the tensors that gradients are taken of, by name. ``ours(by, **inputs)`` runs the
-    implementation ``by``. ``eager(**inputs)`` is the plain PyTorch that the budget is judged by,
-    and a candidate itself, also compiled where it is ``compilable``; ``rivals`` are further ones.
-    All return the same packed tensor. ``terms`` is the length of the longest sum. ``facts``: where
-    the operation has its own. ``timed(by, **inputs)`` and ``eager_timed(**inputs)`` are timed where
-    ``ours`` and ``eager`` are only judged: with dropout no two give the same.
+    - ``inputs``: the tensors by name, for which gradients are computed.
+    - ``ours(by, **inputs)`` runs the implementation ``by``.
+    - ``eager(**inputs)``: plain PyTorch, from which the budget follows. It is also a candidate, and
+      a compiled one where ``compilable``.
+    - ``rivals``: further candidates. All candidates return the same packed tensor.
+    - ``terms``: the length of the longest sum.
+    - ``facts``: the facts by which an implementation is chosen, where the operation has its own.
+    - ``timed(by, **inputs)`` and ``eager_timed(**inputs)`` are timed where ``ours`` and ``eager``
+      are only judged: with dropout no two results are the same.
 
-    For the limit: ``operations`` in the forward pass's matrix products, ``backward_ratio`` times as
-    many in the backward's, computed in ``precision`` (default: the shape's dtype); ``read_bytes``
-    of a forward pass where it does not read all of its inputs.
+    For the roofline:
+
+    - ``operations`` of the forward pass's GEMMs; the backward pass has ``backward_ratio`` times as
+      many. They are computed in ``precision`` (default: the shape's dtype).
+    - ``read_bytes`` of a forward pass that does not read all of its inputs.
     """
 
     inputs: Tensors
@@ -222,7 +227,7 @@ def make_shape(options: Options, *, equal: bool) -> Shape:
 
 
 def why_missing(device: str, module: str, library: str) -> str | None:
-    """Return why a library for GPUs cannot take part, or None."""
+    """Return the reason why a GPU library is unavailable, or None."""
     if device != "cuda":
         return f"{library} is for CUDA devices"
     return None if importlib.util.find_spec(module) else f"{library} is not installed"
@@ -250,9 +255,9 @@ def _make_case(make_work: MakeWork, kind: _Kind, options: Options) -> Case:
 
 
 def _efforts(work: Work, output: Tensor, kind: _Kind) -> dict[str, int]:
-    """Count what nobody can do without: operations, and bytes between memory and processor.
+    """Count the necessary work: operations, and bytes moved between memory and processor.
 
-    The backward pass reads the inputs and the output's gradient, and writes every gradient.
+    Backward reads the inputs and the output's gradient, and writes every gradient.
     """
     inputs = sum(tensor.nbytes for tensor in work.inputs.values())
     read = inputs if work.read_bytes is None else work.read_bytes
@@ -363,7 +368,7 @@ def _build_compiled(
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetGate:
-    """Hold the output and every gradient to the budget that eager PyTorch sets."""
+    """Check the output and every gradient by the numeric budget, set by eager PyTorch."""
 
     truth: Mapping[str, Tensor]
     eager: Mapping[str, Tensor]
@@ -371,7 +376,7 @@ class BudgetGate:
     terms: int
 
     def __call__(self, output: Mapping[str, Tensor]) -> Verdict:
-        """Report the error that comes closest to, or goes farthest beyond, what is allowed."""
+        """Compare all outputs with the budget; report the one that uses the largest share of it."""
         size = largest(*self.inputs.values(), *self.truth.values())
         shares: dict[str, float] = {}
         for name, truth in self.truth.items():

@@ -1,6 +1,6 @@
-"""What the peers that pad have in common: batches sorted by length, and the mean of the tokens.
+"""Helpers of peers that pad: batches sorted by length, and the mean over tokens.
 
-Peers import it in environments of their own: it needs numpy, and what its functions import.
+Peers import it in their own environments, so it needs only numpy, and what its functions import.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def sorted_rows(tokenizer: Any, job: EmbeddingJob) -> tuple[list[list[int]], lis
 def padded_batches(
     ids: list[list[int]], order: list[int], batch_size: int
 ) -> Iterator[tuple[list[int], Ids, Ids]]:
-    """Give each batch: its rows, and their ids and mask, padded to its longest."""
+    """Yield each batch: its rows, and their ids and mask, padded to the longest row."""
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         shape = (len(rows), len(ids[rows[0]]))
@@ -63,7 +63,7 @@ def padded_batches(
 
 
 def embed_sorted(job: EmbeddingJob, embed: EmbedBatch) -> Callable[[int], Vectors]:
-    """Return what embeds all texts of the job in batches of a given size."""
+    """Return a function that embeds all texts of the job in batches of a given size."""
     tokenizer = load_tokenizer(job)
 
     def encode(batch_size: int) -> Vectors:
@@ -113,9 +113,9 @@ def pooled_module(job: EmbeddingJob, dtype: str = "float32", attention: str = "s
 
 
 def kept(job: EmbeddingJob, name: str, make: Callable[[str], None]) -> str:
-    """Return the folder of what ``make(folder)`` converts the model into, made once.
+    """Return the folder of the converted model; ``make(folder)`` converts it on the first call.
 
-    Whoever is timed then loads it, and its memory is not that of the conversion.
+    The timed process loads that folder, so its peak memory does not include the conversion.
     """
     weights = Path(job.directory) / "model.safetensors"
     identity = f"{weights.resolve()} {weights.stat().st_size} {weights.stat().st_mtime_ns} {name}"

@@ -1,7 +1,7 @@
-"""What tokenizers are asked to do in a benchmark, and the calls that do it, alike for all of them.
+"""The tasks of the tokenizer benchmarks, with one form of call for all libraries.
 
-A library says how it does each form of the work (:class:`Way`); everything else is here. A worker
-imports this module in any environment, so that it needs nothing but numpy.
+A library defines a :class:`Way` for each form of the work; everything else is here. Workers import
+this module in any environment, so it needs only numpy.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ class PieceFile:
 class TokenizerJob:
     """Texts to tokenize with the tokenizer.json ``file``.
 
-    ``form`` is what comes out: packed or single arrays of ids, lists of ints, the same for one
-    text, a matrix of ``max_length`` columns with its mask, or ids with character offsets. ``task``
-    says when: a batch again and again; a ``stream`` of texts, each seen once, or its last quarter;
-    or loading the file until the first text is tokenized. ``judged`` are the texts of the gate.
-    ``before`` and ``after`` are the template's ids, for libraries that set none.
+    - ``form``: the output: packed or single arrays of ids, lists of ints, lists for one text, a
+      matrix of ``max_length`` columns with its mask, or ids with character offsets.
+    - ``task``: the same batch in every call; a ``stream`` of texts, each seen once; its last
+      quarter; or loading the file until the first text is tokenized.
+    - ``judged``: the texts of the gate.
+    - ``before``, ``after``: the template's ids, for libraries without a template.
     """
 
     file: str
@@ -61,9 +62,9 @@ class TokenizerJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """A form of the work: ``call(texts)`` is timed, ``rows(its result)`` is what the gate sees.
+    """One form of the work: ``call(texts)`` is timed, ``rows(result)`` makes the gate's rows.
 
-    The call for single sentences takes them one by one and returns what it made of the last.
+    The call for single sentences encodes one after another and returns the last one's ids.
     """
 
     call: Callable[[list[str]], Any]
@@ -98,7 +99,7 @@ def build(load: Load, job: TokenizerJob, *, modules: Sequence[str] = ()) -> Work
 
 
 def timed_texts(job: TokenizerJob) -> tuple[str, ...]:
-    """Give the texts of one timed call."""
+    """Return the texts of one timed call."""
     if job.task != "stream end":
         return job.texts
     return job.texts[len(job.texts) * 3 // 4 :]
@@ -123,14 +124,14 @@ def _loading(load: Load, job: TokenizerJob) -> Work:
 
 
 def _judged(way: Way, job: TokenizerJob) -> Rows:
-    """Tokenize what is timed and what is only judged."""
+    """Tokenize the timed texts and those for the gate alone."""
     if job.form == "sentence":  # whose call returns the last text's ids
         return [way.rows(way.call([text]))[0] for text in dict.fromkeys(job.texts + job.judged)]
     return [*way.rows(way.call(list(job.texts))), *way.rows(way.call(list(job.judged)))]
 
 
 def truth(load: Load, job: TokenizerJob) -> Rows:
-    """Compute what the gate holds every candidate to."""
+    """Compute the rows that the gate compares every candidate with."""
     whole = replace(job, task="stream") if job.task == "stream end" else job
     rows: Rows = build(load, whole).answer()
     return rows
@@ -147,7 +148,7 @@ def with_template(job: TokenizerJob, rows: Iterable[Sequence[int]]) -> Rows:
 
 
 def one_row(row: Sequence[int]) -> Rows:
-    """Make the rows of one text."""
+    """Return one text's ids as a list of rows."""
     return list_rows([row])
 
 
@@ -157,13 +158,13 @@ def packed_rows(ids: npt.NDArray[np.integer[Any]], starts: npt.NDArray[np.intege
 
 
 def matrix_rows(matrices: tuple[npt.NDArray[Any], npt.NDArray[Any]]) -> Rows:
-    """Make rows of ids and mask: one beside the other."""
+    """Return rows of ids and mask, joined along the columns."""
     ids, mask = matrices
     return list(np.concatenate([ids, mask], axis=1).astype(np.int64))
 
 
 def offset_rows(ids: Sequence[Sequence[int]], offsets: Sequence[Any]) -> Rows:
-    """Make rows of ids and offsets: id, start and stop of each token, one after the other."""
+    """Return rows of id, start and stop of each token, flattened."""
     joined = []
     for row, places in zip(ids, offsets, strict=True):
         spans = np.asarray(places, dtype=np.int64).reshape(-1, 2)

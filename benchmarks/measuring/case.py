@@ -1,4 +1,4 @@
-"""What is measured, as values: cases, their candidates, and the verdict of a correctness gate."""
+"""Cases, their candidates, and the verdict of a correctness gate, as values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Call = Callable[[], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What the gate found: ``figures`` are recorded either way, ``reason`` says why it failed."""
+    """The verdict of a gate; ``figures`` are recorded either way, ``reason`` says why it failed."""
 
     passed: bool
     figures: Mapping[str, float] = field(default_factory=dict)
@@ -22,7 +22,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A call to time whose own result is not what the gate judges: that is ``answer()``'s."""
+    """A call to time, and a call ``answer`` whose result the gate judges instead."""
 
     call: Call
     answer: Call
@@ -32,14 +32,18 @@ class Work:
 class Candidate:
     """One way to do a case's work.
 
-    ``build(**settings)`` loads what is needed and returns the call that is timed, whose return
-    value the gate judges, or a :class:`Work`. ``tune()``, where there is one, runs first, in a
-    process of its own, and returns the settings; ``build`` has a default for each. ``unavailable``
-    is the reason why the candidate cannot take part, and ``libraries`` are the distributions whose
-    versions are recorded. In an isolated case ``build`` and ``tune`` must be picklable: functions
-    of a module, or partials of them. ``python``: the interpreter of another environment that it
-    runs in, in a process of its own whatever the case; ``versions``: what that environment holds.
-    ``keep_slow``: it is timed to the end even if it is far behind, since a target is held to it.
+    - ``build(**settings)`` loads the model and returns the call to time, whose result the gate
+      judges, or a :class:`Work`.
+    - ``tune()`` runs first, in its own process, and returns the settings. ``build`` has a default
+      for each setting.
+    - ``unavailable``: the reason why the candidate cannot take part.
+    - ``libraries``: the distributions whose versions are recorded.
+    - ``python``: the interpreter of another environment, always in its own process.
+      ``versions``: the distributions of that environment.
+    - ``keep_slow``: time the candidate in all rounds even if it is far behind, because a target
+      compares with it.
+
+    In an isolated case ``build`` and ``tune`` must be picklable: module functions, or partials.
     """
 
     name: str
@@ -57,18 +61,21 @@ class Candidate:
 class Case:
     """The same work for every candidate.
 
-    ``gate`` judges an output before anything is timed. ``amounts`` is how much one call does
-    (``{"documents": 1000, "tokens": 41800}``), from which throughput follows; of those in
-    ``ceilings`` this machine does at most so many a second, as is measured before and after the
-    rounds. ``fingerprint`` identifies the inputs: results of different inputs are never compared.
-    ``isolated``: every candidate lives in a process of its own, so that its peak memory is its own.
-    ``fresh``: every sample is the first call of a new process, and its memory is what that call
-    left resident. ``single``: a sample is one call, right after another that is not timed, however
-    short; with many rounds its tail can be seen.
+    - ``gate`` judges an output before anything is timed.
+    - ``amounts``: the work of one call (``{"documents": 1000, "tokens": 41800}``), from which
+      throughput follows.
+    - ``ceilings``: the machine's peak rates of some amounts, measured before and after the rounds.
+    - ``fingerprint`` identifies the inputs: results of different inputs are never compared.
+    - ``isolated``: every candidate runs in its own process, so that peak memory is its own.
+    - ``fresh``: every sample is the first call of a new process; memory is what it left resident.
+    - ``single``: a sample is one call after an untimed one, however short. With many rounds, the
+      tail of the distribution is visible.
 
-    Of an isolated case: ``memory_limit_gib`` is what the process of a candidate may hold at most,
-    and half of the machine's memory is; one that needs more has failed, and the others go on.
-    ``call_memory``: its memory is what a call adds, not all of its process.
+    For isolated cases:
+
+    - ``memory_limit_gib``: the most memory of a candidate's process, and at most half of the
+      machine's. A candidate that needs more fails, and the others go on.
+    - ``call_memory``: memory is what a call adds, not all of the process.
     """
 
     name: str
@@ -89,11 +96,11 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a run asks of every case.
+    """The options of a run, which every case gets.
 
     ``smoke``: the smallest sizes, to see that it works. ``quick``: fewer texts or rounds where
-    they take minutes, for a first answer. ``compiles``: peers that are compiled by torch, for half a
-    minute each, take part.
+    they take minutes, for a first answer. ``compiles``: peers that torch compiles take part;
+    each takes half a minute.
     """
 
     device: str = "cpu"

@@ -1,7 +1,7 @@
-"""What the machine at hand can do at most: rates of matrix products and of copying, measured.
+"""Measures the machine's peak rates: of GEMM operations and of copying.
 
-A ceiling is the best of many tries, not a median: what was reached once can be reached. A machine
-that is shared gives more at one time than at another, so a case looks before and after its rounds.
+A peak rate is the best of many tries, not a median. A shared machine is faster at some times than
+at others, so a case measures the peak before and after its rounds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RECENT = 30.0
 
 
 class Ceiling:
-    """A rate that the machine reaches: a call measures it, or gives what was just measured."""
+    """A peak rate, measured when called; measurements of the last ``RECENT`` seconds are reused."""
 
     def __init__(self, measure: Callable[[], float]) -> None:
         self._measure = measure
@@ -52,10 +52,10 @@ class Ceiling:
 
 @functools.cache
 def product_ceiling(device: str, precision: str, threads: int) -> Ceiling:
-    """Give the most operations a second in matrix products, in the best way that is here.
+    """Return the peak rate of GEMM operations, over all implementations that run here.
 
-    ``precision``: "float32", "float16", "bfloat16" or "int8"; ``threads``: of a CPU, which is
-    measured in a process of its own, since that frees its memory.
+    ``precision``: "float32", "float16", "bfloat16" or "int8"; ``threads``: for a CPU, measured in
+    its own process, which frees the memory.
     """
     measure = functools.partial(_product_rate, device, precision, threads)
     if device == "cpu":
@@ -65,16 +65,16 @@ def product_ceiling(device: str, precision: str, threads: int) -> Ceiling:
 
 @functools.cache
 def copy_ceiling(device: str, threads: int) -> Ceiling:
-    """Give the most bytes a second of a copy too large for caches, read and written."""
+    """Return the peak rate of copying, in bytes read and written, beyond all caches."""
     return Ceiling(functools.partial(_copy_rate, device, threads))
 
 
 def encoder_operations(
     config: Mapping[str, Any], lengths: Sequence[int], *, attention: bool = True
 ) -> int:
-    """Count the operations in matrix products of an encoder that computes nothing on padding.
+    """Count the GEMM operations of an encoder that computes no padding.
 
-    ``attention``: those of queries with keys, and of what they weigh, too.
+    ``attention``: also count the two GEMMs of attention.
     """
     width, layers = config["hidden_size"], config["num_hidden_layers"]
     weights = 4 * width**2 + 2 * width * config["intermediate_size"]
@@ -105,7 +105,7 @@ def _copy_rate(device: str, threads: int) -> float:
 def _products(
     device: str, precision: str, rows: int, columns: int, features: int
 ) -> Iterator[Callable[[], Tensor]]:
-    """Give every way to multiply that could be the fastest."""
+    """Yield every implementation of a GEMM that could be the fastest here."""
     generator = torch.Generator().manual_seed(SEED)
     x_TK = torch.randn(rows, columns, generator=generator).to(device)
     weight_NK = torch.randn(features, columns, generator=generator).to(device)

@@ -1,4 +1,4 @@
-"""What else keeps the machine busy while it measures: a figure that others disturbed says so."""
+"""Measures the CPU time of other processes, so that disturbed results are marked."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def snapshot() -> Snapshot | None:
 
 
 def other_cores(before: Snapshot | None, own_seconds: float) -> float | None:
-    """Say how many cores' worth others used since then, given what we used ourselves."""
+    """Return the mean number of cores that other processes used since ``before``."""
     after = snapshot()
     if before is None or after is None:
         return None

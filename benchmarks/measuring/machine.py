@@ -1,4 +1,4 @@
-"""Which machine, source and versions a result belongs to; never where anything lies on it."""
+"""Describes the machine, source and versions of a result, without any local path."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def slug(name: str) -> str:
 
 
 def find_versions(libraries: Iterable[str]) -> dict[str, str]:
-    """Name the versions of Python, of what the engine stands on, and of the peers' libraries."""
+    """Return the versions of Python, the engine's dependencies and the peers."""
     versions = {"python": platform.python_version()}
     for name in dict.fromkeys(("torch", "triton", "numpy", *libraries)):
         version = installed_version(name)

@@ -1,4 +1,4 @@
-"""The one function that measures: gate first, then interleaved rounds, memory beside time."""
+"""Measures a case: gate first, then interleaved rounds of time, then peak memory."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What became of one candidate. Times are there only where the status is ``measured``.
+    """The result of one candidate. There are times only if ``status`` is ``measured``.
 
-    ``other_cores``: how many cores' worth other processes used during the rounds. ``ceilings``:
-    the case's, at the highest that was seen.
+    ``other_cores``: the mean number of cores that other processes used during the rounds.
+    ``ceilings``: the machine's peak rates, the highest that were measured.
     """
 
     candidate: str
@@ -74,12 +74,12 @@ def measure(
 ) -> list[Measurement]:
     """Measure every candidate of a case side by side.
 
-    Each is built, warmed up and judged; only those that pass are timed. Every round then takes one
-    sample of each, and each round begins with another one, so that drift of the machine falls on
-    all alike. One measurement per candidate comes back, in the case's order: skipped ones with
-    their reason, and failed ones with what the gate found.
+    Each candidate is built, warmed up and checked by the gate; only those that pass are timed.
+    Every round takes one sample of each candidate, and starts with another one than the round
+    before, so that drift of the machine affects all candidates alike. Returns one measurement per
+    candidate, in the case's order: skipped ones with the reason, failed ones with the gate's.
 
-    ``smoke`` tunes nothing and permits fewer than MIN_ROUNDS rounds, which otherwise raise
+    ``smoke`` skips tuning and permits fewer than ``MIN_ROUNDS`` rounds. Otherwise fewer raise
     ``ValueError``.
     """
     num_rounds = case.rounds if rounds is None else rounds
@@ -105,7 +105,7 @@ def measure(
 
 
 def _look_up(case: Case, watch: Watcher) -> dict[str, float]:
-    """Measure the ceilings; one that cannot be measured does not end the case."""
+    """Measure the peak rates; a failure does not end the case."""
     found = {}
     for what, ceiling in case.ceilings.items():
         watch(f"looking for the ceiling of {what}")
@@ -119,7 +119,7 @@ def _look_up(case: Case, watch: Watcher) -> dict[str, float]:
 def _admit(
     case: Case, candidate: Candidate, threads: int, watch: Watcher
 ) -> Measurement | _Contender:
-    """Build, warm up and judge a candidate."""
+    """Build and warm up a candidate, and check it by the gate."""
     failed = Measurement(candidate=candidate.name, role=candidate.role, status="failed")
     if candidate.unavailable is not None:
         return replace(failed, status="skipped", reason=candidate.unavailable)
@@ -158,7 +158,7 @@ def _admit(
 
 
 def _untuned(candidate: Candidate) -> Candidate:
-    """Tuning takes longer than all else of a smoke run."""
+    """Remove the tuning, which would take longer than the rest of a smoke run."""
     return replace(candidate, tune=None)
 
 
@@ -189,7 +189,7 @@ def _take_rounds(
 
 
 def _slow(contenders: Sequence[_Contender]) -> dict[str, tuple[Status, str]]:
-    """Name the peers that no round more would bring near the fastest one."""
+    """Name the peers so slow that further rounds cannot change the comparison."""
     peers = [c for c in contenders if c.candidate.role == "peer" and c.samples]
     least = min((peer.samples[0].wall_ms for peer in peers), default=0.0)
     return {
@@ -227,13 +227,13 @@ def _conclude(
 
 
 def rotations(items: Sequence[Item], num_rounds: int) -> Iterator[list[Item]]:
-    """Yield the order of each round: it starts one further every time."""
+    """Yield the order of each round, rotated by one from round to round."""
     for number in range(num_rounds):
         first = number % len(items) if items else 0
         yield [*items[first:], *items[:first]]
 
 
 def best_peer(measurements: Sequence[Measurement]) -> Measurement | None:
-    """Return the peer with the least median time among those that passed."""
+    """Return the measured peer with the smallest median time."""
     peers = [m for m in measurements if m.role == "peer" and m.status == "measured"]
     return min(peers, key=lambda m: m.wall_ms.p50, default=None)

@@ -1,4 +1,4 @@
-"""Peak memory: of a whole process, or of one call in a process that candidates share; its bound.
+"""Measures and limits memory: of a whole process, or of one call in a shared process.
 
 The kernel keeps each process's high-water mark of resident memory (VmHWM in /proc/self/status) and,
 since Linux 4.0, lowers it to the present size when 5 is written to /proc/self/clear_refs. Since
@@ -46,26 +46,26 @@ class Peak:
 
 
 def process_peak(process: int | Literal["self"] = "self") -> Peak | None:
-    """Return a process's own high-water mark; None where the system does not tell."""
+    """Return the peak resident memory of a process; None where the system does not report it."""
     kib = _status("VmHWM", process)
     return None if kib is None else Peak(mib=kib / 1024, of="process")
 
 
 def resident_kib() -> int | None:
-    """Return what is resident of this process; None where the system does not tell."""
+    """Return the resident memory of this process; None where the system does not report it."""
     return _status("VmRSS")
 
 
 def call_peak(call: Call, device: str) -> Peak | None:
-    """Run a call once more to see what it needs; None where that cannot be told."""
+    """Run a call once more and measure its memory; None where that is not possible."""
     return _cuda_peak(call) if device == "cuda" else _host_call_peak(call)
 
 
 def limit_memory(gib: float) -> None:
-    """Let this process hold no more than that, nor than half of what the machine has.
+    """Limit this process to that much memory, and to half of the machine's.
 
-    What asks for more is refused at once, where otherwise the system would end this process, or
-    another. On other systems than Linux nothing is bounded.
+    An allocation beyond the limit fails at once; without a limit, the system would kill this
+    process or another one. Systems other than Linux set no limit.
     """
     if sys.platform != "linux":
         return
@@ -79,7 +79,7 @@ def limit_memory(gib: float) -> None:
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """Say in plain words that a call found too little memory; None for any other error."""
+    """Describe an out-of-memory error in one sentence; None for any other error."""
     on_cuda = type(error).__name__ == "OutOfMemoryError"  # torch's, which may not be imported
     spent = isinstance(error, MemoryError) or any(words in str(error) for words in _SPENT)
     if not (on_cuda or spent):
@@ -95,7 +95,7 @@ def _cuda_bytes() -> int:
 
 
 def _host_bytes() -> int:
-    """Return what this process may hold."""
+    """Return the limit on this process's memory."""
     if sys.platform == "linux":
         import resource
 
@@ -106,13 +106,13 @@ def _host_bytes() -> int:
 
 
 def _machine_bytes() -> int:
-    """Return the machine's memory, or what a container has of it."""
+    """Return the machine's memory, or the container's limit if that is lower."""
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([whole, *_container_bytes()])
 
 
 def _container_bytes() -> Iterator[int]:
-    """Read the limits of a control group, of either version; one without says ``max``."""
+    """Yield the limits of the control group, version 1 or 2; ``max`` means no limit."""
     for path in CONTAINER_LIMITS:
         try:
             text = path.read_text(encoding="ascii").strip()
@@ -147,7 +147,7 @@ def _host_call_peak(call: Call) -> Peak | None:
 
 
 def _return_free_memory() -> None:
-    """Give freed memory back, so that a call cannot reuse it unseen."""
+    """Return freed memory to the system; otherwise a call reuses it and seems to need less."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError):

@@ -1,4 +1,4 @@
-"""Holds one built candidate and times it on request; here, in the present process."""
+"""Runs one candidate: builds it and times it on request, in the present process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Runner(Protocol):
         """Time one round."""
 
     def peak(self) -> Peak | None:
-        """Say how much memory it needed; None where that cannot be told."""
+        """Return the memory that it needed; None where that is unknown."""
 
     def close(self) -> None:
         """Let go of everything."""
@@ -46,7 +46,7 @@ LONG_MS = 500.0
 class LocalRunner:
     """A candidate in this process.
 
-    ``shared``: with others, whose calls leave it another heap and other caches than its own do.
+    ``shared``: other candidates run here too, and leave caches and heap in another state.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LocalRunner:
         self._answer: Call = work.answer
 
     def warm_up(self) -> Any:
-        """Call more than once: the first call pays for what only first calls do."""
+        """Call more than once: only the first call pays for initialisation."""
         output = self.answer()
         if self._answer is not self._call:
             _attempt(self._call)
@@ -80,7 +80,7 @@ class LocalRunner:
         return output
 
     def answer(self) -> Any:
-        """Return what the gate judges."""
+        """Return the output for the gate."""
         return _attempt(self._answer)
 
     def sample(self) -> Sample:
@@ -99,7 +99,7 @@ class LocalRunner:
 
 
 def _attempt(function: Callable[[], Result]) -> Result:
-    """Run what may raise anything: no candidate may end the run of the others."""
+    """Call a function; any exception becomes a :class:`CandidateError`, so that others go on."""
     try:
         return function()
     except Exception as error:
@@ -107,7 +107,7 @@ def _attempt(function: Callable[[], Result]) -> Result:
 
 
 def describe(error: BaseException) -> str:
-    """Name an error in one line, with file names but no folders: it goes into the results."""
+    """Describe an error in one line for the results: file names, but no folders."""
     spent = out_of_memory(error)
     if spent is not None:
         return spent

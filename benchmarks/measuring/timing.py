@@ -41,7 +41,7 @@ class Sample:
 
     @property
     def whole_cpu_ms(self) -> float:
-        """What the round used in all."""
+        """CPU time of the whole round."""
         return self.cpu_ms * self.num_calls + self.untimed_cpu_ms
 
 
@@ -62,7 +62,7 @@ def percentiles(samples: Sequence[float]) -> Percentiles:
 
 
 def calls_per_sample(seconds_of_one: float, device: str = "cpu") -> int:
-    """Say how many calls make up a sample, given about how long one takes."""
+    """Return the number of calls in a sample, given the approximate time of one."""
     most = MAX_GPU_CALLS if device == "cuda" else MAX_CALLS
     return max(1, min(most, round(SAMPLE_SECONDS / max(seconds_of_one, 1e-9))))
 

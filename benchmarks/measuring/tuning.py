@@ -1,4 +1,4 @@
-"""Finds the setting with which a peer is fastest, so that it is measured at its best."""
+"""Finds each peer's fastest setting, with which it is measured."""
 
 from __future__ import annotations
 

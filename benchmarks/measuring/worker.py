@@ -1,6 +1,6 @@
-"""Holds a candidate in a process of its own, which imports nothing but what the candidate needs.
+"""Runs a candidate in its own process, which imports only what the candidate needs.
 
-The process may run another interpreter, with libraries that ours cannot hold beside its own.
+The process may run another interpreter, with libraries that conflict with the engine's.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class FreshRunner:
 
 
 def _ended_cpu_ms() -> float:
-    """Sum up the CPU time of all processes of ours that have ended."""
+    """Return the CPU time of all ended child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return 1e3 * (used.ru_utime + used.ru_stime)
 
@@ -136,7 +136,7 @@ def _start(
 
 
 def run_in_worker(function: Call, threads: int, python: str | None = None) -> Any:
-    """Run a picklable function in a process of its own and return what it returns."""
+    """Run a picklable function in its own process and return its result."""
     worker = _Worker(threads, python)
     try:
         return worker.ask("run", pickle.dumps(function))
@@ -147,8 +147,8 @@ def run_in_worker(function: Call, threads: int, python: str | None = None) -> An
 class _Worker:
     """The process, and the pipe to it.
 
-    It stands still between requests: threads that wait by spinning, as OpenMP's do for a while
-    after a call, would take a core from whoever is timed next.
+    It is suspended between requests. Otherwise its threads that wait by spinning, as OpenMP's do
+    for a while after a call, would take a core from the candidate that is timed next.
     """
 
     def __init__(self, threads: int, python: str | None = None) -> None:
@@ -185,7 +185,7 @@ class _Worker:
         return answer
 
     def cpu_ms(self) -> float:
-        """Sum up what all its threads have used; nothing where it is gone."""
+        """Return the CPU time of all threads; 0 if the process has ended."""
         try:
             used = psutil.Process(self._process.pid).cpu_times()
         except psutil.Error:

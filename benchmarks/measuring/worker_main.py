@@ -1,4 +1,4 @@
-"""The process of one candidate: ``python -m benchmarks.measuring.worker_main FD``."""
+"""Runs one candidate in its own process: ``python -m benchmarks.measuring.worker_main FD``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Servant:
-    """What the process can be asked for."""
+    """The requests that the process answers, one method each."""
 
     runner: LocalRunner
 
     def use_threads(self, threads: int) -> None:
-        """Leave it that many cores: a library that ignores the settings gains nothing by it."""
+        """Restrict the process to that many cores, even if a library ignores thread settings."""
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
@@ -49,7 +49,7 @@ class Servant:
         return self.runner.sample()
 
     def first_sample(self) -> tuple[Sample, Peak | None]:
-        """Time the first call there is, and see what it left resident."""
+        """Time the process's first call, and measure how much resident memory it adds."""
         before = resident_kib()
         found = self.runner.sample()
         after = resident_kib()
@@ -65,7 +65,7 @@ class Servant:
 
 
 def serve(connection: Connection) -> None:
-    """Answer requests until the other end closes: ``(True, result)`` or ``(False, reason)``."""
+    """Answer requests until the pipe closes: ``(True, result)`` or ``(False, reason)``."""
     servant = Servant()
     while True:
         try:

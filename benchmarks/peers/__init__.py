@@ -1,6 +1,6 @@
-"""Other libraries that do the same work, one file each; a file's name makes it known.
+"""Other libraries for the same work, one file each; every file in the folder is found.
 
-A file holds ``PEER``. One that is not installed is skipped, and says so in every result.
+Each file defines ``PEER``. A library that is not installed is recorded as skipped.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NUM_TUNED = 128
 class EmbeddingPeer:
     """One way in which a library embeds texts.
 
-    ``load(job)`` returns what embeds the texts of an :class:`EmbeddingJob` in batches of a given
-    size. Of several ``batch_sizes`` the fastest is found beforehand. ``keep_slow``: see
+    ``load(job)`` returns a function that embeds the texts of an :class:`EmbeddingJob` in batches
+    of a given size. Tuning chooses the fastest of ``batch_sizes``. ``keep_slow``: see
     :class:`~benchmarks.measuring.case.Candidate`.
     """
 
@@ -52,7 +52,7 @@ class EmbeddingPeer:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerPeer:
-    """How a library tokenizes; ``load`` takes a :class:`TokenizerJob` and knows these ``forms``.
+    """The tokenizer of a library; ``load`` takes a :class:`TokenizerJob` with one of ``forms``.
 
     ``by_pieces``: it reads the SentencePiece model instead of the tokenizer.json.
     """
@@ -78,7 +78,7 @@ class Peer:
     only_there: bool = False
 
     def python(self) -> str | None:
-        """Return the interpreter of its environment, or None for the present one."""
+        """Return the interpreter of the peer's environment, or None for the present one."""
         if self.environment is None or environment(self.environment).unavailable() is not None:
             return None
         return str(environment(self.environment).python)
@@ -91,7 +91,7 @@ class Peer:
         return {self.name: ", ".join(found[name] for name in self.modules.values())}
 
     def available(self) -> str | None:
-        """Return None, or the reason why it cannot take part."""
+        """Return the reason why the peer is unavailable, or None."""
         if self.python() is not None:
             return None
         if self.only_there and self.environment is not None:
@@ -135,7 +135,7 @@ def embedding_candidates(job: EmbeddingJob) -> list[Candidate]:
 
 
 def tokenizer_candidates(job: TokenizerJob) -> list[Candidate]:
-    """Return every peer's way to do the job; one that has no such form says so."""
+    """Return every peer's candidate; one without the job's form is marked unavailable."""
     return [
         Candidate(
             name=peer.name,

@@ -1,4 +1,4 @@
-"""sentence-transformers with its other backends for processors, as its documentation advises."""
+"""sentence-transformers with its other CPU backends, as its documentation recommends."""
 
 from __future__ import annotations
 

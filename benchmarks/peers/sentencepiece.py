@@ -43,7 +43,7 @@ def load(job: TokenizerJob) -> Ways:
 
 
 def translate(pieces: PieceFile, ids: Any) -> list[int]:
-    """Turn a model's own ids into those of the tokenizer.json."""
+    """Map a model's ids to those of the tokenizer.json."""
     return [pieces.ids.get(int(number), int(number) + pieces.shift) for number in np.asarray(ids)]
 
 

@@ -1,4 +1,4 @@
-"""tokenizers 1.0, the rewrite, as a pre-release: neither offsets nor word ids yet."""
+"""tokenizers 1.0, a pre-release of the rewrite: without offsets and word ids."""
 
 from __future__ import annotations
 

@@ -41,10 +41,10 @@ class Ratio:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One of the engine's candidates under both commits.
+    """The change of one of the engine's candidates between two commits.
 
-    ``num_paced``: how many peers tell the runs' pace, at whose mean both times are; with none they
-    are as measured. ``num_runs``: of either commit.
+    Times are corrected for the speed of the machine in each run, as its peers show it.
+    ``num_paced``: the number of those peers; 0: times are as measured. ``num_runs``: per commit.
     """
 
     device: str
@@ -58,7 +58,7 @@ class Comparison:
 
     @property
     def change(self) -> Change:
-        """Name a change that is beyond the threshold, and that the interval says is one."""
+        """Slower or faster only beyond the threshold and where the interval excludes 1."""
         if min(self.num_runs) < MIN_RUNS:
             return "too few runs"
         ratio = self.ratio
@@ -68,10 +68,10 @@ class Comparison:
 
 
 def compare(results: Sequence[Result], base: str, head: str) -> list[Comparison]:
-    """Compare what was measured under both, on the same device, threads and inputs.
+    """Compare the results of two commits on the same device, threads and inputs.
 
-    A commit is named by itself, a changed tree by the hash of its source. What was withdrawn does
-    not count. Raises ``ValueError`` where one has no measured result.
+    A clean tree is named by its commit, a changed one by the hash of its source. Withdrawn runs are
+    left out. Raises ``ValueError`` where one of the two has no measured result.
     """
     measured = [r for r in results if r.status == "measured" and r.run not in WITHDRAWN]
     for name in (base, head):
@@ -108,7 +108,7 @@ def _compare(work: Sequence[Result], base: str, head: str) -> Iterator[Compariso
 
 
 def _paces(work: Sequence[Result]) -> tuple[dict[str, float], int]:
-    """Say how slowly each run went by its peers, 1 being the mean, and how many peers say it."""
+    """Return each run's relative time of its peers, 1 on average, and the number of peers."""
     runs = list(dict.fromkeys(result.run for result in work))
     medians: dict[tuple[str, ...], dict[str, float]] = {}
     for result in work:
@@ -135,7 +135,7 @@ def bootstrap_ratio(base: Runs, head: Runs, *, seed: int = 0) -> Ratio:
 
 
 def _is_of(result: Result, commit: str) -> bool:
-    """Take a commit's name for what it holds alone: trees changed since go by their source."""
+    """Return whether a result belongs to a commit, or to a changed tree by its source hash."""
     clean = result.dirty is False and result.commit.startswith(commit)
     return clean or result.source.startswith(commit)
 

@@ -1,4 +1,4 @@
-"""Times of README's two commands on a fresh clone: one record a device."""
+"""Records the times of README's two commands in a fresh clone: one record per device."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class FrontDoor:
 
 
 def read_front_doors(folder: Path) -> Iterator[FrontDoor]:
-    """Read those of every device."""
+    """Read the records of all devices."""
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         yield FrontDoor(**json.loads(path.read_text("utf-8")))
 
 
 def write_front_door(found: FrontDoor, folder: Path) -> None:
-    """Write that of one device, in the place of an older one."""
+    """Write a device's record, replacing an older one."""
     path = folder / f"{found.device}{SUFFIX}"
     path.write_text(json.dumps(dataclasses.asdict(found), indent=1) + "\n", "utf-8")

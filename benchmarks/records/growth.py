@@ -1,4 +1,4 @@
-"""How cost grows along an axis: exponents fitted to the results of the ``growth`` cases.
+"""Fits growth exponents to the results of the ``growth`` cases.
 
 A case ``growth/<axis>-<value>`` does the same work at one value of the axis. What is fitted is time
 and memory ``~ value ** exponent``: of one sequence on the axis ``length``, where a call holds the
@@ -40,11 +40,10 @@ NUM_RESAMPLES = 4000
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """A candidate's cost along an axis; ``low`` to ``high`` holds the exponent with 95 %.
+    """The exponent of a candidate's cost along an axis, with its 95 % interval.
 
-    The interval is of the recorded rounds, not of what else may differ between two points. Memory
-    is recorded once a point: there it is the exponent itself. ``num_points`` is fewer than others
-    have where the candidate failed on some.
+    The interval covers the spread of rounds only. Memory is recorded once per point: its interval
+    is the exponent alone. ``num_points`` is smaller where the candidate failed at some points.
     """
 
     axis: str

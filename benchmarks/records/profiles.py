@@ -1,4 +1,4 @@
-"""Where our own time goes from text to vectors, as ``python -m benchmarks profile`` finds it."""
+"""Profiles of the engine from text to vectors, as ``python -m benchmarks profile`` writes them."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ PARTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """A call's ``seconds`` as users call it, and ``watched`` with every operation timed.
+    """The profile of a call: ``seconds`` as users call it, ``watched`` with timed operations.
 
-    ``parts``: seconds of ``watched``. ``floor``: what dense products would take at ``ceiling``
-    operations a second. ``other_cores``: as of a result.
+    ``parts``: the parts of ``watched``, in seconds. ``floor``: the time of the GEMMs at ``ceiling``
+    operations per second. ``other_cores``: as in :class:`~benchmarks.records.results.Result`.
     """
 
     device: str
@@ -60,14 +60,14 @@ class Profile:
 
 
 def read_profiles(folder: Path) -> Iterator[Profile]:
-    """Read those of every device."""
+    """Read the profiles of all devices."""
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         for values in json.loads(path.read_text("utf-8")):
             yield Profile(**values)
 
 
 def write_profile(profile: Profile, folder: Path) -> None:
-    """Write one, in the place of an older one of the same device, case and threads."""
+    """Write a profile, replacing an older one of the same device, case and threads."""
     kept = [
         other
         for other in read_profiles(folder)

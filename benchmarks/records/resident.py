@@ -17,9 +17,9 @@ SUFFIX = "-resident.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Resident:
-    """``mib`` were resident after ``seconds``.
+    """Resident memory of a long run: ``mib`` at each of ``seconds``.
 
-    ``again_seconds``: what the same command took once more, with all ``rows`` done before.
+    ``again_seconds``: the time of repeating the command, with all ``rows`` already embedded.
     """
 
     device: str
@@ -30,14 +30,14 @@ class Resident:
 
     @property
     def trend(self) -> float:
-        """How much memory grew over the second half, as a share of the most."""
+        """Growth of resident memory over the second half of the run, as a share of the peak."""
         half = np.asarray(self.mib[len(self.mib) // 2 :])
         slope = np.polyfit(np.arange(len(half)) / len(half), half, 1)[0]
         return float(slope / max(self.mib))
 
 
 def read_residents(folder: Path) -> Iterator[Resident]:
-    """Read those of every device."""
+    """Read the records of all devices."""
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         content = json.loads(path.read_text("utf-8"))
         yield Resident(
@@ -50,7 +50,7 @@ def read_residents(folder: Path) -> Iterator[Resident]:
 
 
 def write_resident(resident: Resident, folder: Path) -> None:
-    """Write that of one device, in the place of an older one."""
+    """Write a device's record, replacing an older one."""
     content = {
         "rows": resident.rows,
         "again": {"total": resident.again_seconds},

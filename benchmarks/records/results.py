@@ -29,16 +29,16 @@ TAIL_SAMPLES = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One line: everything that is needed to read the figures years later.
+    """One line: everything needed to interpret the figures years later.
 
     ``run`` is common to the candidates measured side by side. Times are per call; ``samples_ms``
-    are the rounds in their order; ``p99_ms`` is there where they are many. ``ratio_to_best_peer``
+    are the rounds in their order; ``p99_ms`` exists where rounds are many. ``ratio_to_best_peer``
     is its median time divided by this one's: 2.0 is twice as fast. ``peak_of`` says what
     ``peak_mib`` counts (``benchmarks/measuring/memory.py``).
-    ``other_cores`` is how many cores' worth other processes used meanwhile: 0 on a quiet machine.
-    ``ceilings`` are the most that this machine was seen to do a second, before or after, and
-    ``fraction_of_limit`` is the least time they permit divided by the median one.
-    ``quick``: of the texts a part, measured by ``python -m benchmarks quick``.
+    ``other_cores``: the mean number of cores that other processes used; 0 on a quiet machine.
+    ``ceilings``: the machine's peak rates, measured before and after the rounds.
+    ``fraction_of_limit``: the least time that these rates permit, divided by the median time.
+    ``quick``: only a part of the texts, measured by ``python -m benchmarks quick``.
     ``isa`` is what ENCODER_ENGINE_ISA restricted the engine to; None: nothing.
     """
 
@@ -199,7 +199,7 @@ def read(folder: Path = FOLDER) -> Iterator[Result]:
 
 
 def standing_runs(results: Sequence[Result]) -> list[list[Result]]:
-    """Group what was measured side by side, the oldest first; what was withdrawn does not count."""
+    """Group results by run, oldest first, without withdrawn runs."""
     runs: dict[str, list[Result]] = {}
     for result in results:
         if result.run not in WITHDRAWN:
@@ -208,7 +208,7 @@ def standing_runs(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def latest_runs(results: Sequence[Result]) -> list[list[Result]]:
-    """Give the newest run of each case on each device, by device, restriction and case."""
+    """Return the newest run by device, restriction of instruction sets, and case."""
     newest: dict[tuple[str, str, str, int], list[Result]] = {}
     for run in standing_runs(results):
         newest[run[0].device, run[0].isa or "", run[0].case, run[0].threads] = run

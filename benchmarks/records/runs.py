@@ -1,4 +1,4 @@
-"""Finds in a run what a reader asks for: ours, the best of the others, and how they compare."""
+"""Selects results of a run: the engine's, the best peer, and their ratio."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ TOGETHER = (
 
 @dataclass(frozen=True, kw_only=True)
 class Facing:
-    """One of ours beside the best of the others, both measured.
+    """One of the engine's candidates beside the best peer, both measured.
 
-    ``num_others``: how many took part, those whose results were wrong included.
+    ``num_others``: the number of peers that took part, failed ones included.
     """
 
     ours: Result
@@ -49,19 +49,19 @@ class Facing:
 
     @property
     def lost(self) -> bool:
-        """Whether the other is faster."""
+        """True if the peer is faster."""
         return self.ratio < 1
 
     @property
     def beside(self) -> str:
-        """Name whom it is the fastest of; or, where it was the only one, that it was."""
+        """The peer's name, as best of several or as the only one."""
         if self.num_others > 1:
             return f"best of {self.num_others}: {self.peer.candidate}"
         return f"beside: {BESIDE.get(group_of([self.ours]), self.peer.candidate)}"
 
 
 def is_operation(run: Run) -> bool:
-    """Say whether a case is about one operation, or an encoder's forward pass alone."""
+    """Return whether a case is about one operation, or an encoder's forward pass alone."""
     return not run[0].case.startswith(TOGETHER)
 
 
@@ -71,15 +71,15 @@ def group_of(run: Run) -> str:
 
 
 def measured(run: Run, role: str | None = None) -> list[Result]:
-    """Give the candidates that have a time, fastest first."""
+    """Return the candidates with a time, fastest first."""
     found = [r for r in run if r.p50_ms is not None and role in (None, r.role)]
     return sorted(found, key=lambda r: r.p50_ms or 0.0)
 
 
 def facing(run: Run) -> list[Facing]:
-    """Put each of ours beside the best peer; of an operation's implementations the fastest.
+    """Compare each of the engine's candidates with the best peer; of an operation, the fastest.
 
-    The result names that peer; where what one call does differs, so does its ratio.
+    Peer and ratio are recorded in the result: the ratio allows for calls of different size.
     """
     ours = [r for r in run if r.role == "ours" and r.p50_ms and not r.candidate.endswith(ALONE)]
     if is_operation(run):
@@ -93,7 +93,7 @@ def facing(run: Run) -> list[Facing]:
 
 
 def broken(run: Run) -> list[Result]:
-    """Give those of ours that failed, or whose results were wrong."""
+    """Return the engine's candidates that failed, or whose results were wrong."""
     return [r for r in run if r.role == "ours" and r.status in ("failed", "gate failed")]
 
 
@@ -105,5 +105,5 @@ def by_device(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def disturbed(run: Run, busy: float) -> bool:
-    """Say whether other processes used more than so many cores meanwhile."""
+    """Return whether other processes used at least ``busy`` cores during the run."""
     return max((r.other_cores or 0.0 for r in run), default=0.0) >= busy

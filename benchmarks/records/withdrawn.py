@@ -1,4 +1,4 @@
-"""Runs whose figures nobody should quote, and what is to be said of older ones.
+"""Withdrawn runs, whose figures are not quoted, and notes on older ones.
 
 Their lines stay in the results, LOG.md says why.
 """

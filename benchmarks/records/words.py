@@ -1,4 +1,4 @@
-"""Says what cases are in words, and figures as people read them."""
+"""Formats the names of cases, and figures, for readers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PRETRAINING = {
 
 
 def case_words(case: str) -> str:
-    """Say what a case is; one that has no words of its own keeps its name."""
+    """Describe a case in words; without a description, by its name."""
     group, _, name = case.partition("/")
     if group in ("embedding", "latency", "cold_start", "dataset"):
         return _embedding_words(group, name) or case
@@ -81,24 +81,24 @@ def _embedding_words(group: str, name: str) -> str | None:
 
 
 def device_words(result: Result) -> str:
-    """Name the machine and how much of it was used."""
+    """Describe the machine and the number of cores or threads used."""
     if result.device.startswith("nvidia"):
         return machine_name(result)
     return f"{machine_name(result)}, {count(result.threads, 'thread')}{restricted(result)}"
 
 
 def machine_name(result: Result) -> str:
-    """Give the maker's name without its marks."""
+    """Return the processor's name without trademark signs."""
     return result.device_name.replace("(R)", "").replace("(TM)", "").removesuffix(" Processor")
 
 
 def day(result: Result) -> str:
-    """Give the day of a measurement."""
+    """Return the day of a measurement."""
     return result.time_utc[:10]
 
 
 def restricted(result: Result) -> str:
-    """Say what instruction set the engine was restricted to, where it was."""
+    """Name the instruction set to which the engine was restricted, if any."""
     return "" if result.isa is None else f"; the engine restricted to {result.isa}"
 
 
@@ -113,7 +113,7 @@ def listed(words: Sequence[str]) -> str:
 
 
 def amount(what: str, value: float) -> str:
-    """Write an amount; bytes in MB of 10^6, operations in units of 10^9."""
+    """Format an amount per second: bytes in MB of 10^6, operations in units of 10^9."""
     if what in _UNITS:
         unit, name = _UNITS[what]
         return f"{number(value / unit)} {name}"

@@ -1,1 +1,1 @@
-"""The report: what was measured, as one page that people decide by."""
+"""The report: all results on one page, for people who must choose a tool."""

@@ -1,4 +1,4 @@
-"""The targets beside what was reached: misses first, then what is met, then what is unknown."""
+"""The targets beside the results: first missed ones, then met ones, then unknown ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Where:
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """A target held against the newest run of a device."""
+    """A target compared with the newest run of one device."""
 
     target: Target
     state: State
@@ -53,7 +53,7 @@ def hold(
     residents: Sequence[Resident] = (),
     front_doors: Sequence[FrontDoor] = (),
 ) -> list[Held]:
-    """Compare on every device by its newest run; ``runs``: all that stand.
+    """Compare a target with the newest run of each device. ``runs``: all that are not withdrawn.
 
     Where there is none, say so once.
     """
@@ -78,7 +78,7 @@ def hold(
 
 
 def _hold_run(target: Target, run: Run, runs: Sequence[Run]) -> Held:
-    """Compare with one run; a wrong result of ours is a miss."""
+    """Compare a target with one run; a wrong result of the engine is a miss."""
     where = Where(device=run[0].device, day=day(run[0]))
     reached = target.answer(run)
     if reached is None:
@@ -105,7 +105,7 @@ def _hold_run(target: Target, run: Run, runs: Sequence[Run]) -> Held:
 
 
 def _absent(run: Run, runs: Sequence[Run]) -> tuple[Run, list[str]]:
-    """Give the newest earlier run of the same work with peers that this one skipped, and them."""
+    """Find the newest earlier run of the same work with peers that this run skipped; name them."""
     skipped = {r.candidate for r in run if r.role == "peer" and r.status == "skipped"}
     first = run[0]
     work = (first.device, first.case, first.threads, first.isa)
@@ -133,7 +133,7 @@ def target_section(
     residents: Sequence[Resident] = (),
     front_doors: Sequence[FrontDoor] = (),
 ) -> Section:
-    """Put misses in plain sight, and fold what nothing is known of; ``runs``: all that stand."""
+    """Show missed and met targets; fold unknown ones. ``runs``: all that are not withdrawn."""
     by_target = [hold(target, runs, residents, front_doors) for target in all_targets()]
     states = [next(s for s in MARKS if any(one.state == s for one in held)) for held in by_target]
     reading = (
@@ -160,7 +160,7 @@ def target_section(
 
 
 def row(held: Held) -> list[str]:
-    """Write one target."""
+    """Return the table row of one target."""
     target, reached = held.target, held.reached
     return [
         held.state,

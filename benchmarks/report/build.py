@@ -1,4 +1,4 @@
-"""Puts the page together from what was measured."""
+"""Builds the page from all recorded results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sections behind the figures: tokenizers, operations, who is missing, machines, every case."""
+"""Detail sections: tokenizers, operations, missing peers, machines, every case."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMED = 3
 
 
 def tokenizer_section(runs: Sequence[Run]) -> Section:
-    """One table of all tokenizer cases, for each machine and instruction set."""
+    """Return one table of all tokenizer cases for each machine and instruction set."""
     runs = [run for run in runs if is_tokenizer_run(run)]
     title = "Tokenizers"
     if not runs:
@@ -47,7 +47,7 @@ def tokenizer_section(runs: Sequence[Run]) -> Section:
 
 
 def operation_section(runs: Sequence[Run]) -> Section:
-    """One line for each operation: our fastest implementation beside the best other."""
+    """Return one line per operation: the engine's fastest implementation beside the best peer."""
     runs = [run for run in runs if is_operation(run) and measured(run)]
     title = "Single operations and forward passes"
     if not runs:
@@ -126,7 +126,7 @@ def _cases(names: Sequence[str]) -> str:
 
 
 def machine_section(runs: Sequence[Run]) -> Section:
-    """Which machines, libraries and commits the figures belong to."""
+    """List the machines, libraries and commits of the results."""
     blocks: list[Block] = []
     for device, of_device in by_device(runs).items():
         first = of_device[0][0]
@@ -176,7 +176,7 @@ METHOD = (
 
 
 def method_section(runs: Sequence[Run]) -> Section:
-    """How it was measured, in short, and which figures are older than a part of it."""
+    """Describe the method in short, and list results older than a part of it."""
     told = _before_stops(runs)
     items = [*METHOD, told] if told else METHOD
     reading = "Everything can be measured again with one command, on any machine."
@@ -184,7 +184,7 @@ def method_section(runs: Sequence[Run]) -> Section:
 
 
 def _before_stops(runs: Sequence[Run]) -> str:
-    """Name what was measured before waiting processes were stopped: groups as a whole, or cases."""
+    """Name groups or cases measured before waiting processes were suspended."""
     runs = [run for run in runs if group_of(run) in OWN_PROCESSES]
     old = [run for run in runs if run[0].time_utc < STOPPED_SINCE]
     newer = {group_of(run) for run in runs if run not in old}

@@ -1,4 +1,4 @@
-"""How time and memory grow with length, batch, vocabulary, layers and width."""
+"""Section on how time and memory grow with length, batch, vocabulary, layers and width."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def growth_section(runs: Sequence[Run]) -> Section:
 
 
 def _alike(runs: Sequence[Run]) -> Iterator[list[Result]]:
-    """Put together what one device measured with as many threads."""
+    """Group results by device and number of threads."""
     for of_device in by_device(runs).values():
         for threads in sorted({run[0].threads for run in of_device}, reverse=True):
             yield [result for run in of_device for result in run if result.threads == threads]

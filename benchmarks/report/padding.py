@@ -1,4 +1,4 @@
-"""How much of a padded batch is padding, of the texts that the embedding cases are cut from.
+"""Section on the share of padding in padded batches of the embedding cases' texts.
 
 That is a fact about lengths, not a measurement: it is counted from the texts whenever the report
 is written.
@@ -60,7 +60,7 @@ def padding_section() -> Section:
 
 
 def make_section(lengths: Mapping[str, Sequence[int]]) -> Section:
-    """Draw each distribution: texts as they come, and sorted by length first."""
+    """Draw each length distribution: texts in their order, and sorted by length."""
     rows = [
         (shape, size, padding_share(found, size), padding_share(sorted(found), size))
         for shape, found in lengths.items()
@@ -108,6 +108,6 @@ def make_section(lengths: Mapping[str, Sequence[int]]) -> Section:
 
 
 def _with_packed(shares: Sequence[float]) -> list[float]:
-    """Put a bar of nothing behind those of each distribution."""
+    """Add a bar of zero, for packed batches, to each distribution."""
     step = len(BATCH_SIZES)
     return [share for i in range(0, len(shares), step) for share in (*shares[i : i + step], 0.0)]

@@ -1,4 +1,4 @@
-"""A page as values, before it is Markdown or HTML."""
+"""A page as values, rendered later as Markdown or HTML."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Mark = Literal["loss", "win", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """A paragraph; `code` stands between backticks."""
+    """A paragraph; code stands between backticks."""
 
     words: str
 
@@ -29,7 +29,7 @@ class Items:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Cells as text; ``marks`` are rows that stand out, by their place."""
+    """A table of text cells; ``marks`` highlights rows by their index."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -38,7 +38,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A figure, drawn when it is asked for, and the same in numbers.
+    """A figure, drawn on demand, and the same numbers as a table.
 
     ``name`` is that of its file, and unlike any other's of the page. ``main``: it is worth a file;
     Markdown shows others in numbers alone.
@@ -53,7 +53,7 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Fold:
-    """What only some want to see."""
+    """A collapsed part of the page."""
 
     title: str
     blocks: Sequence[Block]
@@ -64,7 +64,7 @@ Block = Text | Items | Table | Picture | Fold
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """``reading`` says in one sentence what the rest shows."""
+    """A section; ``reading`` states its result in one sentence."""
 
     title: str
     reading: str
@@ -73,7 +73,7 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """All of it."""
+    """The whole page."""
 
     title: str
     reading: str

@@ -60,7 +60,7 @@ SETTINGS: Any = {
 
 @dataclass(frozen=True, kw_only=True)
 class Bars:
-    """One figure of each candidate, as bars along ``axis``, which names what and in which unit.
+    """One bar per candidate along ``axis``, whose label names the quantity and its unit.
 
     ``texts`` stand at the bars' ends; a bar without a value is its text alone. ``start`` is where
     bars begin, and ``line`` a value that is marked.
@@ -134,7 +134,7 @@ def _draw_panel(axes: Axes, kinds: Sequence[Kind], panel: Bars, room: float) -> 
 
 
 def draw_lines(names: Sequence[str], panels: Sequence[Lines]) -> Figure:
-    """Draw lines of the same candidates in panels side by side."""
+    """Draw lines of the same candidates in adjacent panels."""
     with _settings():
         legend = math.ceil(len(names) / _COLUMNS) if len(names) > 1 else 0
         figure, all_axes = _subplots(2.6 + 0.2 * legend, len(panels))
@@ -180,7 +180,7 @@ def _scale(axes: Axes, panel: Lines) -> None:
 
 
 def log_ticks(low: float, high: float, apart: float) -> list[float]:
-    """Choose round numbers between two, at least such a share of the axis apart."""
+    """Choose round numbers on a log axis, at least ``apart`` of its length from each other."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for factors in ((1, 1.5, 2, 3, 4, 5, 7), (1, 2, 5), (1, 3), (1,)):
         ticks = [factor * 10.0**decade for decade in decades for factor in factors]
@@ -255,7 +255,7 @@ def inline_svg(figure: Figure, name: str, label: str) -> str:
 
 
 def _svg(figure: Figure, name: str) -> str:
-    """Leave out what is no part of the picture, and give marks ids of its own."""
+    """Remove metadata from an SVG, and make its element ids unique on the page."""
     figure.patch.set_visible(False)
     file = io.StringIO()
     with _settings():

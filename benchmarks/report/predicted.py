@@ -41,8 +41,8 @@ def predicted_section(predictions: Sequence[Prediction]) -> Section:
     )
     words = (
         "Serial: products, everything else and barriers of one block follow each other. "
-        "Overlapped: the busiest unit alone. Published plain Triton kernels of this kind reach 0.75 "
-        "to 0.9 of the serial bound. Programs: how many share a multiprocessor. Instructions are "
+        "Overlapped: the busiest unit alone. Published plain Triton kernels reach 0.75 to 0.9 "
+        "of the serial bound. Programs: how many share a multiprocessor. Instructions are "
         "those of one pass of the inner loop."
     )
     return Section(

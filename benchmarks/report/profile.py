@@ -1,4 +1,4 @@
-"""The section of what a call's time is made of, beside what the machine's limit allows."""
+"""Section on the parts of a call's time, beside the roofline."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEADER = (
 
 
 def profile_section(profiles: Sequence[Profile]) -> Section:
-    """Split each call's time into what the limit asks for, and what comes on top of it."""
+    """Split each call's time into the least that the roofline permits, and the rest."""
     reading = (
         "Each line is one call of encoder-engine, and its parts as shares of its time, with GELU "
         "in the products that end in it. What the products take beyond the limit, the fastest that "
@@ -43,7 +43,7 @@ def profile_section(profiles: Sequence[Profile]) -> Section:
 
 
 def row(profile: Profile) -> list[str]:
-    """Tell one profile."""
+    """Return the table row of one profile."""
     taken = {**dict.fromkeys(_PARTS, 0.0), **profile.parts}
     shares = [profile.floor, taken.pop(PRODUCTS) - profile.floor, *taken.values(), profile.rest]
     changed = ", changed" if profile.dirty else ""

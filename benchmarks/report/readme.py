@@ -42,13 +42,16 @@ def readme_table(runs: Sequence[Run]) -> str:
     losses = [pair for pair in losses_of(runs) if pair not in shown.values()]
     below = []
     if losses:
-        named = [f"{label(pair)} ({times(pair.ratio)} {pair.peer.candidate})" for pair in losses]
+        named = [
+            f"{label(one)} ({times(one.ratio)} {one.peer.candidate}, on {machine_name(one.ours)})"
+            for one in losses
+        ]
         below = ["", f"Slower in {len(losses)} more: {'; '.join(named)}."]
     return "\n".join([BEGIN, *markdown_table(HEADER, rows), *below, END])
 
 
 def write_readme(text: str, runs: Sequence[Run]) -> str:
-    """Put the table in the place of the old one.
+    """Replace README's table by the new one.
 
     Raises ``ValueError`` where the markers are missing.
     """
@@ -59,7 +62,7 @@ def write_readme(text: str, runs: Sequence[Run]) -> str:
 
 
 def _headline(case: str, threads: int | None, runs: Sequence[Run]) -> Facing | None:
-    """Give the newest comparison of a case."""
+    """Return the newest comparison of a case."""
     found = [
         run
         for run in runs
@@ -84,7 +87,7 @@ def _row(case: str, pair: Facing | None) -> list[str]:
 
 
 def _speed(pair: Facing, role: str) -> str:
-    """Write a time of a call, or what people count: MB, documents or tokens a second."""
+    """Format the time of a call, or its rate in MB, documents or tokens per second."""
     result = pair.ours if role == "ours" else pair.peer
     group = result.case.partition("/")[0]
     for what, unit, scale in (

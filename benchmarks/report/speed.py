@@ -1,4 +1,4 @@
-"""Sections of whole tools: text to vectors, the limit, one text, memory, training."""
+"""Sections on whole tools: text to vectors, share of the peak, latency, memory, training."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _POINTS = 400
 
 
 def chosen(runs: Sequence[Run], *groups: str) -> list[Run]:
-    """Give the unrestricted runs of some groups that have a time, the newest machine's first."""
+    """Return measured, unrestricted runs of some groups, the newest machine's first."""
     found = [
         run for run in runs if group_of(run) in groups and run[0].isa is None and measured(run)
     ]
@@ -41,7 +41,7 @@ def slug(run: Run) -> str:
 
 
 def kinds_of(results: Sequence[Result]) -> list[Kind]:
-    """Say which bars are ours, and whether they lose."""
+    """Return each bar's kind: the engine, the engine where it is slower, or a peer."""
     return [_kind(result) for result in results]
 
 
@@ -72,7 +72,7 @@ def embedding_section(runs: Sequence[Run]) -> Section:
 
 
 def quality_picture(run: Run) -> Picture:
-    """Draw one case: all whose vectors were judged, those that failed below."""
+    """Draw one case: all candidates whose vectors were judged, the failed ones below."""
     fast = measured(run)
     judged = [r for r in run if r.status == "gate failed" and "mean_cosine" in r.gate]
     shown = [*fast, *judged]
@@ -121,7 +121,7 @@ def _relative(result: Result, run: Run) -> str:
 
 
 def limit_section(runs: Sequence[Run]) -> Section:
-    """Show what of the machine's own limit is reached."""
+    """Return the section on the share of the machine's peak that is reached."""
     title = "How near to the machine's limit"
     whole = [
         run
@@ -147,7 +147,7 @@ def limit_section(runs: Sequence[Run]) -> Section:
 
 
 def limit_picture(runs: Sequence[Run]) -> Picture:
-    """Draw ours and the best peer of each case, and all of them in numbers."""
+    """Draw the engine and the best peer of each case; the table has all candidates."""
     shown = [r for run in runs for role in ("ours", "peer") for r in measured(run, role)[:1]]
     shares = [r.fraction_of_limit or 0.0 for r in shown]
     bars = Bars(
@@ -184,7 +184,7 @@ def limit_picture(runs: Sequence[Run]) -> Picture:
 
 
 def latency_section(runs: Sequence[Run]) -> Section:
-    """One text at a time, and a first call."""
+    """Return the section on the latency of one text, and of a first call."""
     runs = chosen(runs, "latency", "cold_start")
     title = "One short text, and a cold start"
     if not runs:
@@ -204,7 +204,7 @@ def latency_section(runs: Sequence[Run]) -> Section:
 
 
 def time_picture(run: Run) -> Picture:
-    """Draw times, and what the slowest in a hundred calls take where many were made."""
+    """Draw median times, and the 99th percentile where there are many calls."""
     shown, first = measured(run), run[0]
     panels = [
         Bars(
@@ -230,7 +230,7 @@ def time_picture(run: Run) -> Picture:
 
 
 def memory_section(runs: Sequence[Run], residents: Sequence[Resident] = ()) -> Section:
-    """Show the most that a tool's own process held."""
+    """Return the section on the peak memory of each tool's process."""
     kept = chosen(runs, "embedding", "dataset", "latency", "cold_start")
     whole = [run for run in kept if any(r.peak_of == "process" for r in _frugal(run))]
     title = "Memory"
@@ -247,7 +247,7 @@ def memory_section(runs: Sequence[Run], residents: Sequence[Resident] = ()) -> S
 
 
 def _frugal(run: Run, role: str | None = None) -> list[Result]:
-    """Give the candidates whose memory was told, the most frugal first."""
+    """Return the candidates with known memory, smallest first."""
     found = [r for r in measured(run, role) if r.peak_mib is not None]
     return sorted(found, key=lambda r: r.peak_mib or 0.0)
 
@@ -275,7 +275,7 @@ def resident_picture(resident: Resident) -> Picture:
 
 
 def memory_picture(runs: Sequence[Run]) -> Picture:
-    """Draw ours, the most frugal peer and sentence-transformers."""
+    """Draw the engine, the peer with the least memory, and sentence-transformers."""
     shown: list[Result] = []
     for run in runs:
         ours = measured(run, "ours")[:1]
@@ -303,7 +303,7 @@ def memory_picture(runs: Sequence[Run]) -> Picture:
 
 
 def training_section(runs: Sequence[Run]) -> Section:
-    """Tokens a second of a training step, and of what feeds it."""
+    """Return the section on training: tokens per second of a step and of the loader."""
     runs = chosen(runs, "pretraining")
     title = "Pretraining"
     if not runs:

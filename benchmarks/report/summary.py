@@ -52,7 +52,7 @@ def summary_section(runs: Sequence[Run]) -> Section:
 
 
 def summary_reading(runs: Sequence[Run]) -> str:
-    """Say in how many cases it wins, and name those that it loses or has no result for."""
+    """Count the cases in which the engine is faster; name losses and missing results."""
     pairs = [pair for run in runs for pair in facing(run)]
     contests = [pair for pair in pairs if pair.num_others > 1]
     alone = [pair for pair in pairs if pair.num_others == 1]
@@ -78,13 +78,13 @@ def summary_reading(runs: Sequence[Run]) -> str:
 
 
 def losses_of(runs: Sequence[Run]) -> list[Facing]:
-    """Give every comparison that is lost, the worst first."""
+    """Return every comparison in which the engine is slower, the worst first."""
     losses = [pair for run in runs for pair in facing(run) if pair.lost]
     return sorted(losses, key=lambda pair: pair.ratio)
 
 
 def label(pair: Facing) -> str:
-    """Name a comparison: the case, and which of ours where there are several."""
+    """Name a comparison: the case and, where there are several, the engine's candidate."""
     suffix = pair.ours.candidate.removeprefix(OURS).strip(", ")
     words = case_words(pair.ours.case)
     if not suffix or pair.ours.case.startswith("dataset/"):
@@ -93,7 +93,7 @@ def label(pair: Facing) -> str:
 
 
 def ratio_picture(name: str, title: str, pairs: Sequence[Facing]) -> Picture:
-    """Draw one bar per comparison from 1x, whom it is with named below each."""
+    """Draw one bar per comparison, starting at 1x, labelled with the peer."""
     first = pairs[0].ours
     threads = listed([str(number) for number in sorted({pair.ours.threads for pair in pairs})])
     machine = f"{machine_name(first)}, {threads} thread{'' if threads == '1' else 's'}"

@@ -1,4 +1,4 @@
-"""Writes results as tables: a case's for the report, rich ones for the terminal."""
+"""Renders results as tables: for the report, and for the terminal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _COMPARISON_HEADER = [
 
 
 def case_blocks(run: Sequence[Result]) -> list[Block]:
-    """Write all figures of a case, and what was skipped or failed."""
+    """Return all figures of a case, and its skipped and failed candidates."""
     first = run[0]
     state = " with changes" if first.dirty else ""
     amounts = ", ".join(amount(what, value) for what, value in first.amounts.items())
@@ -65,7 +65,7 @@ def _measured(run: Sequence[Result]) -> list[Result]:
 
 
 def footnotes(run: Sequence[Result]) -> list[str]:
-    """Say what the gate found, whose memory was counted, and why a candidate has no time."""
+    """Return the notes of a run: gate figures, kind of memory, reasons for missing times."""
     notes = []
     busy = max((result.other_cores or 0.0 for result in run), default=0.0)
     if busy >= BUSY:
@@ -87,7 +87,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list
 
 
 def result_table(run: Sequence[Result]) -> Table:
-    """Lay out one run for the terminal."""
+    """Return the table of one run for the terminal."""
     return _rich_table(run[0].case, RESULT_HEADER, [result_row(r) for r in _measured(run)])
 
 
@@ -121,14 +121,14 @@ def result_row(result: Result) -> Row:
 
 
 def gate_figures(result: Result) -> str:
-    """Write what the gate found: ``min cosine 0.9999999``."""
+    """Format the gate's figures: ``min cosine 0.9999999``."""
     return ", ".join(f"{k.replace('_', ' ')} {v:.9g}" for k, v in result.gate.items())
 
 
 def comparison_row(comparison: Comparison) -> Row:
-    """Write one line of a comparison; what did not change says nothing in the last column.
+    """Return the table row of a comparison; the last column is empty without a change.
 
-    Times are those at the mean pace, so that the ratio is theirs.
+    Times are corrected by the pace of the peers, as the ratio is.
     """
     ratio = comparison.ratio
     return [

@@ -16,7 +16,7 @@ ALONE = ", one thread"
 
 
 def is_tokenizer_run(run: Sequence[Result]) -> bool:
-    """Say whether the run belongs into the table."""
+    """Return whether the run belongs into the table of tokenizers."""
     return run[0].case.startswith(GROUP)
 
 

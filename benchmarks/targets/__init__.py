@@ -1,1 +1,1 @@
-"""Targets, and the recorded quantities they are held against."""
+"""Targets, and the recorded quantities that they are compared with."""

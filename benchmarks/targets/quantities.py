@@ -1,4 +1,4 @@
-"""What a run answers a target with: a ratio, a share, a time, an amount of memory."""
+"""Quantities of a run that targets are about: ratios, shares, times, memory."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Run = Sequence["Result"]
 
 @dataclass(frozen=True, kw_only=True)
 class Reached:
-    """``words`` tell the value with its unit, ``peer`` whom it is compared with.
+    """The value that a run reached, in ``words`` with its unit; ``peer``: compared with whom.
 
-    ``limit``: the share of the machine's limit that ours reached, and, of a ratio, the most that
-    the limit permits.
+    ``limit``: the share of the roofline that the engine reached and, for a ratio, the largest ratio
+    that the roofline permits.
     """
 
     value: float
@@ -35,7 +35,7 @@ Quantity = Callable[[Run], "Reached | None"]
 
 
 def times_best(candidate: str | None = None) -> Quantity:
-    """Give times the speed of the fastest peer; ``candidate``: which of ours."""
+    """Return the speed in multiples of the fastest peer's; ``candidate``: which of the engine's."""
 
     def reached(run: Run) -> Reached | None:
         ours = _ours(run, candidate)
@@ -48,7 +48,7 @@ def times_best(candidate: str | None = None) -> Quantity:
 
 
 def times_peer(name: str) -> Quantity:
-    """Give times the speed of one peer."""
+    """Return the speed in multiples of one peer's."""
 
     def reached(run: Run) -> Reached | None:
         ours, peer = _ours(run), _named(run, name)
@@ -60,7 +60,7 @@ def times_peer(name: str) -> Quantity:
 
 
 def time_over_best(name: str | None = None) -> Quantity:
-    """Our time over that of the fastest peer, or of one peer."""
+    """Return the time in multiples of the fastest peer's, or of one peer's."""
 
     def reached(run: Run) -> Reached | None:
         ours = _ours(run)
@@ -75,7 +75,7 @@ def time_over_best(name: str | None = None) -> Quantity:
 
 
 def times_own(slower: str) -> Quantity:
-    """Give times the speed of our own candidate ``slower``."""
+    """Return the speed in multiples of the engine's own candidate ``slower``."""
 
     def reached(run: Run) -> Reached | None:
         ours, other = _ours(run), _named(run, slower)
@@ -88,7 +88,7 @@ def times_own(slower: str) -> Quantity:
 
 
 def share_of_limit(run: Run) -> Reached | None:
-    """Give the share of the measured limit that ours reaches."""
+    """Return the share of the roofline that the engine reaches."""
     ours = _ours(run)
     if ours is None or ours.fraction_of_limit is None:
         return None
@@ -98,20 +98,8 @@ def share_of_limit(run: Run) -> Reached | None:
     return Reached(value=share, words=f"{share:.0%}", peer=peer, limit=f"{share:.0%}")
 
 
-def milliseconds(candidate: str | None = None) -> Quantity:
-    """Give the median time of a call of ours."""
-
-    def reached(run: Run) -> Reached | None:
-        ours = _ours(run, candidate)
-        if ours is None or ours.p50_ms is None:
-            return None
-        return Reached(value=ours.p50_ms, words=f"{number(ours.p50_ms)} ms")
-
-    return reached
-
-
 def microseconds_a_text(run: Run) -> Reached | None:
-    """Give the median time of one text of ours."""
+    """Return the median time per text."""
     ours = _ours(run)
     if ours is None or ours.p50_ms is None:
         return None
@@ -119,21 +107,8 @@ def microseconds_a_text(run: Run) -> Reached | None:
     return Reached(value=value, words=f"{number(value)} us")
 
 
-def peak_mb(candidate: str | None = None) -> Quantity:
-    """Give the memory of ours, in MB of 10^6 bytes."""
-
-    def reached(run: Run) -> Reached | None:
-        ours = _ours(run, candidate)
-        if ours is None or ours.peak_mib is None:
-            return None
-        value = ours.peak_mib * 2**20 / 1e6
-        return Reached(value=value, words=f"{number(value)} MB")
-
-    return reached
-
-
 def memory_over_best(run: Run) -> Reached | None:
-    """Our peak memory over that of the most frugal peer."""
+    """Return the peak memory in multiples of that of the peer with the least."""
     ours = _ours(run)
     peers = [r for r in measured(run, "peer") if r.peak_mib]
     if ours is None or ours.peak_mib is None or not peers:
@@ -145,7 +120,7 @@ def memory_over_best(run: Run) -> Reached | None:
 
 
 def memory_over(name: str) -> Quantity:
-    """Our memory over that of one peer."""
+    """Return the peak memory in multiples of one peer's."""
 
     def reached(run: Run) -> Reached | None:
         ours, peer = _ours(run), _named(run, name)
@@ -158,7 +133,7 @@ def memory_over(name: str) -> Quantity:
 
 
 def rate(what: str) -> Quantity:
-    """How much of an amount ours does a second."""
+    """Return the throughput of one amount, per second."""
 
     def reached(run: Run) -> Reached | None:
         ours = _ours(run)
@@ -171,7 +146,7 @@ def rate(what: str) -> Quantity:
 
 
 def gate_figure(name: str) -> Quantity:
-    """Give what the gate found of ours, whether it passed or not."""
+    """Return a figure of the engine's gate, whether it passed or not."""
 
     def reached(run: Run) -> Reached | None:
         ours = next((r for r in run if r.role == "ours" and name in r.gate), None)
@@ -183,24 +158,24 @@ def gate_figure(name: str) -> Quantity:
 
 
 def trend(resident: Resident) -> Reached:
-    """Give how much memory grew over the second half of a long run."""
+    """Return the growth of memory over the second half of a long run."""
     words = f"{100 * resident.trend:+.1f} % of {number(max(resident.mib))} MiB"
     return Reached(value=resident.trend, words=words)
 
 
 def again(resident: Resident) -> Reached:
-    """Give the time that a finished run takes when it is begun again."""
+    """Return the time of running a finished command again."""
     words = f"{number(resident.again_seconds)} s for {resident.rows:,} rows"
     return Reached(value=resident.again_seconds, words=words)
 
 
 def minutes_to_run(visit: FrontDoor) -> Reached:
-    """Give what README's first command takes."""
+    """Return the minutes of README's first command."""
     return _minutes(visit.run_seconds)
 
 
 def minutes_to_test(visit: FrontDoor) -> Reached:
-    """Give what README's second command takes."""
+    """Return the minutes of README's second command."""
     return _minutes(visit.test_seconds)
 
 
@@ -209,7 +184,7 @@ def _minutes(seconds: float) -> Reached:
 
 
 def installed_mb(visit: FrontDoor) -> Reached:
-    """Give the size of an installation, and what most of it is."""
+    """Return the size of an installation, and its largest part."""
     sizes = visit.installed_mb
     total, largest = sum(sizes.values()), max(sizes, key=lambda name: sizes[name])
     words = f"{number(total)} MB, {largest} {number(sizes[largest])}"
@@ -217,7 +192,7 @@ def installed_mb(visit: FrontDoor) -> Reached:
 
 
 def _ours(run: Run, candidate: str | None = None) -> Result | None:
-    """Give one of ours by its name; else the engine itself, of an operation the fastest."""
+    """Return the named candidate; else the engine or, for an operation, its fastest candidate."""
     if candidate is not None:
         return _named(run, candidate)
     ours = [r for r in run if r.role == "ours" and r.p50_ms is not None]

@@ -45,7 +45,7 @@ def _target(row: dict[str, str]) -> Target:
 
 
 def _answer(answered_by: str) -> dict[str, Any]:
-    """Find the function that answers a target, and the field of the target that it belongs to."""
+    """Find the function that answers a target, and the field of the target to set."""
     if not answered_by:
         return {}
     name, _, compared = answered_by.partition("(")

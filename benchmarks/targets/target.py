@@ -1,4 +1,4 @@
-"""A target: what is wanted, and what of a run answers it."""
+"""A target: the wanted value, and the runs and quantity that answer it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """``wanted`` is the number in words; exactly one of ``at_least`` and ``at_most`` is given.
+    """A wanted value in words, and as exactly one of ``at_least`` and ``at_most``.
 
-    ``case``, ``threads`` and ``isa`` say which runs answer it, by ``quantity``; ``gpu`` is how the
-    names of their devices begin, of processors nothing. ``long_run`` answers it by the memory of
-    one over time, ``front_door`` by a first visit. A target that nothing answers says why in
-    ``unmeasured``. ``reason``: why it is missed, where that is known.
+    - ``case``, ``threads``, ``isa``: the runs that answer the target, by ``quantity``.
+    - ``gpu``: the prefix of the runs' device names; empty: CPUs.
+    - ``long_run``: answers by a long run's memory over time; ``front_door``: by README's commands.
+    - ``unmeasured``: why nothing answers the target.
+    - ``reason``: why the target is missed, where that is known.
     """
 
     group: str
@@ -39,7 +40,7 @@ class Target:
     reason: str = ""
 
     def find_runs(self, runs: Sequence[Run]) -> list[Run]:
-        """Give the newest run of each device that can answer it, the newest first."""
+        """Return each device's newest run that can answer the target, the newest first."""
         found = [
             run
             for run in sorted(runs, key=lambda run: run[0].time_utc, reverse=True)
@@ -57,11 +58,11 @@ class Target:
         return device.startswith(self.gpu) if self.gpu else not device.startswith("nvidia")
 
     def answer(self, run: Run) -> Reached | None:
-        """Give what was reached; nothing where ours, or whom it is compared with, has no figure."""
+        """Return the value that a run reached; None where the engine or the peer has no figure."""
         return None if self.quantity is None else self.quantity(run)
 
     def is_met(self, value: float) -> bool:
-        """Compare what was reached with what is wanted."""
+        """Return whether a value meets the target."""
         if self.at_least is not None:
             return value >= self.at_least
         return self.at_most is not None and value <= self.at_most

@@ -22,7 +22,7 @@ CountTokens = Callable[[Sequence[str]], Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How many texts of each kind, and the tokens of a long one."""
+    """The number of texts of each kind, and the tokens of a long one."""
 
     num_short: int
     num_skewed: int
@@ -44,7 +44,7 @@ def read_documents(source: str) -> list[str]:
 
 
 def short_sentences(documents: Sequence[str], count: int, *, seed: int) -> list[str]:
-    """Choose single sentences of 4 to 40 words, repeating none before all were taken."""
+    """Choose sentences of 4 to 40 words; none is repeated before all were chosen."""
     sentences = [
         sentence
         for document in documents

@@ -22,7 +22,7 @@ _LEAST_WORDS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """How many lines a file of sentences has, and how many of those came before in it."""
+    """The number of lines of a file of sentences, and how many repeat earlier ones."""
 
     num_rows: int
     num_repeated: int
@@ -52,7 +52,7 @@ def read_sentences(folder: Path | None = None) -> Iterator[str]:
 
 
 def write_sentences(path: Path, num_rows: int, folder: Path | None = None) -> Written:
-    """Write so many sentences, a line each; none again before all were taken once."""
+    """Write that many sentences, one per line; none is repeated before all were written."""
     seen = set()
     with path.open("w", encoding="utf-8") as file:
         for sentence in read_sentences(folder):

@@ -1,4 +1,4 @@
-"""The texts of the tokenizer cases: long ones, short ones, and streams where none comes twice."""
+"""The texts of the tokenizer cases: long, short, and streams without repetitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMOKE = 4_000
 
 
 def missing() -> str | None:
-    """Return None, or the reason why there is nothing to tokenize."""
+    """Return the reason why there are no texts, or None."""
     return None if DATA.is_dir() else "the vocabularies and corpora are not beside this checkout"
 
 
@@ -59,7 +59,7 @@ def read_texts(texts: Texts, *, smoke: bool) -> list[str]:
 
 
 def lines_of(texts: list[str], *, smoke: bool) -> list[str]:
-    """Give the lines of long texts, so that a difference is one of a line, and the edge lines."""
+    """Split long texts into lines, to find the line that differs, and add edge cases."""
     lines = [line for text in texts if "\n" in text for line in text.split("\n")]
     edge = (DATA / "corpus" / "edge.txt").read_text(encoding="utf-8").split("\n")
     return [*lines, *(edge[:8] if smoke else edge)]

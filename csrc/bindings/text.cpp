@@ -28,6 +28,9 @@ namespace {
 using int_array = py::array_t<int32_t>;
 // As sampling_options has them.
 using sampling_tuple = std::tuple<double, int64_t, uint64_t>;
+// EncodeRequest of encoder_engine/text/encoders/protocols.py.
+using encode_request = std::tuple<bool, int, int64_t, int64_t, bool, bool, bool, bool, int,
+                                  std::optional<sampling_tuple>>;
 
 // Owns references to the texts, or the words of texts, while threads read them without the GIL.
 class text_list {
@@ -179,18 +182,15 @@ py::tuple result_arrays(const batch_encoder& self, batch_output& out, bool paire
 }
 
 py::tuple encode_batch(const batch_encoder& self, const py::object& texts, const py::object& pairs,
-                       bool add_special_tokens, int strategy, int64_t max_length, int64_t stride,
-                       bool overflow, bool left, bool with_spans, bool words, int num_threads,
-                       const std::optional<sampling_tuple>& sampling) {
+                       const encode_request& request) {
     encode_options options;
-    options.add_special_tokens = add_special_tokens;
+    int strategy = 0;
+    bool words = false;
+    std::optional<sampling_tuple> sampling;
+    std::tie(options.add_special_tokens, strategy, options.max_length, options.stride,
+             options.overflow, options.left, options.with_spans, words, options.num_threads,
+             sampling) = request;
     options.strategy = static_cast<truncation_strategy>(strategy);
-    options.max_length = max_length;
-    options.stride = stride;
-    options.overflow = overflow;
-    options.left = left;
-    options.with_spans = with_spans;
-    options.num_threads = num_threads;
     sampling_options chance;
     if (sampling) {
         std::tie(chance.alpha, chance.nbest, chance.seed) = *sampling;
@@ -345,9 +345,7 @@ void bind_text(py::module_& module) {
                     py::arg("normalizer"), py::arg("added"), py::arg("single"), py::arg("pair"),
                     py::arg("trim"))
         .def("encode_batch", &encode_batch, py::arg("texts"), py::arg("pairs"),
-             py::arg("add_special_tokens"), py::arg("strategy"), py::arg("max_length"),
-             py::arg("stride"), py::arg("overflow"), py::arg("left"), py::arg("with_spans"),
-             py::arg("words"), py::arg("num_threads"), py::arg("sampling") = py::none())
+             py::arg("request"))
         .def("encode_nbest", &nbest_rows, py::arg("text"), py::arg("count"),
              py::arg("add_special_tokens"));
     auto* type = reinterpret_cast<PyTypeObject*>(encoder.ptr());

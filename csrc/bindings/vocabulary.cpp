@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -39,10 +40,13 @@ std::shared_ptr<vocabulary> make_vocabulary(const py::iterable& texts, const id_
     tokens.reserve(static_cast<size_t>(ids.size()), 0);
     py::ssize_t count = 0;
     for (const py::handle text : texts) {
-        if (count == ids.size()) break;
-        tokens.add(utf8_of(text), ids.data()[count++]);
+        if (count < ids.size()) tokens.add(utf8_of(text), ids.data()[count]);
+        ++count;
     }
-    if (count != ids.size()) throw py::value_error("tokens and ids are not as many as each other");
+    if (count != ids.size()) {
+        throw py::value_error("expected as many texts as ids, got " + std::to_string(count) +
+                              " texts and " + std::to_string(ids.size()) + " ids");
+    }
     const py::gil_scoped_release unlocked;
     return std::make_shared<vocabulary>(std::move(tokens));
 }

@@ -6,8 +6,9 @@
 
 namespace encoder_engine {
 
-// Returns `most` threads where two or more are `worth` calling, else 1: GCC's OpenMP runtime ends the
-// threads that a smaller team does not need, and starts new ones for the next team.
+// Returns the size of a team of threads: `most` where at least two threads are `worth` calling,
+// else 1. A team is never in between: GCC's OpenMP runtime ends the threads that a smaller team
+// does not need, and starts new ones for the next team.
 inline int team_size(int64_t worth, int most) { return worth > 1 && most > 1 ? most : 1; }
 
 // Calls task() on `num_threads` threads, this one among them, and returns when all have returned.

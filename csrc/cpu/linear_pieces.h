@@ -25,7 +25,7 @@ struct linear_cut {
     int num_threads;
 };
 
-// Fewer are not worth a thread.
+// The least rows of a piece: for fewer, waking a thread costs more than it saves.
 constexpr int64_t kLeastRows = 16;
 
 // With few rows, reading the weight dominates: this many bytes take longer than waking a thread.

@@ -12,7 +12,8 @@ namespace encoder_engine {
 
 inline int64_t element_bytes(element_type type) { return type == element_type::float32 ? 4 : 2; }
 
-// Packs a weight [width, depth] into panels with the bias, with which a sum begins; null: no bias.
+// Packs a weight [width, depth] into panels, and the bias with them: each sum begins with the bias.
+// A null bias counts as zeros.
 void pack_linear(element_type type, const void* weight, const void* bias, int64_t width, int64_t depth,
                  void* packed);
 

@@ -24,8 +24,8 @@ struct plan_batch {
     int num_threads;  // at most
 };
 
-// Steps read and write buffers with one row per token. In a call that is added, fields that depend on
-// the batch are null or 0. A plan may run from several threads at a time.
+// Steps read and write buffers with one row per token. When a call is added, its fields that depend
+// on the batch are null or 0; run() fills them in. Several threads may run a plan at a time.
 class plan {
 public:
     using buffer = int;
@@ -35,7 +35,8 @@ public:
     buffer add_buffer(int64_t row_bytes);
 
     void add(const packed_linear_call& call, buffer input, buffer output);
-    // Bytes and scales, then either the output or bytes and scales again.
+    // `input` holds bytes, `input_scales` their scales. The result is either `output` or
+    // `quantized` with `scales`.
     void add(const quantized_linear_call& call, buffer input, buffer input_scales, buffer output,
              buffer quantized, buffer scales);
     void add(const norm_call& call, buffer input, buffer residual, buffer output, buffer quantized,

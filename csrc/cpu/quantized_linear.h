@@ -14,8 +14,8 @@ namespace encoder_engine {
 // which cancels the zero point 128.
 void pack_weight(const int8_t* plain, int64_t width, int64_t depth, int8_t* packed);
 
-// output = f((input - 128) * input scale . (weight * weight scale) + bias); with `quantized`, its
-// quantize_rows instead.
+// output = f((input - 128) * input scale . (weight * weight scale) + bias). With `quantized`, the
+// result is quantize_rows of output.
 struct quantized_linear_call {
     element_type type;  // of the output
     activation function;

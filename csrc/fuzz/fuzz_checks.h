@@ -1,4 +1,4 @@
-// What every tokenizer must hold to, whatever its model: widths, limits, caches, threads.
+// The checks of every tokenizer, whatever its model: character widths, limits, caches, threads.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +51,7 @@ inline void check_spans(const encoded& whole, int64_t length) {
     }
 }
 
-// Rows of a batch: the same on any number of threads, and cut as the whole text would be.
+// Checks a batch's rows: equal for any number of threads, and cut as the whole text would be.
 inline void check_batch(const batch_encoder& batch, const text_view& text, const encoded& whole,
                  uint8_t limit) {
     const std::vector<text_view> texts(9, text);
@@ -64,7 +64,7 @@ inline void check_batch(const batch_encoder& batch, const text_view& text, const
         options.num_threads = threads;
         batch_output out;
         const status result = batch.encode({{texts.data(), nullptr}, {}, 9}, options, out);
-        // What a row does not need is not read, so that errors behind it stay unseen.
+        // Characters past the limit are not read: a surrogate there raises no error.
         FUZZ_CHECK(result.ok() || !whole.result.ok());
         FUZZ_CHECK(whole.result.ok() || !result.ok() || !options.left);
         if (whole.result.ok()) {
@@ -83,11 +83,11 @@ inline void check_batch(const batch_encoder& batch, const text_view& text, const
     }
 }
 
-// An encoder against what it should give, on every width of a text and up to a limit.
+// Checks an encoder against the expected tokens, on every width of a text and with a limit.
 inline void check_encoder(const sequence_encoder& encoder, const fuzz_text& text, int64_t limit,
                           const encoded& whole, encoder_scratch& warm, bool with_cold) {
     const bool with_spans = whole.tokens.with_spans;
-    // Caches that have seen nothing; now and then, for they are large.
+    // Empty caches. Not in every run, because they are large.
     if (with_cold) {
         const auto cold = encoder.make_scratch();
         check_same(encode(encoder, text.views().front(), kNoLimit, with_spans, *cold), whole);
@@ -95,25 +95,25 @@ inline void check_encoder(const sequence_encoder& encoder, const fuzz_text& text
     }
     for (const text_view& view : text.views()) {
         check_same(encode(encoder, view, kNoLimit, with_spans, warm), whole);
-        // Reading stops soon behind the limit, and what it read up to there is the same.
+        // With a limit, reading stops soon after it; the tokens up to the limit are the same.
         const encoded part = encode(encoder, view, limit, with_spans, warm);
         if (!whole.result.ok() || !part.result.ok()) continue;
         const int64_t kept = std::min<int64_t>(limit, whole.tokens.size());
         FUZZ_CHECK(same(part.tokens.ids, whole.tokens.ids, kept));
         if (!with_spans || kept == 0) continue;
-        // An unknown token at the limit may take in characters behind, which were not read.
+        // An unknown token at the limit may span characters that were not read.
         FUZZ_CHECK(same(part.tokens.spans, whole.tokens.spans, 2 * kept - 1));
         if (kept < limit) FUZZ_CHECK(part.tokens.spans[2 * kept - 1] == whole.tokens.spans[2 * kept - 1]);
     }
 }
 
-// A text's tokens against the ids that its twin gives.
+// Checks a text's ids against those of the slow twin.
 inline void check_ids(const std::vector<int32_t>& ids, const encoded& whole) {
     FUZZ_CHECK(static_cast<int64_t>(ids.size()) == whole.tokens.size());
     FUZZ_CHECK(std::equal(ids.begin(), ids.end(), whole.tokens.ids.data()));
 }
 
-// A text's tokens against those that its twin gives.
+// Checks a text's tokens against those of the slow twin.
 inline void check_tokens(const std::vector<slow_token>& tokens, const encoded& whole) {
     FUZZ_CHECK(static_cast<int64_t>(tokens.size()) == whole.tokens.size());
     for (size_t i = 0; i < tokens.size(); ++i) {
@@ -126,7 +126,7 @@ inline void check_tokens(const std::vector<slow_token>& tokens, const encoded& w
     }
 }
 
-// A text is refused for its first lone surrogate, and for nothing else.
+// Checks that a text is refused for its first lone surrogate, and for no other reason.
 inline void check_status(const status& result, const std::vector<uint32_t>& codes) {
     const auto found = std::find_if(codes.begin(), codes.end(), [](uint32_t code) {
         return code >= 0xD800 && code < 0xE000;
@@ -135,7 +135,7 @@ inline void check_status(const status& result, const std::vector<uint32_t>& code
     FUZZ_CHECK(result.ok() || result.position == found - codes.begin());
 }
 
-// Parts of a text, as many short texts of a batch: each row is what its text gives by itself.
+// Splits a text into short texts of one batch, and checks that each row equals its text's tokens.
 inline void check_rows(const batch_encoder& batch, const std::vector<uint32_t>& codes, int64_t limit,
                        bool with_spans, encoder_scratch& scratch) {
     std::vector<std::unique_ptr<fuzz_text>> texts;
@@ -184,7 +184,7 @@ inline void check_rows(const batch_encoder& batch, const std::vector<uint32_t>& 
     batch.recycle(out);
 }
 
-// The batch encoder of a fuzz target: a token before and one behind the text.
+// Makes a batch encoder with one special token before the text and one after it.
 inline std::unique_ptr<batch_encoder> make_batch(std::unique_ptr<sequence_encoder> encoder) {
     row_template single;
     single.pieces = {{piece_kind::special, {1}}, {piece_kind::first, {}}, {piece_kind::special, {2}}};

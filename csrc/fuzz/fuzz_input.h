@@ -1,4 +1,4 @@
-// From the bytes of a fuzzer to texts: a header of choices, then the text in UTF-8, read leniently.
+// Turns a fuzzer's bytes into texts: a header of choices, then UTF-8, decoded leniently.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@ public:
 
     uint8_t byte() { return at_ < end_ ? *at_++ : 0; }
 
-    // All that is left. A byte that is no UTF-8 stands for the character of its value, and lone
-    // surrogates pass: texts may hold anything that a str of Python can.
+    // The rest of the input as text. A byte that is not UTF-8 becomes the character of its value,
+    // and lone surrogates stay: a Python str may hold any code point.
     std::u32string text() {
         std::u32string out;
         while (at_ < end_) out.push_back(character());

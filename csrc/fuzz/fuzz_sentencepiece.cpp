@@ -12,7 +12,7 @@ namespace encoder_engine {
 namespace {
 
 // Where marks stand in pieces.
-enum class marks : uint8_t { in_front, in_front_only, behind, anywhere };
+enum class marks : uint8_t { at_start, only_at_start, at_end, anywhere };
 enum class symbols : uint8_t { none, some, with_marks };
 
 struct choices {
@@ -24,31 +24,31 @@ struct choices {
 
 // All that a published model can say, and what none does; the first few take the fast path.
 constexpr choices kChoices[] = {
-    {0, marks::in_front, symbols::none, false, true, true, true, false},
-    {0, marks::in_front, symbols::some, false, true, true, true, false},
-    {1, marks::in_front, symbols::none, false, true, true, true, false},
-    {2, marks::in_front, symbols::some, false, true, true, true, false},
-    {-1, marks::in_front, symbols::none, false, true, true, true, false},
-    {0, marks::in_front, symbols::none, true, true, true, true, false},
-    {1, marks::in_front, symbols::some, true, true, true, true, false},
-    {2, marks::in_front, symbols::none, true, true, true, true, false},
-    {0, marks::in_front_only, symbols::none, false, true, true, true, false},
-    {1, marks::in_front_only, symbols::some, false, true, true, true, false},
-    {2, marks::in_front_only, symbols::none, true, true, true, true, false},
-    {-1, marks::in_front_only, symbols::some, false, true, true, true, false},
-    {0, marks::in_front, symbols::with_marks, false, true, true, true, false},
+    {0, marks::at_start, symbols::none, false, true, true, true, false},
+    {0, marks::at_start, symbols::some, false, true, true, true, false},
+    {1, marks::at_start, symbols::none, false, true, true, true, false},
+    {2, marks::at_start, symbols::some, false, true, true, true, false},
+    {-1, marks::at_start, symbols::none, false, true, true, true, false},
+    {0, marks::at_start, symbols::none, true, true, true, true, false},
+    {1, marks::at_start, symbols::some, true, true, true, true, false},
+    {2, marks::at_start, symbols::none, true, true, true, true, false},
+    {0, marks::only_at_start, symbols::none, false, true, true, true, false},
+    {1, marks::only_at_start, symbols::some, false, true, true, true, false},
+    {2, marks::only_at_start, symbols::none, true, true, true, true, false},
+    {-1, marks::only_at_start, symbols::some, false, true, true, true, false},
+    {0, marks::at_start, symbols::with_marks, false, true, true, true, false},
     {0, marks::anywhere, symbols::none, false, true, true, true, false},
     {1, marks::anywhere, symbols::with_marks, true, true, true, true, false},
-    {0, marks::in_front, symbols::none, false, false, true, true, false},
-    {1, marks::in_front, symbols::some, false, true, false, true, false},
+    {0, marks::at_start, symbols::none, false, false, true, true, false},
+    {1, marks::at_start, symbols::some, false, true, false, true, false},
     {2, marks::anywhere, symbols::with_marks, false, false, false, true, false},
-    {0, marks::behind, symbols::none, false, true, true, true, true},
-    {1, marks::behind, symbols::some, true, true, false, true, true},
-    {2, marks::behind, symbols::none, false, false, true, true, true},
-    {1, marks::in_front, symbols::none, false, true, true, true, true},
-    {1, marks::in_front, symbols::some, false, true, true, false, false},
+    {0, marks::at_end, symbols::none, false, true, true, true, true},
+    {1, marks::at_end, symbols::some, true, true, false, true, true},
+    {2, marks::at_end, symbols::none, false, false, true, true, true},
+    {1, marks::at_start, symbols::none, false, true, true, true, true},
+    {1, marks::at_start, symbols::some, false, true, true, false, false},
     {2, marks::anywhere, symbols::none, true, true, false, false, false},
-    {0, marks::behind, symbols::with_marks, false, true, true, false, true},
+    {0, marks::at_end, symbols::with_marks, false, true, true, false, true},
 };
 
 std::vector<std::string> make_symbols(symbols defined) {
@@ -76,14 +76,14 @@ unigram_pieces make_pieces(const choices& wanted, float scale) {
     int number = 0;
     for (const std::string word : words) {
         texts.push_back(word);
-        const bool front = wanted.placed != marks::behind;
+        const bool front = wanted.placed != marks::at_end;
         if (++number % 3 != 0) texts.push_back(front ? mark + word : word + mark);
         if (wanted.placed == marks::anywhere && number % 4 == 0) {
             texts.push_back(word + mark);
             texts.push_back(word + mark + "a");
         }
     }
-    if (wanted.placed != marks::in_front_only) texts.push_back(mark);
+    if (wanted.placed != marks::only_at_start) texts.push_back(mark);
     if (wanted.placed == marks::anywhere) texts.push_back(mark + mark);
     for (char c = 'a'; c < 'w'; ++c) {
         texts.emplace_back(1, c);

@@ -1,5 +1,4 @@
-// Compiled rules made of a table of rules, and what a Precompiled normalizer makes of a whole text by
-// that table.
+// Compiles a table of normalization rules, and applies the table to a whole text, step by step.
 #pragma once
 
 #include <map>
@@ -15,8 +14,8 @@ using charsmap_rules = std::map<std::string, std::string>;
 // As charsmap reads them: the size of the trie, the trie, the replacements.
 std::string compile_rules(const charsmap_rules& rules);
 
-// Replaces clusters of fewer than six bytes by the shortest key they begin with, and what is left
-// character by character.
+// Applies the rules: each grapheme cluster of fewer than six bytes is replaced by its shortest
+// matching key, other text character by character.
 void apply_rules(const charsmap_rules& rules, const sourced_text& text, sourced_text& out);
 
 }  // namespace encoder_engine

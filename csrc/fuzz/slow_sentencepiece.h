@@ -24,9 +24,10 @@ public:
 private:
     using characters = std::vector<uint32_t>;
 
-    // What the characters from a place on become, and how many they are.
+    // Normalizes the characters from `at` on; `taken` becomes the number of characters consumed.
     characters next(const characters& text, size_t at, size_t& taken) const;
-    // The normalized text, and where each of its characters comes from; one source more for its end.
+    // Returns the normalized text. `sources` becomes the source of each character and of the text's
+    // end.
     characters normalize(const characters& text, std::vector<int32_t>& sources) const;
     int32_t word_of(const characters& text, int64_t at) const;
 

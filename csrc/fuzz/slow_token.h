@@ -22,8 +22,8 @@ class slow_model {
 public:
     explicit slow_model(const unigram_pieces& pieces);
 
-    // The best path through a text; of equal sums the one that was found first stays. Narrow sums are
-    // float's, and begin anew at 100,000.
+    // Finds the best path through a text; among equal sums, the first found. Narrow sums are in
+    // float32 and restart at 100,000.
     std::vector<path_piece> best_path(const std::vector<uint32_t>& text) const;
     // The id of exactly this piece, or path_piece::kUnknown.
     int32_t find(const std::string& piece) const;

@@ -17,11 +17,11 @@ struct added_token {
     bool normalized = false;   // matched in the normalized text
 };
 
-// Those that are matched in normalized text, or the others.
+// Returns the tokens that are matched in normalized text, or those matched in the raw text.
 std::vector<added_token> added_tokens_where(const std::vector<added_token>& tokens, bool normalized);
 
-// Finds the longest added token at a position; the caller goes from left to right, which makes the
-// whole leftmost-longest, as in the library.
+// Finds the longest added token at a position. The caller goes from left to right, so the matches
+// are leftmost-longest, as in the library `tokenizers`.
 class added_token_set {
 public:
     explicit added_token_set(std::vector<added_token> tokens);
@@ -76,17 +76,18 @@ struct added_match {
 // White space and word characters as the library's regular expressions have them.
 bool is_strip_space(uint32_t code);
 bool is_word_character(uint32_t code);
-// What counts as white space at the ends of a token: U+0120 too, the space of byte-level pieces.
+// Whether a character counts as white space at the ends of a token. U+0120 counts: it stands for
+// the space in byte-level pieces.
 inline bool is_blank(uint32_t code) { return code == 0x120 || is_strip_space(code); }
 
-// Walks one text from left to right and says which positions hold an accepted added token.
+// Walks one text from left to right, and finds the accepted added tokens.
 template <typename Char>
 class added_token_finder {
 public:
     added_token_finder(const added_token_set& set, const Char* text, int64_t length)
         : set_(set), text_(text), length_(length) {}
 
-    // Goes on in the same text with its first `dropped` characters gone and others added behind.
+    // Moves on in the same text: its first `dropped` characters are gone, and others were appended.
     void move(const Char* text, int64_t length, int64_t dropped) {
         text_ = text;
         length_ = length;
@@ -116,8 +117,8 @@ public:
         if (token->rstrip) {
             while (match.stop < length_ && is_strip_space(text_[match.stop])) ++match.stop;
         }
-        // The match before may have taken in white space with which this one begins; as in the
-        // library, only lstrip minds.
+        // The match before may already cover the white space before this one. As in the library,
+        // only a token with lstrip is then moved behind it.
         if (token->lstrip && match.start < segment_start_) match.start = segment_start_;
         if (match.start >= match.stop) {
             search_from_ = match.end;
@@ -126,7 +127,7 @@ public:
         match.blanks = blanks_of(match);
         return true;
     }
-    // Takes the match that find() gave: plain text resumes behind it.
+    // Accepts the match from find(): plain text resumes after it.
     void accept(const added_match& match) {
         segment_start_ = match.stop;
         search_from_ = match.end;

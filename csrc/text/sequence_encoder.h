@@ -1,4 +1,4 @@
-// What every model offers to the batch encoder: one text in, its tokens appended.
+// The interface of every model to the batch encoder: one text in, its tokens appended.
 #pragma once
 
 #include <algorithm>
@@ -21,11 +21,11 @@ struct blank_token {
 // Tokens of one or more sequences, back to back.
 struct token_buffer {
     pod_vector<int32_t> ids;
-    // With spans only: per token, the first character of the text and the one behind the last,
-    // and the index of its word.
+    // With spans only: for each token, its first character, the end of its characters, and the
+    // index of its word.
     pod_vector<int32_t> spans;
     pod_vector<int32_t> words;
-    // For tokenizers that trim spans: those to be trimmed, in rising order.
+    // For tokenizers that trim spans: the tokens to trim, in rising order.
     pod_vector<blank_token> blanks;
     bool with_spans = false;
     bool with_blanks = false;
@@ -46,7 +46,7 @@ struct token_buffer {
         words.clear();
         blanks.clear();
     }
-    // Says so of the last token.
+    // Records the white space at the ends of the last token.
     void note_blanks(blank_ends ends) {
         if (with_blanks && ends.any()) blanks.append({size() - 1, ends});
     }
@@ -83,14 +83,14 @@ class path_chooser;
 class encoder_scratch {
 public:
     virtual ~encoder_scratch() = default;
-    // Until the next call, paths are not the best ones but this chooser's, if there is one; models
-    // with one path only have no use for it.
+    // Sets the chooser of the next call's paths, null for the best paths. Models with only one path
+    // per text ignore it.
     virtual void choose_by(path_chooser*) {}
-    // Memory that grew with the texts.
+    // The bytes of buffers that grow with the texts.
     virtual int64_t num_bytes() const = 0;
 };
 
-// What surrounds the tokens of every text in its row, and how many tokens it may keep.
+// The fixed ids around each text in its row, and how many of the text's tokens fit.
 struct row_frame {
     const int32_t* before;
     int64_t num_before;
@@ -99,13 +99,13 @@ struct row_frame {
     int64_t room;
 };
 
-// What became of texts encoded as rows.
+// The results of texts encoded as rows.
 struct row_results {
     pod_vector<int32_t>& lengths;  // tokens of each text that its row kept
     uint8_t* truncated;            // set to 1 for a text that lost some
 };
 
-// Immutable; any number of threads may encode at once, each with its own scratch.
+// Immutable: any number of threads may encode at once, each with its own scratch memory.
 class sequence_encoder {
 public:
     virtual ~sequence_encoder() = default;
@@ -113,8 +113,8 @@ public:
     // Appends the text's tokens; stops reading soon after `limit` of them.
     virtual status encode(const text_view& text, int64_t limit, encoder_scratch& scratch,
                           token_buffer& out) const = 0;
-    // Appends whole rows of the first few texts, where they can be encoded together at less cost;
-    // returns of how many, which may be 0.
+    // Appends whole rows of the first few texts, if they can be encoded together at less cost;
+    // returns how many, possibly 0.
     virtual int64_t encode_rows(const text_view*, int64_t, const row_frame&, encoder_scratch&,
                                 token_buffer&, row_results&) const {
         return 0;

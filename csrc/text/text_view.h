@@ -9,7 +9,7 @@ namespace encoder_engine {
 // How many bytes a character takes in the buffer; ascii promises that all are below 128.
 enum class char_width : uint8_t { ascii, one, two, four };
 
-// A borrowed string of code points; never copied, never changed.
+// A borrowed string of code points: never copied, never changed.
 struct text_view {
     const void* data = nullptr;
     int64_t length = 0;  // characters

@@ -27,7 +27,7 @@ public:
         bytes_.append(text);
         end_text(id);
     }
-    // The same in two steps, for a text that comes in parts.
+    // Appends a token whose text comes in parts: append() each part, then end it.
     void append(const char* part, size_t size) { bytes_.append(part, size); }
     void end_text(int32_t id) {
         ends_.push_back(static_cast<uint32_t>(bytes_.size()));

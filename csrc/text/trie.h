@@ -28,7 +28,7 @@ public:
     int32_t value(int32_t node) const { return has_value(node) ? values_[node] : kNone; }
     // The node that a whole string leads to, or kNone.
     int32_t walk(int32_t node, const std::string& bytes) const;
-    // What other layouts of the same trie are made from.
+    // The trie's nodes, from which other layouts are made.
     int32_t num_nodes() const { return static_cast<int32_t>(units_.size()); }
     int32_t base(int32_t node) const { return units_[node].base & ~kHasValue; }
     int32_t parent(int32_t node) const { return units_[node].parent; }
@@ -36,7 +36,7 @@ public:
 private:
     static constexpr int32_t kHasValue = 1 << 30;
 
-    // Walks read units only; values lie apart, for fewer cache lines.
+    // A walk reads units only; values are stored apart, for fewer cache lines.
     struct unit {
         int32_t base = 0;     // children lie at base ^ byte, inside one block of 256; and kHasValue
         int32_t parent = -1;  // -1 where free

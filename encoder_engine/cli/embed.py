@@ -110,7 +110,7 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 @click.option(
     "--overwrite",
     is_flag=True,
-    help="Replace a finished output, or one begun with other options; resumes this run's own.",
+    help="Replace a finished output, or one started with other settings; resumes this run's own.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary.")

@@ -54,7 +54,7 @@ class Pairs:
 
     def __post_init__(self) -> None:
         if self.negative == "elsewhere" and len(self.runs) == 1:
-            raise CorpusError("there is one pair alone; a negative needs a segment of another")
+            raise CorpusError("there is only one pair; a negative needs a segment of another pair")
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -169,7 +169,9 @@ def cut_pairs(corpus: Corpus, max_length: int, *, negative: Negative, seed: int)
     if negative not in ("elsewhere", "swapped"):
         raise CorpusError(f"negative must be 'elsewhere' or 'swapped', got {negative!r}")
     if max_length < NUM_SPECIAL + 2:
-        raise CorpusError(f"max_length is {max_length}; a pair takes {NUM_SPECIAL + 2}")
+        raise CorpusError(
+            f"max_length is {max_length}; a pair takes {NUM_SPECIAL + 2} tokens at least"
+        )
     runs = cut_sentences(corpus, max_length - 1)
     runs = runs.take(np.flatnonzero(runs.stops - runs.starts > 1))
     if len(runs) < 2:

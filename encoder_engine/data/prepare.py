@@ -25,13 +25,11 @@ from encoder_engine.errors import CorpusError
 from encoder_engine.files import (
     FORMER_LOCK_NAME,
     LOCK_NAME,
-    FolderLock,
-    read_json,
     sync_directory,
     write_atomically,
-    writing,
 )
-from encoder_engine.records import differences
+from encoder_engine.json_values import read_value
+from encoder_engine.records import Difference, describe_changes, locked_folder, refuse_changes
 from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -46,6 +44,7 @@ PROGRESS = "progress.json"
 SHARD_TOKENS = 2**26
 # The marks of SentencePiece and of byte-level BPE in front of a word.
 WORD_MARKS = ("\u2581", "\u0120")
+_ADVICE = "name an empty directory, delete this one, or go on with the former settings"
 # Texts in one call of the tokenizer.
 _BATCH_TEXTS = 512
 # Closing quotes and brackets: they belong to the sentence before.
@@ -162,7 +161,7 @@ def prepare(
     those of the shards in the directory, and where there is no text; :class:`LockedError` where
     another run is at work in the directory.
     """
-    begun = {
+    settings = {
         "source": source,
         "tokenizer": read_vocabulary(tokenizer).fingerprint
         if isinstance(tokenizer, Tokenizer)
@@ -170,13 +169,11 @@ def prepare(
         "languages": list(languages),
         "shard_tokens": shard_tokens,
     }
-    with writing(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-    with FolderLock(directory):
-        noted = _begin(directory, begun)
+    with locked_folder(directory):
+        recorded = _begin(directory, settings)
         kept = _keep_tokenizer(directory / TOKENIZER, tokenizer)
-        done, used = _resume(noted, kept.vocab_size)
-        return _prepare(texts, kept, directory, done, used, begun, watch)
+        done, used = _resume(recorded, kept.vocab_size)
+        return _prepare(texts, kept, directory, done, used, settings, watch)
 
 
 def _prepare(
@@ -185,12 +182,12 @@ def _prepare(
     directory: Path,
     done: Prepared,
     used: npt.NDArray[np.bool_],
-    begun: dict[str, Any],
+    settings: dict[str, Any],
     watch: Callable[[Prepared], None],
 ) -> Prepared:
     started = time.perf_counter()
     vocabulary = read_vocabulary(tokenizer)
-    shard_tokens = begun["shard_tokens"]
+    shard_tokens = settings["shard_tokens"]
     reading = islice(iter(texts), done.texts, None)
     pending: list[Document] = []
     held = 0
@@ -203,17 +200,17 @@ def _prepare(
         done.characters += sum(len(text.text) for text in batch)
         done.sentences += sum(len(document.sentences) for document in documents)
         if held >= shard_tokens:
-            _write(directory, done, used, pending, vocabulary, begun)
+            _write(directory, done, used, pending, vocabulary, settings)
             pending, held = [], 0
         done.used_tokens = int(used.sum())
         done.seconds = time.perf_counter() - started
         watch(done)
     if pending:
-        _write(directory, done, used, pending, vocabulary, begun)
+        _write(directory, done, used, pending, vocabulary, settings)
     if not done.shards:
         raise CorpusError(f"none of the {done.texts} texts for {directory} holds a token")
     done.used_tokens = int(used.sum())
-    write_corpus(directory, done.shards, vocabulary, word_starts(tokenizer), begun["languages"])
+    write_corpus(directory, done.shards, vocabulary, word_starts(tokenizer), settings["languages"])
     done.seconds = time.perf_counter() - started
     return done
 
@@ -238,49 +235,46 @@ def _tokenize(
     return [document for document in documents if any(map(len, document.sentences))], encoded.ids
 
 
-def _begin(directory: Path, begun: dict[str, Any]) -> dict[str, Any]:
+def _begin(directory: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the record of an earlier run, or write that of a new one."""
     path = directory / PROGRESS
     if path.exists():
-        noted: dict[str, Any] = read_json(path, CorpusError)
-        changes = _changes(noted["begun"], begun)
+        recorded = read_value(path, CorpusError, mend="; prepare the corpus again")
+        changes = _changes(recorded.get("begun").object(), settings)
         if not changes:
-            return noted
-        if noted["done"]["shards"]:
-            raise CorpusError(
-                f"{directory} was begun otherwise: {'; '.join(changes)}; name an empty directory, "
-                "delete this one, or go on with what it was begun with"
-            )
-        # Without a shard there is nothing to mix up: the folder begins anew.
+            return recorded.object()
+        if recorded.get("done").get("shards").items():
+            refuse_changes(directory, changes, _ADVICE, CorpusError)
+        # Without a shard there is nothing to mix up: the folder starts anew.
         shutil.rmtree(directory / TOKENIZER, ignore_errors=True)
     elif any(
         p.name not in (LOCK_NAME, FORMER_LOCK_NAME) and p.suffix != ".partial"
         for p in directory.iterdir()
     ):
-        raise CorpusError(f"{directory} is not empty, and no corpus was begun in it")
-    return _note(directory, Prepared(), np.zeros(0, np.bool_), begun)
+        raise CorpusError(
+            f"{directory} is not empty, and no corpus was started in it; name an empty directory"
+        )
+    return _note(directory, Prepared(), np.zeros(0, np.bool_), settings)
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """List the differences to the run that began a directory; a JSON source by its keys."""
-    changes = []
-    for found in differences(_with_parts(before), _with_parts(now)):
-        name = found.name.removeprefix("source.")
-        if name.startswith("inputs."):
-            changes.append("the inputs are others, or were changed")
-        elif name == "tokenizer":
-            changes.append("the tokenizer is another")
-        else:
-            changes.append(str(found._replace(name=name)))
-    return list(dict.fromkeys(changes))
+    """List the differences to the first run's settings; a JSON source's by its keys."""
+    return describe_changes(_with_parts(before), _with_parts(now), _describe)
 
 
-def _with_parts(begun: dict[str, Any]) -> dict[str, Any]:
+def _describe(change: Difference) -> str:
+    name = change.name.removeprefix("source.")
+    if name.startswith("inputs."):
+        return "the inputs are others, or were changed"
+    return "the tokenizer is another" if name == "tokenizer" else str(change._replace(name=name))
+
+
+def _with_parts(settings: dict[str, Any]) -> dict[str, Any]:
     """Parse the source, where it is JSON."""
     try:
-        return {**begun, "source": json.loads(begun["source"])}
+        return {**settings, "source": json.loads(settings["source"])}
     except (KeyError, TypeError, ValueError):
-        return begun
+        return settings
 
 
 def _keep_tokenizer(folder: Path, tokenizer: Tokenizer | Callable[[], Tokenizer]) -> Tokenizer:
@@ -295,12 +289,12 @@ def _keep_tokenizer(folder: Path, tokenizer: Tokenizer | Callable[[], Tokenizer]
     return tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.from_pretrained(folder)
 
 
-def _resume(noted: dict[str, Any], vocab_size: int) -> tuple[Prepared, npt.NDArray[np.bool_]]:
+def _resume(recorded: dict[str, Any], vocab_size: int) -> tuple[Prepared, npt.NDArray[np.bool_]]:
     """Return the counts of an earlier run, and the tokens it has seen, bool [V]."""
     used = np.zeros(vocab_size, np.bool_)
-    counts = noted["done"]
+    counts = recorded["done"]
     shards = [ShardEntry(**entry) for entry in counts.pop("shards")]
-    used[np.asarray(noted["used"], np.int64)] = True
+    used[np.asarray(recorded["used"], np.int64)] = True
     return Prepared(**{**counts, "resumed_texts": counts["texts"]}, shards=shards), used
 
 
@@ -310,19 +304,19 @@ def _write(
     used: npt.NDArray[np.bool_],
     documents: list[Document],
     vocabulary: Vocabulary,
-    begun: dict[str, Any],
+    settings: dict[str, Any],
 ) -> None:
     """Write a shard, then record it and the number of texts read."""
     entry = write_shard(directory, len(done.shards), documents, vocabulary)
     done.shards.append(entry)
     done.tokens += entry.num_tokens
-    _note(directory, done, used, begun)
+    _note(directory, done, used, settings)
 
 
 def _note(
-    directory: Path, done: Prepared, used: npt.NDArray[np.bool_], begun: dict[str, Any]
+    directory: Path, done: Prepared, used: npt.NDArray[np.bool_], settings: dict[str, Any]
 ) -> dict[str, Any]:
     counts = asdict(done) | {"resumed_texts": 0, "seconds": 0.0}
-    noted = {"begun": begun, "done": counts, "used": np.flatnonzero(used).tolist()}
-    write_atomically(directory / PROGRESS, json.dumps(noted).encode())
-    return noted
+    recorded = {"begun": settings, "done": counts, "used": np.flatnonzero(used).tolist()}
+    write_atomically(directory / PROGRESS, json.dumps(recorded).encode())
+    return recorded

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from encoder_engine.errors import CorpusError, TokenIdError
-from encoder_engine.files import PendingFile, file_sha256, read_json, write_atomically
+from encoder_engine.files import PendingFile, file_sha256, write_atomically
+from encoder_engine.json_values import read_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,11 +64,9 @@ class Vocabulary:
     fingerprint: str
 
     def __post_init__(self) -> None:
-        for name in ("size", "cls_id", "sep_id", "mask_id", "pad_id"):
+        for name in ("cls_id", "sep_id", "mask_id", "pad_id"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise CorpusError(f"{name} must be an integer, got {value!r}")
-            if name != "size" and not 0 <= value < self.size:
+            if not 0 <= value < self.size:
                 raise CorpusError(f"{name} is {value}, the vocabulary has {self.size} tokens")
 
 
@@ -82,13 +81,13 @@ class ShardEntry:
     sha256: dict[str, str]
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.name, str) and _SHARD_NAME.fullmatch(self.name)):
+        if not _SHARD_NAME.fullmatch(self.name):
             raise CorpusError(f"a shard is named {self.name!r}, expected a number of five digits")
         for name in ("num_documents", "num_sentences", "num_tokens"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            if value < 0:
                 raise CorpusError(f"shard {self.name}: {name} must be a count, got {value!r}")
-        if not isinstance(self.sha256, dict) or self.sha256.keys() != set(PARTS):
+        if self.sha256.keys() != set(PARTS):
             raise CorpusError(f"shard {self.name}: sha256 must name {', '.join(PARTS)}")
 
 
@@ -272,18 +271,12 @@ class Corpus:
         :class:`CorpusError` for a missing or damaged file, and for a folder that is no corpus.
         """
         path = directory / MANIFEST
-        manifest = read_json(path, CorpusError)
-        try:
-            if manifest["format"] != FORMAT:
-                raise CorpusError(
-                    f"{path} is {manifest['format']!r}, this reads {FORMAT!r}; "
-                    "prepare the corpus again"
-                )
-            vocabulary = Vocabulary(**manifest["vocabulary"])
-            entries = [ShardEntry(**entry) for entry in manifest["shards"]]
-            languages, words = tuple(map(str, manifest["languages"])), str(manifest["words"])
-        except (KeyError, TypeError) as error:
-            raise CorpusError(f"{path} is no manifest of a corpus: {error}") from error
+        manifest = read_value(path, CorpusError, mend="; prepare the corpus again")
+        manifest.get("format").one_of({FORMAT: FORMAT})
+        vocabulary: Vocabulary = manifest.get("vocabulary").read_as(Vocabulary)
+        entries = [entry.read_as(ShardEntry) for entry in manifest.get("shards").items()]
+        languages: tuple[str, ...] = manifest.get("languages").read_as(tuple[str, ...])
+        words = manifest.get("words").string()
         if verify:
             recorded = {
                 f"{entry.name}.{part}.npy": entry.sha256[part]

@@ -1,6 +1,7 @@
 """Embedders, rankers and sparse encoders: texts in, vectors or scores out."""
 
-from encoder_engine.embedding.directory.recipe import PoolingRecipe, encoder_directory, read_recipe
+from encoder_engine.embedding.directory.opening import read_recipe
+from encoder_engine.embedding.directory.recipe import PoolingRecipe, encoder_directory
 from encoder_engine.embedding.embed_batch import EmbedBatch
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.multi_vector import MultiVectorEmbedder

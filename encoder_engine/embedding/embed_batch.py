@@ -50,7 +50,7 @@ class EmbedBatch:
             "dtype": dtype,
             "quantization": quantization,
         }
-        self._call = EncodeCall(on_truncation=on_truncation, **options)
+        self._call = EncodeCall.of("EmbedBatch", options, on_truncation)
         self._embedder: Embedder | None = None
         self._lock = threading.Lock()
 

@@ -204,7 +204,7 @@ class Embedder(EmbedderParts):
         Windows come in the order of the texts, with their counts of tokens and truncated texts and
         the seconds spent. Options are checked at once. Options and exceptions: see :meth:`encode`.
         """
-        resolved = self.resolve(EncodeCall(on_truncation=on_truncation, **options))
+        resolved = self.resolve(EncodeCall.of("encode_windows", options, on_truncation))
         notice = TruncationNotice.of(self, on_truncation)
         return embed_windows(self, open_texts(texts).rows, resolved, notice)
 
@@ -225,7 +225,7 @@ class Embedder(EmbedderParts):
         in one chunk gets exactly the vector of :meth:`encode`. Other options and exceptions: see
         :meth:`encode`.
         """
-        resolved = self.resolve(EncodeCall(**options))
+        resolved = self.resolve(EncodeCall.of("encode_long", options))
         return embed_long(self, texts, resolved, overlap=overlap, chunk_pooling=chunk_pooling)
 
     def encode_tokens(
@@ -303,6 +303,6 @@ class Embedder(EmbedderParts):
             shard_format=shard_format,
             overwrite=overwrite,
             workers=workers,
-            encode=EncodeCall(on_truncation=on_truncation, **options),
+            encode=EncodeCall.of("encode_dataset", options, on_truncation),
         )
         return run_job(open_job(inputs, output, dataset_options), self)

@@ -6,12 +6,11 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from encoder_engine.embedding.directory.recipe import read_recipe, read_tokenizer
+from encoder_engine.embedding.directory.opening import open_embedder
 from encoder_engine.embedding.parts import EmbedderParts, Loading
 from encoder_engine.embedding.steps.layers import layer_weights
 from encoder_engine.errors import DefaultPoolingWarning, MissingPoolerWarning
 from encoder_engine.models import Encoder
-from encoder_engine.models.checkpoints.loading import resolve_directory
 from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
@@ -53,10 +52,9 @@ def load_parts(
     layers: Layers | None,
 ) -> Parts:
     """Load a model directory; see :meth:`Embedder.from_pretrained`."""
-    directory = resolve_directory(path_or_hub_id)
+    opened = open_embedder(path_or_hub_id)
     modes = None if pooling is None else (pooling,) if isinstance(pooling, str) else tuple(pooling)
-    recipe = read_recipe(directory, modes)
-    tokenizer = read_tokenizer(recipe.encoder_directory, lowercase=recipe.lowercase)
+    recipe, tokenizer = opened.read_recipe(modes), opened.read_tokenizer()
     with warnings.catch_warnings():
         # Pooling reads the token vectors, never the pooler's.
         warnings.simplefilter("ignore", MissingPoolerWarning)
@@ -76,12 +74,12 @@ def load_parts(
     if recipe.default_pooling:
         warn_caller(
             DefaultPoolingWarning(
-                f"{directory} has no modules.json to say how tokens are pooled, so their mean "
-                "is taken; to choose another, pass pooling= (--pooling cls, mean, max, ...)"
+                f"{opened.directory} has no modules.json to say how tokens are pooled, so their "
+                "mean is taken; to choose another, pass pooling= (--pooling cls, mean, max, ...)"
             )
         )
     parts.loading = Loading(
-        path=str(directory),
+        path=str(opened.directory),
         dtype=str(dtype).removeprefix("torch."),
         quantization=quantization,
         pooling=modes,

@@ -6,13 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from encoder_engine import ops
-from encoder_engine.embedding.directory.json_files import (
-    JsonObject,
-    flag,
-    optional_count,
-    read_object,
-    refuse_unknown_keys,
-)
+from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.directory.recipe import PoolingRecipe
 from encoder_engine.embedding.embedder import Embedder
@@ -20,6 +14,7 @@ from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.steps.pooling import normalize
 from encoder_engine.embedding.steps.token_vectors import TokenVectors, embed_tokens
 from encoder_engine.errors import CheckpointFileError, ConfigError, UnsupportedFeatureError
+from encoder_engine.json_values import JsonValue
 from encoder_engine.models import Encoder
 from encoder_engine.models.checkpoints.tensors import open_tensors
 
@@ -171,24 +166,26 @@ def _project(hidden_TD: Tensor, *, weight_ND: Tensor | None, normalized: bool) -
 
 
 def _read_projection(folder: Path) -> Tensor:
-    path = folder / "config.json"
-    config = read_object(path)
-    refuse_unknown_keys(path, config, _DENSE_KEYS)
-    wanted: JsonObject = {
+    config = read_value(folder / "config.json")
+    config.only_keys(_DENSE_KEYS)
+    wanted = {
         "activation_function": "torch.nn.modules.linear.Identity",
         "module_input_name": TOKENS,
         "module_output_name": TOKENS,
     }
     for key, value in wanted.items():
-        if config.get(key) != value:
-            raise UnsupportedFeatureError(f"{path} sets {key} = {config.get(key)!r}, not {value!r}")
+        stated = config.get(key)
+        if stated.value != value:
+            raise UnsupportedFeatureError(f"{stated.where} is {stated.value!r}, not {value!r}")
     for key in ("bias", "use_residual"):
-        if flag(path, config, key, default=False):
-            raise UnsupportedFeatureError(f"{path} sets {key}, which is not implemented")
+        if config.get(key).boolean(default=False):
+            raise UnsupportedFeatureError(f"{config.where} sets {key}, which is not implemented")
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise CheckpointFileError(f"{folder} has no model.safetensors")
-    shape = [optional_count(path, config, key) for key in ("out_features", "in_features")]
+    shape = [
+        config.get(key).optional(JsonValue.positive) for key in ("out_features", "in_features")
+    ]
     with open_tensors(folder) as tensors:
         found = {name: list(tensor.shape) for name, tensor in tensors.items()}
         if found != {"linear.weight": shape}:
@@ -199,14 +196,15 @@ def _read_projection(folder: Path) -> Tensor:
 def _read_skipped(folder: Path, tokenizer: Tokenizer) -> set[int]:
     """Read the ids of the words that documents leave out; a word that is no token has no id."""
     path = folder / "config.json"
-    config = read_object(path) if path.is_file() else {}
-    refuse_unknown_keys(path, config, _MASK_KEYS)
-    words = config.get("skiplist_words") or []
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ConfigError(f"{path}: skiplist_words must be a list of words, got {words!r}")
-    if words and config.get("skiplist_tasks", ["document"]) != ["document"]:
+    if not path.is_file():
+        return set()
+    config = read_value(path)
+    config.only_keys(_MASK_KEYS)
+    listed = config.get("skiplist_words")
+    words = [word.string() for word in listed.items()] if listed.value else []
+    if words and config.object().get("skiplist_tasks", ["document"]) != ["document"]:
         raise UnsupportedFeatureError(f"{path}: skiplist_tasks must be ['document']")
-    if config.get("keep_only_token_ids") is not None:
+    if not config.get("keep_only_token_ids").is_null:
         raise UnsupportedFeatureError(f"{path} sets keep_only_token_ids, which is not implemented")
     found = {tokenizer.token_to_id(word) for word in words}
     return {number for number in found if number is not None}
@@ -214,8 +212,10 @@ def _read_skipped(folder: Path, tokenizer: Tokenizer) -> set[int]:
 
 def _check_normalize(folder: Path) -> bool:
     path = folder / "config.json"
-    config = read_object(path) if path.is_file() else {}
-    refuse_unknown_keys(path, config, ("module_input_name", "module_output_name"))
-    if config.get("module_input_name") != TOKENS or config.get("module_output_name") != TOKENS:
-        raise UnsupportedFeatureError(f"{path}: Normalize must be of {TOKENS}, both in and out")
+    names = ("module_input_name", "module_output_name")
+    config = read_value(path) if path.is_file() else None
+    if config is not None:
+        config.only_keys(names)
+    if config is None or any(config.get(name).value != TOKENS for name in names):
+        raise UnsupportedFeatureError(f"{path}: Normalize must read and write {TOKENS}")
     return True

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from encoder_engine.errors import InputError
+from encoder_engine.json_values import nearest
 from encoder_engine.strings import find_surrogate
 from encoder_engine.vectors.precision import check_precision
 
@@ -51,6 +52,17 @@ class EncodeCall:
     precision: Precision = "float32"
     batch_tokens: int | None = None
     on_truncation: OnTruncation = "ignore"
+
+    @classmethod
+    def of(
+        cls, method: str, keywords: EncodeKeywords, on_truncation: OnTruncation = "ignore"
+    ) -> EncodeCall:
+        """Collect a method's keywords; raises ``TypeError`` for one that it does not take."""
+        for name in keywords:
+            if name not in EncodeKeywords.__annotations__:
+                advice = nearest(name, EncodeKeywords.__annotations__)
+                raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{advice}")
+        return cls(on_truncation=on_truncation, **keywords)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,9 +69,9 @@ class EmbedderParts:
         self._max_seq_length = limit = smallest(recipe.max_seq_length, spec.max_length)
         if limit is not None and limit < self._least_length():
             raise ConfigError(
-                f"{recipe.encoder_directory} limits texts to {limit} tokens, which leaves no "
-                f"room for one beside the special tokens; it takes {self._least_length()}. "
-                "Mend the file, or pass max_seq_length="
+                f"{recipe.encoder_directory} limits texts to {limit} tokens, which leaves no room "
+                f"beside the special tokens; set a limit of at least {self._least_length()} in "
+                "the file, or pass max_seq_length="
             )
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict, ge
 import numpy as np
 import torch
 
-from encoder_engine.embedding.directory.json_files import read_object
+from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.directory.recipe import CONFIG, Settings
 from encoder_engine.embedding.limits import default_batch_tokens
@@ -112,7 +112,7 @@ class Ranker:
         return cls(
             model,
             opened.read_tokenizer(),
-            max_seq_length=max_seq_length or opened.max_seq_length,
+            max_seq_length=opened.max_seq_length if max_seq_length is None else max_seq_length,
             activation=activation,
             settings=opened.settings,
         )
@@ -242,10 +242,10 @@ def _read_activation(directory: Path, folder: Path) -> Activation | None:
     stated: object = None
     path = directory / CONFIG
     if path.is_file():
-        stated = read_object(path).get(NEW_KEY)
+        stated = read_value(path).get(NEW_KEY).value
     if stated is None:
         path = folder / "config.json"
-        config = read_object(path)
+        config = read_value(path).object()
         nested = config.get("sentence_transformers")
         stated = nested.get(NEW_KEY) if isinstance(nested, dict) else None
         stated = config.get(OLD_KEY) if stated is None else stated

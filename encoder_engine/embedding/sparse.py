@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from encoder_engine import ops
-from encoder_engine.embedding.directory.json_files import read_object, refuse_unknown_keys
+from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.directory.recipe import Settings
 from encoder_engine.embedding.limits import WIDEST_BYTES
@@ -270,8 +270,7 @@ def _concatenate(parts: list[SparseVectors], dimension: int) -> SparseVectors:
 
 
 def _read_pooling(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    config = read_object(path)
-    refuse_unknown_keys(path, config, _POOLING_KEYS)
+    config = read_value(folder / "config.json")
+    config.only_keys(_POOLING_KEYS)
     names = {"pooling_strategy": "pooling", "activation_function": "activation"}
-    return {name: config[key] for key, name in names.items() if key in config}
+    return {names[key]: value for key, value in config.object().items() if key in names}

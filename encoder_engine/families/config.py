@@ -14,9 +14,9 @@ from encoder_engine.errors import (
 )
 from encoder_engine.families.facts.paths import fact, with_fact
 from encoder_engine.families.facts.spec import Activation, EmbeddingSpec, EncoderSpec
-from encoder_engine.families.facts.values import ACTIVATIONS, activation, flag, integer, number
+from encoder_engine.families.facts.values import ACTIVATIONS, activation, config_values
 from encoder_engine.families.registry import find_family, recognise_family
-from encoder_engine.files import read_json
+from encoder_engine.json_values import read_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.families.facts.family import Family
     from encoder_engine.families.facts.spec import BlockSpec, NormSpec
+    from encoder_engine.json_values import JsonValue
 
 __all__ = ["INT8_CONFIG", "read_config", "spec_from_config", "spec_to_config"]
 
@@ -103,10 +104,7 @@ def read_config(directory: Path) -> dict[str, Any]:
         raise CheckpointFileError(
             f"{directory} has no config.json; it should hold config.json and model.safetensors"
         )
-    config = read_json(path, ConfigError)
-    if not isinstance(config, dict):
-        raise ConfigError(f"{path} must hold a JSON object, got {type(config).__name__}")
-    return config
+    return read_value(path, ConfigError).object()
 
 
 def spec_from_config(config: Mapping[str, Any]) -> EncoderSpec:
@@ -119,37 +117,37 @@ def spec_from_config(config: Mapping[str, Any]) -> EncoderSpec:
     family = recognise_family(config)
     _refuse_other_computations(config, family)
     _warn_of_unknown_keys(config, family)
-    spec = _plain_spec(config, family)
+    values = config_values(config)
+    spec = _plain_spec(values, family)
     for key, paths in family.dropouts.items():
-        rate = number(config, key, default=family.dropout, below_one=True)
+        rate = values.get(key).number(family.dropout, least=0, below=1)
         for path in paths:
             spec = with_fact(spec, path, rate)
     for key, paths in family.flags.items():
-        there = flag(config, key, default=fact(spec, paths[0]))
+        there = values.get(key).boolean(fact(spec, paths[0]))
         for path in paths:
             spec = with_fact(spec, path, there)
     for quirk in family.quirks:
-        spec = quirk.read(spec, config)
+        spec = quirk.read(spec, values)
     return spec
 
 
-def _plain_spec(config: Mapping[str, Any], family: Family) -> EncoderSpec:
+def _plain_spec(config: JsonValue, family: Family) -> EncoderSpec:
     """Read the keys that all families have in common."""
     keys = family.keys
-    width = integer(config, keys.width)
-    norm = replace(
-        family.block.norm,
-        epsilon=number(config, keys.norm_epsilon, default=family.block.norm.epsilon),
-    )
+    width = config.get(keys.width).positive()
+    norm = family.block.norm
+    if keys.norm_epsilon is not None:
+        norm = replace(norm, epsilon=config.get(keys.norm_epsilon).number(norm.epsilon, least=0))
     padding_id = _padding_id(config, family)
-    num_positions = integer(config, keys.num_positions) if keys.num_positions else 0
+    num_positions = config.get(keys.num_positions).positive() if keys.num_positions else 0
     after_padding = family.positions_follow_padding_id
     return EncoderSpec(
         model_type=family.model_type,
         width=width,
         embedding=EmbeddingSpec(
-            vocab_size=integer(config, "vocab_size"),
-            width=integer(config, keys.embedding_width) if keys.embedding_width else width,
+            vocab_size=config.get("vocab_size").positive(),
+            width=config.get(keys.embedding_width).positive() if keys.embedding_width else width,
             num_positions=num_positions if family.position_table else 0,
             first_position=padding_id + 1 if after_padding else 0,
             positions_skip_padding=after_padding,
@@ -158,19 +156,19 @@ def _plain_spec(config: Mapping[str, Any], family: Family) -> EncoderSpec:
             projected=family.embedding_projected,
             norm=norm if family.embedding_norm else None,
         ),
-        blocks=(_plain_block(config, family, norm),) * integer(config, keys.num_blocks),
+        blocks=(_plain_block(config, family, norm),) * config.get(keys.num_blocks).positive(),
         final_norm=norm if family.final_norm else None,
         pooler=family.pooler,
         position_limit=None if family.position_table else num_positions or None,
-        initializer_range=number(config, "initializer_range", default=0.02),
+        initializer_range=config.get("initializer_range").number(0.02, least=0),
     )
 
 
-def _plain_block(config: Mapping[str, Any], family: Family, norm: NormSpec) -> BlockSpec:
+def _plain_block(config: JsonValue, family: Family, norm: NormSpec) -> BlockSpec:
     keys, block = family.keys, family.block
-    width, num_heads = integer(config, keys.width), integer(config, keys.num_heads)
-    if keys.head_dim is not None and config.get(keys.head_dim) is not None:
-        head_dim = integer(config, keys.head_dim)
+    width, num_heads = (config.get(key).positive() for key in (keys.width, keys.num_heads))
+    if keys.head_dim is not None and not config.get(keys.head_dim).is_null:
+        head_dim = config.get(keys.head_dim).positive()
     elif width % num_heads:
         raise ConfigError(f"{keys.width}={width} is not a multiple of {keys.num_heads}={num_heads}")
     else:
@@ -182,10 +180,10 @@ def _plain_block(config: Mapping[str, Any], family: Family, norm: NormSpec) -> B
         attention=replace(block.attention, num_heads=num_heads, head_dim=head_dim),
         feed_forward=replace(
             block.feed_forward,
-            width=integer(config, keys.feed_forward_width),
+            width=config.get(keys.feed_forward_width).positive(),
             activation=usual
             if keys.activation is None
-            else activation(config, keys.activation, default=usual),
+            else activation(config.get(keys.activation), default=usual),
         ),
     )
 
@@ -300,21 +298,19 @@ def _warn_of_unknown_keys(config: Mapping[str, Any], family: Family) -> None:
         )
 
 
-def _num_segments(config: Mapping[str, Any], family: Family) -> int:
+def _num_segments(config: JsonValue, family: Family) -> int:
     key = family.keys.num_segments
-    if key is None or (family.segments_optional and config.get(key) == 0):
+    if key is None or (family.segments_optional and config.get(key).value == 0):
         return 0
-    return integer(config, key)
+    return config.get(key).positive()
 
 
-def _padding_id(config: Mapping[str, Any], family: Family) -> int:
-    value = config.get("pad_token_id", family.padding_id)
-    vocab_size = integer(config, "vocab_size")
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < vocab_size:
-        raise ConfigError(
-            f"pad_token_id must be an id below vocab_size={vocab_size}, got {value!r}"
-        )
-    return value
+def _padding_id(config: JsonValue, family: Family) -> int:
+    vocab_size = config.get("vocab_size").positive()
+    padding_id = config.get("pad_token_id")
+    if padding_id.integer(family.padding_id) >= vocab_size:
+        raise padding_id.must_be(f"an id below vocab_size={vocab_size}")
+    return padding_id.integer(family.padding_id)
 
 
 def _activation_name(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import threading
-from collections import Counter
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from encoder_engine.errors import RowError
 from encoder_engine.inputs.rows import Place, Reading, Row
+from encoder_engine.json_values import distinct
 from encoder_engine.strings import find_surrogate
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _json_row(line: str, place: Place) -> Row:
     columns = place.reading.columns
     line = line.rstrip("\r\n")
     try:
-        record = json.loads(line, object_pairs_hook=_distinct)
+        record = json.loads(line, object_pairs_hook=distinct)
     except json.JSONDecodeError as error:
         place.refuse(f"broken JSON ({error.msg} at character {error.pos + 1}); fix or remove it")
     except RecursionError:
@@ -168,15 +168,6 @@ def _json_row(line: str, place: Place) -> Row:
     if columns.identifier is None:
         return place.make_row(text, None)
     return place.make_row(text, place.identifier(record[columns.identifier], columns.identifier))
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object's items as a dict; refuse a repeated key, of which json keeps the last."""
-    merged = dict(pairs)
-    if len(merged) != len(pairs):
-        [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {key!a} occurs twice in one object")
-    return merged
 
 
 def read_csv(stream: BinaryIO, name: str, reading: Reading, *, delimiter: str) -> Iterator[Row]:

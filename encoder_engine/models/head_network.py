@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from encoder_engine import ops
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
-from encoder_engine.families.facts.values import number
+from encoder_engine.families.facts.values import config_values
 from encoder_engine.families.registry import find_family
 from encoder_engine.models.init import draw_weights
 from encoder_engine.models.layers import GELU
@@ -135,11 +135,10 @@ class HeadNetwork(nn.Module):
 
     @property
     def _num_labels(self) -> int:
-        names = self.config.get("id2label")
-        number = len(names) if isinstance(names, dict) else self.config.get("num_labels", 2)
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise ConfigError(f"num_labels must be an integer of at least 1, got {number!r}")
-        return number
+        names, values = self.config.get("id2label"), config_values(self.config)
+        if isinstance(names, dict):
+            return values.at(len(names), "num_labels").positive()
+        return values.get("num_labels").positive(2)
 
     def _count_outputs(self, num_labels: int | None) -> int:
         if self.task == "masked-lm":
@@ -156,16 +155,13 @@ class HeadNetwork(nn.Module):
         key = self.layout.rows_key
         if key is None or key not in config:
             return self.layout.rows
-        if config[key] not in self.layout.rows_names:
-            raise ConfigError(
-                f"{key} must be one of {', '.join(self.layout.rows_names)}, got {config[key]!r}"
-            )
-        return self.layout.rows_names[config[key]]
+        rows: Rows = config_values(config).get(key).one_of(self.layout.rows_names)
+        return rows
 
     def _read_dropout(self, config: dict[str, Any]) -> float:
         for key in self.layout.dropouts:
             if config.get(key) is not None:
-                return number(config, key, default=0.0, below_one=True)
+                return config_values(config).get(key).number(least=0, below=1)
         return self.layout.dropout if self.layout.dropouts else 0.0
 
     def encode(self, batch: PackedBatch, global_rows: SelectedRows | None = None) -> EncoderOutput:

@@ -52,9 +52,7 @@ def _refuse_triton(facts: AttentionFacts) -> str | None:
     if facts.head_dim > LARGEST_TRITON_HEAD:
         return f"its heads are at most {LARGEST_TRITON_HEAD} wide, these are {facts.head_dim}"
     if "disentangled" in facts.terms:
-        return "it has no disentangled"
-    if facts.requires_grad and {"relative_bias", "global_rows"} <= set(facts.terms):
-        return "it has no gradient of a relative_bias together with global_rows"
+        return "it does not implement disentangled attention (DeBERTa)"
     return gpu.refuse_triton(facts)
 
 
@@ -66,7 +64,7 @@ def _refuse_native(facts: AttentionFacts) -> str | None:
         return "it drops no weights"
     missing = [term for term in facts.terms if term not in NATIVE_TERMS]
     if missing:
-        return f"it has no {' and no '.join(missing)}"
+        return f"it does not implement {' or '.join(missing)}"
     return cpu.refuse_native(facts)
 
 
@@ -233,7 +231,7 @@ def _check_terms(terms: Terms, query_THD: Tensor, sequences: Sequences) -> None:
     if window is None:
         raise ShapeError("global_rows need a window; without one every row sees every other")
     if terms.causal:
-        raise ShapeError("global_rows see later tokens and are seen by earlier ones: not if causal")
+        raise ShapeError("global_rows attend to later tokens, which causal forbids; pass only one")
     terms.global_rows.check_of(sequences, "global_rows")
 
 
@@ -281,8 +279,7 @@ def _check_disentangled(terms: Disentangled | None, query_THD: Tensor) -> None:
         if x.dim() != 3 or x.shape[1:] != query_THD.shape[1:] or x.shape != vectors[0].shape:
             raise ShapeError(
                 f"disentangled key and query must be [N, {query_THD.shape[1]}, "
-                f"{query_THD.shape[2]}], as many of the query's heads as it has, got "
-                f"{list(x.shape)}"
+                f"{query_THD.shape[2]}], with the heads of the query, got {list(x.shape)}"
             )
     check_alike(query_THD, disentangled_key=terms.key_NHD, disentangled_query=terms.query_NHD)
     entries = terms.entries_R

@@ -40,7 +40,7 @@ class EmbeddingFacts(CallFacts):
 
 def _refuse_triton(facts: EmbeddingFacts) -> str | None:
     if "norm" in facts.without:
-        return "it has no embedding without norm"
+        return "it does not implement an embedding without norm"
     if facts.width > WIDEST_TRITON:
         return f"its rows are at most {WIDEST_TRITON} wide, these are {facts.width}"
     return gpu.refuse_triton(facts)
@@ -48,7 +48,7 @@ def _refuse_triton(facts: EmbeddingFacts) -> str | None:
 
 def _refuse_native(facts: EmbeddingFacts) -> str | None:
     if "norm" in facts.without:
-        return "it has no embedding without norm"
+        return "it does not implement an embedding without norm"
     return "it drops nothing out" if facts.dropout else cpu.refuse_native(facts)
 
 
@@ -109,9 +109,9 @@ def embedding(
     _check_tables(tables)
     width = token_weight_VE.shape[1]
     if (position_weight_PE is None) != (position_ids_T is None):
-        raise ShapeError("position_ids and position_weight come together, or neither does")
+        raise ShapeError("pass both position_ids and position_weight, or neither")
     if norm_weight_E is None and norm_bias_E is not None:
-        raise ShapeError("a norm has a weight before it has a bias; norm_weight is None")
+        raise ShapeError("norm_bias needs norm_weight, which is None")
     for name, vector in (("norm weight", norm_weight_E), ("norm bias", norm_bias_E)):
         if vector is not None and vector.shape != (width,):
             raise ShapeError(f"{name} is {list(vector.shape)}, the embeddings are {width} wide")

@@ -169,7 +169,7 @@ def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def autocast_norm(input_TD: Tensor, residual_TD: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Cast to the sum's dtype where autocast is on, on a GPU to float32, as PyTorch's norms do."""
+    """Under autocast, cast a norm's input and residual to one dtype; on a GPU, to float32."""
     device = input_TD.device.type
     if not torch.is_autocast_enabled(device):
         return input_TD, residual_TD
@@ -238,7 +238,7 @@ def explain(operation: str, **facts: object) -> choose.Explanation:
     unknown = sorted(set(facts) - known)
     if unknown:
         raise UnknownNameError(
-            f"{operation} is not chosen by {', '.join(unknown)}; its facts are "
+            f"the choice for {operation} does not depend on {', '.join(unknown)}; its facts are "
             f"{', '.join(sorted(known))}"
         )
     if "dtype" in facts:

@@ -33,8 +33,8 @@ def relative_position_buckets(
     exact = num_buckets // 4
     if num_buckets < 4 or num_buckets % 4 or max_distance <= exact:
         raise ShapeError(
-            f"buckets are a positive multiple of 4 and max_distance is more than a quarter of "
-            f"them, got {num_buckets} and {max_distance}"
+            f"num_buckets must be a positive multiple of 4 and max_distance more than a quarter of "
+            f"it, got {num_buckets} and {max_distance}"
         )
     distances = torch.arange(-max_distance, max_distance + 1)
     away = distances.abs()
@@ -66,8 +66,8 @@ def log_position_entries(
     middle = num_buckets // 2
     if num_buckets < 4 or num_buckets % 2 or max_distance - 1 <= middle:
         raise ShapeError(
-            f"buckets are even and at least 4, and max_distance is more than half of them and one, "
-            f"got {num_buckets} and {max_distance}"
+            f"num_buckets must be even and at least 4, and max_distance more than num_buckets / 2 "
+            f"+ 1, got {num_buckets} and {max_distance}"
         )
     away = distance.abs().clamp(min=middle)
     # In float32, as the models were trained: at a border, float64 may choose the other bucket.

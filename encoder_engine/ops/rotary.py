@@ -54,7 +54,8 @@ def rotary_table(
 
     if num_positions < 1 or head_dim < 2 or head_dim % 2:
         raise ShapeError(
-            f"a table needs positions and an even head_dim, got {num_positions} and {head_dim}"
+            f"num_positions must be at least 1 and head_dim even and at least 2, got "
+            f"{num_positions} and {head_dim}"
         )
     for name, number in (("base", base), ("divisor", divisor)):
         if not 0.0 < number < float("inf"):

@@ -21,6 +21,7 @@ from encoder_engine.text import directory
 from encoder_engine.text.arguments import check_integer
 from encoder_engine.text.decoding.decoder import Decoder
 from encoder_engine.text.encoders.build import build_encoder
+from encoder_engine.text.encoders.protocols import EncodeRequest
 from encoder_engine.text.encoding import Encoding
 from encoder_engine.text.extension import extension
 from encoder_engine.text.formats.saving import save
@@ -55,6 +56,8 @@ class Tokenizer:
         self._vocab_size = spec.vocab_size
         self._ints = extension().IntTable(self._vocab_size)
         self._added = {token.content: token.id for token in spec.added_tokens}
+        self._pad_id = self.pad_token_id
+        self._pad_type_id = 0 if spec.padding is None else spec.padding.pad_type_id
 
     @classmethod
     def from_pretrained(
@@ -138,15 +141,16 @@ class Tokenizer:
         elif stride:
             raise InputError(f"stride is {stride}, but without max_length nothing is cut")
         if stride and not overflow:
-            raise InputError(f"stride is {stride}, but return_overflow=False drops what it shares")
+            raise InputError(
+                f"stride is {stride}, but return_overflow=False drops the overflow rows; leave one "
+                "of them out"
+            )
         side = self._spec.truncation_side if truncation_side is None else truncation_side
         if side not in ("left", "right"):
             raise InputError(f"truncation_side is {side!r}, expected 'left' or 'right'")
         threads = 0 if num_threads is None else check_integer(num_threads, "num_threads", least=1)
-        chance = () if sampling is None else (self._sampling(sampling),)
-        arrays = self._native.encode_batch(
-            texts,
-            pairs,
+        # By position: keywords would add 0.5 us to each call, 5 % of a short sentence's 10 us.
+        request = EncodeRequest(
             bool(add_special_tokens),
             strategy,
             limit,
@@ -156,10 +160,10 @@ class Tokenizer:
             bool(return_offsets),
             bool(is_split_into_words),
             min(threads, 1024),
-            *chance,
+            None if sampling is None else self._sampling(sampling),
         )
+        arrays = self._native.encode_batch(texts, pairs, request)
         ids, cu_seqlens, first_lengths, offsets, word_ids, samples, truncated = arrays
-        padding = self._spec.padding
         return Encoding(
             ids=ids,
             cu_seqlens=cu_seqlens,
@@ -169,8 +173,8 @@ class Tokenizer:
             offsets=offsets,
             word_ids=word_ids,
             overflow_to_sample=samples,
-            pad_id=self.pad_token_id,
-            pad_type_id=0 if padding is None else padding.pad_type_id,
+            pad_id=self._pad_id,
+            pad_type_id=self._pad_type_id,
             vocab_size=self._vocab_size,
             ints=self._ints,
         )

@@ -28,13 +28,13 @@ from encoder_engine.errors import (
 )
 from encoder_engine.files import (
     CHECKSUMS,
-    read_json,
     sync_directory,
     verify_checksums,
     write_atomically,
     write_checksums,
     writing,
 )
+from encoder_engine.json_values import read_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -113,7 +113,7 @@ class Checkpoints:
                 if not (path / CHECKSUMS).is_file():
                     raise CheckpointError(f"{path} has no {CHECKSUMS}")
                 verify_checksums(path)
-                return step, read_json(path / STATE, CheckpointError)
+                return step, read_value(path / STATE, CheckpointError).object()
             except EncoderEngineError as error:
                 # Under its old name it would count towards keep_last.
                 aside = path.with_suffix(".damaged")

@@ -23,7 +23,7 @@ from encoder_engine.errors import (
     TensorNamesError,
     UnusedWeightsWarning,
 )
-from encoder_engine.files import read_json
+from encoder_engine.json_values import read_value
 from encoder_engine.models import Encoder
 from encoder_engine.models.checkpoints.loading import resolve_directory
 from encoder_engine.models.heads import MaskedLM
@@ -92,12 +92,11 @@ def copy_modules(checkpoint: Path, directory: Path) -> None:
     """
     if not (checkpoint / MODULES).is_file():
         return
-    modules = read_json(checkpoint / MODULES, ConfigError)
-    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
-        raise ConfigError(f"{checkpoint / MODULES} must list modules; fetch the checkpoint again")
+    modules = read_value(checkpoint / MODULES, ConfigError).items()
+    paths = [str(module.object().get("path", "")) for module in modules]
     for settings in checkpoint.glob("*sentence_*.json"):
         shutil.copy2(settings, directory)
-    for path in [str(module.get("path", "")) for module in modules]:
+    for path in paths:
         if path and Path(path).name == path and (checkpoint / path).is_dir():
             shutil.copytree(checkpoint / path, directory / path, dirs_exist_ok=True)
     # Last, because its presence marks a complete model.

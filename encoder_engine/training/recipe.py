@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping  # noqa: TC003 - read when recipes are made of files
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from encoder_engine.errors import ConfigError
-from encoder_engine.renamed import former_names, warn_of_former_name
+from encoder_engine.renamed import former_field, former_names
 
 __all__ = [
     "BatchRecipe",
@@ -94,6 +94,7 @@ class DataRecipe:
         _share("data.alpha", self.alpha)
 
 
+@former_field("rate", "mask_probability")
 @dataclass(frozen=True, kw_only=True)
 class ObjectivesRecipe:
     """The training objectives: masked language modelling, and what is added to it.
@@ -127,13 +128,8 @@ class ObjectivesRecipe:
     soft_weight: float = 5.0
     hard_weight: float = 2.0
     cosine_weight: float = 1.0
-    # The former name of mask_probability: accepted for one release.
-    rate: InitVar[float | None] = None
 
-    def __post_init__(self, rate: float | None) -> None:
-        if rate is not None:
-            warn_of_former_name("objectives.rate", "objectives.mask_probability")
-            object.__setattr__(self, "mask_probability", rate)
+    def __post_init__(self) -> None:
         if self.span_boundary and self.unit != "span":
             raise ConfigError("objectives.span_boundary needs objectives.unit: span")
         if self.generator and self.teacher is not None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import traceback
-import types
 from collections.abc import Mapping
-from contextlib import contextmanager
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import ConfigError, EncoderEngineError, MissingDependencyError
 from encoder_engine.files import read_text
+from encoder_engine.json_values import JsonSource, JsonValue, nearest
 from encoder_engine.renamed import warn_of_former_name
 from encoder_engine.training.recipe import TrainingRecipe
 from encoder_engine.training.recipes import RECIPES
@@ -57,10 +56,10 @@ def find_recipe(
         values = _read_values(Path(name))
     else:
         raise ConfigError(
-            f"there is no recipe {name!r}{_nearest(name, RECIPES)}; recipes are "
+            f"there is no recipe {name!r}{nearest(name, RECIPES)}; recipes are "
             f"{', '.join(RECIPES)}, a .yaml file, and file.py:function"
         )
-    values = with_settings(values, settings)
+    values = with_settings(_with_current_keys(values), settings)
     data = values.get("data") or {}
     # A value that is no mapping is refused below, by its name.
     if corpus is not None and isinstance(data, Mapping):
@@ -85,10 +84,18 @@ def recipe_from_values(values: Any) -> TrainingRecipe:
 
     A former key is read with a DeprecationWarning that names the current one.
     """
+    source = JsonSource(name="", error=ConfigError, mend="")
+    made: TrainingRecipe = _RecipeValue(_with_current_keys(values), source, "recipe").read_as(
+        TrainingRecipe
+    )
+    return made
+
+
+def _with_current_keys(values: Any) -> Any:
+    """Replace former keys as :func:`current_keys` does, with a warning for each."""
     for section, key, current in _former_keys_in(values):
         warn_of_former_name(f"{section}.{key}", f"{section}.{current}")
-    made: TrainingRecipe = _made(TrainingRecipe, current_keys(values), "recipe")
-    return made
+    return current_keys(values)
 
 
 def current_keys(values: Any) -> Any:
@@ -194,70 +201,16 @@ def _yaml() -> Any:
     return yaml
 
 
-def _nearest(key: str, known: Any) -> str:
-    found = difflib.get_close_matches(key, list(known), n=1)
-    return f"; did you mean {found[0]!r}?" if found else ""
+class _RecipeValue(JsonValue):
+    """A value of a recipe, which YAML may have read as another type."""
 
+    def object(self) -> dict[str, Any]:
+        """Read a mapping."""
+        return dict(self.value) if isinstance(self.value, Mapping) else super().object()
 
-def _made(kind: Any, value: Any, where: str) -> Any:
-    """Convert a value to an annotated type, or raise ConfigError that names the type."""
-    if is_dataclass(kind):
-        return _made_section(kind, value, where)
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        (kind,) = (argument for argument in arguments if argument is not type(None))
-        return _made(kind, value, where)
-    if origin is Literal:
-        if value not in arguments:
-            near = _nearest(str(value), [str(a) for a in arguments])
-            choices = ", ".join(map(str, arguments))
-            raise ConfigError(f"{where} must be one of {choices}, got {value!r}{near}")
-        return value
-    if origin is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise ConfigError(f"{where} must be a list, got {value!r}")
-        kinds = [arguments[0]] * len(value) if arguments[-1] is ... else list(arguments)
-        if len(kinds) != len(value):
-            raise ConfigError(f"{where} must be a list of {len(kinds)}, got {value!r}")
-        return tuple(_made(k, v, f"{where}[{n}]") for n, (k, v) in enumerate(zip(kinds, value)))  # noqa: B905
-    if origin is not None and issubclass(origin, Mapping):
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{where} must be a mapping, got {value!r}")
-        return dict(value)
-    return _made_plain(kind, value, where)
-
-
-def _made_section(kind: Any, value: Any, where: str) -> Any:
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"{where} must be a mapping, got {value!r:.60}")
-    known = [f.name for f in fields(kind)]
-    for key in value:
-        if key not in known:
-            raise ConfigError(
-                f"{where} has no {key!r}{_nearest(str(key), known)}; it has {', '.join(known)}"
-            )
-    hints = get_type_hints(kind)
-    inner = {key: _made(hints[key], found, f"{where}.{key}") for key, found in value.items()}
-    required = [f.name for f in fields(kind) if f.default is f.default_factory is MISSING]
-    lacking = [name for name in required if name not in inner]
-    if lacking:
-        raise ConfigError(f"{where} lacks {', '.join(lacking)}")
-    return kind(**inner)
-
-
-def _made_plain(kind: Any, value: Any, where: str) -> Any:
-    if kind is float and isinstance(value, str):
-        # YAML reads 1e-4 as text; only 1.0e-4 is a number to it.
-        try:
-            value = float(value)
-        except ValueError:
-            value = str(value)
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if kind is float and whole:
-        return float(value)
-    if not isinstance(value, kind) or (kind is int and not whole):
-        wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-        raise ConfigError(f"{where} must be {wanted.get(kind, kind.__name__)}, got {value!r}")
-    return value
+    def number(self, *arguments: Any, **limits: Any) -> float:
+        """Read a number; YAML reads 1e-4 as text, only 1.0e-4 is a number to it."""
+        if isinstance(self.value, str):
+            with suppress(ValueError):
+                return self.at(float(self.value), "").number(*arguments, **limits)
+        return super().number(*arguments, **limits)

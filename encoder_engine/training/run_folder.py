@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from encoder_engine.data.shards import MANIFEST
 from encoder_engine.errors import ResumeError
-from encoder_engine.files import file_sha256, read_json, read_text, write_atomically
-from encoder_engine.records import differences
+from encoder_engine.files import file_sha256, read_text, write_atomically
+from encoder_engine.json_values import read_value
+from encoder_engine.records import describe_changes, refuse_changes
 from encoder_engine.training.recipe_reader import current_keys, recipe_to_values
 
 if TYPE_CHECKING:
@@ -52,24 +53,21 @@ def compare(directory: Path, recipe: TrainingRecipe, corpus: Corpus) -> None:
     for name in (RECIPE, CORPUS):
         if not (directory / name).exists():
             raise ResumeError(
-                f"{directory} has checkpoints or a model, and no {name} that says of which recipe "
-                "and corpus; an earlier version may have begun it: name another folder"
+                f"{directory} has checkpoints or a model, and no {name}, so their recipe and "
+                "corpus are unknown; an earlier version may have begun it: name another folder"
             )
-    recorded = current_keys(read_json(directory / RECIPE, ResumeError))
-    found = differences(recorded, values)
-    changes = [str(change) for change in found if change.name not in FREE]
+    recorded = current_keys(read_value(directory / RECIPE, ResumeError).object())
+    changes = describe_changes(
+        recorded, values, lambda change: None if change.name in FREE else str(change)
+    )
     if read_text(directory / CORPUS, ResumeError).split()[:1] != [digest]:
         changes.append(f"{corpus.directory} holds another corpus")
-    if changes:
-        raise ResumeError(
-            f"{directory} was begun by another recipe: {'; '.join(changes)}; name another "
-            f"folder, or resume with its own recipe and corpus{_further(directory, changes)}",
-            changes=changes,
-        )
+    advice = "name another folder, or resume with its own recipe and corpus"
+    refuse_changes(directory, changes, advice + _further(directory, changes))
 
 
 def _further(directory: Path, changes: list[str]) -> str:
     """Return advice for training a finished run further, where only ``run.steps`` changed."""
-    if len(changes) > 1 or not changes[0].startswith("run.steps "):
+    if len(changes) != 1 or not changes[0].startswith("run.steps "):
         return ""
     return f"; to train a finished model further: --checkpoint {directory / 'model'}, a new folder"

@@ -33,7 +33,8 @@ from torch import Tensor, nn
 
 from encoder_engine.data.loader import Loader, Position
 from encoder_engine.errors import NonFiniteLossError
-from encoder_engine.files import FolderLock, write_atomically, writing
+from encoder_engine.files import write_atomically
+from encoder_engine.records import locked_folder
 from encoder_engine.training.average import Average
 from encoder_engine.training.batch_stream import BatchStream, StepBatches
 from encoder_engine.training.checkpoints import Checkpoints, begin_optimizers, named_state
@@ -183,9 +184,7 @@ class Trainer:
         with ExitStack() as lock:
             with self.world.awaiting_first():
                 if self.world.is_first:
-                    with writing(self.directory):
-                        self.directory.mkdir(parents=True, exist_ok=True)
-                    lock.enter_context(FolderLock(self.directory))
+                    lock.enter_context(locked_folder(self.directory))
                     exported = (self.directory / "model").exists()
                     if not exported and not self.checkpoints.steps():
                         begin(self.directory, self.recipe, self.text.corpus)

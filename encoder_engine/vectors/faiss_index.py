@@ -71,7 +71,7 @@ class IndexSettings:
             if isinstance(value, bool) or not isinstance(value, int) or value < 2:
                 raise InputError(f"{name} must be a whole number of at least 2, got {value!r}")
             if self.kind == "flat":
-                raise InputError(f"{name} is of a graph; leave it out of a flat index")
+                raise InputError(f"{name} applies only to a graph; leave it out with kind='flat'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,8 +264,8 @@ def _set_depth(index: Any, path: Path, num_hits: int, *, measured: bool) -> None
     if not measured:
         warnings.warn(
             EncoderEngineWarning(
-                f"nobody measured what {path} finds; make it again with encoder-engine index, "
-                "which does"
+                f"the recall of {path} was never measured; make it again with encoder-engine "
+                "index, which measures it"
             ),
             stacklevel=3,
         )

@@ -9,20 +9,22 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from encoder_engine import files
 from encoder_engine.errors import InputError
+from encoder_engine.json_values import JsonSource, JsonValue, read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from encoder_engine.errors import EncoderEngineError
 
 ShardFormat = Literal["npy", "parquet", "arrow", "lance"]
 SHARD_FORMATS: tuple[ShardFormat, ...] = get_args(ShardFormat)
+Reader = Callable[[JsonValue], Any]
 
 # Readers of Parquet, pandas and Spark among them, pass over names that begin with "_" or ".".
 MANIFEST_NAME = "_manifest.json"
@@ -103,11 +105,11 @@ def read_manifest(folder: Path, error: type[EncoderEngineError]) -> dict[str, An
     if not path.exists():
         return None
     try:
-        value = files.read_json(path, UnexpectedValueError)
-        _check_object(value, _MANIFEST, "")
+        value = read_json(path, UnexpectedValueError)
+        _check(record_value(value), _MANIFEST)
         signed = path.name == MANIFEST_NAME or DIGEST_KEY in value
         if signed and value.get(DIGEST_KEY) != digest(value):
-            raise UnexpectedValueError("its SHA-256 is not the one that it records of itself")
+            raise UnexpectedValueError("its content does not match the SHA-256 that it records")
         check_plan(value["plan"])
         records = read_records(value["shards"], value["plan"]["options"])
         for key in ("rows", "tokens", "truncated_rows"):
@@ -125,10 +127,7 @@ def read_manifest(folder: Path, error: type[EncoderEngineError]) -> dict[str, An
 
 def check_plan(plan: Any) -> None:
     """Raise :class:`UnexpectedValueError` where a plan lacks a key, or one has another type."""
-    _check_object(plan, _PLAN, "plan")
-    options = plan["options"]
-    if options["shard_format"] not in SHARD_FORMATS:
-        raise UnexpectedValueError(f"plan.options.shard_format is {options['shard_format']!r:.80}")
+    _check(record_value(plan, "plan"), _PLAN)
 
 
 def read_records(shards: Sequence[Any], options: Mapping[str, Any]) -> list[ShardRecord]:
@@ -140,10 +139,8 @@ def read_records(shards: Sequence[Any], options: Mapping[str, Any]) -> list[Shar
     records = []
     for number, shard in enumerate(shards):
         name = f"shards[{number}]"
-        _check_object(shard, _SHARD, name)
-        unknown = sorted(shard.keys() - _SHARD.keys())
-        if unknown:
-            raise UnexpectedValueError(f"{name}.{unknown[0]} is no key of a shard")
+        _check(record_value(shard, name), _SHARD)
+        record_value(shard, name).only_keys(_SHARD)
         record = ShardRecord(**shard)
         if record.shard != number:
             raise UnexpectedValueError(f"{name} is of shard {record.shard}")
@@ -159,46 +156,40 @@ class UnexpectedValueError(InputError):
     """A value of a record is missing, of another type, or contradicts another."""
 
 
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _whole(value: JsonValue) -> int:
+    return value.integer(most=None)
 
 
-def _positive(value: Any) -> bool:
-    return _whole(value) and value > 0
+def _positive(value: JsonValue) -> int:
+    return value.positive(most=None)
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
+def _text(value: JsonValue) -> str:
+    return value.string(surrogates=True)
 
 
-def _sha256(value: Any) -> bool:
-    return isinstance(value, str) and _SHA256.fullmatch(value) is not None
+def _sha256(value: JsonValue) -> str:
+    if not _SHA256.fullmatch(value.string()):
+        raise value.must_be("a SHA-256")
+    return value.string()
 
 
-def _flag(value: Any) -> bool:
-    return isinstance(value, bool)
+def _or_null(read: Reader) -> Reader:
+    return lambda value: value.optional(read)
 
 
-def _or_null(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or check(value)
+def _list_of(read: Reader) -> Reader:
+    return lambda value: [read(item) for item in value.items()]
 
 
-def _list_of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(check, value))
+def _map_of(read: Reader) -> Reader:
+    return lambda value: [read(member) for member in value.members().values()]
 
 
-def _map_of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
-
-
-def _layer(value: Any) -> bool:
-    number, weight = value if isinstance(value, list) and len(value) == 2 else (None, None)
-    return (
-        isinstance(number, int)
-        and not isinstance(number, bool)
-        and isinstance(weight, (int, float))
-        and not isinstance(weight, bool)
-    )
+def _shards(value: JsonValue) -> list[JsonValue]:
+    if not value.items():
+        raise value.must_be("a list of shards")
+    return value.items()
 
 
 _PLAN: dict[str, Any] = {
@@ -208,23 +199,23 @@ _PLAN: dict[str, Any] = {
         "device": _text,
         "quantization": _or_null(_text),
         "pooling": _list_of(_text),
-        "layers": _list_of(_layer),
+        "layers": _list_of(lambda value: value.read_as(tuple[int, float])),
         "max_seq_length": _or_null(_positive),
     },
     "tokenizer": {"fingerprint": _sha256},
     "options": {
         "prompt": _text,
         "num_prompt_tokens": _whole,
-        "normalized": _flag,
+        "normalized": JsonValue.boolean,
         "dimension": _positive,
         "precision": _text,
         "on_truncation": _text,
         "column": _text,
         "id_column": _or_null(_text),
         "max_characters": _or_null(_positive),
-        "unique_ids": _flag,
+        "unique_ids": JsonValue.boolean,
         "shard_rows": _or_null(_positive),
-        "shard_format": _text,
+        "shard_format": lambda value: value.read_as(ShardFormat),
     },
     "versions": _map_of(_text),
 }
@@ -237,34 +228,29 @@ _SHARD: dict[str, Any] = {
     "files": _map_of(_sha256),
 }
 _MANIFEST: dict[str, Any] = {
-    "plan": lambda value: isinstance(value, dict),
+    "plan": JsonValue.object,
     "model": _text,
     "inputs": _list_of(_text),
     "rows": _positive,
     "tokens": _whole,
     "truncated_rows": _whole,
     "skipped_rows": _whole,
-    "shards": lambda value: isinstance(value, list) and bool(value),
-}
-_KINDS: dict[Any, str] = {
-    _whole: "a whole number",
-    _positive: "a whole number from 1",
-    _text: "a text",
-    _sha256: "a SHA-256",
-    _flag: "true or false",
+    "shards": _shards,
 }
 
 
-def _check_object(value: Any, expected: Mapping[str, Any], name: str) -> None:
-    """Raise :class:`UnexpectedValueError` where keys or types of an object are not expected."""
-    if not isinstance(value, dict):
-        raise UnexpectedValueError(f"{name or 'it'} is {value!r:.40}, not an object")
-    for key, check in expected.items():
-        inner = f"{name}.{key}" if name else key
-        if key not in value:
-            raise UnexpectedValueError(f"{inner} is missing")
-        if isinstance(check, dict):
-            _check_object(value[key], check, inner)
-        elif not check(value[key]):
-            kind = _KINDS.get(check, "what belongs there")
-            raise UnexpectedValueError(f"{inner} is {value[key]!r:.80}, not {kind}")
+def record_value(value: Any, path: str = "") -> JsonValue:
+    """Return a value of a record; its errors are :class:`UnexpectedValueError`."""
+    return JsonValue(value, JsonSource(name="", error=UnexpectedValueError, mend=""), path)
+
+
+def _check(value: JsonValue, expected: Mapping[str, Any]) -> None:
+    """Raise :class:`UnexpectedValueError` where a key is missing or its value of another type."""
+    for key, read in expected.items():
+        inner = value.get(key)
+        if not inner.present:
+            raise inner.must_be("stated")
+        if isinstance(read, dict):
+            _check(inner, read)
+        else:
+            read(inner)

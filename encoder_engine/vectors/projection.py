@@ -43,8 +43,8 @@ def project(store: StoredVectors, method: Method, *, most_rows: int, seed: int =
     num_rows, mean_D, covariance_DD = _moments(store)
     if num_rows < 3 or len(mean_D) < 2:
         raise InputError(
-            f"{store.path} holds {num_rows} vectors of {len(mean_D)} features; a plane needs three "
-            "of two features at least"
+            f"{store.path} holds {num_rows} vectors of {len(mean_D)} features; a plane needs at "
+            "least three vectors of at least two features"
         )
     rows = np.unique(np.linspace(0, num_rows - 1, min(most_rows, num_rows)).astype(np.int64))
     vectors_ND = store.take(rows)

@@ -7,13 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..common.launch import on_device
+from ..common.launch import num_programs, on_device
 from .forward import BLOCK_ELEMENTS, NUM_WARPS, block_shape
 from .functions import derivative, multiplier
-
-# About two programs per multiprocessor of an H100: each keeps its partial bias gradient in
-# registers over many rows; the partials are then added in a fixed order.
-NUM_PROGRAMS = 264
 
 
 @triton.jit
@@ -91,7 +87,8 @@ def activation_backward(
     grad_input = torch.empty_like(input_TG)
     block_rows, block_columns = backward_block_shape(width, gated=gated)
     num_blocks = triton.cdiv(width, block_columns)
-    programs = max(1, min(NUM_PROGRAMS // max(num_blocks, 1), triton.cdiv(num_rows, block_rows)))
+    most = num_programs(input_TG) // max(num_blocks, 1)
+    programs = max(1, min(most, triton.cdiv(num_rows, block_rows)))
     shape = (programs, input_TG.shape[1]) if bias_G is not None else (0, 0)
     partials = torch.zeros(shape, dtype=torch.float32, device=input_TG.device)
     if input_TG.numel() > 0:

@@ -19,10 +19,11 @@ from ..common.launch import on_device
 from .differentiable import Call, Gradients
 from .grad_key_value import _attention_grad_key_value_kernel
 from .grad_query import _attention_grad_query_kernel
+from .grad_short import _attention_grad_short_kernel
 
 if TYPE_CHECKING:
     from .blocks import Blocks
-    from .config import Launches
+    from .config import Launch, Launches
 
 DELTA_ROWS = 64
 
@@ -67,6 +68,9 @@ def attention_backward(
         torch.empty_like(x, memory_format=torch.contiguous_format) for x in (query, key, value)
     ]
     grad_output = grad_output_MHD.contiguous()
+    if launches.short is not None:
+        _launch_short(call, blocks, launches.short, (grad_output, output_MHD, lse_HM), grads)
+        return Gradients._make((*grads, query.new_empty(0)))
     inputs = (*call[:3], grad_output, lse_HM, _delta(output_MHD, grad_output, lse_HM))
     numbers, constants = blocks.numbers(call), blocks.constants(call)
     queries, listed = (blocks.cu_queries, blocks.places), (blocks.cu_globals, blocks.global_places)
@@ -85,21 +89,49 @@ def attention_backward(
         **launches.query.options(),
     )
     # Rows beyond the window see global keys too: their gradients are computed again, over all rows.
-    all_keys, global_keys = (blocks.key_tiles, constants), (blocks.global_tiles, {"WINDOW": -1})
+    listed_sums = _listed_bias_sums(call, len(blocks.global_places))
+    beyond = {"WINDOW": -1, "BEYOND": constants["WINDOW"]}
+    all_keys, global_keys = (blocks.key_tiles, {"BEYOND": -1}), (blocks.global_tiles, beyond)
     for tiles, more in (all_keys, global_keys) if len(blocks.global_tiles) else (all_keys,):
         _attention_grad_key_value_kernel[(len(tiles) * key.shape[1],)](
             *inputs,
             *grads[1:],
+            listed_sums,
             blocks.cu_seqlens,
             tiles,
             *queries,
             *listed,
             *numbers,
             **(constants | more),
-            LISTED=more is not constants,
+            LISTED=more is beyond,
             **launches.key.options(),
         )
-    return Gradients._make((*grads, _grad_bias(sums, call)))
+    return Gradients._make((*grads, _grad_bias(sums, listed_sums, call)))
+
+
+@on_device
+def _launch_short(
+    call: Call, blocks: Blocks, launch: Launch, given: tuple[Tensor, ...], grads: list[Tensor]
+) -> None:
+    """Launch the one kernel for sequences that fit into a block."""
+    constants = blocks.constants(call)
+    for absent in ("SUBSET", "HAS_BIAS"):
+        assert not constants.pop(absent), f"{absent} is for the kernels of long sequences"
+    _attention_grad_short_kernel[(len(blocks.key_tiles) * call.key_TKD.shape[1],)](
+        *call[:3],
+        *given,
+        *grads,
+        blocks.cu_seqlens,
+        blocks.key_tiles,
+        call.slopes_H,
+        call.seed,
+        len(call.query_MHD),
+        call.scale,
+        call.dropout,
+        **constants,
+        BLOCK=launch.block_keys,
+        **launch.resources(),
+    )
 
 
 @on_device
@@ -130,7 +162,14 @@ def _bias_sums(call: Call, num_tiles: int, block: int) -> Tensor | None:
     return call.bias_HR.new_zeros(num_tiles, num_heads, width, dtype=torch.float32)
 
 
-def _grad_bias(sums: Tensor | None, call: Call) -> Tensor:
+def _listed_bias_sums(call: Call, num_listed: int) -> Tensor | None:
+    """Allocate the gradients by distance to each global key: [G, H, 2 r + 1]."""
+    if call.bias_HR is None or num_listed == 0:
+        return None
+    return call.bias_HR.new_zeros(num_listed, *call.bias_HR.shape, dtype=torch.float32)
+
+
+def _grad_bias(sums: Tensor | None, listed_sums: Tensor | None, call: Call) -> Tensor:
     """Add the programs' sums; distances beyond the bias' reach belong to its two ends."""
     if sums is None or call.bias_HR is None:
         return call.query_MHD.new_empty(0)
@@ -139,4 +178,7 @@ def _grad_bias(sums: Tensor | None, call: Call) -> Tensor:
     centre = sums_HD.shape[1] // 2
     first, last = centre - reach, centre + reach
     ends = (sums_HD[:, : first + 1].sum(1, True), sums_HD[:, last:].sum(1, True))
-    return torch.cat([ends[0], sums_HD[:, first + 1 : last], ends[1]], dim=1).to(call.bias_HR.dtype)
+    grad = torch.cat([ends[0], sums_HD[:, first + 1 : last], ends[1]], dim=1)
+    if listed_sums is not None:
+        grad += listed_sums.sum(dim=0)
+    return grad.to(call.bias_HR.dtype)

@@ -45,11 +45,17 @@ class Launch(NamedTuple):
 
 
 class Launches(NamedTuple):
-    """The launch shapes of the forward kernel and of backward's two."""
+    """The launch shapes of the forward kernel and of backward's two, or of its one."""
 
     forward: Launch
     query: Launch
     key: Launch
+    short: Launch | None = None  # of the one kernel, where every sequence fits into a block
+
+    @property
+    def key_block(self) -> int:
+        """Return the keys of a block of backward, by which sequences are cut."""
+        return self.key.block_keys if self.short is None else self.short.block_keys
 
 
 class Extras(NamedTuple):
@@ -86,7 +92,23 @@ def choose_launches(
         forward=pinned("attention_forward", launches.forward),
         query=pinned("attention_query", launches.query),
         key=pinned("attention_key", launches.key),
+        short=pinned("attention_short", _short(head_dim, itemsize, extras, longest, hopper)),
     )
+
+
+def _short(
+    head_dim: int, itemsize: int, extras: Extras, longest: Longest, hopper: bool
+) -> Launch | None:
+    """Return the shape of the one backward kernel, or None where it does not fit or apply."""
+    if extras.bias or extras.listed or longest.queries != longest.keys or not longest.keys:
+        return None
+    if not hopper or itemsize == 4:
+        return None
+    if longest.keys <= 64 and head_dim <= 128:
+        return Launch(64, 64, 4, 1)
+    if longest.keys <= 128 and head_dim <= 64:
+        return Launch(128, 128, 8, 1)
+    return None
 
 
 # Keys from which a block of 128, read by TMA, is worth a multiprocessor of its own: shorter texts
@@ -105,13 +127,13 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
         launches = Launches(
             forward=forward,
             query=Launch(128, 32, 8, 2) if narrow else query,
-            key=Launch(32, 64, 4, 2) if dropout else Launch(64, 64, 4, 2),
+            key=Launch(16 if bias and listed else 32 if dropout else 64, 64, 4, 2),
         )
     elif head_dim <= 128:
         launches = Launches(
             forward=Launch(128, 32 if bias else 64 if dropout else 128, 8, 2, described=not bias),
             query=Launch(128, 32, 8, 2) if narrow else Launch(128, 64, 8, 2),
-            key=Launch(16 if narrow else 32, 128, 8, 2),
+            key=Launch(16 if narrow else 32, 64 if bias and listed else 128, 8, 2),
         )
     else:
         # Blocks of 64 rows would spill: these multiply by the older instructions.
@@ -119,23 +141,24 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
         if not narrow:
             launches = launches._replace(forward=Launch(128, 32, 8, 2))
         return launches
-    return _shortened(launches, longest)
+    return _shortened(launches, head_dim, longest)
 
 
-def _shortened(launches: Launches, longest: Longest) -> Launches:
+def _shortened(launches: Launches, head_dim: int, longest: Longest) -> Launches:
     """Return shapes for queries that fill less than a block: of 64 rows, by 4 warps."""
     if not 0 < longest.queries <= 64:
         return launches
-    keys, query_keys = min(launches.forward.block_keys, 64), launches.query.block_keys
+    keys = min(launches.forward.block_keys, 64)
+    query_keys = min(launches.query.block_keys, 64 if head_dim <= 64 else 32)
     return launches._replace(forward=Launch(64, keys, 4, 2), query=Launch(64, query_keys, 4, 2))
 
 
 def _float32(head_dim: int, extras: Extras) -> Launches:
     wide = head_dim <= 64 and not extras.bias
     return Launches(
-        forward=Launch(64 if wide else 32, 32, 8, 1),
+        forward=Launch(64, 32, 8, 1) if wide else Launch(32, 32, 4, 1),
         query=Launch(32, 32 if head_dim <= 128 else 16, 4 if head_dim <= 64 else 8, 1),
-        key=Launch(32 if head_dim <= 128 else 16, 32, 4 if wide else 8, 1),
+        key=Launch(32 if wide or 64 < head_dim <= 128 else 16, 32, 4 if head_dim <= 64 else 8, 1),
     )
 
 
@@ -155,7 +178,7 @@ def _ampere_forward(head_dim: int, extras: Extras) -> Launch:
         return Launch(128, 64 if narrow else 128, 8, 3)
     if head_dim <= 128:
         return Launch(128, 32, 8, 3)
-    return Launch(32 if narrow else 64, 32, 8, 2)
+    return Launch(32, 16, 8, 2) if narrow else Launch(64, 32, 8, 2)
 
 
 def _ampere_query(head_dim: int, extras: Extras) -> Launch:
@@ -173,7 +196,7 @@ def _ampere_query(head_dim: int, extras: Extras) -> Launch:
 
 def _ampere_key(head_dim: int, extras: Extras) -> Launch:
     if head_dim <= 64:
-        return Launch(16 if extras.bias and extras.dropout else 32, 64, 4, 2)
+        return Launch(16 if extras.listed or (extras.bias and extras.dropout) else 32, 64, 4, 2)
     if head_dim <= 128:
-        return Launch(16 if extras.dropout else 32, 64, 8, 1)
+        return Launch(16 if extras.dropout or extras.bias else 32, 64, 8, 1)
     return Launch(32, 32, 8, 1)

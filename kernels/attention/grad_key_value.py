@@ -11,7 +11,7 @@ with it probabilities of 0, and what a key that does not exist collects is not s
 import triton
 import triton.language as tl
 
-from .score_gradient import score_gradient
+from .score_gradient import score_gradient, store_by_distance
 from .tile import (
     load_rows,
     loop_range,
@@ -40,6 +40,7 @@ def _add_key_gradients(
     strides,
     terms,
     dropping,
+    sums,
     HEAD_DIM: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     WINDOW: tl.constexpr,
@@ -50,9 +51,11 @@ def _add_key_gradients(
     HAS_DROPOUT: tl.constexpr,
     PRECISION: tl.constexpr,
     MASKED: tl.constexpr,
+    LISTED: tl.constexpr,
+    BEYOND: tl.constexpr,
 ):
     """Add the contribution of the queries low .. high to ``dk`` and ``dv``; MASKED: some end."""
-    dk, dv = grads
+    dk, dv, below, above = grads
     query_pointer, output_grad_pointer, lse_pointer, delta_pointer, places_pointer = pointers
     query_stride, output_stride = strides
     first_query, count = span_of_rows
@@ -89,9 +92,16 @@ def _add_key_gradients(
         )  # fmt: skip
         dv = tl.dot(p.to(do.dtype), do, dv, input_precision=PRECISION)
         dk = tl.dot(ds.to(query.dtype), query, dk, input_precision=PRECISION)
+        if HAS_BIAS and LISTED:
+            _scale, _slope, _bias, reach = terms
+            sums_pointer, listed, num_listed, sums_stride = sums
+            below, above = store_by_distance(
+                sums_pointer, ds, keys, rows, listed, (below, above), length, num_listed, reach,
+                sums_stride, BEYOND,
+            )  # fmt: skip
         queries_at += BLOCK_ROWS * query_stride
         output_grads_at += BLOCK_ROWS * output_stride
-    return dk, dv
+    return dk, dv, below, above
 
 
 @triton.jit
@@ -104,6 +114,7 @@ def _attention_grad_key_value_kernel(
     delta_pointer,  # float32 [H, M]
     grad_key_pointer,  # [T, K, D] contiguous
     grad_value_pointer,  # [T, K, D] contiguous
+    bias_sums_pointer,  # float32 [G, H, 2 reach + 1] zeros, of listed keys, or null
     cu_seqlens_pointer,  # int32 [B + 1]
     tiles_pointer,  # int32 [tiles, 2]: sequence, block of keys
     cu_queries_pointer,  # int32 [B + 1] or nothing
@@ -130,6 +141,7 @@ def _attention_grad_key_value_kernel(
     CAUSAL: tl.constexpr,
     SUBSET: tl.constexpr,
     LISTED: tl.constexpr,
+    BEYOND: tl.constexpr,  # the window whose rows another kernel adds to the bias' gradient
     HAS_SLOPES: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     HAS_DROPOUT: tl.constexpr,
@@ -146,8 +158,8 @@ def _attention_grad_key_value_kernel(
     if LISTED:
         first_listed, num_listed = span(cu_listed_pointer, sequence)
     at = block * BLOCK_KEYS
-    keys = at + tl.arange(0, BLOCK_KEYS)
-    keys = places_of(listed_pointer, first_listed, keys, num_listed, length, LISTED)
+    listed = at + tl.arange(0, BLOCK_KEYS)
+    keys = places_of(listed_pointer, first_listed, listed, num_listed, length, LISTED)
     columns = tl.arange(0, BLOCK_DIM)
     seed = 0
     if HAS_DROPOUT:
@@ -180,16 +192,28 @@ def _attention_grad_key_value_kernel(
         terms = (scale * LOG2E, slope, bias, reach)
         base, offsets = shared_places(keys, at, BLOCK_KEYS, LISTED)
         dropping = (seed, sequence * NUM_HEADS + head, dropout, base, offsets)
-        dk, dv = _add_key_gradients(
-            (dk, dv), key, value, pointers, keys, columns, first, whole, (first_query, count),
-            length, statistics, (QUERY_STRIDE, WIDTH), terms, dropping, HEAD_DIM, BLOCK_ROWS,
-            WINDOW, CAUSAL, SUBSET, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, False,
+        below = tl.zeros([BLOCK_KEYS], dtype=tl.float32)
+        above = tl.zeros([BLOCK_KEYS], dtype=tl.float32)
+        own_sums = bias_sums_pointer
+        if HAS_BIAS and LISTED:
+            own_sums += (first_listed * NUM_HEADS + head) * (2 * reach + 1)
+        sums = (own_sums, listed, num_listed, NUM_HEADS * (2 * reach + 1))
+        dk, dv, below, above = _add_key_gradients(
+            (dk, dv, below, above), key, value, pointers, keys, columns, first, whole,
+            (first_query, count), length, statistics, (QUERY_STRIDE, WIDTH), terms, dropping, sums,
+            HEAD_DIM, BLOCK_ROWS, WINDOW, CAUSAL, SUBSET, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT,
+            PRECISION, False, LISTED, BEYOND,
         )  # fmt: skip
-        dk, dv = _add_key_gradients(
-            (dk, dv), key, value, pointers, keys, columns, whole, last, (first_query, count),
-            length, statistics, (QUERY_STRIDE, WIDTH), terms, dropping, HEAD_DIM, BLOCK_ROWS,
-            WINDOW, CAUSAL, SUBSET, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT, PRECISION, True,
+        dk, dv, below, above = _add_key_gradients(
+            (dk, dv, below, above), key, value, pointers, keys, columns, whole, last,
+            (first_query, count), length, statistics, (QUERY_STRIDE, WIDTH), terms, dropping, sums,
+            HEAD_DIM, BLOCK_ROWS, WINDOW, CAUSAL, SUBSET, HAS_SLOPES, HAS_BIAS, HAS_DROPOUT,
+            PRECISION, True, LISTED, BEYOND,
         )  # fmt: skip
+        if HAS_BIAS and LISTED:
+            ends = own_sums + listed.to(tl.int64) * (NUM_HEADS * (2 * reach + 1))
+            tl.store(ends, below, mask=listed < num_listed)
+            tl.store(ends + 2 * reach, above, mask=listed < num_listed)
     if HAS_DROPOUT:
         dv *= 1.0 / (1.0 - dropout)
     places = (start + keys)[:, None] * KEY_WIDTH + key_head * HEAD_DIM + columns[None, :]

@@ -70,7 +70,8 @@ def _add_query_gradient(
             (seed, stream, dropout, row_places, key_places), WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS,
             HAS_DROPOUT, LISTED, MASKED,
         )  # fmt: skip
-        if HAS_BIAS:
+        if HAS_BIAS and not LISTED:
+            # The kernel of key and value adds the distances to listed keys.
             _scale, _slope, _bias, reach = terms
             far = tl.cdiv(reach, BLOCK_KEYS)
             add_by_distance(bias_sums_pointer, ds, rows, at, length, far, BLOCK_KEYS)

@@ -117,7 +117,7 @@ def _blocks(launches: Launches, sequences: Layout, terms: Terms) -> Blocks:
         cu_seqlens=sequences.cu_seqlens,
         forward_tiles=queries.tiles(launches.forward.block_rows),
         query_tiles=queries.tiles(launches.query.block_rows),
-        key_tiles=sequences.tiles(launches.key.block_keys),
+        key_tiles=sequences.tiles(launches.key_block),
         cu_queries=queries.cu_seqlens,
         places=places,
         cu_globals=cu_globals,

@@ -45,6 +45,37 @@ def score_gradient(
 
 
 @triton.jit
+def store_by_distance(
+    sums_pointer,
+    ds,
+    keys,
+    rows,
+    listed,
+    far,
+    length,
+    count,
+    reach,
+    sums_stride,
+    BEYOND: tl.constexpr,
+):
+    """Store the score gradients [keys, rows] of listed keys beyond the window, by distance.
+
+    ``sums_pointer``: the head's own [2 reach + 1] of the first listed key; ``sums_stride``: from
+    one key to the next. A key meets each distance once, so that nothing is added, but for the
+    distances out of reach: their sums ``far`` = (below, above), [keys], are returned.
+    """
+    below, above = far
+    distance = keys[:, None] - rows[None, :]
+    taken = (tl.abs(distance) > BEYOND) & (keys < length)[:, None] & (rows < length)[None, :]
+    places = listed.to(tl.int64)[:, None] * sums_stride + distance + reach
+    here = taken & (tl.abs(distance) < reach) & (listed < count)[:, None]
+    tl.store(sums_pointer + places, ds, mask=here)
+    below += tl.sum(tl.where(taken & (distance <= -reach), ds, 0.0), axis=1)
+    above += tl.sum(tl.where(taken & (distance >= reach), ds, 0.0), axis=1)
+    return below, above
+
+
+@triton.jit
 def add_by_distance(sums_pointer, ds, rows, at, length, far, BLOCK: tl.constexpr):
     """Add the score gradients [rows, BLOCK] of the keys from ``at`` on to the sums by distance.
 

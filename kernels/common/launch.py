@@ -56,6 +56,24 @@ def is_hopper(x: Tensor) -> bool:
     return not x.is_cuda or _capability(x.device.index)[0] in (9, 10)
 
 
+@cache
+def _processors(index: int) -> int:
+    return torch.cuda.get_device_properties(index).multi_processor_count
+
+
+def num_processors(x: Tensor) -> int:
+    """Return the multiprocessors of a tensor's GPU; on a CPU those of an H100."""
+    return _processors(x.device.index) if x.is_cuda else 132
+
+
+def num_programs(x: Tensor) -> int:
+    """Return the programs of a kernel whose programs keep partial sums over many rows.
+
+    Two per multiprocessor: the partial sums, in registers, are then added in a fixed order.
+    """
+    return 2 * num_processors(x)
+
+
 class RowTile(NamedTuple):
     """Rows and (padded) columns of a program's tile, and its warps."""
 

@@ -31,6 +31,7 @@ def _tiled_gradient_kernel(
     num_rows,
     vocab_size,
     first_column,
+    width,
     label_smoothing,
     z_loss,
     WIDTH: tl.constexpr,
@@ -45,12 +46,14 @@ def _tiled_gradient_kernel(
     columns = first_column + within
     x = logits_tile(
         hidden_pointer, weight_pointer, bias_pointer, rows, columns, num_rows, vocab_size,
-        WIDTH, BLOCK_ROWS, BLOCK_COLUMNS, BLOCK_WIDTH, HAS_BIAS, PRECISION,
+        width, WIDTH, BLOCK_ROWS, BLOCK_COLUMNS, BLOCK_WIDTH, HAS_BIAS, PRECISION,
     )  # fmt: skip
     in_batch = rows < num_rows
     labels = tl.load(labels_pointer + rows, mask=in_batch, other=-1)
     lse = tl.load(lse_pointer + rows, mask=in_batch, other=0.0)
-    hits = columns[None, :] == labels[:, None]
+    # Compared in 32 bits, which take half the registers; a label that is no token hits no column.
+    known = (labels >= 0) & (labels < vocab_size)
+    hits = columns[None, :] == tl.where(known, labels, -1).to(tl.int32)[:, None]
     grad = logits_gradient(x, lse[:, None], hits, vocab_size, label_smoothing, z_loss)
     places = rows.to(tl.int64)[:, None] * row_stride + within[None, :]
     # The last part ends with the vocabulary; the others end with a whole block.
@@ -91,6 +94,7 @@ def _write_gradient(grad_MC: Tensor, given: Given, lse_M: Tensor, terms: Terms, 
         num_rows,
         len(weight_VE),
         start,
+        width,
         terms.label_smoothing,
         terms.z_loss,
         WIDTH=width,

@@ -12,8 +12,6 @@ import triton
 
 from ..common.pinned import pinned
 
-# Multiprocessors of an H100 SXM.
-NUM_PROCESSORS = 132
 MOST_SPLITS = 128
 # Vocabulary columns of one part of the tiled backward pass: a multiple of the kernel's block, which
 # would write into the next row otherwise.
@@ -48,8 +46,8 @@ def gradient_launch(itemsize: int) -> Launch:
 
 
 @cache
-def tiles_of_a_split(row_blocks: int, num_tiles: int) -> int:
-    """Return the number of vocabulary tiles of one program.
+def tiles_of_a_split(row_blocks: int, num_tiles: int, processors: int) -> int:
+    """Return the number of vocabulary tiles of one program on a GPU of so many multiprocessors.
 
     The estimated time is waves of programs times (tiles of a program + 0.5): starting and ending a
     program takes about half a tile.
@@ -58,7 +56,7 @@ def tiles_of_a_split(row_blocks: int, num_tiles: int) -> int:
     def cost(splits: int) -> float:
         tiles: int = triton.cdiv(num_tiles, splits)
         programs = row_blocks * triton.cdiv(num_tiles, tiles)
-        waves: int = triton.cdiv(programs, NUM_PROCESSORS)
+        waves: int = triton.cdiv(programs, processors)
         return waves * (tiles + 0.5)
 
     best = min(range(1, min(num_tiles, MOST_SPLITS) + 1), key=cost)

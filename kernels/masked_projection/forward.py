@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ..common.launch import on_device
+from ..common.launch import num_processors, on_device
 from .config import BLOCK_LOGITS, LOGITS_WARPS, padded, statistics_launch, tiles_of_a_split
 from .label_logits import label_logits
 from .terms import Found, Statistics
@@ -213,11 +213,12 @@ def _tiled_statistics_kernel(
     place = tl.zeros([BLOCK_ROWS], dtype=tl.int32)
     first = tl.program_id(1) * tiles_of_a_split * BLOCK_COLUMNS
     last = tl.minimum(first + tiles_of_a_split * BLOCK_COLUMNS, vocab_size)
-    for start in tl.range(first, last, BLOCK_COLUMNS):
+    # One loop for the compiler: the next tile's loads are under way while this one is reduced.
+    for start in tl.range(first, last, BLOCK_COLUMNS, flatten=True):
         columns = start + tl.arange(0, BLOCK_COLUMNS)
         x = logits_tile(
             hidden_pointer, weight_pointer, bias_pointer, rows, columns, num_rows, vocab_size,
-            WIDTH, BLOCK_ROWS, BLOCK_COLUMNS, BLOCK_WIDTH, HAS_BIAS, PRECISION,
+            WIDTH, WIDTH, BLOCK_ROWS, BLOCK_COLUMNS, BLOCK_WIDTH, HAS_BIAS, PRECISION,
         )  # fmt: skip
         if SMOOTHED:
             logit_sum += tl.sum(tl.where((columns < vocab_size)[None, :], x, 0.0), axis=1)
@@ -260,7 +261,9 @@ def stored_statistics(
         _stored_logits_kernel[(num_rows,)](
             logits,
             bias_V,
+            labels_M,
             lse,
+            label_logit,
             logit_sum if smoothed else None,
             predictions if predict else None,
             logits.stride(0),
@@ -291,7 +294,7 @@ def tiled_statistics(
     launch = statistics_launch(hidden_ME.element_size())
     row_blocks = triton.cdiv(num_rows, launch.block_rows)
     num_tiles = triton.cdiv(vocab_size, launch.block_columns)
-    tiles = tiles_of_a_split(row_blocks, num_tiles)
+    tiles = tiles_of_a_split(row_blocks, num_tiles, num_processors(hidden_ME))
     splits = triton.cdiv(num_tiles, tiles)
     smoothed = terms.label_smoothing > 0.0
     lse = torch.empty(splits, num_rows, dtype=torch.float32, device=hidden_ME.device)

@@ -13,6 +13,7 @@ def logits_tile(
     columns,
     num_rows,
     vocab_size,
+    width,
     WIDTH: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr,
@@ -22,7 +23,8 @@ def logits_tile(
 ):
     """Return ``hidden @ weight.T + bias``, float32 [rows, columns], -inf beyond the vocabulary.
 
-    Rows and columns beyond the end load the last one, which is cheaper than a mask.
+    Rows and columns beyond the end load the last one, which is cheaper than a mask. ``width`` is
+    WIDTH, as a constant or, where the loop must not be unrolled, as a number known at run time.
     """
     features = tl.arange(0, BLOCK_WIDTH)
     safe_rows = tl.minimum(rows, num_rows - 1).to(tl.int64)
@@ -30,7 +32,7 @@ def logits_tile(
     hidden_places = hidden_pointer + safe_rows[:, None] * WIDTH + features[None, :]
     weight_places = weight_pointer + safe_columns[:, None] * WIDTH + features[None, :]
     logits = tl.zeros([BLOCK_ROWS, BLOCK_COLUMNS], dtype=tl.float32)
-    for start in tl.range(0, WIDTH, BLOCK_WIDTH):
+    for start in tl.range(0, width, BLOCK_WIDTH):
         if WIDTH % BLOCK_WIDTH == 0:
             hidden = tl.load(hidden_places + start)
             weight = tl.load(weight_places + start)

@@ -6,14 +6,14 @@ import json
 import subprocess
 import sys
 from itertools import combinations, product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from tests import ROOT
 from tests.check import run
 from tests.layers import EXHAUSTIVE, SLOW, ProcessGuard, is_left_out
-from tests.selection import all_pairs, unless
+from tests.selection import all_pairs, select, unless
 from tests.slowest import NUM_TESTS, TABLE, read_times
 
 if TYPE_CHECKING:
@@ -26,6 +26,26 @@ CASES = [
     # A type that one of them refuses.
     if (dtype, by) != (3, 2)
 ]
+
+
+class InFolderCalledGpu:
+    """A test whose checkout is called gpu: pytest makes every parent's name a keyword."""
+
+    keywords = dict.fromkeys(("gpu", "slow", "exhaustive"), True)
+
+    def get_closest_marker(self, _name: str) -> None:
+        return None
+
+    def iter_markers(self, _name: str) -> tuple[()]:
+        return ()
+
+
+def test_marks_are_not_read_from_folders_names() -> None:
+    item = cast("pytest.Function", InFolderCalledGpu())
+    assert select([item]) == [item]
+    guard = ProcessGuard()
+    with guard.around(item):
+        assert guard.is_on
 
 
 def test_all_pairs_that_occur_are_covered_by_few_cases() -> None:

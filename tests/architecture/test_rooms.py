@@ -74,8 +74,9 @@ def late_imports(path: Path) -> set[str]:
     for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             for node in ast.walk(function):
-                if isinstance(node, ast.ImportFrom) and node.module is not None:
-                    found.add(node.module)
+                if isinstance(node, ast.ImportFrom):
+                    relative = "encoder_engine." if node.level else ""
+                    found.add(relative + (node.module or ""))
                 if isinstance(node, ast.Import):
                     found |= {alias.name for alias in node.names}
     return {name for name in found if name.partition(".")[0] == "encoder_engine"}

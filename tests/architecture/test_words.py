@@ -40,12 +40,7 @@ WORDS = {
 # A docstring begins with a verb, or says what the thing is.
 RIDDLES = ("How", "What", "Which", "Who", "Whom")
 FILES = list(sources("encoder_engine", "kernels"))
-CPP_FILES = sorted(
-    path
-    for room in ("bindings", "common", "cpu")
-    for path in (ROOT / "csrc" / room).rglob("*")
-    if path.suffix in {".cpp", ".h"}
-)
+CPP_FILES = sorted(path for path in (ROOT / "csrc").rglob("*") if path.suffix in {".cpp", ".h"})
 # Comments and strings of C++.
 NO_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
 

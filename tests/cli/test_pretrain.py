@@ -85,9 +85,12 @@ def test_a_corpus_of_other_inputs_or_another_vocabulary_is_refused(
         file.write("One more line.\n")
     assert main([*begin, "120"]) == 1
     errors = capsys.readouterr().err
-    assert "was begun otherwise: vocab_size was 120, is 110; name an empty" in errors
-    assert "was begun otherwise: add_tokens was None, is [" in errors
-    assert "was begun otherwise: the inputs are others, or were changed; name an empty" in errors
+    assert "was started with other settings: vocab_size was 120, is 110; name an empty" in errors
+    assert "was started with other settings: add_tokens was None, is [" in errors
+    assert (
+        "was started with other settings: the inputs are others, or were changed; name an empty"
+        in errors
+    )
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["here"]
 
 

@@ -160,7 +160,7 @@ def test_few_pairs_are_parted_so_that_each_part_can_draw_a_wrong_one(tmp_path: P
         for part in (text.training, text.held_out):
             for epoch in range(8):
                 part.batch(np.arange(len(part)), epoch=epoch)
-    with pytest.raises(CorpusError, match="one pair alone"):
+    with pytest.raises(CorpusError, match="only one pair"):
         pairs(directory, "elsewhere").take(np.zeros(1, np.int64))
 
 

@@ -173,7 +173,7 @@ def test_killed_at_any_time_it_goes_on(tmp_path: Path, tokenizer: Tokenizer) -> 
 def test_another_source_tokenizer_or_size_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
     texts = draw_texts(10)
     prepare(texts, tokenizer, tmp_path / "a", source="x")
-    with pytest.raises(CorpusError, match="begun otherwise: source was"):
+    with pytest.raises(CorpusError, match="started with other settings: source was"):
         prepare(texts, tokenizer, tmp_path / "a", source="y")
     with pytest.raises(CorpusError, match="shard_tokens was"):
         prepare(texts, tokenizer, tmp_path / "a", source="x", shard_tokens=5)
@@ -183,7 +183,7 @@ def test_another_source_tokenizer_or_size_is_refused(tmp_path: Path, tokenizer: 
         prepare(texts, Tokenizer.from_pretrained(path), tmp_path / "a", source="x")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "thesis.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(CorpusError, match="is not empty, and no corpus was begun in it"):
+    with pytest.raises(CorpusError, match="is not empty, and no corpus was started in it"):
         prepare(texts, tokenizer, tmp_path / "b", source="x")
 
 

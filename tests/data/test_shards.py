@@ -151,11 +151,11 @@ def test_a_changed_file_is_refused_before_a_run_begins(tmp_path: Path, name: str
     ("change", "told"),
     [
         ({"name": "../00000"}, "expected a number of five digits"),
-        ({"name": 7}, "expected a number of five digits"),
+        ({"name": 7}, "name must be a string, got 7"),
         ({"num_tokens": -1}, "num_tokens must be a count"),
-        ({"num_tokens": "7"}, "num_tokens must be a count"),
+        ({"num_tokens": "7"}, "num_tokens must be an integer, got '7'"),
         ({"sha256": {}}, "sha256 must name tokens"),
-        ({"sha256": None}, "sha256 must name tokens"),
+        ({"sha256": None}, "sha256 must be an object, got None"),
     ],
 )
 def test_a_manifest_of_other_types_is_refused(
@@ -173,9 +173,9 @@ def test_a_manifest_of_other_types_is_refused(
     ("content", "told"),
     [
         ("", "not valid JSON"),
-        ("{}", "no manifest of a corpus: 'format'"),
+        ("{}", "format must be one of encoder_engine corpus 1, but is missing"),
         ('{"format": "encoder_engine corpus 0"}', "prepare the corpus again"),
-        ("[]", "no manifest of a corpus"),
+        ("[]", r"manifest\.json must be an object"),
     ],
 )
 def test_what_is_no_manifest_is_refused(tmp_path: Path, content: str, told: str) -> None:

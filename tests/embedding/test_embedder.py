@@ -257,3 +257,12 @@ def test_progress_on_a_terminal_counts_the_texts(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert f"{len(TEXTS)}/{len(TEXTS)}" in captured.err
+
+
+def test_an_unknown_option_is_refused_by_the_method_that_got_it(tiny: Embedder) -> None:
+    with pytest.raises(
+        TypeError, match=r"encode_windows\(\) got .* 'promt'; did you mean 'prompt'"
+    ):
+        tiny.encode_windows(["a text"], promt="query: ")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"encode_long\(\) got an unexpected .* 'on_truncation'"):
+        tiny.encode_long(["a text"], on_truncation="error")  # type: ignore[call-arg]

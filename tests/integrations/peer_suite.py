@@ -235,13 +235,18 @@ def run_family(mixin: type, case: Case) -> FamilyReport:
 
 INTRODUCTION = """# transformers' own tests
 
-Written by `python -m tests.integrations.peer_suite FOLDER --write`, which says where the tests come
-from: `ModelTesterMixin` of transformers {version}, which its repository holds every model to,
-run on small models of each family and their heads - as they come, with
-`attn_implementation="encoder_engine"` wherever no attention is named (and in comparisons of eager
-with SDPA in SDPA's place), and accelerated. Refused: we raised an error of `encoder_engine.errors`.
-Gradient checkpointing is done, but not by the layers' own function, whose calls a test counts by
-hooks; those are refused.
+Written by `python -m tests.integrations.peer_suite FOLDER --write`; its docstring says where to get
+the tests. They are the `ModelTesterMixin` of transformers {version}, with which transformers tests
+every model. They run on small models of each family and its heads in three ways:
+
+- **as it comes**: transformers alone;
+- **our attention**: with `attn_implementation="encoder_engine"` wherever a test names no attention,
+  and in the place of SDPA where a test compares SDPA with eager attention;
+- **accelerated**: after `accelerate(model)`.
+
+"Refused" counts tests that end in an error of `encoder_engine.errors`. The tests of gradient
+checkpointing are refused because they count calls by hooks on the layers; checkpointing itself
+works on accelerated models.
 
 | family | passed as it comes | failed | our attention: passed | refused | failed | accelerated: \
 passed | refused | failed |
@@ -267,7 +272,7 @@ def render(reports: list[FamilyReport]) -> str:
     lines = [f"- {test} ({', '.join(families[test])}): {reasons[test]}" for test in sorted(reasons)]
     return (
         text
-        + "\nWhat was refused or failed, and why in the first of them:\n\n"
+        + "\nThe refused and failed tests, with the reason of the first family:\n\n"
         + "\n".join(lines)
         + "\n"
     )

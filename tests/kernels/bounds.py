@@ -1,9 +1,9 @@
 """Bounds every kernel's speed on Hopper from its disassembly, and keeps the table of them.
 
 ``python -m tests.kernels.bounds`` compares the kernels of tests/kernels/ahead_of_time.py with the
-committed table; ``--write --because REASON`` renews it, and keeps the reason beside the figures. See
-tests/kernels/sass.py for what is counted and how far a bound can be trusted. A GPU is not needed,
-and nothing is measured.
+committed table; ``--write --because REASON`` renews it and keeps the reason beside the figures.
+tests/kernels/sass.py says what is counted and how far a bound can be trusted. No GPU is needed, and
+nothing is measured.
 """
 
 from __future__ import annotations

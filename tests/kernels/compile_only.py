@@ -8,10 +8,10 @@ concludes from them is ignored, and what the driver found wrong fails it:
 - a kernel that does not compile, or needs more shared memory than the GPU has;
 - a grid that is empty or larger than the GPU takes;
 - wgmma that ptxas serialises (C7515), and on Hopper products by the older ``mma.sync``;
-- in a kernel bound by memory, loads of less than 16 bytes where every row is aligned.
+- in a kernel bound by memory, loads of two bytes or one where every row is aligned.
 
-``--count``: compile nothing, only count the distinct kernels that would be. The last line printed is
-``N kernels, M launches``. The exit code is 1 where something was found.
+``--count``: compile nothing, only count the distinct kernels that would be. The last line printed
+is ``N kernels, M launches``. The exit code is 1 where something was found.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import os
 import runpy
 import sys
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,6 @@ os.environ["TRITON_INTERPRET"] = "0"
 os.environ.setdefault("TRITON_DISABLE_LINE_INFO", "1")
 
 import pytest
-import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
@@ -67,10 +67,10 @@ class Found:
 
 
 class _Utils:
-    """Loads and describes, as the driver's part in C does; each kernel is inspected here."""
+    """Loads and describes, as the driver's part in C does."""
 
-    def __init__(self, target: int, found: Found) -> None:
-        self._target, self._found = target, found
+    def __init__(self, target: int) -> None:
+        self._target = target
 
     def get_device_properties(self, _: int) -> dict[str, int]:
         return {
@@ -80,7 +80,7 @@ class _Utils:
             "max_num_regs": 65_536,
         }
 
-    def load_binary(self, name: str, cubin: bytes, *_: object) -> tuple[int, int, int, int, int]:
+    def load_binary(self, *_: object) -> tuple[int, int, int, int, int]:
         return 0, 0, 0, 0, NUM_THREADS
 
 
@@ -89,7 +89,7 @@ class Driver:
 
     def __init__(self, target: int, found: Found) -> None:
         self._target, self._found = target, found
-        self.utils = _Utils(target, found)
+        self.utils = _Utils(target)
 
     def launcher_cls(self, source: Any, _: Any) -> Any:
         """Return what stands for the launch of a kernel."""
@@ -230,13 +230,11 @@ class Plugin:
         items[:] = chosen
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
+    def pytest_runtest_call(self) -> Generator[None, None, None]:
         before = len(self._found.problems)
-        try:
-            yield
         # Nothing was computed: whatever is concluded from that is no failure.
-        except Exception:  # noqa: S110
-            pass
+        with suppress(Exception):
+            yield
         new = self._found.problems[before:]
         if new:
             pytest.fail("\n".join(new), pytrace=False)

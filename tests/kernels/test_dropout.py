@@ -157,12 +157,12 @@ def test_attentions_gradients_are_those_of_forwards_mask_whatever_the_blocks(
     layout = Sequences.from_lengths([40, 21], device=DEVICE)
     generator = torch.Generator().manual_seed(0)
     query, key, value, weights = (
-        torch.randn(61, 2, 16, generator=generator).to(DEVICE) for _ in range(4)
+        torch.randn(61, 2, 16, generator=generator).half().to(DEVICE) for _ in range(4)
     )
 
-    def run(**given: Any) -> list[torch.Tensor]:
+    def run(dtype: torch.dtype, **given: Any) -> list[torch.Tensor]:
         torch.manual_seed(3)
-        leaves = [x.clone().requires_grad_() for x in (query, key, value)]
+        leaves = [x.to(dtype).requires_grad_() for x in (query, key, value)]
         with pin(**given):
             output = ops.attention(
                 leaves[0], leaves[1], leaves[2], layout,
@@ -172,5 +172,8 @@ def test_attentions_gradients_are_those_of_forwards_mask_whatever_the_blocks(
 
     names = ("attention_forward", "attention_query", "attention_key")
     pinned = {name: Launch(*shape, 4, 1) for name, shape in zip(names, shapes, strict=True)}
-    for one, other in zip(run(**pinned), run(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    expected = run(torch.float32, **pinned)
+    # In half precision texts this short have one backward kernel, which draws both layouts.
+    for dtype, tolerance in ((torch.float32, 1e-4), (torch.float16, 2e-2)):
+        for one, other in zip(run(dtype), expected, strict=True):
+            torch.testing.assert_close(one.float(), other, rtol=tolerance, atol=tolerance)

@@ -139,7 +139,7 @@ def test_splits_of_the_vocabulary_are_bounded_and_cover_it(
     pytest.importorskip("triton")
     from encoder_engine.kernels.masked_projection.config import MOST_SPLITS, tiles_of_a_split
 
-    tiles = tiles_of_a_split(rows_in_blocks, num_tiles)
+    tiles = tiles_of_a_split(rows_in_blocks, num_tiles, 132)
     splits = -(-num_tiles // tiles)
     assert 1 <= splits <= MOST_SPLITS
     # No worse than leaving the vocabulary whole.

@@ -94,7 +94,7 @@ def test_a_folder_that_does_not_say_what_it_is_of_is_refused(
 ) -> None:
     run(corpus, tmp_path / "run", stop_at=5)
     (tmp_path / "run" / name).unlink()
-    with pytest.raises(ResumeError, match=f"no {name} that says of which recipe and corpus"):
+    with pytest.raises(ResumeError, match=f"no {name}, so their recipe and corpus are unknown"):
         run(corpus, tmp_path / "run")
 
 

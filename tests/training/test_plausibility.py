@@ -83,7 +83,7 @@ def test_an_error_in_a_recipes_own_file_names_its_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"mine\.py, line 2: NameError: name 'undefined'"):
         find_recipe(f"{path}:recipe")
     (tmp_path / "mine.yaml").write_text("data: {corpus: here}\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="recipe lacks model"):
+    with pytest.raises(ConfigError, match=r"recipe\.model must be an object, but is missing"):
         find_recipe(str(tmp_path / "mine.yaml"))
 
 

@@ -137,7 +137,7 @@ def _eager(
     key: Tensor,
     value: Tensor,
 ) -> Tensor:
-    """One sequence at a time by matmul and softmax."""
+    """Compute one sequence at a time, by matmul and softmax."""
     lengths = layout.lengths.tolist()
     outputs = []
     for parts in zip(*(torch.split(x, lengths) for x in (query, key, value)), strict=True):
@@ -199,7 +199,7 @@ class _PaddedSdpa:
 
     @property
     def masked(self) -> bool:
-        """Whether there is padding."""
+        """True where any sequence is padded."""
         return self._mask is not None
 
     def __call__(self, *, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -227,7 +227,7 @@ def _pinned(
 
 
 class _Flex:
-    """FlexAttention, compiled, on the packed rows as one sequence with a mask by document."""
+    """FlexAttention, compiled, on the packed rows as one sequence with a document mask."""
 
     def __init__(self, layout: Sequences, window: int | None) -> None:
         self._sequences, self._window = layout.sequence_ids, window

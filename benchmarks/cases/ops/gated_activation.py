@@ -38,7 +38,7 @@ def _make_work(operation: Callable[..., Tensor], activation: Function, shape: Sh
 
 
 def _liger(shape: Shape) -> Rival:
-    """Liger's SwiGLU; its GeGLU has the tanh approximation, which is another function."""
+    """Liger's SwiGLU; its GeGLU uses the tanh approximation, a different function."""
     return Rival(
         name="Liger",
         function=_liger_swiglu,

@@ -63,7 +63,7 @@ def make_work(shape: Shape) -> Work:
 
 
 def make_rms_work(shape: Shape) -> Work:
-    """Divide the same rows by their root mean square."""
+    """Draw the same inputs for RMS norm."""
     work = make_work(shape)
     inputs = {name: x for name, x in work.inputs.items() if name != "bias"}
     rivals = (_liger(shape, _liger_rms_norm),)

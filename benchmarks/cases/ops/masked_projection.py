@@ -23,7 +23,7 @@ IGNORED = -100
 
 
 def case_specs() -> list[CaseSpec]:
-    """Forward, and forward with backward, with the logits stored and with none."""
+    """Return forward alone, and forward with backward, with and without stored logits."""
     name = "masked_cross_entropy"
     return [
         *op_specs(name, partial(make_work, "stored")),
@@ -125,7 +125,7 @@ def _liger(rows: Tensor, labels: Tensor, *, hidden: Tensor, weight: Tensor, bias
 
 
 def _cut(rows: Tensor, labels: Tensor, *, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Compute every gradient: its filter, which drops small ones, is off."""
+    """Cut Cross Entropy with its gradient filter off, so that every gradient is computed."""
     from cut_cross_entropy import linear_cross_entropy
 
     loss: Tensor = linear_cross_entropy(hidden[rows], weight, labels, bias=bias, filter_eps=None)

@@ -17,7 +17,7 @@ EPSILON = 1e-12
 
 
 def case_specs() -> list[CaseSpec]:
-    """Forward, of rows as they are and of what layer norm gives."""
+    """Return the quantization of plain rows, and of layer norm's output."""
     return [
         *op_specs("quantize_rows", make_work, inference_only=True),
         *op_specs("layer_norm_quantized", make_norm_work, inference_only=True),

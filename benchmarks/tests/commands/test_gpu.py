@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,9 +18,6 @@ from benchmarks.measuring.measure import measure
 from benchmarks.records import results as records
 from benchmarks.registry import choose_cases
 from benchmarks.tests import fakes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def python(name: str, code: str, seconds: float = 60.0) -> Step:
@@ -53,20 +50,14 @@ def test_a_step_that_hangs_is_stopped_with_all_it_started(
     assert run([python("slow", code, seconds=2)], tmp_path) == 1
     assert "slow: stopped after 2 s" in capsys.readouterr().out
     pid = int((tmp_path / "logs" / "slow.txt").read_text())
+    command = Path(f"/proc/{pid}/cmdline")
     for _ in range(100):
-        if not os.path.exists(f"/proc/{pid}/cmdline") or not _command(pid):
-            return
-        time.sleep(0.05)
-    pytest.fail("the step's own process goes on")
-
-
-def _command(pid: int) -> bytes:
-    """Return the command of a process; empty once it has ended."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
+        with suppress(OSError):
+            if command.read_bytes():
+                time.sleep(0.05)
+                continue
+        return
+    pytest.fail("what the step started goes on")
 
 
 def test_a_step_that_is_killed_costs_no_other_its_result(

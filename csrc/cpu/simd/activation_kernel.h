@@ -9,8 +9,8 @@ namespace EE_ISA {
 
 EE_INLINE vfloat magnitude(vfloat x) { return as_float(as_word(x) & 0x7fffffffu); }
 
-// x times the share of a normal distribution that lies below x. With a = |x|, the share beyond a is
-// exp(-a^2/2) t P(t), t = 1 / (1 + 0.27 a): P fitted for a relative error of 2.4e-8 on 0 <= a <= 16.
+// GELU: x * Phi(x), Phi: the normal distribution function. With a = |x|, 1 - Phi(a) is exp(-a^2/2)
+// t P(t), t = 1 / (1 + 0.27 a): P fitted for a relative error of 2.4e-8 on 0 <= a <= 16.
 EE_INLINE vfloat gelu(vfloat x) {
     const vfloat a = smaller(broadcast(16.0f), magnitude(x));
     const vfloat t = inverse(a * 0.27f + 1.0f);
@@ -26,9 +26,9 @@ EE_INLINE vfloat gelu(vfloat x) {
     return larger(vfloat{}, x) - a * beyond;
 }
 
-// The same for what is to be rounded to bytes or bfloat16, in two thirds of the time: its error is at
-// most 2.5e-7 of the larger of 1 and |x|, less than that of 1 + erf. The share less a half is x times a
-// ratio of polynomials of x^2, fitted on |x| <= 5.2.
+// GELU for results that are rounded to bytes or bfloat16, in two thirds of the time of gelu(). Its
+// error is at most 2.5e-7 * max(1, |x|), less than that of the formula with 1 + erf. Phi(x) - 1/2
+// is x times a ratio of polynomials of x^2, fitted on |x| <= 5.2.
 EE_INLINE vfloat gelu_to_round(vfloat x) {
     const vfloat limit = broadcast(5.2f);
     const vfloat near = larger(-limit, smaller(limit, x));
@@ -47,7 +47,7 @@ EE_INLINE vfloat gelu_to_round(vfloat x) {
     return x < -limit ? vfloat{} : x * share;
 }
 
-// x / (1 + 2^-z); 0 where that is as good as none of x.
+// x * sigmoid, with sigmoid = 1 / (1 + 2^-z); 0 for z < -125, where 2^-z nears the largest float32.
 EE_INLINE vfloat share_of(vfloat x, vfloat z) {
     const vfloat share = x * inverse(exp2(smaller(broadcast(125.0f), -z)) + 1.0f);
     return z < -125.0f ? vfloat{} : share;
@@ -64,7 +64,7 @@ struct identity {
     EE_INLINE vfloat operator()(vfloat x) const { return x; }
 };
 
-// Calls body(f) with the activation, as exact as a result of this type can show.
+// Calls body(f) with the activation function f, computed as exactly as Element can represent.
 template <typename Element, typename Body>
 EE_INLINE void with_activation(activation function, const Body& body) {
     switch (function) {

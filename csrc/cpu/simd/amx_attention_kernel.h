@@ -107,7 +107,7 @@ EE_INLINE void multiply_tiles(tile_source left, tile_source right, int64_t steps
     if (Rows == 2 && Columns == 2) store_tile<3>(below + kTileWords, sums_row * kWord);
 }
 
-// The same for `rows` of them, a multiple of kTileRows, beside Columns vectors of `right`.
+// Multiplies `rows` rows, a multiple of kTileRows, by Columns vectors of `right`.
 template <int Columns>
 EE_TILE void multiply_rows(tile_source left, tile_source right, int64_t steps, int64_t rows,
                            float* sums, bool add) {

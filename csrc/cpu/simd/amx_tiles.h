@@ -14,7 +14,7 @@ struct alignas(64) tile_shapes {
     uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-// Until _tile_release, for the thread that calls it.
+// Configures the tiles of the calling thread, until _tile_release.
 EE_INLINE void configure_tiles() {
     static constexpr tile_shapes kShapes;
     __asm__ volatile("ldtilecfg %0" : : "m"(kShapes));

@@ -26,7 +26,8 @@ struct byte_operands {
         return as_float(broadcast(word));
     }
     EE_INLINE static vfloat multiply_add(vfloat a, vfloat b, vfloat sum) {
-        // Of the built-in GCC 12 copies each sum to and fro, and has too few registers for that.
+        // In assembly: for the built-in, GCC 12 copies each sum back and forth, and runs out of
+        // registers.
         __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
         return sum;
     }
@@ -36,8 +37,8 @@ using byte_products = vector_products<byte_operands, int32_t>;
 
 #elif defined(__AVX2__)
 
-// Without VNNI products of bytes are summed in pairs of 16 bits, which saturate: these are of 16 bits,
-// summed in 32.
+// Without VNNI, the byte instructions sum pairs of products in 16 bits, which saturate. Here bytes
+// are widened to 16 bits first, and products are summed in 32 bits.
 struct byte_products : plain_rows<uint16_t> {
     using Sum = int32_t;
     static constexpr int64_t kBlockRows = 1;

@@ -32,7 +32,7 @@ EE_INLINE void for_each_vector(int64_t width, const Body& body) {
     for (int part = 0; first < width; first += kLanes, ++part) body(first, part);
 }
 
-// What is left of a row's last vector, as zeros and ones; a whole one has ones.
+// Ones in the first `count` lanes and zeros after them: a mask for a row's last vector.
 EE_INLINE vfloat ones_until(int64_t count) {
     float ones[kLanes];
     for (int lane = 0; lane < kLanes; ++lane) ones[lane] = lane < count ? 1.0f : 0.0f;
@@ -75,7 +75,8 @@ struct row_extent {
         const vint bits = reinterpret_cast<vint>(as_word(x) & 0x7fffffffu);
         largest = bits > largest ? bits : largest;
     }
-    // 1 for scales near 0, whose inverse would be infinite.
+    // Returns largest magnitude / 127; 1 near 0, where the inverse of the scale would be infinite;
+    // NaN for a row with an infinity or NaN.
     EE_INLINE float scale() const {
         int32_t lanes[kLanes], bits = 0;
         store(lanes, largest);

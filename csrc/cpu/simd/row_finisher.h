@@ -6,15 +6,15 @@
 namespace encoder_engine {
 namespace EE_ISA {
 
-// Calls finish_row(panel, row) for each row of a block: a few in each some(), the rest when the next
-// block is complete.
+// Calls finish_row(panel, row) for each row of a block. Each call of some() finishes a few rows;
+// rest() finishes the others when the next block is complete.
 template <typename FinishRow>
 class row_finisher {
 public:
     explicit row_finisher(const FinishRow& finish_row) : finish_row_(finish_row) {}
 
     EE_INLINE void begin(int64_t panel) { next_panel_ = panel; }
-    // The sums of a block's rows are there, of the panel that was begun.
+    // Starts on a block whose sums are complete, in the panel named by begin().
     EE_INLINE void operator()(int64_t first_row, int64_t num_rows) {
         rest();
         panel_ = next_panel_;
@@ -23,7 +23,7 @@ public:
         num_rows_ = num_rows;
         owed_ = 0;
     }
-    // Evenly, so that none is left after `pauses` calls.
+    // Finishes a share of the rows such that `pauses` calls finish the whole block.
     EE_INLINE void some(int64_t pauses) {
         for (owed_ += num_rows_; owed_ >= pauses && row_ < last_row_; owed_ -= pauses) {
             finish_row_(panel_, row_++);

@@ -20,7 +20,7 @@ struct tile_products {
     static void begin() { configure_tiles(); }
     static void end() { _tile_release(); }
 
-    // Tile after tile along the depth, then down the rows.
+    // Lays out the rows as tiles: first along the depth, then down the rows.
     static const Byte* lay_out(const void* input, int64_t count, int64_t row_bytes, Byte* to) {
         const int64_t filled = whole(row_bytes, kDepthUnit);
         for (int64_t row = 0; row < whole(count, kTileRows); ++row) {
@@ -36,9 +36,8 @@ struct tile_products {
         return to;
     }
 
-    // Calls finish(first row, rows) when a block's sums are there, and some() now
-    // and then: for work that the vectors can do beside the tiles. `is_near`: the core's caches hold the
-    // panel already.
+    // Calls finish(first row, rows) when a block's sums are complete, and some() now and then, for
+    // vector work beside the tiles. `is_near`: the panel is already in the core's caches.
     template <typename Finish>
     EE_INLINE static void multiply(const Byte* rows, int64_t num_rows, const Byte* panel, int64_t filled,
                                    const Sum* starts, Sum* sums, Finish& finish, bool is_near = false) {
@@ -70,12 +69,12 @@ struct tile_products {
 private:
     static constexpr int64_t kPanelRow = kPanelWidth * kWordBytes;
     static constexpr int64_t kSumsRow = kPanelWidth * kWordBytes;
-    // Bytes from a step along the depth to the next.
+    // Bytes between the weights of consecutive steps along the depth.
     static constexpr int64_t kStep = kTileRows * kPanelRow;
-    // Steps that weights are fetched ahead, from memory to the second cache.
+    // Distance, in steps, at which weights are prefetched from memory to the L2 cache.
     static constexpr int64_t kAhead = 4;
 
-    // Fetches two tiles of weights side by side.
+    // Prefetches two neighbouring tiles of weights.
     EE_INLINE static void fetch_ahead(const Byte* tiles) {
 #pragma GCC unroll 16
         for (int row = 0; row < kTileRows; ++row) {

@@ -58,7 +58,7 @@ EE_INLINE void store(void* to, Vector x) {
 EE_INLINE vfloat broadcast(float x) { return x - vfloat{}; }
 EE_INLINE vword broadcast(uint32_t x) { return x - vword{}; }
 
-// The second where either is not a number, as MAXPS and MINPS do; GCC 12 compares and chooses.
+// The larger of a and b; b where either is NaN, as MAXPS does. GCC 12 would compare and select.
 EE_INLINE vfloat larger(vfloat a, vfloat b) {
 #if defined(__AVX512F__)
     return reinterpret_cast<vfloat>(_mm512_maskz_max_ps(0xffff, reinterpret_cast<__m512>(a),
@@ -93,8 +93,8 @@ EE_INLINE vfloat inverse(vfloat x) {
 #endif
 }
 
-// 2^x for x < 128, within 1.2 units in the last place; not a number for what is none. Below 2^-100 it
-// is 0: what is multiplied by less soon becomes denormal, and each such product takes 100 times as long.
+// 2^x for x < 128, within 1.2 units in the last place; NaN for NaN. 0 below 2^-100: products with
+// smaller factors soon become denormal, and each such product takes 100 times as long.
 EE_INLINE vfloat exp2(vfloat x) {
     // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
     const vfloat magic = broadcast(12582912.0f);
@@ -123,7 +123,7 @@ struct count_lanes<0, Lane...> {
 };
 using all_lanes = count_lanes<kLanes>::type;
 
-// How many of a loop's iterations, as a type: so that its body is compiled for that number.
+// A number as a type, so that a loop's body is compiled for that number of iterations.
 template <int Value>
 struct number {
     static constexpr int value = Value;

@@ -9,7 +9,7 @@
 namespace encoder_engine {
 namespace EE_ISA {
 
-// Contiguous rows, each padded with zeros; Byte_: the type of a byte of the input in them.
+// Contiguous rows, each padded with zeros. Byte_ is the type that addresses the input's bytes.
 template <typename Byte_>
 struct plain_rows {
     using Byte = Byte_;
@@ -73,8 +73,8 @@ struct vector_products : Operands::Rows {
                             at == 0 ? starts + column : kept, at == 0 ? 0 : kPanelWidth,
                             last ? output + first * output_row + column : kept, to_row, between);
                     };
-                    // When the second tile of rows begins, what the first has read is in the cache, and memory
-                    // has time for the next panel.
+                    // When the second tile of rows begins, the cache holds the weights that the
+                    // first tile read, and memory has time for the next panel.
                     const int64_t tile_number = first / rows_beside(kColumns);
                     if (column > 0 || tile_number > 2) {
                         run(nothing{});
@@ -92,18 +92,18 @@ struct vector_products : Operands::Rows {
 
 private:
     static constexpr int kColumns = kMostColumns;
-    // Steps that weights are fetched ahead, from the second cache to the first.
+    // Distance, in steps, at which weights are prefetched from the L2 to the L1 cache.
     static constexpr int kAhead = 8;
-    // And from memory to the second.
+    // Distance, in steps, at which weights are prefetched from memory to the L2 cache.
     static constexpr int64_t kFar = 32;
-    // A word of each of a panel's features.
+    // Bytes of one step along the depth: one word of each feature of the panel.
     static constexpr int64_t kWordRow = kPanelWidth * kWordBytes;
-    // Of a panel as much as stays in a core's cache while all rows meet it, in bytes of a row.
+    // Depth of a block, in bytes of a row: its part of a panel stays in the cache for all rows.
     static constexpr int64_t kDepthBlock = 4096;
-    // Sums of so many words are added up: one long sum of float32 would round more.
+    // Words summed before the sum is added to the total: one long float32 sum would round more.
     static constexpr int64_t kWordsOfSum = 256;
 
-    // Fetches so many bytes a step, from memory to the second cache.
+    // Prefetches `Bytes` bytes in each step, from memory to the L2 cache.
     template <int64_t Bytes>
     struct fetcher {
         const uint8_t* from;
@@ -122,7 +122,7 @@ private:
         const float* right = reinterpret_cast<const float*>(panel);
         for (int64_t done = 0; done < words; done += kWordsOfSum) {
             const int64_t some = least(words - done, kWordsOfSum);
-            // With a way past the loop GCC 12 keeps the sums in memory too.
+            // If the loop could run zero times, GCC 12 would keep the sums in memory too.
             if (some <= 0) __builtin_unreachable();
             vfloat totals[Rows][kColumns] = {};
             encoder_engine::EE_ISA::multiply<Operands, kAhead>(

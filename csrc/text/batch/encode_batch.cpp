@@ -86,10 +86,10 @@ int64_t row_template::num_special() const {
 }
 
 void row_template::frame() {
-    bool behind = false;
+    bool text_seen = false;
     for (const template_piece& piece : pieces) {
-        behind = behind || piece.kind != piece_kind::special;
-        std::vector<int32_t>& ids = behind ? after : before;
+        text_seen = text_seen || piece.kind != piece_kind::special;
+        std::vector<int32_t>& ids = text_seen ? after : before;
         ids.insert(ids.end(), piece.ids.begin(), piece.ids.end());
     }
 }

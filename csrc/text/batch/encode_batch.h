@@ -86,8 +86,8 @@ struct batch_output {
     int64_t num_rows = 0, num_tokens = 0;
 };
 
-// Whether white space at the ends of tokens is left out of their spans; prefixed: but for one
-// space of the token that begins a row or a text, as the library takes it for one that was set there.
+// Whether spans leave out white space at the ends of tokens. `prefixed`: the token that begins a
+// row or a text keeps one space, which the library takes for an added prefix.
 enum class span_trim : uint8_t { none, all, prefixed };
 
 class batch_encoder {
@@ -101,16 +101,15 @@ public:
 
     ~batch_encoder() { delete spare_.load(); }
 
-    // Fills `out`; after an error its content means nothing. Give the output back by recycle().
+    // Fills `out`. After an error, the content of `out` is undefined. recycle() takes `out` back.
     status encode(const batch_input& input, const encode_options& options, batch_output& out) const;
     void recycle(batch_output& out) const;
     // Copies the ids of all rows, in order, to num_tokens places.
     void copy_ids(const batch_output& out, int32_t* to) const;
 
-    // One text without cutting, its ids left in `worker.out`; for callers to whom every
-    // microsecond counts.
+    // Encodes one text without truncation, ids in `worker.out`: the path with the least overhead.
     status encode_one(const text_view& text, bool add_special_tokens, batch_worker& worker) const;
-    // One text along each of its best paths, as rows in `worker.out` that stop at `ends`.
+    // Encodes one text along each of its best paths, as rows in `worker.out` that end at `ends`.
     status encode_nbest(const text_view& text, int64_t count, bool add_special_tokens,
                         batch_worker& worker, std::vector<int64_t>& ends,
                         std::vector<double>& scores) const;
@@ -127,7 +126,7 @@ private:
     row_template single_, pair_;
     span_trim trim_;
     mutable thread_pool pool_;
-    // The last worker given back, at hand without a lock; the others below.
+    // The worker that was last recycled, taken without a lock; the others are in idle_.
     mutable std::atomic<batch_worker*> spare_{nullptr};
     mutable std::mutex mutex_;
     mutable std::vector<std::unique_ptr<batch_worker>> idle_;  // guarded by mutex_

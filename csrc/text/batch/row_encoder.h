@@ -1,4 +1,4 @@
-// Encodes one text or pair into its row, and into overflow rows where asked.
+// Encodes one text or pair into its row, and into overflow rows if requested.
 #pragma once
 
 #include "text/batch/encode_batch.h"
@@ -10,8 +10,7 @@ public:
     row_encoder(const batch_encoder& batch, const encode_options& options, batch_worker& worker,
                 bool paired);
 
-    // Appends the rows of some texts from `index` on, below `end`, that can be encoded together;
-    // returns of how many.
+    // Encodes texts [index, ...) below `end` together, as far as possible; returns how many.
     int64_t encode_together(const batch_input& input, int64_t index, int64_t end,
                             uint8_t* truncated);
     // Appends the rows of text `index`; `truncated` says whether tokens were lost.

@@ -1,4 +1,4 @@
-// A place in the bytes of a JSON file, and the steps that go on from there.
+// A cursor in the bytes of a JSON file, and the parsing steps that move it.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace encoder_engine {
 
-// Each step says whether what it wanted was there; after one that failed the place means nothing.
+// Each step returns whether it succeeded. After a failed step the position is undefined.
 class json_cursor {
 public:
     explicit json_cursor(std::string_view bytes)
@@ -37,14 +37,14 @@ public:
     }
     // Skips a string; `raw` is what stands between the quotes, escapes and all.
     bool skip_string(std::string_view& raw);
-    // Skips any value, of which brackets and strings are looked at only.
+    // Skips any value; checks only its brackets and strings.
     bool skip_value();
 
-    // Reads a strict string as UTF-8, and appends it; false as well for a lone surrogate.
+    // Reads a string by the strict grammar and appends it as UTF-8; false for a lone surrogate too.
     bool read_string(token_list& out);
     // Reads an integer from 0 to `most`, which has at most 8 digits.
     bool read_id(int32_t most, int32_t& out);
-    // Reads a number as files.read_json and float() have it, if it is finite.
+    // Reads a finite number, as files.read_json and float() do.
     bool read_score(double& out);
 
 private:

@@ -5,9 +5,9 @@
 
 namespace encoder_engine {
 
-// The double that serde_json makes of a JSON number when not told to be exact: the digits as an
-// integer of 64 bits, those beyond dropped, rounded to a double, and that scaled by a power of ten.
-// From 17 digits on it may lie beside the nearest one, which decides between paths of equal sums.
+// Reads a JSON number as serde_json does without its feature float_roundtrip: the first digits as a
+// 64-bit integer, rounded to a double, scaled by a power of ten. From 17 digits on the result may
+// differ from the nearest double, which decides between paths of equal sums.
 double read_json_number(const char* text, size_t size);
 
 }  // namespace encoder_engine

@@ -11,13 +11,13 @@
 
 namespace encoder_engine {
 
-// The most that the encoders keep of an id (json_reading.py has the same).
+// The largest id that the encoders can store; json_reading.py has the same constant.
 constexpr int32_t kMaxJsonId = (1 << 24) - 1;
 
 struct json_vocabulary {
     size_t begin = 0, end = 0;  // the bytes of the value of model.vocab
-    // Texts are UTF-8 without lone surrogates, ids ascend; nothing where there is no vocabulary, or one
-    // that only the exact reader can judge.
+    // The tokens: UTF-8 without lone surrogates, ids ascending. Null if there is no vocabulary, or
+    // one that only the exact reader can judge.
     std::shared_ptr<vocabulary> tokens;
     std::vector<double> scores;  // of a Unigram model, finite
 };

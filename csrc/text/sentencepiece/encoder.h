@@ -30,7 +30,7 @@ struct sentencepiece_options {
 
 class sentencepiece_encoder : public sequence_encoder {
 public:
-    // The model's mark is that of the options.
+    // The mark of `model` must be that of the options.
     sentencepiece_encoder(std::shared_ptr<const unigram_model> model,
                           sentencepiece_options options);
 
@@ -47,7 +47,7 @@ public:
     const piece_scores& scores() const { return scores_; }
     // The character that stands for a space.
     uint32_t mark() const { return mark_; }
-    // Null where words cannot be told from their characters.
+    // Null where word boundaries do not follow from the characters alone.
     const unigram_lane_rules* lane() const { return lane_.get(); }
 
 private:

@@ -1,4 +1,4 @@
-// How SentencePiece reads a text: the longest rule that fits, else one character as it is.
+// SentencePiece's normalization: the longest rule that matches, else the character itself.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace encoder_engine {
 
 class sentencepiece_rules {
 public:
-    // User-defined symbols come before all rules, and stay as they are.
+    // `symbols` are user-defined: they are matched before all rules, and stay as they are.
     sentencepiece_rules(const std::string& charsmap_bytes, std::vector<std::string> symbols);
 
-    // What the next characters become.
+    // One step of normalization.
     struct step {
         int64_t taken;         // characters
         const uint8_t* form;   // UTF-8; null: they stay as they are
@@ -30,12 +30,12 @@ public:
         return alone ? character(entry) : longest(text, at, length);
     }
 
-    // What a character becomes where no longer key fits; taken by itself.
+    // What a character becomes by itself, where no longer key matches.
     step alone(uint32_t code) const { return character(entry_of(code)); }
-    // Whether longer keys begin with it, and whether it is the second character of some rule's.
+    // Whether longer keys begin with the character, and whether some rule's key has it second.
     bool continues(uint32_t code) const { return (entry_of(code) & kContinues) != 0; }
     bool follows(uint32_t code) const { return (entry_of(code) & kFollows) != 0; }
-    // Whether nothing is to be said of any of the 256 characters from 256 * block on.
+    // Whether the 256 characters from 256 * block on have no rule and begin no key.
     bool is_plain(uint32_t block) const { return stage_[block] == 0; }
 
 private:

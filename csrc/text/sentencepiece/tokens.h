@@ -1,4 +1,4 @@
-// Normalized characters into words, and their pieces into tokens, the way of SentencePiece.
+// Turns normalized characters into words, and their pieces into tokens, as SentencePiece does.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct sentencepiece_scratch : encoder_scratch {
     int64_t num_bytes() const override { return words.num_bytes() + 4 * marks.capacity(); }
 };
 
-// Takes the normalized text, with marks for spaces.
+// Receives the normalized text, in which marks stand for spaces.
 template <bool with_spans>
 class sentencepiece_tokens {
 public:
@@ -42,13 +42,13 @@ public:
             if (!scratch_.marks.empty()) put_marks();
             put_letter(code, source);
         } else if (options_.remove_extra_whitespaces) {
-            // At the end of the text they go.
+            // Marks at the end of the text are dropped.
             scratch_.marks.append(static_cast<int32_t>(source));
         } else {
             put_letter(code, source);
         }
     }
-    // Ends the text, all of which is `length` characters.
+    // Ends the text, which has `length` characters.
     void finish(int64_t length) {
         int64_t end = length;
         if (!scratch_.marks.empty()) end = scratch_.marks[0];
@@ -58,7 +58,7 @@ public:
         }
         path_.end(end);
     }
-    // Says that the text is not empty: what is added to it, is added now.
+    // Starts a text that is not empty, and adds the dummy prefix.
     void start(int64_t source) {
         started_ = true;
         if (!options_.whitespace_as_suffix && options_.add_dummy_prefix) {
@@ -66,21 +66,20 @@ public:
         }
     }
 
-    // Whether a word begins here, in the lane's sense; its mark came from `space`. The word before is
-    // closed then. Of several marks the first ones are words by themselves.
+    // Returns whether a word begins here, as the lane defines it, and ends the word before. `space`
+    // becomes the source of its mark. Of several marks in a row, all but the last are words.
     bool begins_word(int64_t& space) {
         if (scratch_.marks.size() != 1) return false;
         space = scratch_.marks[0];
         path_.end(space);
         return true;
     }
-    // Words were taken, up to a place within the text.
+    // Notes that the lane has taken words, up to a place within the text.
     void words_taken() {
         scratch_.marks.clear();
         after_mark_ = false;
     }
-    // For unigram_lane: the characters of a word, its end, and what it means for the next if its pieces
-    // were known.
+    // For unigram_lane: the characters of a word, its end, and the state after a cached word.
     void word_letter(uint32_t code, int64_t source) { path_.letter(code, source); }
     void spell_word(int64_t next) { path_.end(next); }
     void known_word() {
@@ -101,8 +100,8 @@ public:
         word_ = 0;
         sum_.restart(out_.ids);
     }
-    // Which words may come from memory now, up to which token, whether the last one may go there, and
-    // of how many characters its unknown tokens are.
+    // For unigram_lane, as in piece_sum: which cache serves the next words, up to which token,
+    // whether the last word may be cached, and the number of characters of its unknown tokens.
     int choose_memory() { return sum_.choose_memory(out_.ids); }
     int64_t memory_end() const { return sum_.end(); }
     bool may_be_kept(int memory) const { return sum_.may_be_kept(memory); }
@@ -125,7 +124,8 @@ public:
         if (!unknown) {
             put(id, first, last);
         } else if (!options_.byte_ids.empty()) {
-            // The last byte has the character, the others stand before it.
+            // The last byte's token spans the character; the other bytes' spans are empty and
+            // precede it.
             uint8_t bytes[4];
             const int size = write_utf8(scratch_.words.word[start], bytes);
             for (int i = 0; i < size; ++i) {
@@ -159,7 +159,7 @@ private:
         path_.letter(code, source);
         after_mark_ = mark;
     }
-    // A word begins at every mark, or behind every mark.
+    // Counts words: one begins at every mark or, with marks as suffix, after every mark.
     void count_words(int64_t start, int64_t stop) {
         word_ += marks_behind_;
         marks_behind_ = 0;

@@ -1,4 +1,4 @@
-// What the BERT normalizer and pre-tokenizer make of each code point, as one table per tokenizer.
+// The action of the BERT normalizer and pre-tokenizer on each code point, one table per tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -60,13 +60,13 @@ struct normal_form {
 };
 normal_form normalize_code_point(uint32_t code, const normalizer_options& options);
 
-// Lower-cases one decomposed character if the options say so, and adds what comes of it.
+// Lower-cases one decomposed character if the options say so, and appends the result.
 void lower_code_point(uint32_t code, const normalizer_options& options, normal_form& form);
 
 class char_table {
 public:
-    // What to store for an isolated character, such as its token id; must fit 27 bits. Ideographs
-    // that are not `known` share what it says of kUnicodeEnd.
+    // The value to store for an isolated character, such as its token id; at most 27 bits.
+    // Ideographs that are not `known` share the value of kUnicodeEnd.
     using payload_function = std::function<uint32_t(uint32_t code)>;
 
     char_table(const normalizer_options& options, const payload_function& payload,
@@ -78,7 +78,7 @@ public:
     char_action operator[](uint32_t code) const {
         return actions_[static_cast<size_t>(stage_[code >> 8]) << 8 | (code & 0xFF)];
     }
-    // The actions of 256 characters; many blocks are the same one.
+    // The actions of 256 characters. Blocks with equal content are shared.
     const char_action* block(uint32_t index) const {
         return actions_.data() + (static_cast<size_t>(stage_[index]) << 8);
     }

@@ -1,4 +1,4 @@
-// Where one grapheme cluster ends and the next begins (Unicode Standard Annex 29).
+// Finds the boundaries of grapheme clusters (Unicode Standard Annex 29).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ enum class grapheme_class : uint8_t {
 
 grapheme_class grapheme_class_of(uint32_t code);
 
-// Whether no cluster reaches from one such character to another.
+// Whether there is always a boundary between two characters of these classes.
 inline bool is_separate(grapheme_class kind) {
     return kind == grapheme_class::other || kind == grapheme_class::control ||
            kind == grapheme_class::line_feed || kind == grapheme_class::pictograph ||

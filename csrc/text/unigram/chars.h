@@ -1,4 +1,4 @@
-// What the normalizers make of each code point that they treat alike wherever it stands.
+// The normal form of each code point that is normalized alike wherever it stands.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,22 @@
 
 namespace encoder_engine {
 
-// One entry: flags, and where the normal form is written down.
+// One entry: flags, and the index of the normal form.
 struct unigram_char {
     uint32_t bits = 0;
-    // Its form does not depend on its neighbours, nor theirs on it, if they are regular themselves.
+    // Regular: among regular characters, its form does not depend on neighbours, nor theirs on it.
     bool regular() const { return (bits & kIrregular) == 0; }
-    // Regular, and at every step more than white space is left of it: a segment's edges end here.
+    // Solid: regular, and never reduced to white space. Effects of a segment's edges end at it.
     bool solid() const { return (bits & (kIrregular | kHollow)) == 0; }
-    // Irregular, but only towards what is before it.
+    // Leans back: irregular, but depends only on characters before it.
     bool leans_back() const { return (bits & kLeansBack) != 0; }
-    // Regular, but one that leans back may have tied it to what is before both.
+    // Guarded: regular, but a character that leans back may tie it to the character before both.
     bool guarded() const { return (bits & kGuarded) != 0; }
-    // Irregular, but only as part of a grapheme cluster: it has its form wherever those do not bind
-    // that stand before it.
+    // Tied: irregular only within a grapheme cluster. Its form is fixed where the characters before
+    // it do not bind.
     bool tied() const { return (bits & kTied) != 0; }
-    // A cluster of it and a character behind it, of at least three bytes or of fewer, may have a rule
-    // of its own.
+    // Binds: a cluster of this character and a following one may have a rule of its own. Wide: the
+    // following one has at least three bytes in UTF-8; narrow: fewer.
     bool binds_wide() const { return (bits & kBindsWide) != 0; }
     bool binds_narrow() const { return (bits & kBindsNarrow) != 0; }
     bool starts_added() const { return (bits & kStartsAdded) != 0; }
@@ -43,18 +43,17 @@ struct unigram_char {
     static constexpr uint32_t kIndex = kBindsNarrow - 1;
 };
 
-// Characters from here on have three bytes or more, so that no cluster of two has less than six.
+// From here on characters have at least three bytes, so a cluster of two has at least six.
 constexpr uint32_t kWideFirst = 0x800;
 
 class unigram_char_table {
 public:
     explicit unigram_char_table(const unigram_normalizer& normalizer);
 
-    // Whether what is before a place between two characters and what is behind can be normalized
-    // apart.
-    static bool separates(unigram_char before, unigram_char behind) {
-        if (!behind.regular()) return false;
-        return before.regular() || (before.leans_back() && !behind.guarded());
+    // Whether the text before a boundary and the text after it can be normalized separately.
+    static bool separates(unigram_char before, unigram_char after) {
+        if (!after.regular()) return false;
+        return before.regular() || (before.leans_back() && !after.guarded());
     }
 
     // Marks the characters with which added tokens start.
@@ -63,7 +62,7 @@ public:
     unigram_char operator[](uint32_t code) const {
         return chars_[static_cast<size_t>(stage_[code >> 8]) << 8 | (code & 0xFF)];
     }
-    // Whether nothing is to be said of any of the 256 characters from 256 * block on.
+    // Whether the 256 characters from 256 * block on are all regular and without flags.
     bool is_plain(uint32_t block) const { return stage_[block] == 0; }
     // The normal form of a regular character that is not itself.
     const uint32_t* form(unigram_char c, int64_t& size) const {

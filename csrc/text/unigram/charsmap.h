@@ -19,25 +19,25 @@ public:
         int64_t text_size = 0;
     };
 
-    // From bytes that encoder_engine/text/formats/charsmap.py has checked; none are no rules. A walk never
-    // leaves the array whatever the bytes are.
+    // `bytes` were checked by encoder_engine/text/formats/charsmap.py; empty: no rules. A walk
+    // never leaves the array, whatever the bytes are.
     explicit charsmap(const std::string& bytes);
 
     bool empty() const { return units_.empty(); }
-    // The shortest key, and the longest, with which the text begins.
+    // Finds the shortest key, or the longest, that is a prefix of the text.
     rule shortest(const uint8_t* text, int64_t size) const { return find(text, size, true); }
     rule longest(const uint8_t* text, int64_t size) const { return find(text, size, false); }
-    // Whether some key goes on behind this text.
+    // Whether some key continues after this text.
     bool continues(const uint8_t* text, int64_t size) const;
-    // Whether nothing is left of some key that goes on behind this text.
+    // Whether some key that continues after this text has an empty replacement.
     bool vanishes_behind(const uint8_t* text, int64_t size) const;
-    // The base of the trie, and that which a byte leads on to, or -1; `has_value` says whether a key
-    // ends there.
+    // root() is the base of the trie. follow() returns the base after one more byte, or -1;
+    // `has_value` becomes whether a key ends there.
     int64_t root() const { return units_.empty() ? -1 : base_of(0); }
     int64_t follow(int64_t base, uint8_t byte, bool& has_value) const;
     // The replacement of the key that ends at a base; false where a damaged trie has none.
     bool replacement(int64_t base, rule& out) const;
-    // Calls back with each character that keys begin with, or that follows these bytes in keys.
+    // Calls back with each character that begins a key or, after `text`, continues one.
     void for_each_next(const uint8_t* text, int64_t size,
                        const std::function<void(uint32_t code)>& callback) const;
 

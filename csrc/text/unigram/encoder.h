@@ -69,7 +69,7 @@ private:
     std::unique_ptr<unigram_lane_rules> lane_;  // where words can be told from their characters
 };
 
-// The text as the steps make it, by itself; for added tokens, and for tests.
+// Normalizes a text by the steps alone: for added tokens, and for tests.
 status normalize_unigram(const text_view& text, const unigram_normalizer& normalizer,
                          std::vector<uint32_t>& out);
 

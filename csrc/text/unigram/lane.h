@@ -25,7 +25,7 @@ namespace encoder_engine {
 
 using unigram_memory = word_memory<16, 13, 14, 12, 11>;
 
-// Memories for words of one size of units, from the first text on that needs them.
+// The word caches for one unit size, each made at the first text that needs it.
 struct unigram_memories {
     std::unique_ptr<unigram_memory> words[kNumSumMemories];
 };
@@ -35,8 +35,8 @@ struct unigram_lane_scratch {
     unigram_memories narrow, wide;
 };
 
-// What the lane needs of a tokenizer; built only for those whose words can be told from their
-// characters.
+// The tokenizer's rules for the lane. Only tokenizers whose word boundaries follow from the
+// characters have them.
 struct unigram_lane_rules {
     char_classes classes;
     scan_functions functions;
@@ -46,7 +46,7 @@ struct unigram_lane_rules {
     int32_t unknown;
     int32_t first_byte, last_byte;  // the ids of bytes lie there, if there are any
 
-    // Whether a token may stand for any characters.
+    // Whether a token stands for any characters: an unknown token, or a byte.
     bool stands_for_any(int32_t id) const {
         return id == unknown || (id >= first_byte && id <= last_byte);
     }
@@ -67,15 +67,15 @@ inline std::unique_ptr<unigram_lane_rules> make_lane_rules(char_classes classes,
         last});
 }
 
-// Takes words from a text as far as every character up to the white space after them is plain.
+// Takes words from a text as far as every character is plain, including the white space after them.
 // `Tokens` receives each word's pieces: unigram_tokens or sentencepiece_tokens.
 template <typename Char, typename Tokens>
 class unigram_lane {
     static constexpr bool with_spans = Tokens::kWithSpans;
-    // A word reaches to the next one's mark, which stands for the first space between them; else a
-    // mark stands for the last.
+    // Whether a word's span reaches to the next mark, which stands for the first space between the
+    // words. Otherwise a mark stands for the last space.
     static constexpr bool kReaches = Tokens::kWordsReach;
-    // What a word's pieces are may depend on the sum of those before it.
+    // Whether a word's pieces may depend on the sum of the scores before it.
     static constexpr bool kSums = Tokens::kSumsReach;
 
 public:
@@ -85,9 +85,9 @@ public:
         : rules_(rules), model_(model), scratch_(scratch), out_(out), limit_(limit), ascii_(ascii),
           tokens_(tokens) {}
 
-    // Takes words of text[0, length), which begins between words, at character `base` of the whole;
-    // returns where the last one ends, 0 if there is none. `space` is the source of the space before
-    // it, or -1.
+    // Takes the words of text[0, length). The text begins between words, at character `base` of the
+    // whole; `space` is the source of the space before it, or -1. Returns the end of the last word,
+    // 0 if there is none.
     int64_t take(const Char* text, int64_t length, int64_t base, int64_t space) {
         int64_t done = 0, end = 0;
         do {
@@ -105,13 +105,13 @@ public:
                 end = done + last_end_;
             }
             done += chunk.consumed;
-            // The rest of a chunk is spaces, or begins after one.
+            // What is left of a chunk is spaces, or follows one.
             if (kReaches ? end > 0 : done > end) space = base + (kReaches ? end : done - 1);
         } while (!scratch_.chunk.blocked && done < length && out_.size() < limit_);
         return end;
     }
 
-    // Takes some of the words of a chunk of bytes, those of a text that begins at `first_unit`.
+    // Takes words of an ASCII chunk that holds several texts; theirs begins at `first_unit`.
     void take_row(int first_word, int end_word, int first_unit, int64_t limit) {
         limit_ = limit;
         emit<uint8_t>(first_word, end_word, first_unit, -int64_t{first_unit}, -1);
@@ -133,21 +133,21 @@ private:
         const int last = chunk.starts[chunk.num_words - 1] + chunk.sizes[chunk.num_words - 1] - 1;
         last_end_ = static_cast<int64_t>(source<Unit>(last)) + 1;
     }
-    // Words [begin, end) of the chunk, whose text or rest of a text begins at `first_unit`.
+    // Takes words [begin, end) of the chunk; their text, or the rest of it, begins at `first_unit`.
     template <typename Unit>
     void emit(int begin, int end, int first_unit, int64_t base, int64_t space) {
         if constexpr (!kSums) {
             emit<Unit>(begin, end, 0, first_unit, base, space);
         } else {
             for (int from = begin; from < end && out_.size() < limit_;) {
-                if (from > begin) space = base + behind<Unit>(from - 1);
+                if (from > begin) space = base + offset_after<Unit>(from - 1);
                 const int which = tokens_.choose_memory();
                 from = which < 0 ? spell_one<Unit>(from, first_unit, base, space)
                                  : emit<Unit>(from, end, which, first_unit, base, space);
             }
         }
     }
-    // A word that is searched whatever is remembered.
+    // Searches one word's path without a cache.
     template <typename Unit>
     int spell_one(int index, int first_unit, int64_t base, int64_t space) {
         out_.ids.reserve_more(kReserved);
@@ -155,7 +155,7 @@ private:
         tokens_.next_word();
         return index + 1;
     }
-    // Words with the help of one of the memories; returns the first that is left.
+    // Takes words with the help of one of the caches; returns the first word that is left.
     template <typename Unit>
     int emit(int begin, int end, int which, int first_unit, int64_t base, int64_t space) {
         word_chunk& chunk = scratch_.chunk;
@@ -165,7 +165,7 @@ private:
             if constexpr (kSums) {
                 if (out_.size() >= tokens_.memory_end()) break;
             }
-            if (kReaches && i > begin) space = base + behind<Unit>(i - 1);
+            if (kReaches && i > begin) space = base + offset_after<Unit>(i - 1);
             out_.ids.reserve_more(kReserved);
             __builtin_prefetch(memory.short_words.place(chunk.keys[i + word_chunk::kAhead]));
             const int64_t first = out_.size();
@@ -193,7 +193,7 @@ private:
 
     static constexpr int kReserved = 32;
 
-    // Where a word's mark and its first unit come from.
+    // The sources of a word's mark and of its first unit.
     struct token_spans {
         int64_t mark, base;
     };
@@ -202,13 +202,13 @@ private:
         const int64_t start = source<Unit>(scratch_.chunk.starts[index]);
         if (kReaches) return {space < 0 ? base + start : space, base};
         if (!rules_.mark_is_space) return {base + start, base};
-        // Only the first word may have no space before it in the chunk.
+        // Only the chunk's first word may have no space before it.
         if (start > first_unit) return {base + start - 1, base};
         return {space < 0 ? base + start : space, base};
     }
-    // The character after a word.
+    // The end of a word, as a character.
     template <typename Unit>
-    int64_t behind(int index) const {
+    int64_t offset_after(int index) const {
         return source<Unit>(scratch_.chunk.starts[index] + scratch_.chunk.sizes[index]);
     }
     template <typename Unit>
@@ -221,11 +221,11 @@ private:
         return memory.find(scratch_.chunk.keys[index], bytes_of<Unit>(index), num_bytes,
                            out_.ids.end());
     }
-    // Stands before the ids of a word with unknown tokens, where sums reach from word to word; behind
-    // them stands of how many characters each of those is. No id is so great.
+    // Marks a cached word with unknown tokens, where sums reach from word to word: this value, the
+    // ids, then the number of characters of each unknown token. No id is as large.
     static constexpr int32_t kHasUnknown = (1 << 27) - 1;
 
-    // Makes ids of what is remembered of such a word, and returns how many; 0 with spans.
+    // Turns the cached values of a marked word into ids; returns how many, 0 with spans.
     int take_unknown(int count) {
         if constexpr (!kSums || with_spans) {
             return 0;
@@ -248,12 +248,13 @@ private:
     const uint8_t* units_of(uint8_t) const { return scratch_.chunk.bytes; }
     const uint16_t* units_of(uint16_t) const { return scratch_.chunk.units; }
 
-    // Finds the pieces of a word, and remembers them.
+    // Searches the pieces of a word, and caches them.
     template <typename Unit>
     void spell(int which, int index, int num_bytes, token_spans at) {
         const word_chunk& chunk = scratch_.chunk;
         const int64_t first = out_.size();
-        // The unknown token before may take in the word's start, of which no token would tell.
+        // An unknown token before may absorb the word's start; the word's own tokens would not show
+        // that.
         const bool joins = rules_.unknown_joins && tokens_.after_unknown();
         tokens_.word_letter(rules_.mark, at.mark);
         const int start = chunk.starts[index];
@@ -265,11 +266,11 @@ private:
             }
             tokens_.word_letter(code, at.base + source<Unit>(i));
         }
-        tokens_.spell_word(at.base + behind<Unit>(index));
+        tokens_.spell_word(at.base + offset_after<Unit>(index));
         if (!joins) keep<Unit>(which, index, num_bytes, first);
     }
 
-    // Remembers the pieces of a word, the tokens from `first` on.
+    // Caches the pieces of a word: the tokens from `first` on.
     template <typename Unit>
     void keep(int which, int index, int num_bytes, int64_t first) {
         const word_key& key = scratch_.chunk.keys[index];
@@ -294,13 +295,14 @@ private:
         made(memories_of(Unit{}).words[which]).keep(key, bytes_of<Unit>(index), num_bytes, ids, count);
     }
 
-    // Whether some token from `first` on does: its size is not that of its characters.
+    // Whether a token from `first` on stands for any characters: its span does not follow from its
+    // id.
     bool stand_for_any(int64_t first) const {
         return std::any_of(out_.ids.data() + first, out_.ids.data() + out_.size(),
                            [this](int32_t id) { return rules_.stands_for_any(id); });
     }
 
-    // Spans of cached pieces: their sizes tell, the mark being the first unit.
+    // Appends the spans of cached pieces, from the pieces' sizes; the mark is the first unit.
     template <typename Unit>
     void add_spans(int index, int64_t first, token_spans at) {
         const int64_t start = scratch_.chunk.starts[index];

@@ -1,4 +1,4 @@
-// The Unigram model: the path of pieces through a text whose scores have the greatest sum.
+// The Unigram model: finds the path of pieces through a text with the greatest sum of scores.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct unigram_scoring {
     uint32_t mark = 0x2581;  // what stands for a space in pieces
 };
 
-// A piece of a path: the characters up to `stop`, from where the one before stops.
+// A piece of a path: the characters from the end of the piece before, up to `stop`.
 struct path_piece {
     static constexpr int32_t kUnknown = -1;
     int64_t stop;
@@ -29,7 +29,8 @@ struct path_piece {
 
 class unigram_model {
 public:
-    // `scores` are by place. Of two pieces alike the last counts, empty ones match nothing.
+    // `scores` are in the order of the pieces. Of equal pieces the last counts; empty ones never
+    // match.
     unigram_model(const vocabulary& pieces, const double* scores, const unigram_scoring& scoring);
 
     // The id of the piece that is exactly this text, or kUnknown.
@@ -40,11 +41,11 @@ public:
     score_rounding rounding() const {
         return numbers_.narrow != 0 ? score_rounding::narrow : score_rounding::wide;
     }
-    // Whether no piece reaches across a mark that it begins with, or ends with: then a word can be
-    // matched by itself.
+    // Whether no piece reaches across a mark: none holds a mark but as its first character
+    // (before), or as its last (behind). A word can then be matched by itself.
     bool cuts_before() const { return numbers_.cuts_before != 0; }
     bool cuts_behind() const { return numbers_.cuts_behind != 0; }
-    // More than any piece's id.
+    // One more than the largest id of a piece.
     int64_t num_ids() const { return piece_units_.size(); }
     // The size of a piece in 16-bit units, where it is at most kMaxUnits.
     int64_t piece_units(int32_t id) const { return piece_units_[static_cast<size_t>(id)]; }
@@ -68,23 +69,22 @@ private:
 // Finds the best path through a text that may grow while the search goes on.
 class path_search {
 public:
-    // Begins at the start of a text, or where the sum of all before is `total`.
+    // Begins at the start of a text, or where the sum of the scores before is `total`.
     void start(double total = 0.0);
-    // Goes on through text[0, size), the text so far. Unless it ends there, the last pieces are left
-    // open.
+    // Continues through text[0, size), the text so far. Unless `ends`, more text may follow.
     void advance(const unigram_model& model, const uint32_t* text, int64_t size, bool ends);
-    // How far every path that may still be best is the same, as far as can be told.
+    // Returns how far all paths that may still win agree, as far as that is known.
     int64_t find_settled();
-    // How far pieces from every character before have been tried.
+    // The place before which pieces from every character have been tried.
     int64_t done() const { return done_; }
-    // Appends the pieces up to `stop`, which a path must reach.
+    // Appends the path's pieces up to `stop`, which must be on every path that may still win.
     void trace(const unigram_model& model, int64_t stop, pod_vector<path_piece>& out) const;
-    // Forgets the first characters, which a path must reach; the text begins behind them from now on.
+    // Drops the first `count` characters; every path that may still win must pass their end.
     void forget(int64_t count);
     // The sum of the best path to a place.
     double score_at(int64_t place) const { return points_[place].score; }
-    // With narrow sums: by how much the best path to a place is better than any other. None, if sums
-    // began anew on the way.
+    // With narrow sums: by how much the best path to a place beats every other one. None if sums
+    // restarted on the way.
     double margin(int64_t place) const;
     int64_t num_bytes() const {
         return 8 * runners_up_.capacity() + points_.capacity() * static_cast<int64_t>(sizeof(point)) +
@@ -98,7 +98,7 @@ private:
         int32_t from;
         int32_t piece;  // node of the trie, or kUnknown
     };
-    // Starts whose pieces are followed side by side.
+    // Start characters whose pieces are matched side by side.
     static constexpr int kBlock = 64;
     template <score_rounding rounding>
     void advance_as(const unigram_model& model, int64_t size, bool ends);

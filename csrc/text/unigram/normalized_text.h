@@ -1,5 +1,5 @@
-// What happens to normalized text before it is cut into words: spaces are folded, and added tokens
-// that are matched in normalized text are found.
+// The steps between normalization and words: folds spaces, and finds the added tokens that are
+// matched in normalized text.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,14 @@
 
 namespace encoder_engine {
 
-// The last normalizer, where it makes one of runs of spaces: done on the way.
+// The last normalizer, if it replaces runs of spaces: it is then applied on the way.
 struct space_folding {
     bool active = false;
     int64_t least = 2;              // spaces of a run
     std::vector<uint32_t> content;  // what it becomes
 };
 
-// Finds added tokens in normalized text, and passes on what lies between them.
+// Finds added tokens in normalized text, and passes on the text between them.
 template <bool with_spans>
 class normalized_text {
 public:
@@ -43,15 +43,15 @@ public:
         }
         put(code, source);
     }
-    // Whether a word begins here that has the mark in front: after a space, whose source `space`
-    // then is, or where the text begins. The word before is closed then.
+    // Returns whether a word with a mark in front begins here: after a space, or where a text
+    // begins. `space` becomes the source of that space. Ends the word before.
     bool begins_word(int64_t& space) {
         space = num_spaces_ > 0 ? space_source_ : -1;
         if (num_spaces_ == 0 && !words_.between_texts()) return false;
         words_.close_word();
         return true;
     }
-    // Words were taken, up to a place within the text.
+    // Notes that the lane has taken words, up to a place within the text.
     void words_taken() {
         num_spaces_ = 0;
         words_.words_taken();
@@ -74,7 +74,7 @@ private:
 
     void unfold() {
         if (num_spaces_ < folding_.least) {
-            // Of fewer than two spaces there is one, whose source is known.
+            // A run of fewer than two spaces is one space, whose source is known.
             put(' ', space_source_);
         } else {
             for (const uint32_t code : folding_.content) put(code, space_source_);
@@ -87,12 +87,12 @@ private:
         codes_.append(code);
         if (codes_.size() >= search_at_) search_piece();
     }
-    // Searches as much as no later character can change, and forgets it.
+    // Searches the part of the buffer that no later character can change, and drops it.
     void search_piece() {
         int64_t certain = codes_.size();
         while (certain > done_ && is_strip_space(codes_[certain - 1])) --certain;
         search(certain);
-        // What lstrip and single_word look back at stays.
+        // Keep what lstrip and single_word look back at.
         int64_t dropped = done_;
         while (dropped > finder_.segment_start() && is_strip_space(codes_[dropped - 1])) --dropped;
         dropped = std::max<int64_t>(dropped - 1, 0);
@@ -103,7 +103,7 @@ private:
         passed_ -= dropped;
         search_at_ = 2 * codes_.size() + kPieceSize;
     }
-    // Goes on from done_, as far as what is found needs no character from `certain` on.
+    // Searches from done_ on, for matches that do not depend on characters from `certain` on.
     void search(int64_t certain) {
         const int64_t length = codes_.size();
         const bool whole = certain > length;

@@ -49,10 +49,10 @@ public:
     explicit unigram_normalizer(std::vector<normalizer_step> steps) : steps_(std::move(steps)) {}
 
     const std::vector<normalizer_step>& steps() const { return steps_; }
-    // All steps; returns false if characters that vanished at the very start have moved the sources
-    // of all that follows in the segment.
+    // Runs all steps. Returns false if characters dropped at the very start have shifted the
+    // sources of everything after them in the segment.
     bool run(sourced_text& text, sourced_text& spare, segment_edges edges) const;
-    // One step, from `text` to `out`.
+    // Runs one step, from `text` to `out`.
     static bool apply(const normalizer_step& step, const sourced_text& text, sourced_text& out,
                       segment_edges edges);
 

@@ -26,14 +26,14 @@ namespace encoder_engine {
 class piece_scores {
 public:
     piece_scores() = default;
-    // `bytes` are the ids by byte, if there are any.
+    // `bytes` are the ids of byte pieces by byte; empty: no byte fallback.
     piece_scores(std::vector<float> scores, float unknown, int32_t unknown_id,
                  const std::vector<int32_t>& bytes);
 
     float unknown() const { return unknown_; }
-    // No piece changes a sum by more, rounding included.
+    // The most by which one piece changes a sum, rounding included.
     double most() const { return most_; }
-    // The sum behind tokens: `counts` says of how many characters each unknown token is.
+    // Returns the sum after tokens; `counts` holds the number of characters of each unknown token.
     float add(float sum, const int32_t* ids, int64_t count, const pod_vector<int32_t>& counts) const;
 
 private:
@@ -46,15 +46,15 @@ private:
     double most_ = 0.0;
 };
 
-// There is one memory of words for sums of each size.
+// The number of word caches, one for each range of sums.
 constexpr int kNumSumMemories = 3;
 
-// The sum under way in a text.
+// Keeps the sum of the scores along a text.
 class piece_sum {
 public:
     explicit piece_sum(const piece_scores& scores) : scores_(scores) {}
 
-    // Begins a text whose tokens stand in `ids` from its present end on.
+    // Begins a text whose tokens will follow the present end of `ids`.
     void restart(const pod_vector<int32_t>& ids) {
         total_ = 0.0f;
         known_to_ = ids.size();
@@ -62,8 +62,8 @@ public:
         forget_unknown();
         set_end();
     }
-    // The memory from which words may be taken now, as long as there are fewer tokens than end(); -1:
-    // none, the next word is to be searched.
+    // Returns the cache that serves the next words while there are fewer than end() tokens; -1:
+    // none, search the next word.
     int choose_memory(const pod_vector<int32_t>& ids);
     int64_t end() const { return end_; }
     // The sum up to the end of the tokens.
@@ -71,8 +71,8 @@ public:
         if (known_to_ < ids.size()) catch_up(ids);
         return total_;
     }
-    // Says that a word of so many characters was searched, how much better its path was than any
-    // other, and the sum behind it.
+    // Records a searched word: its number of characters, the margin of its path over any other, and
+    // the sum after it.
     void searched(const pod_vector<int32_t>& ids, int64_t size, double margin, double sum) {
         total_ = static_cast<float>(sum);
         known_to_ = ids.size();
@@ -80,9 +80,9 @@ public:
         margin_ = margin;
         set_end();
     }
-    // Whether that word has the same pieces wherever a memory is used.
+    // Whether the searched word has the same pieces at every sum that a cache serves.
     bool may_be_kept(int memory) const;
-    // Says of how many characters an unknown token is that came from memory.
+    // Records an unknown token from a cache, and its number of characters.
     void add_unknown(int32_t count) {
         counts_.append(count);
         more_ += count - 1;
@@ -90,7 +90,7 @@ public:
     }
 
 private:
-    // As many tokens must fit that a choice is worth it.
+    // The least room, in tokens, for which choosing a cache pays.
     static constexpr int64_t kLeastTokens = 32;
 
     void set_end();

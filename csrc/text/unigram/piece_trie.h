@@ -8,9 +8,9 @@
 
 namespace encoder_engine {
 
-// Characters have small numbers, in the order of their codes; a node's child by a character lies at
-// the node's base plus that number. The first nodes are the children of the root. One step per
-// character, not per byte: most words are a walk from cache miss to cache miss.
+// How it works: characters are numbered in the order of their code points. The child of a node by a
+// character is at the node's base plus that number; the root's children are the first nodes. A step
+// takes one character, not one byte, because nearly every step of a walk is a cache miss.
 class piece_trie {
 public:
     struct piece {
@@ -27,14 +27,14 @@ public:
     static constexpr double kNoPiece = -std::numeric_limits<double>::infinity();
     static constexpr int32_t kNone = -1;
 
-    // From pieces in ascending order, no two alike.
+    // `pieces` are in ascending order and distinct.
     explicit piece_trie(const std::vector<piece>& pieces);
 
-    // The number of a character, 0 for one that no piece has. It leads nowhere.
+    // The number of a character; 0, which has no child, for one that no piece contains.
     uint32_t number_of(uint32_t code) const {
         return code < kTableEnd ? table_[code] : astral_number(code);
     }
-    // The node of a character's number, from the root.
+    // The root's child by a character's number.
     static int32_t first(uint32_t number) { return static_cast<int32_t>(number); }
     // The child of a node by a character's number, or kNone.
     int32_t child(int32_t place, uint32_t number) const {

@@ -11,7 +11,7 @@
 
 namespace encoder_engine {
 
-// What every walk over a text needs, whatever its characters.
+// The rules of every walk over a text, whatever its character width.
 struct unigram_rules {
     const unigram_normalizer& normalizer;  // less the folding of spaces
     const unigram_char_table& table;
@@ -21,7 +21,7 @@ struct unigram_rules {
     bool any_lstrip;   // some added token takes in white space before it
 };
 
-// Regular characters go straight on; each irregular one is normalized together with its neighbours.
+// Regular characters pass one by one; an irregular one is normalized together with its neighbours.
 template <typename Char, bool with_spans>
 class unigram_walk {
 public:
@@ -32,7 +32,8 @@ public:
           stretch_(stretch), spare_(spare), sink_(sink), lane_(lane) {}
 
     status run() {
-        // A token may begin within the white space at the end that the one before has taken in.
+        // The token before may have taken in white space at the end, within which a token may
+        // begin.
         while ((at_ < length_ || (found_ && search_at_ < length_)) && !sink_.full()) {
             ends_ = found_ = false;
             plain_end_ = at_;
@@ -53,12 +54,12 @@ public:
     }
 
 private:
-    // The lane sees for itself whether an added token comes.
+    // Characters searched ahead for added tokens. The lane checks for added tokens itself.
     static constexpr int64_t kAhead = 64;
 
     unigram_char entry(int64_t at) const { return rules_.table[text_[at]]; }
 
-    // Makes plain_end_ greater than `at`, unless the segment ends before.
+    // Searches added tokens until plain_end_ is greater than `at`, or the segment has ended.
     void see(int64_t at) {
         if (ends_ || plain_end_ > at) return;
         if (rules_.added.empty()) {
@@ -68,7 +69,7 @@ private:
         }
         const int64_t wanted = at + kAhead;
         for (; search_at_ < length_; ++search_at_) {
-            // White space may belong to an added token behind it.
+            // An added token with lstrip may take in the white space before it.
             if (search_at_ > wanted &&
                 !(rules_.any_lstrip && is_strip_space(text_[search_at_ - 1]))) {
                 plain_end_ = search_at_;
@@ -115,7 +116,7 @@ private:
         return {};
     }
 
-    // Takes whole words of plain characters, where one begins.
+    // Takes whole words of plain characters by the lane, if a word begins here.
     bool take_words() {
         int64_t space = -1;
         if (!sink_.begins_word(space)) return false;
@@ -129,7 +130,7 @@ private:
         return true;
     }
 
-    // The first place from `at` on where a stretch can end; the segment's end is one.
+    // The first place from `at` on where a stretch can end, at most the segment's end.
     int64_t stretch_end(int64_t at) {
         while (inside(at) && !unigram_char_table::separates(entry(at - 1), entry(at))) ++at;
         return at;
@@ -140,8 +141,8 @@ private:
         return inside(at) ? at : -1;
     }
 
-    // What the start of a segment can have an influence on: all up to the first character of which
-    // more than white space is left.
+    // Normalizes what the start of a segment can influence: all up to the first character that
+    // leaves more than white space.
     status first_stretch() {
         const int64_t start = at_;
         int64_t stop = start;
@@ -155,7 +156,7 @@ private:
             if (!result.ok()) return result;
         } while (inside(stop) && is_blank());
         if (!aligned && with_spans && inside(stop)) {
-            // The sources of the whole segment have moved.
+            // The sources of the whole segment have shifted.
             while (inside(plain_end_)) continue;
             at_ = start;
             const status result = normalize(plain_end_, {true, true}, aligned);

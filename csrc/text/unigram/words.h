@@ -1,4 +1,4 @@
-// Normalized characters on their way into words, and words on their way into tokens.
+// Cuts normalized characters into words, and turns words into tokens.
 #pragma once
 
 #include <algorithm>
@@ -50,26 +50,26 @@ public:
         spell_word(0);
         next_word();
     }
-    // The parts of it, for words that may be known without a search ...
+    // For unigram_lane: the parts of end_word(), because a cached word needs no search ...
     void word_letter(uint32_t code, int64_t source) { path_.letter(code, source); }
     void spell_word(int64_t /*next*/) {
         path_.end(0);
         close_unknown();
     }
     void next_word() { ++num_words_; }
-    // ... and what is to be done before the spans of one that is known.
+    // ... and the state after a cached word.
     void known_word() {}
-    // Whether an unknown token before would take in one with which the next word begins.
+    // Whether an unknown token before would absorb one that begins the next word.
     bool after_unknown() const { return false; }
     // Begins the next text.
     void restart() { num_words_ = 0; }
-    // The span of a token that was appended to the output's ids.
+    // Appends the span of a token whose id was appended already.
     void add_span(int64_t start, int64_t stop) {
         out_.spans.append(static_cast<int32_t>(start));
         out_.spans.append(static_cast<int32_t>(stop));
         out_.words.append(num_words_);
     }
-    // One token that is a word of its own.
+    // Appends a token that is a word of its own.
     void token(int32_t id, int64_t start, int64_t stop, blank_ends blanks) {
         put(id, static_cast<int32_t>(start), static_cast<int32_t>(stop));
         out_.note_blanks(blanks);
@@ -88,10 +88,10 @@ public:
     }
 
 private:
-    // Longer runs of characters whose bytes have pieces are not kept together.
+    // Longer runs of unknown characters are split, if they are written as bytes.
     static constexpr int64_t kMaxUnknown = 1 << 19;
 
-    // Unknown pieces in a row become one, which may happen to be known.
+    // Joins consecutive unknown pieces into one text, which may be a piece after all.
     void add_unknown(int64_t start, int64_t stop) {
         pod_vector<uint32_t>& unknown = scratch_.unknown;
         const int64_t most = ids_.bytes.empty() ? model_.max_size() : kMaxUnknown;
@@ -113,7 +113,7 @@ private:
         }
         unknown.clear();
     }
-    // Goes on counting the white space at the ends of what is unknown.
+    // Updates the counts of white space at both ends of the unknown text.
     void count_blanks(int64_t start, int64_t stop, bool first) {
         if (first) {
             unknown_blanks_ = {};
@@ -188,7 +188,7 @@ public:
         inside_ = true;
         tokens_.letter(code, source);
     }
-    // Ends what spaces are set in front of: text between added tokens, or between white space.
+    // Ends a text that gets a mark in front: text between added tokens, or between white space.
     void end_text() {
         tokens_.end_word();
         inside_ = false;
@@ -199,9 +199,9 @@ public:
     }
     // Whether the next letter begins a text.
     bool between_texts() const { return !inside_; }
-    // Whole words are taken past this object, the first of them now ...
+    // Called before the lane takes whole words, past this object ...
     void close_word() { tokens_.end_word(); }
-    // ... and the last of them is done.
+    // ... and after.
     void words_taken() { inside_ = true; }
 
 private:

@@ -27,7 +27,7 @@ public:
 
     const wordpiece_model& model() const { return *model_; }
     const char_table& table() const { return table_; }
-    // Present when some added token is matched in normalized text: payloads are code points.
+    // Null unless some added token is matched in normalized text. Its payloads are code points.
     const char_table* text_table() const { return text_table_.get(); }
     const added_token_set& raw_added() const { return raw_added_; }
     const added_token_set& normalized_added() const { return normalized_added_; }

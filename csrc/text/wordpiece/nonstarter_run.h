@@ -60,7 +60,7 @@ private:
     int decompose(int64_t at, uint32_t* parts) const {
         return unicode_decompose(static_cast<uint32_t>(text_[at]), parts);
     }
-    // A removed character may be an added token, or its first.
+    // Whether an added token may begin at a removed character.
     bool starts_added(int64_t at) {
         added_match match;
         return finder_.find(at, match);

@@ -1,4 +1,4 @@
-// Normalization by itself, as added tokens need it; encoding fuses it with everything else.
+// Normalization alone, for added tokens; encoding fuses normalization with the other steps.
 #pragma once
 
 #include <cstdint>

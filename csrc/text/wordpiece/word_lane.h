@@ -17,8 +17,8 @@
 
 namespace encoder_engine {
 
-// A sink for words: emit<Unit>(chunk, base) takes a chunk that begins at character `base`; the rest
-// is what the character scanner feeds.
+// `Sink::emit<Unit>(chunk, base)` receives a chunk that begins at character `base`; the character
+// scanner feeds the sink the other characters.
 template <typename Char, typename Sink>
 class word_lane {
 public:
@@ -59,7 +59,7 @@ private:
     }
 
     static bool is_ascii(const Char* text, int count) {
-        // The first few tell, as a rule.
+        // The first few characters usually decide.
         int at = 0;
         for (; at + 16 <= count; at += 16) {
             uint32_t seen = 0;
@@ -80,7 +80,7 @@ private:
         return {};
     }
 
-    // Of a word that is too long, more letters make no difference.
+    // More letters of a word that is too long change nothing.
     void skip_letters(int64_t& at) {
         constexpr int kBlock = 64;
         while (at + kBlock <= length_) {

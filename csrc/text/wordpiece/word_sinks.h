@@ -24,7 +24,7 @@
 namespace encoder_engine {
 
 using wordpiece_memory = word_memory<15, 9, 11, 9, 7>;
-// Outside ASCII more words differ, and have more pieces.
+// Outside ASCII there are more distinct words, and they have more pieces.
 using wide_wordpiece_memory = word_memory<15, 13, 13, 11, 9>;
 
 struct wordpiece_scratch : encoder_scratch {
@@ -63,7 +63,7 @@ public:
             if (num_characters_ == 0) first_ = source;
             last_ = source;
         }
-        // Of a word that is too long, only the fact matters.
+        // The letters of a word that is too long are not kept.
         if (++num_characters_ > max_characters_) return;
         scratch_.word.reserve_more(4);
         const int size = write_utf8(code, scratch_.word.end());
@@ -73,7 +73,7 @@ public:
             for (int i = 0; i < size; ++i) scratch_.sources.push(static_cast<int32_t>(source));
         }
     }
-    // Says that a word already too long reaches further.
+    // Extends the span of a word that is already too long.
     void lengthen(int64_t source) { last_ = source; }
     void space(uint32_t, int64_t) { end_word(); }
     void isolated(uint32_t id, int64_t source) {
@@ -95,7 +95,7 @@ public:
             letter(c.code, source);
         }
     }
-    // What isolated() wants of a character met outside the table.
+    // The payload that isolated() takes, for a character that is not in the table.
     uint32_t payload(uint32_t code) const {
         return static_cast<uint32_t>(model_.match_character(code));
     }
@@ -122,7 +122,7 @@ public:
     }
     void finish() { end_word(); }
 
-    // One token that is a word of its own.
+    // Appends a token that is a word of its own.
     void token(int32_t id, int64_t start, int64_t stop) {
         out_.ids.append(id);
         if (with_spans) {
@@ -138,7 +138,7 @@ public:
     void emit(const word_chunk& chunk, int64_t base) {
         emit<Unit>(chunk, 0, chunk.num_words, base);
     }
-    // Takes some of the words; the chunk's first unit is character `base`.
+    // Takes words [begin, end); the chunk's first unit is character `base`.
     template <typename Unit>
     void emit(const word_chunk& chunk, int begin, int end, int64_t base) {
         const int64_t room = limit_ - out_.size();
@@ -163,18 +163,18 @@ private:
         int32_t start, stop;
     };
 
-    // Takes words from `index` on as long as the cache of short words has them; returns the first
-    // that it does not have.
+    // Takes words from `index` on that are in the cache of short words; returns the first that is
+    // not.
     template <typename Unit>
     int emit_known(const word_chunk& chunk, int index, int num_words, int64_t base) {
         const auto& cache = memory_of(Unit{}).short_words;
-        // A lookup writes all values that a line has.
+        // A lookup writes kMaxPieces values, whatever the number of pieces.
         out_.ids.reserve_more(int64_t{cache.kMaxPieces} * (num_words - index));
         int32_t* const begin = out_.ids.end();
         int32_t* to = begin;
         int i = index;
         for (; i < num_words; ++i) {
-            // Behind the last word are keys of chunks before.
+            // After the last word, keys of an earlier chunk are prefetched, which does no harm.
             __builtin_prefetch(cache.place(chunk.keys[i + word_chunk::kAhead]));
             if (chunk.sizes[i] * sizeof(Unit) > word_key::kMaxSize) break;
             const int count = cache.find(chunk.keys[i], to);
@@ -271,8 +271,8 @@ private:
         }
     }
 
-    // Appends the spans of the word's pieces from `first` on. Their sizes tell where they lie; the
-    // last, which may be the unknown token, reaches to the end.
+    // Appends the spans of the word's pieces from `first` on, by the pieces' sizes. The last piece,
+    // which may be the unknown token, reaches to the end.
     template <typename Span, typename Size>
     void spans(int64_t first, int64_t size, const Span& span_of, const Size& size_of) {
         out_.spans.reserve_more(2 * (out_.size() - first));
@@ -307,7 +307,7 @@ private:
     int32_t num_words_ = 0;
 };
 
-// Writes out the normalized text of each segment, finds added tokens in it, and passes on the rest.
+// Collects the normalized text of each segment, finds added tokens in it, and passes on the rest.
 template <bool with_spans>
 class text_sink {
 public:
@@ -328,7 +328,7 @@ public:
     }
     void item(const normal_char& c, int64_t source) { put(c.code, source, c.kind); }
     uint32_t payload(uint32_t code) const { return code; }
-    // White space that the match took in is no part of the segments around it.
+    // White space inside the match belongs to neither of the segments around it.
     void added(const added_match& match) {
         int64_t size = scratch_.codes.size();
         while (size > done_ && scratch_.origins[size - 1] >= match.start) --size;
@@ -353,14 +353,14 @@ private:
         scratch_.kinds.append(static_cast<uint8_t>(kind));
         if (scratch_.codes.size() >= search_at_) search_piece();
     }
-    // Searches as much of the segment as no later character can change, and forgets it: of white
-    // space at the end, an added token of the raw text may take some.
+    // Searches the part of the segment that no later character can change, and drops it. White
+    // space at the end stays: an added token of the raw text may take it in.
     void search_piece() {
         const uint32_t* codes = scratch_.codes.data();
         int64_t certain = scratch_.codes.size();
         while (certain > done_ && is_strip_space(codes[certain - 1])) --certain;
         search(certain);
-        // What lstrip and single_word look back at stays.
+        // Keep what lstrip and single_word look back at.
         int64_t dropped = done_;
         while (dropped > finder_.segment_start() && is_strip_space(codes[dropped - 1])) --dropped;
         dropped = std::max<int64_t>(dropped - 1, 0);
@@ -371,7 +371,7 @@ private:
         done_ -= dropped;
         search_at_ = 2 * scratch_.codes.size() + kPieceSize;
     }
-    // Goes on from done_, as far as what is found needs no character from `certain` on.
+    // Searches from done_ on, for matches that do not depend on characters from `certain` on.
     void search(int64_t certain) {
         const uint32_t* codes = scratch_.codes.data();
         const int64_t length = scratch_.codes.size();

@@ -22,22 +22,23 @@ class wordpiece_model {
 public:
     wordpiece_model(const vocabulary& tokens, const wordpiece_rules& rules);
 
-    // Appends the pieces of a word of UTF-8 bytes. A word with a part that matches nothing is one
-    // unknown piece.
+    // Appends the pieces of a word in UTF-8. If any part matches nothing, the whole word is one
+    // unknown token.
     void match(const uint8_t* word, int64_t size, pod_vector<int32_t>& ids) const;
 
-    // Bytes of the word that a piece stands for, which depends on its being the first.
+    // The size of a piece's text in the word, in bytes; `first`: it begins the word, without
+    // prefix.
     int64_t piece_size(int32_t id, bool first) const {
         return piece_sizes_[static_cast<size_t>(id)] - (first ? 0 : numbers_.prefix_size);
     }
 
-    // The same in 16-bit units.
+    // The size of a piece's text in the word, in 16-bit units.
     int64_t piece_units(int32_t id, bool first) const {
         return piece_units_[static_cast<size_t>(id)] - (first ? 0 : numbers_.prefix_units);
     }
 
-    // The id of a word of one character: a table of their own, as the table of characters asks for
-    // thousands.
+    // The id of a word of one character, from a separate table: char_table looks up thousands of
+    // them.
     int32_t match_character(uint32_t code) const;
 
     int32_t unknown_id() const { return numbers_.unknown_id; }

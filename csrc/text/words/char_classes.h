@@ -1,4 +1,4 @@
-// What each character is to the word scanner: part of a word, a word of its own, white space.
+// The class of each character for the word scanner: part of a word, a word of its own, white space.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace encoder_engine {
 
-// Characters that become one unit each, and the few that become several, by table; all others
-// block the word scanner and are left to the character scanner.
+// Maps characters to one unit each and, for a few, to several, by table. All other characters block
+// the word scanner, which leaves them to the character scanner.
 struct char_classes {
     static constexpr uint8_t kLetter = 1;  // part of a word
     static constexpr uint8_t kSingle = 2;  // punctuation, an ideograph: a word of its own
@@ -20,23 +20,23 @@ struct char_classes {
 
     static constexpr uint8_t kBeyond = 128;  // not ASCII
 
-    // By byte; 0 for what blocks. ASCII characters only become ASCII characters; 255 stands for
-    // all others.
+    // The class of each byte; 0 blocks. ASCII characters map to ASCII only; 255 stands for all
+    // others.
     alignas(64) uint8_t flags[256] = {};
     alignas(64) uint8_t lowered[256] = {};
     // Per class and low nibble, a bit for each high nibble whose character is in the class: with
     // two byte shuffles, a test for any set of ASCII characters.
     alignas(16) uint8_t nibbles[5][16] = {};
 
-    // Characters below 0x10000: the unit it becomes, its flags, how many units (0 or 1), and behind
-    // what it blocks; or what to do about it.
+    // For each character below 0x10000: its unit, its flags, the number of units (0 or 1), and
+    // whether it blocks after a character that binds; or a special action.
     static constexpr uint32_t kFlagsShift = 16;
     static constexpr uint32_t kOne = 1u << 24;
-    // Blocks behind a character that binds its like ...
+    // Tied: blocks after a character that binds its kind, and at a chunk's start.
     static constexpr uint32_t kTiedWide = 1u << 25;
     static constexpr uint32_t kTiedNarrow = 1u << 26;
     static constexpr uint32_t kTied = kTiedWide | kTiedNarrow;
-    // ... as these do, and a chunk's start.
+    // Binds: makes a tied character of the same kind after it block.
     static constexpr int kBindsShift = 2;
     static constexpr uint32_t kBindsWide = kTiedWide << kBindsShift;
     static constexpr uint32_t kBindsNarrow = kTiedNarrow << kBindsShift;
@@ -62,11 +62,11 @@ struct char_classes {
         return block == 1 ||
                (block > 1 && (astral_bits[4 * block + (code >> 6 & 3)] >> (code & 63) & 1) != 0);
     }
-    // Per 256 characters: 0 none is, 1 all are, else the place of their bits.
+    // For each 256 characters: 0: none is a letter, 1: all are, else the place of their bits.
     std::vector<uint16_t> astral_blocks;
     std::vector<uint64_t> astral_bits;
 
-    // Of added tokens, the possible second characters by their low byte.
+    // The low bytes of the characters that come second in added tokens.
     bool seconds[256] = {};
     bool any_second = false;
 
@@ -85,7 +85,7 @@ struct char_classes {
     static uint32_t one_unit(uint32_t unit, uint8_t flags) {
         return unit | static_cast<uint32_t>(flags) << kFlagsShift | kOne;
     }
-    // An entry of a character that becomes letters; kBlocked if they are no 16-bit units.
+    // An entry of a character that becomes letters; kBlocked if they do not fit 16-bit units.
     uint32_t letters(const uint32_t* codes, int64_t count, uint32_t ties = 0);
     // An entry of a tied character that becomes a space.
     uint32_t tied_space(uint32_t ties);
@@ -93,7 +93,7 @@ struct char_classes {
     void set_astral(uint32_t block, const uint64_t (&bits)[4]);
     // Says that the character may start an added token.
     void mark_start(uint32_t code);
-    // Takes over what `wide` says of ASCII, once all is set.
+    // Fills the ASCII tables from `wide`, once all characters are set.
     void finish();
 
 private:

@@ -1,4 +1,4 @@
-// Rows of several short texts from one chunk of words.
+// Encodes several short texts, one row each, from one chunk of words.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 
 namespace encoder_engine {
 
-// Appends the rows of the first few of some texts; returns of how many. accepts(text) refuses texts
-// whose words are not all; emit(first_word, end_word, first_unit, limit) appends the tokens of one
-// text's words, as far as `limit` tokens of output.
+// Appends the rows of the first texts that fit one chunk; returns how many. accepts(text) must
+// refuse a text with tokens other than words. emit(first_word, end_word, first_unit, limit) appends
+// the tokens of one text's words, up to `limit` tokens of output.
 template <typename Accept, typename Emit>
 int64_t encode_short_rows(const text_view* texts, int64_t count, const row_frame& frame,
                           const char_classes& classes, const scan_functions& functions,

@@ -1,4 +1,4 @@
-// Bounded memories of words and their pieces, one of each per thread.
+// Caches of words and their pieces, of fixed size, one set per thread.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,16 @@
 
 namespace encoder_engine {
 
-// Two words of up to 16 bytes and 4 pieces each, in a cache line. Words have no zero bytes at their
-// end, so the key alone tells their size.
+// A cache line of two words, each of up to 16 bytes and 4 pieces. Words do not end with zero bytes,
+// so the key alone determines their size.
 class word_line {
 public:
     static constexpr int kMaxPieces = 4;
 
-    // Writes four values to `out`, of which the first so many are the pieces; 0 if unknown.
+    // Writes kMaxPieces values to `out` and returns how many of them are the word's pieces; 0: not
+    // found.
     int find(const word_key& key, int32_t* out) const {
-        // Reckoned, not tested: which of the two it is would often be mispredicted.
+        // Computed, not branched on: which of the two words matches is often mispredicted.
         const uint64_t not_first = different(ways_[0], key);
         const uint64_t not_second = different(ways_[1], key);
         if ((not_first & not_second) != 0) return 0;
@@ -27,7 +28,7 @@ public:
         std::memcpy(out, pieces, sizeof pieces);
         return static_cast<int>(found.pieces[1] >> (32 + kIdBits));
     }
-    // Remembers 1 to kMaxPieces pieces, and forgets the older of the two words.
+    // Stores a word of 1 to kMaxPieces pieces; the older of the line's two words is dropped.
     void insert(const word_key& key, const int32_t* pieces, int count) {
         ways_[1] = ways_[0];
         ways_[0] = {{key.parts[0], key.parts[1]}, {}};
@@ -53,7 +54,7 @@ private:
     entry ways_[2];
 };
 
-// Words that one thread met; a new one displaces the older of two.
+// A cache of lines of two words; a new word displaces the older of its line.
 template <int kLineBits>
 class paired_word_cache {
 public:
@@ -66,7 +67,7 @@ public:
     void insert(const word_key& key, const int32_t* pieces, int count) {
         line_of(key).insert(key, pieces, count);
     }
-    // Where the line of a key is, for the processor to fetch ahead.
+    // The address of a key's line, for prefetching.
     const void* place(const word_key& key) const { return &line_of(key); }
 
 private:
@@ -75,7 +76,7 @@ private:
     std::unique_ptr<word_line[], free_memory> lines_;
 };
 
-// Words of longer keys or more pieces; a new one displaces the older of two.
+// A cache of words with longer keys or more pieces; a new word displaces the older of its pair.
 template <typename Key, int kPieces, int kPairBits>
 class long_word_cache {
 public:
@@ -84,7 +85,8 @@ public:
     long_word_cache()
         : pairs_(static_cast<pair*>(allocate_zeros(sizeof(pair) << kPairBits))) {}
 
-    // Writes kMaxPieces values to `out`, of which the first so many are the pieces; 0 if unknown.
+    // Writes kMaxPieces values to `out` and returns how many of them are the word's pieces; 0: not
+    // found.
     int find(const Key& key, int32_t* out) const {
         for (const entry& e : pair_of(key).ways) {
             uint64_t different = 0;
@@ -95,7 +97,7 @@ public:
         }
         return 0;
     }
-    // Remembers 1 to kMaxPieces pieces.
+    // Stores a word of 1 to kMaxPieces pieces.
     void insert(const Key& key, const int32_t* pieces, int count) {
         entry* ways = pair_of(key).ways;
         ways[1] = ways[0];
@@ -103,7 +105,7 @@ public:
         std::memcpy(ways->ids, pieces, static_cast<size_t>(count) * sizeof *pieces);
         ways->count = count;
     }
-    // Where the line of a key is, for the processor to fetch ahead.
+    // The address of a key's pair, for prefetching.
     const void* place(const Key& key) const { return &pair_of(key); }
 
 private:
@@ -121,19 +123,20 @@ private:
     std::unique_ptr<pair[], free_memory> pairs_;
 };
 
-// All the words that one thread met whose units are of one size, as bytes: short ones of few pieces by
-// the cache of their own, which is asked first, and all others up to 64 bytes. The numbers are the
-// caches' line bits.
+// All caches of one thread for words of one unit size, keyed by their bytes. Short words of few
+// pieces have short_words, which the caller asks first; find() covers all others up to 64 bytes.
+// The numbers are the caches' sizes in bits.
 template <int kShort, int kSplit, int kLong, int kLongSplit, int kHuge>
 class word_memory {
 public:
-    // At most so many pieces are found.
+    // The most pieces that find() writes.
     static constexpr int kMaxPieces = 31;
 
     paired_word_cache<kShort> short_words;
 
-    // Writes up to kMaxPieces values to `out`, of which the first so many are the pieces of a word that
-    // short_words does not have; 0 if unknown. `key` is that of its first 16 bytes; 64 must be readable.
+    // Writes up to kMaxPieces values to `out` and returns how many of them are the pieces of a word
+    // that is not in short_words; 0: not found. `key` is the key of the first 16 bytes; 64 bytes
+    // must be readable.
     int find(const word_key& key, const uint8_t* bytes, int num_bytes, int32_t* out) const {
         if (num_bytes <= word_key::kMaxSize) return split_words_.find(key, out);
         if (num_bytes > huge_word_key::kMaxSize) return 0;
@@ -144,7 +147,7 @@ public:
         const int known = long_words_.find(long_key, out);
         return known > 0 ? known : long_split_words_.find(long_key, out);
     }
-    // Remembers the pieces of any word, if they are not too many.
+    // Stores the pieces of any word; drops those that are too many for a cache.
     void keep(const word_key& key, const uint8_t* bytes, int num_bytes, const int32_t* pieces,
               int64_t count) {
         if (num_bytes <= word_key::kMaxSize) {

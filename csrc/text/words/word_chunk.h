@@ -30,7 +30,7 @@ template <typename Char>
 void scan_ascii(const text_rest<Char>& rest, const char_classes& classes,
                 const scan_functions& functions, word_chunk& chunk);
 
-// The same for any characters.
+// Takes up to kCharacters characters of any kind, in the same way.
 template <typename Char>
 void scan_wide(const text_rest<Char>& rest, const char_classes& classes,
                const scan_functions& functions, word_chunk& chunk);

@@ -1,4 +1,4 @@
-// From bit masks of letters and single characters to words and their keys.
+// Cuts words and their keys from bit masks of letters and single characters.
 #pragma once
 
 #include <cstdint>
@@ -30,17 +30,18 @@ struct word_chunk {
     uint16_t sources[kUnits + kPadding];
 };
 
-// Per unit of a chunk, whether it is a letter, or a word of its own; a spare word of zeros behind.
+// For each unit of a chunk: whether it is a letter, or a word of its own. One spare word of zeros
+// follows.
 struct unit_masks {
     uint64_t letters[word_chunk::kUnits / 64 + 1];
     uint64_t singles[word_chunk::kUnits / 64 + 1];
 };
 
-// Makes the words of the first `count` units, the last of which ends there.
+// Cuts the words of the first `count` units; the last word ends there.
 template <typename Unit>
 using cut_function = void (*)(unit_masks& masks, int count, const Unit* units, word_chunk& chunk);
 
-// The parts of scanning that know the processor.
+// The functions of scanning that depend on the processor.
 struct scan_functions {
     classify_function<uint8_t> classify_1;
     classify_function<uint16_t> classify_2;
@@ -57,7 +58,7 @@ struct scan_functions {
 // The best implementations for the chosen instruction set.
 scan_functions choose_scan_functions();
 
-// Clears what lies beyond `count` units; returns how many words of 64 bits they take.
+// Clears the bits after `count` units; returns the number of 64-bit words in use.
 inline int clear_behind(unit_masks& masks, int count) {
     const int num_masks = (count + 63) >> 6;
     masks.letters[num_masks] = 0;

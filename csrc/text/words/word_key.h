@@ -36,7 +36,7 @@ private:
     static const mask kMasks[kMaxSize + 1];
 };
 
-// A word of more bytes than half of its key has, up to so many.
+// The key of a word of up to kBytes bytes.
 template <int kBytes>
 struct wide_word_key {
     static constexpr int kNumParts = kBytes / 8;

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from encoder_engine.embedding.dataset.folder_state import FolderState, read_folder
 from encoder_engine.embedding.dataset.job import DEFAULT_SHARD_ROWS
-from encoder_engine.embedding.dataset.plan_changes import describe_changes
+from encoder_engine.embedding.dataset.plan_changes import describe_change
 from encoder_engine.errors import OutputError, ResumeError
 from encoder_engine.files import (
-    FolderLock,
     file_sha256,
     refuse_locked,
     sync_directory,
@@ -31,6 +30,7 @@ from encoder_engine.files import (
 )
 from encoder_engine.inputs.digest import RowsDigest
 from encoder_engine.inputs.identifiers import IdentifierType
+from encoder_engine.records import describe_changes, locked_folder, refuse_changes
 from encoder_engine.vectors.manifest import (
     DIGEST_KEY,
     MANIFEST_NAME,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.windows import TextWindow
     from encoder_engine.embedding.steps.window import EmbeddedWindow
 
-_AGAIN = "; start again with overwriting (--overwrite), or name another output"
+_AGAIN = "start again with overwriting (--overwrite), or name another output"
 # Without `shard_rows` a shard also ends after this time, which bounds what a kill loses.
 SHARD_SECONDS = 45.0
 # Windows whose size follows the wall time are written in row groups of this fixed size, so that
@@ -130,8 +130,7 @@ class ShardFolder:
             # A run that is refused here has changed nothing, not even by taking the lock.
             refuse_locked(self._folder)
             before = self._read()
-            self._folder.mkdir(exist_ok=True)
-            stack.enter_context(FolderLock(self._folder))
+            stack.enter_context(locked_folder(self._folder))
             self._state = self._read(verified=before.records)
             if self._starts_again(self._state):
                 self._clear()
@@ -156,12 +155,7 @@ class ShardFolder:
             # Earlier versions recorded the default, and cut shards by it.
             if state.plan["options"]["shard_rows"] == DEFAULT_SHARD_ROWS:
                 options["shard_rows"] = DEFAULT_SHARD_ROWS
-        changes = describe_changes(state.plan, self._plan)
-        if changes:
-            raise ResumeError(
-                f"{self._folder} was begun with another plan: {'; '.join(changes)}{_AGAIN}",
-                changes=changes,
-            )
+        refuse_changes(self._folder, self._changes(state), _AGAIN)
         if state.records != verified:
             self._missing.clear()
             # Hashing releases the GIL: several files at a time.
@@ -178,7 +172,10 @@ class ShardFolder:
         """
         if not self._job.options.overwrite or state.plan is None:
             return False
-        return not state.journal.overwriting or bool(describe_changes(state.plan, self._plan))
+        return not state.journal.overwriting or bool(self._changes(state))
+
+    def _changes(self, state: FolderState) -> list[str]:
+        return describe_changes(state.plan, self._plan, describe_change)
 
     def _restart_advice(self) -> str:
         """Return the advice to start again, and let the next overwriting run do so."""
@@ -187,7 +184,7 @@ class ShardFolder:
         except OSError as error:
             raise self._failed(error) from error
         resume = " and go on without --overwrite" if self._job.options.overwrite else ""
-        return f"{resume}{_AGAIN}"
+        return f"{resume}; {_AGAIN}"
 
     def _verify(self, record: ShardRecord) -> None:
         for name, sha256 in record.files.items():

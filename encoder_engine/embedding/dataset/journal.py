@@ -19,6 +19,7 @@ from encoder_engine.vectors.manifest import (
     digest,
     read_records,
     record_path,
+    record_value,
 )
 
 if TYPE_CHECKING:
@@ -65,9 +66,7 @@ class Journal:
                 raise UnexpectedValueError("it has no first line")
             check_plan(values[0].get("plan"))
             self.plan = values[0]["plan"]
-            self.overwriting = values[0].get("overwriting", False)
-            if not isinstance(self.overwriting, bool):
-                raise UnexpectedValueError(f"overwriting is {self.overwriting!r:.80}")
+            self.overwriting = record_value(values[0]).get("overwriting").boolean(default=False)
             shards = [value for value in values[1:] if "skipped" not in value]
             self.skipped = len(shards) < len(values[1:])
             for value in shards:
@@ -81,12 +80,11 @@ class Journal:
 
     def _check(self, value: Any, *, former: bool) -> None:
         """Compare a line with its digest; a journal of a former version has no digests."""
-        if not isinstance(value, dict):
-            raise UnexpectedValueError(f"a line holds {value!r:.40}, not an object")
+        record_value(value, "a line").object()
         if former and DIGEST_KEY not in value:
             return
         if value.get(DIGEST_KEY) != digest(value, self._last):
-            raise UnexpectedValueError("a line does not have the SHA-256 that it records of itself")
+            raise UnexpectedValueError("a line does not match the SHA-256 that it records")
         self._last = value[DIGEST_KEY]
 
     def begin(

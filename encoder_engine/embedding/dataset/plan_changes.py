@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from encoder_engine.records import Difference, differences
+if TYPE_CHECKING:
+    from encoder_engine.records import Difference
 
 # How a key of the plan is set: by the option of the command line (in Python without the dashes).
 _OPTIONS = {
@@ -30,12 +31,8 @@ _FINGERPRINTS = {"model.fingerprint": "model", "tokenizer.fingerprint": "tokeniz
 _SHOWN_DIGITS = 12
 
 
-def describe_changes(before: Any, now: Any) -> list[str]:
-    """List what differs between two plans: each option by its name, with both values."""
-    return [_described(found) for found in differences(before, now)]
-
-
-def _described(found: Difference) -> str:
+def describe_change(found: Difference) -> str:
+    """Describe what differs between two plans: an option by its name, with both values."""
     if found.name in _FINGERPRINTS:
         digits = [str(value)[:_SHOWN_DIGITS] for value in (found.before, found.now)]
         return (

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from encoder_engine.embedding.directory.json_files import (
-    JsonObject,
-    flag,
-    optional_count,
-    read_json,
-    read_object,
-    refuse_unknown_keys,
-)
+from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.json_values import JsonValue
 from encoder_engine.ops.pooling import POOLING_MODES, PoolingMode
 
 if TYPE_CHECKING:
@@ -44,7 +38,7 @@ _LOADERS = {
     "MultiVectorMask": "MultiVectorEmbedder",
 }
 # Absent or at these values, these keys leave the vectors as they are.
-_TRANSFORMER_DEFAULTS: JsonObject = {
+_TRANSFORMER_DEFAULTS: dict[str, Any] = {
     "transformer_task": "feature-extraction",
     "module_output_name": "token_embeddings",
     "backend": "torch",
@@ -94,8 +88,8 @@ class Module:
 class TransformerConfig:
     """The settings of a Transformer module beside its encoder's."""
 
-    max_seq_length: int | None
-    lowercase: bool
+    max_seq_length: int | None = None
+    lowercase: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +115,7 @@ def read_modules(
     :class:`ConfigError` for a malformed file or a folder outside the directory.
     """
     path = directory / MODULES
-    modules = tuple(_read_module(path, entry, kinds) for entry in _read_entries(path))
+    modules = tuple(_read_module(path, entry, kinds) for entry in read_value(path).items())
     found = [module.kind for module in modules]
     least = [kind for kind in kinds if kind != "Normalize"]
     if found not in (list(kinds), least):
@@ -139,24 +133,15 @@ def read_first_folder(directory: Path) -> Path:
     Raises :class:`ConfigError` for a malformed file or a folder outside the directory.
     """
     path = directory / MODULES
-    entries = _read_entries(path)
+    entries = read_value(path).items()
     if not entries:
         raise ConfigError(f"{path} lists no modules")
     return _module_folder(path, entries[0])
 
 
-def _read_entries(path: Path) -> list[JsonObject]:
-    entries = read_json(path)
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ConfigError(f"{path} must hold a list of modules")
-    return entries
-
-
-def _module_folder(path: Path, entry: JsonObject) -> Path:
+def _module_folder(path: Path, entry: JsonValue) -> Path:
     """Resolve a module's folder; it must lie in the directory even after following links."""
-    folder = entry.get("path")
-    if not isinstance(folder, str):
-        raise ConfigError(f"{path}: a module needs a path, got {entry}")
+    folder = entry.get("path").string()
     try:
         target = (path.parent / folder).resolve()
         target.is_dir()
@@ -167,11 +152,9 @@ def _module_folder(path: Path, entry: JsonObject) -> Path:
     return target
 
 
-def _read_module(path: Path, entry: JsonObject, known: Collection[str]) -> Module:
-    refuse_unknown_keys(path, entry, ("idx", "name", "path", "type", "kwargs"))
-    kind = entry.get("type")
-    if not isinstance(kind, str):
-        raise ConfigError(f"{path}: a module needs a type, got {entry}")
+def _read_module(path: Path, entry: JsonValue, known: Collection[str]) -> Module:
+    entry.only_keys(("idx", "name", "path", "type", "kwargs"))
+    kind = entry.kind()
     name = kind.rpartition(".")[2]
     if not kind.startswith("sentence_transformers."):
         raise UnsupportedFeatureError(
@@ -185,8 +168,9 @@ def _read_module(path: Path, entry: JsonObject, known: Collection[str]) -> Modul
             else f"which {loader}.from_pretrained loads"
         )
         raise UnsupportedFeatureError(f"{path} needs the module {name} ({kind}), which {hint}")
-    if entry.get("kwargs"):
-        raise UnsupportedFeatureError(f"{path}: module {name} takes kwargs {entry['kwargs']}")
+    if entry.get("kwargs").value:
+        kwargs = entry.get("kwargs").value
+        raise UnsupportedFeatureError(f"{path}: module {name} takes kwargs {kwargs}")
     return Module(kind=name, folder=_module_folder(path, entry))
 
 
@@ -207,71 +191,65 @@ def read_transformer_config(
     """
     path = next((folder / n for n in _TRANSFORMER_FILES if (folder / n).is_file()), None)
     if path is None:
-        return TransformerConfig(max_seq_length=None, lowercase=False)
-    config = read_object(path)
-    refuse_unknown_keys(path, config, _TRANSFORMER_KEYS)
+        return TransformerConfig()
+    config = read_value(path)
+    config.only_keys(_TRANSFORMER_KEYS)
     own = {"transformer_task": task, "module_output_name": makes}
     for key, neutral in (_TRANSFORMER_DEFAULTS | own).items():
-        if config.get(key, neutral) not in (neutral, None):
+        stated = config.get(key).value
+        if stated not in (neutral, None):
             raise UnsupportedFeatureError(
-                f"{path} sets {key} = {config[key]!r}; only {neutral!r} is implemented"
+                f"{path} sets {key} = {stated!r}; only {neutral!r} is implemented"
             )
     for key in _LOADING_KEYS:
-        extra = sorted(set(_optional_object(path, config, key)) - _HARMLESS_LOADING_KEYS)
+        extra = sorted(
+            set(config.get(key).optional(JsonValue.object) or {}) - _HARMLESS_LOADING_KEYS
+        )
         if extra:
             raise UnsupportedFeatureError(
                 f"{path}: {key} sets {', '.join(extra)}, which is not implemented"
             )
-    text = _optional_object(path, config, "modality_config").get("text")
-    if "modality_config" in config and text != {"method": "forward", "method_output_name": reads}:
+    modalities = config.get("modality_config")
+    text = (modalities.optional(JsonValue.object) or {}).get("text")
+    if modalities.present and text != {"method": "forward", "method_output_name": reads}:
         raise UnsupportedFeatureError(
-            f"{path}: modality_config reads {text} of the encoder, not its {reads}"
+            f"{path}: modality_config.text must read the encoder's {reads}, got {text}"
         )
     return TransformerConfig(
-        max_seq_length=optional_count(path, config, "max_seq_length"),
-        lowercase=flag(path, config, "do_lower_case", default=False),
+        max_seq_length=config.get("max_seq_length").optional(lambda n: n.positive(most=None)),
+        lowercase=config.get("do_lower_case").boolean(default=False),
     )
-
-
-def _optional_object(path: Path, config: JsonObject, key: str) -> JsonObject:
-    value = config.get(key)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise ConfigError(f"{path}: {key} must be an object, got {value!a}")
-    return value
 
 
 def read_pooling_config(folder: Path) -> PoolingConfig:
     """Read a Pooling module's ``config.json`` in either dialect."""
-    path = folder / "config.json"
-    config = read_object(path)
-    refuse_unknown_keys(path, config, _POOLING_KEYS)
-    widths = {key: optional_count(path, config, key) for key in _WIDTH_KEYS}
+    config = read_value(folder / "config.json")
+    config.only_keys(_POOLING_KEYS)
+    widths = {key: config.get(key).optional(JsonValue.positive) for key in _WIDTH_KEYS}
     stated = {width for width in widths.values() if width is not None}
     if len(stated) != 1:
-        raise ConfigError(f"{path} must state one embedding_dimension, got {widths}")
+        raise ConfigError(f"{config.where} must state one embedding_dimension, got {widths}")
     return PoolingConfig(
-        modes=_pooling_modes(path, config),
+        modes=_pooling_modes(config),
         width=stated.pop(),
-        include_prompt=flag(path, config, "include_prompt", default=True),
+        include_prompt=config.get("include_prompt").boolean(default=True),
     )
 
 
-def _pooling_modes(path: Path, config: JsonObject) -> tuple[PoolingMode, ...]:
+def _pooling_modes(config: JsonValue) -> tuple[PoolingMode, ...]:
     legacy = tuple(
         mode
         for key, mode in _LEGACY_POOLING_FLAGS.items()
-        if flag(path, config, key, default=False)
+        if config.get(key).boolean(default=False)
     )
     modes = legacy
-    if "pooling_mode" in config:
-        value = config["pooling_mode"]
-        modes = check_pooling_modes(value, where=f"{path}: ")
+    stated = config.get("pooling_mode")
+    if stated.present:
+        modes = check_pooling_modes(stated.value, where=f"{config.where}: ")
         if legacy and set(legacy) != set(modes):
-            raise ConfigError(f"{path}: pooling_mode is {value!r}, but its flags say {legacy}")
+            raise stated.fail(f"{stated.value!r}, but the flags say {legacy}")
     if not modes:
-        raise ConfigError(f"{path} switches no pooling mode on; set one, or pass pooling=")
+        raise ConfigError(f"{config.where} switches no pooling mode on; set one, or pass pooling=")
     return modes
 
 
@@ -293,8 +271,10 @@ def check_normalize_config(folder: Path) -> None:
     path = folder / "config.json"
     if not path.is_file():
         return
-    config = read_object(path)
-    refuse_unknown_keys(path, config, ("module_input_name", "module_output_name"))
-    for key, value in config.items():
+    config = read_value(path)
+    config.only_keys(("module_input_name", "module_output_name"))
+    for key, value in config.object().items():
         if value not in ("sentence_embedding", None):
-            raise UnsupportedFeatureError(f"{path}: {key} is {value!r}, not the sentence embedding")
+            raise UnsupportedFeatureError(
+                f"{path}: {key} must be 'sentence_embedding', got {value!r}"
+            )

@@ -5,28 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from encoder_engine.embedding.directory.checksums import verify_modules, verify_settings
-from encoder_engine.embedding.directory.json_files import (
-    JsonObject,
-    optional_count,
-    read_object,
-    refuse_unknown_keys,
-)
+from encoder_engine.embedding.directory.checksums import verify_settings
+from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.modules import (
     MODULES,
-    check_normalize_config,
-    check_pooling_modes,
     read_first_folder,
-    read_modules,
-    read_pooling_config,
-    read_transformer_config,
 )
-from encoder_engine.errors import ConfigError, UnsupportedFeatureError
-from encoder_engine.strings import find_surrogate
+from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.json_values import JsonValue
 from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from encoder_engine.ops.pooling import PoolingMode
@@ -101,59 +90,17 @@ class Settings:
     similarity: str | None = None
 
 
-def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> PoolingRecipe:
-    """Read a sentence-transformers directory, or a plain transformers one without ``modules.json``.
-
-    ``pooling`` replaces the directory's modes; a plain directory has mean pooling by default. Files
-    except the encoder's weights are compared with their recorded checksums before they are read.
-    Raises :class:`ChecksumError`, :class:`ConfigError` for malformed files, and
-    :class:`UnsupportedFeatureError` for settings that are not implemented.
-    """
-    override = None if pooling is None else check_pooling_modes(pooling)
-    verify_settings(directory)
-    if not (directory / MODULES).is_file():
-        return PoolingRecipe(
-            encoder_directory=directory,
-            pooling=override or ("mean",),
-            default_pooling=override is None,
-            max_seq_length=tokenizer_limit(directory),
-        )
-    modules = read_modules(directory)
-    verify_modules(directory, [module.folder for module in modules])
-    transformer = read_transformer_config(modules[0].folder)
-    pooled = read_pooling_config(modules[1].folder)
-    for module in modules[2:]:
-        check_normalize_config(module.folder)
-    settings = read_settings(directory, "SentenceTransformer")
-    return PoolingRecipe(
-        encoder_directory=modules[0].folder,
-        pooling=override or pooled.modes,
-        pooling_width=pooled.width,
-        include_prompt=pooled.include_prompt,
-        normalized=len(modules) == 3,
-        max_seq_length=transformer.max_seq_length or tokenizer_limit(modules[0].folder),
-        lowercase=transformer.lowercase,
-        prompts=settings.prompts,
-        default_prompt_name=settings.default_prompt_name,
-        truncate_dim=settings.truncate_dim,
-        similarity=settings.similarity,
-    )
-
-
 def tokenizer_limit(directory: Path) -> int | None:
     """Read the most tokens of a text from tokenizer_config.json; None: no limit."""
     path = directory / "tokenizer_config.json"
     if not path.is_file():
         return None
-    limit = read_object(path).get("model_max_length")
-    number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
-    if limit is None or (number and limit >= _NO_LIMIT):
+    stated = read_value(path).get("model_max_length")
+    limit = stated.optional(lambda limit: limit.number(least=1))
+    if limit is None or limit >= _NO_LIMIT:
         return None
-    # Every comparison with NaN is false.
-    if not number or not limit >= 1 or limit != int(limit):
-        raise ConfigError(
-            f"{path}: model_max_length must be a positive whole number, got {limit!a}"
-        )
+    if not limit.is_integer():
+        raise stated.must_be("an integer of at least 1")
     return int(limit)
 
 
@@ -172,48 +119,32 @@ def read_settings(directory: Path, wanted: str) -> Settings:
     malformed file.
     """
     path = directory / CONFIG
-    stated = read_object(path) if path.is_file() else {}
-    model_type = stated.get("model_type", wanted)
+    if not path.is_file():
+        return Settings()
+    stated = read_value(path)
+    model_type = stated.object().get("model_type", wanted)
     if model_type != wanted:
         loader = _LOADERS.get(str(model_type))
         hint = "" if loader is None else f"; {loader}.from_pretrained loads it"
         raise UnsupportedFeatureError(f"{path} describes a {model_type}, expected a {wanted}{hint}")
-    refuse_unknown_keys(path, stated, (*_MODEL_KEYS, *_OWN_KEYS[wanted]))
-    prompts, default_prompt_name = _read_prompts(path, stated)
+    stated.only_keys((*_MODEL_KEYS, *_OWN_KEYS[wanted]))
+    prompts, default_prompt_name = _read_prompts(stated)
     return Settings(
         prompts=prompts,
         default_prompt_name=default_prompt_name,
-        truncate_dim=optional_count(path, stated, "truncate_dim"),
-        max_active_dims=optional_count(path, stated, "max_active_dims"),
-        similarity=_read_similarity(path, stated),
+        truncate_dim=stated.get("truncate_dim").optional(JsonValue.positive),
+        max_active_dims=stated.get("max_active_dims").optional(JsonValue.positive),
+        similarity=stated.get("similarity_fn_name").optional(JsonValue.string),
     )
 
 
-def _read_similarity(path: Path, settings: JsonObject) -> str | None:
-    name = settings.get("similarity_fn_name")
-    if name is not None and not isinstance(name, str):
-        raise ConfigError(f"{path}: similarity_fn_name must be a name, got {name!a}")
-    return name
-
-
-def _read_prompts(path: Path, settings: JsonObject) -> tuple[dict[str, str], str | None]:
-    stated = settings.get("prompts") or {}
-    if not isinstance(stated, dict):
-        raise ConfigError(f"{path}: prompts must be an object of texts, got {stated!a}")
-    prompts = {"query": "", "document": ""}
-    for name, prompt in stated.items():
-        if prompt is not None and not isinstance(prompt, str):
-            raise ConfigError(f"{path}: prompt {name!a} must be a text, got {prompt!a}")
-        prompts[name] = prompt or ""
-        for text in (name, prompts[name]):
-            if find_surrogate(text) is not None:
-                raise ConfigError(f"{path}: prompts holds a lone surrogate, no character: {text!a}")
+def _read_prompts(settings: JsonValue) -> tuple[dict[str, str], str | None]:
+    prompts, stated = {"query": "", "document": ""}, settings.get("prompts")
+    for name, prompt in (stated.members() if stated.value else {}).items():
+        prompts[stated.at(name, "").string()] = prompt.optional(JsonValue.string) or ""
     default = settings.get("default_prompt_name")
-    if default is not None and not (isinstance(default, str) and default in prompts):
-        raise ConfigError(
-            f"{path}: default_prompt_name is {default!a}, the prompts are {', '.join(prompts)}"
-        )
-    return prompts, default
+    known = {name: name for name in prompts}
+    return prompts, default.optional(lambda found: found.one_of(known))
 
 
 def encoder_directory(directory: Path) -> Path:

@@ -90,22 +90,19 @@ def tokenized_windows(
 ) -> Iterator[TokenizedWindow]:
     """Tokenize a stream of texts, each after the prompt, one window in memory at a time.
 
-    ``notice`` counts the texts truncated to ``max_length``. Exceptions: see :func:`tokenize_rows`.
+    ``notice`` counts the texts truncated to ``max_length``. Exceptions: see :func:`_tokenize`.
     """
     first_row = 0
     for window in windows(texts, len):
-        start = time.perf_counter()
-        encoding = tokenize_rows(
+        yield _tokenize(
             tokenizer,
             window,
             first_row,
             prompt=prompt,
             num_prompt_tokens=num_prompt_tokens,
             max_length=max_length,
+            notice=notice,
         )
-        notice.observe(np.asarray(encoding.truncated), first_row)
-        seconds = time.perf_counter() - start
-        yield TokenizedWindow(encoding=encoding, first_row=first_row, seconds=seconds)
         first_row += len(window)
 
 
@@ -136,19 +133,15 @@ def tokenize_window(
     parts: EmbedderParts, window: list[str], first_row: int, options: EncodeOptions
 ) -> TokenizedWindow:
     """Tokenize a window: the half of :func:`embed_window` that needs no device."""
-    start = time.perf_counter()
-    encoding = tokenize_rows(
+    return _tokenize(
         parts.tokenizer,
         window,
         first_row,
         prompt=options.prompt,
         num_prompt_tokens=options.num_prompt_tokens,
         max_length=parts.max_seq_length,
+        notice=TruncationNotice.of(parts, options.on_truncation),
     )
-    notice = TruncationNotice.of(parts, options.on_truncation)
-    notice.observe(np.asarray(encoding.truncated), first_row)
-    seconds = time.perf_counter() - start
-    return TokenizedWindow(encoding=encoding, first_row=first_row, seconds=seconds)
 
 
 def encode_window(
@@ -170,7 +163,7 @@ def encode_window(
     )
 
 
-def tokenize_rows(
+def _tokenize(
     tokenizer: Tokenizer,
     window: list[str],
     first_row: int,
@@ -178,12 +171,14 @@ def tokenize_rows(
     prompt: str,
     num_prompt_tokens: int,
     max_length: int | None,
-) -> Encoding:
-    """Tokenize a window of a stream, each text after the prompt.
+    notice: TruncationNotice,
+) -> TokenizedWindow:
+    """Tokenize a window of a stream, each text after the prompt, and count its truncated texts.
 
     Raises :class:`TextError` for a value that is no text, and :class:`InputError` for a text with
     no token but the ``num_prompt_tokens`` that are not pooled. Both name the row in the stream.
     """
+    start = time.perf_counter()
     texts = [prompt + text for text in window] if prompt else window
     try:
         encoding = tokenizer.encode_batch(
@@ -192,7 +187,9 @@ def tokenize_rows(
     except TextError as error:
         raise _located(error, window, first_row) from None
     _refuse_nothing_to_pool(encoding, first_row, num_prompt_tokens)
-    return encoding
+    notice.observe(np.asarray(encoding.truncated), first_row)
+    seconds = time.perf_counter() - start
+    return TokenizedWindow(encoding=encoding, first_row=first_row, seconds=seconds)
 
 
 def _refuse_nothing_to_pool(encoding: Encoding, first_row: int, num_prompt_tokens: int) -> None:

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.families.facts.paths import fact, with_fact
 from encoder_engine.families.facts.spec import DistanceVectorsSpec, RelativeBiasSpec
-from encoder_engine.families.facts.values import integer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.json_values import JsonValue
 
 __all__ = ["AlibiSlopes", "DisentangledAttention", "RelativeBuckets"]
 
@@ -32,13 +30,13 @@ class RelativeBuckets:
         """The keys it reads."""
         return tuple(key for key in (self.num_buckets, self.max_distance) if key is not None)
 
-    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+    def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set the spec's relative bias."""
         distance = self.family_max_distance
-        if self.max_distance is not None and self.max_distance in config:
-            distance = integer(config, self.max_distance)
+        if self.max_distance is not None:
+            distance = config.get(self.max_distance).positive(distance)
         bias = RelativeBiasSpec(
-            num_buckets=integer(config, self.num_buckets), max_distance=distance
+            num_buckets=config.get(self.num_buckets).positive(), max_distance=distance
         )
         return replace(spec, relative_bias=bias)
 
@@ -63,7 +61,7 @@ class AlibiSlopes:
         """Return no key: the slopes have none."""
         return ()
 
-    def read(self, spec: EncoderSpec, _config: Mapping[str, Any]) -> EncoderSpec:
+    def read(self, spec: EncoderSpec, _config: JsonValue) -> EncoderSpec:
         """Set every block's slopes."""
         slopes = _slopes(spec.num_heads)
         return with_fact(spec, "blocks.attention.alibi_slopes", slopes)
@@ -110,25 +108,28 @@ class DisentangledAttention:
             *REQUIRED_VALUES,
         )
 
-    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+    def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set the spec's distance vectors, and the terms and scale of every block."""
-        listed = config.get("pos_att_type") or []
+        stated_terms = config.get("pos_att_type").value
+        listed = stated_terms or []
         if isinstance(listed, str):
             listed = [part.strip() for part in listed.lower().split("|")]
         if not isinstance(listed, list) or not listed or not set(listed) <= set(POSITION_TERMS):
             raise UnsupportedFeatureError(
-                f"pos_att_type={config.get('pos_att_type')!r} is not supported; supported: one or "
+                f"pos_att_type={stated_terms!r} is not supported; supported: one or "
                 f"both of {', '.join(POSITION_TERMS)}"
             )
-        if config.get("embedding_size", spec.width) != spec.width:
+        embedding_size = config.object().get("embedding_size", spec.width)
+        if embedding_size != spec.width:
             raise UnsupportedFeatureError(
-                f"embedding_size={config['embedding_size']!r} beside hidden_size={spec.width} is "
+                f"{embedding_size=} beside hidden_size={spec.width} is "
                 "not supported: embeddings must be as wide as the encoder"
             )
         for key, (missing, wanted) in REQUIRED_VALUES.items():
-            if config.get(key, missing) != wanted:
+            stated = config.object().get(key, missing)
+            if stated != wanted:
                 raise UnsupportedFeatureError(
-                    f"{key}={config.get(key, missing)!r} is not supported; supported: {wanted}"
+                    f"{key}={stated!r} is not supported; supported: {wanted}"
                 )
         # In the order query, key, however they are listed.
         terms = tuple(who for name, who in POSITION_TERMS.items() if name in listed)
@@ -137,22 +138,21 @@ class DisentangledAttention:
         spec = with_fact(spec, "blocks.attention.disentangled", terms)
         return with_fact(spec, "blocks.attention.scale", scale)
 
-    def _vectors(self, spec: EncoderSpec, config: Mapping[str, Any]) -> DistanceVectorsSpec:
-        buckets = config.get("position_buckets", -1)
-        reach = config.get("max_relative_positions", -1)
-        if isinstance(reach, int) and reach < 1:
+    def _vectors(self, spec: EncoderSpec, config: JsonValue) -> DistanceVectorsSpec:
+        buckets, reach = config.get("position_buckets"), config.get("max_relative_positions")
+        if not reach.present or (isinstance(reach.value, int) and reach.value < 1):
             # Without a value: the maximum length of texts.
-            reach = spec.position_limit
-        norms = [part.strip() for part in str(config.get("norm_rel_ebd", "none")).split("|")]
+            reach = replace(reach, value=spec.position_limit, present=True)
+        norm = config.object().get("norm_rel_ebd", "none")
+        norms = [part.strip() for part in str(norm).split("|")]
         if norms not in (["none"], ["layer_norm"]):
             raise UnsupportedFeatureError(
-                f"norm_rel_ebd={config['norm_rel_ebd']!r} is not supported; supported: 'none', "
-                "'layer_norm'"
+                f"norm_rel_ebd={norm!r} is not supported; supported: 'none', 'layer_norm'"
             )
-        without = isinstance(buckets, int) and buckets < 1
+        without = not buckets.present or (isinstance(buckets.value, int) and buckets.value < 1)
         return DistanceVectorsSpec(
-            num_buckets=None if without else integer(config, "position_buckets"),
-            max_distance=integer({"max_relative_positions": reach}, "max_relative_positions"),
+            num_buckets=None if without else buckets.positive(),
+            max_distance=reach.positive(),
             norm=spec.blocks[0].norm if norms == ["layer_norm"] else None,
             dropout=fact(spec, "blocks.attention.output_dropout"),
         )

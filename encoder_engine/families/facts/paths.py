@@ -6,9 +6,8 @@ from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from encoder_engine.families.facts.spec import BlockSpec, EncoderSpec
+    from encoder_engine.json_values import JsonValue
 
 __all__ = ["Quirk", "fact", "with_attention", "with_fact"]
 
@@ -23,7 +22,7 @@ class Quirk(Protocol):
     def keys(self) -> tuple[str, ...]:
         """The keys it reads, which are removed before it writes."""
 
-    def read(self, spec: EncoderSpec, config: Mapping[str, Any], /) -> EncoderSpec:
+    def read(self, spec: EncoderSpec, config: JsonValue, /) -> EncoderSpec:
         """Return the spec with the fields that the keys set."""
 
     def write(self, spec: EncoderSpec, /) -> dict[str, Any]:

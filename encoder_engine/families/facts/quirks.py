@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.families.facts.paths import with_attention, with_fact
 from encoder_engine.families.facts.spec import ConvolutionSpec
-from encoder_engine.families.facts.values import ACTIVATIONS, activation, flag, integer
+from encoder_engine.families.facts.values import ACTIVATIONS, activation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from encoder_engine.families.facts.spec import Activation, EncoderSpec
+    from encoder_engine.json_values import JsonValue
 
 __all__ = ["FeedForwardName", "FirstConvolution", "LayerWindows", "SharedGroups"]
 
@@ -29,9 +28,9 @@ class SharedGroups:
         """The keys it reads."""
         return (self.key,)
 
-    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+    def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Keep one block of each group."""
-        layers, groups = len(spec.blocks), integer(config, self.key)
+        layers, groups = len(spec.blocks), config.get(self.key).positive()
         if groups > layers:
             raise ConfigError(f"{self.key}={groups}, but there are {layers} layers to share")
         order = tuple(int(layer / (layers / groups)) for layer in range(layers))
@@ -53,19 +52,21 @@ class LayerWindows:
         """The keys it reads."""
         return (self.key,)
 
-    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+    def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set each block's window."""
         listed = config.get(self.key)
-        windows = listed if isinstance(listed, list) else [listed] * len(spec.blocks)
+        several = isinstance(listed.value, list)
+        windows = listed.items() if several else [listed] * len(spec.blocks)
         if len(windows) != len(spec.blocks):
             raise ConfigError(
                 f"{self.key} lists {len(windows)} windows for {len(spec.blocks)} layers"
             )
         for window in windows:
-            if integer({self.key: window}, self.key) % 2:
-                raise ConfigError(f"{self.key} must be even, got {window}")
+            if window.positive() % 2:
+                raise window.must_be("even")
         blocks = (
-            with_attention(b, window=w // 2) for b, w in zip(spec.blocks, windows, strict=True)
+            with_attention(block, window=window.value // 2)
+            for block, window in zip(spec.blocks, windows, strict=True)
         )
         return replace(spec, blocks=tuple(blocks))
 
@@ -83,17 +84,17 @@ class FirstConvolution:
         """The keys it reads."""
         return ("conv_kernel_size", "conv_act")
 
-    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+    def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set the spec's convolution."""
-        if config.get("conv_kernel_size") in (None, 0):
+        if config.get("conv_kernel_size").value in (None, 0):
             return spec
-        activation = config.get("conv_act", "tanh")
+        activation = config.object().get("conv_act", "tanh")
         if activation not in ("gelu", "tanh"):
             raise UnsupportedFeatureError(
                 f"conv_act={activation!r} is not supported; supported: 'gelu', 'tanh'"
             )
         convolution = ConvolutionSpec(
-            kernel_size=integer(config, "conv_kernel_size"),
+            kernel_size=config.get("conv_kernel_size").positive(),
             activation=activation,
             norm=spec.blocks[0].norm,
             dropout=spec.blocks[0].attention.output_dropout,
@@ -126,17 +127,17 @@ class FeedForwardName:
         """The keys it reads."""
         return (self.key, self.activation_key, self.gate_key)
 
-    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+    def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set the activation and gate of every feed-forward layer."""
         known = dict(self.names)
-        chosen = config.get(self.key, self.names[0][0])
+        chosen = config.object().get(self.key, self.names[0][0])
         if chosen not in known:
             raise UnsupportedFeatureError(
                 f"{self.key}={chosen!r} is not supported; supported: {', '.join(known)}"
             )
         named, gate = known[chosen]
-        function = activation(config, self.activation_key, default=named)
-        gated = flag(config, self.gate_key, default=gate)
+        function = activation(config.get(self.activation_key), default=named)
+        gated = config.get(self.gate_key).boolean(gate)
         layer = replace(spec.blocks[0].feed_forward, activation=function, gated=gated)
         return with_fact(spec, "blocks.feed_forward", layer)
 

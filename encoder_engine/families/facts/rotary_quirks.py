@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.families.facts.paths import fact, with_attention, with_fact
 from encoder_engine.families.facts.spec import RotarySpec
-from encoder_engine.families.facts.values import integer, number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.json_values import JsonValue
 
 __all__ = ["LayerTypes", "RopeParameters", "RopeTheta", "RotaryBase"]
 
@@ -29,7 +27,7 @@ class RopeParameters:
         """The keys it reads."""
         return ("rope_parameters",)
 
-    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+    def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set every block's rotary embedding."""
         rotary = _read_rotary(config.get("rope_parameters"), self.default_base)
         return with_fact(spec, "blocks.attention.rotary", rotary)
@@ -52,9 +50,9 @@ class RotaryBase:
         """The keys it reads."""
         return (self.key,)
 
-    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+    def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set every block's rotary embedding."""
-        rotary = RotarySpec(base=number(config, self.key, default=self.default_base))
+        rotary = RotarySpec(base=config.get(self.key).number(self.default_base, least=0))
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
@@ -73,18 +71,19 @@ class RopeTheta:
         """The keys it reads."""
         return ("rope_theta", "rope_scaling")
 
-    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+    def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set every block's rotary embedding."""
-        base = number(config, "rope_theta", default=self.default_base)
+        base = config.get("rope_theta").number(self.default_base, least=0)
         scaling = config.get("rope_scaling")
         stretch = 1.0
-        if scaling is not None:
-            known = isinstance(scaling, dict) and scaling.keys() <= {"type", "factor", "mixed_b"}
-            if not known or scaling.get("type") != "ntk" or scaling.get("mixed_b") is not None:
+        if not scaling.is_null:
+            stated = scaling.value
+            known = isinstance(stated, dict) and stated.keys() <= {"type", "factor", "mixed_b"}
+            if not known or stated.get("type") != "ntk" or stated.get("mixed_b") is not None:
                 raise UnsupportedFeatureError(
-                    f"rope_scaling={scaling!r} is not supported; supported: a factor of type 'ntk'"
+                    f"rope_scaling={stated!r} is not supported; supported: a factor of type 'ntk'"
                 )
-            stretch = number(scaling, "factor", default=1.0)
+            stretch = scaling.get("factor").number(1.0, least=0)
         rotary = RotarySpec(base=base, stretch=stretch)
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
@@ -97,14 +96,13 @@ class RopeTheta:
         return {"rope_theta": rotary.base, "rope_scaling": scaling}
 
 
-def _read_rotary(parameters: object, default_base: float) -> RotarySpec:
-    parameters = {} if parameters is None else parameters
-    if not isinstance(parameters, dict):
-        raise ConfigError(f"rope_parameters must be an object, got {parameters!r}")
-    kind = parameters.get("rope_type", "default")
+def _read_rotary(parameters: JsonValue, default_base: float) -> RotarySpec:
+    if parameters.is_null:
+        return RotarySpec(base=default_base)
+    kind = parameters.object().get("rope_type", "default")
     if kind != "default":
         raise UnsupportedFeatureError(f"rope_type={kind!r} is not supported; supported: 'default'")
-    return RotarySpec(base=number(parameters, "rope_theta", default=default_base))
+    return RotarySpec(base=parameters.get("rope_theta").number(default_base, least=0))
 
 
 def _write_rotary(rotary: RotarySpec) -> dict[str, Any]:
@@ -138,12 +136,11 @@ class LayerTypes:
             "local_rope_theta",
         )
 
-    def read(self, spec: EncoderSpec, config: Mapping[str, Any]) -> EncoderSpec:
+    def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Set each block's window, rotary embedding and, except in the first, norm."""
         kinds = self._kinds(config, len(spec.blocks))
         rotaries = self._rotaries(config)
-        settings = {"local_attention": self.window} | dict(config)
-        window = integer(settings, "local_attention") // 2
+        window = config.get("local_attention").positive(self.window) // 2
         blocks = []
         for place, (block, kind) in enumerate(zip(spec.blocks, kinds, strict=True)):
             made = with_attention(
@@ -152,26 +149,24 @@ class LayerTypes:
             blocks.append(replace(made, attention_norm=place > 0))
         return replace(spec, blocks=tuple(blocks))
 
-    def _kinds(self, config: Mapping[str, Any], num_layers: int) -> list[str]:
-        kinds = config.get("layer_types")
-        if kinds is None:
-            every = integer({"global_attn_every_n_layers": 3} | dict(config), self.keys[1])
+    def _kinds(self, config: JsonValue, num_layers: int) -> list[str]:
+        listed = config.get("layer_types")
+        if listed.is_null:
+            every = config.get("global_attn_every_n_layers").positive(3)
             return [SLIDING if layer % every else FULL for layer in range(num_layers)]
-        if not isinstance(kinds, list) or any(kind not in (FULL, SLIDING) for kind in kinds):
-            raise ConfigError(f"layer_types must list {FULL} and {SLIDING}, got {kinds!r}")
+        kinds = [kind.one_of({FULL: FULL, SLIDING: SLIDING}) for kind in listed.items()]
         if len(kinds) != num_layers:
             raise ConfigError(f"layer_types lists {len(kinds)} layers, there are {num_layers}")
         return kinds
 
-    def _rotaries(self, config: Mapping[str, Any]) -> dict[str, RotarySpec]:
-        full = number(config, "global_rope_theta", default=self.full_base)
-        sliding = self.sliding_base
-        if "local_rope_theta" in config:
-            local = config["local_rope_theta"]
-            sliding = full if local is None else number(config, "local_rope_theta", default=0.0)
-        settings = config.get("rope_parameters") or {}
-        if not isinstance(settings, dict):
-            raise ConfigError(f"rope_parameters must be an object, got {settings!r}")
+    def _rotaries(self, config: JsonValue) -> dict[str, RotarySpec]:
+        full = config.get("global_rope_theta").number(self.full_base, least=0)
+        local = config.get("local_rope_theta")
+        stated_null = local.is_null and local.present
+        sliding = full if stated_null else local.number(self.sliding_base, least=0)
+        settings = config.get("rope_parameters")
+        if not settings.value:
+            return {FULL: RotarySpec(base=full), SLIDING: RotarySpec(base=sliding)}
         return {
             FULL: _read_rotary(settings.get(FULL), full),
             SLIDING: _read_rotary(settings.get(SLIDING), sliding),

@@ -37,7 +37,7 @@ class NormSpec:
 
     def __post_init__(self) -> None:
         if self.bias and not self.centred:
-            raise ConfigError("an RMS norm has no bias; leave it out, or normalise centred")
+            raise ConfigError("an RMS norm has no bias; pass bias=False, or centred=True")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ class ConvolutionSpec:
 
     def __post_init__(self) -> None:
         if self.kernel_size < 1 or self.kernel_size % 2 == 0:
-            raise ConfigError(f"a convolution's kernel is odd, got {self.kernel_size}")
+            raise ConfigError(f"a convolution's kernel_size must be odd, got {self.kernel_size}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,7 +255,7 @@ class EncoderSpec:
             if attention.disentangled and self.distance_vectors is None:
                 raise ConfigError(f"block {index} is disentangled: it needs distance_vectors")
             if attention.rotary is not None and self.max_length is None:
-                raise ConfigError(f"block {index} has a rotary: the spec needs a position_limit")
+                raise ConfigError(f"block {index} has rotary positions: set position_limit")
             if attention.global_projections and attention.window is None:
                 raise ConfigError(f"block {index} has global_projections, but no window")
             if (self.relative_bias is not None) and attention.num_heads != self.num_heads:
@@ -266,10 +266,10 @@ class EncoderSpec:
 
     def _distinct_blocks(self) -> Iterable[tuple[int, BlockSpec]]:
         """Yield each distinct block with its first index: a million layers may share one."""
-        places: dict[int, tuple[int, BlockSpec]] = {}
-        for index, block in enumerate(self.blocks):
-            places.setdefault(id(block), (index, block))
-        return places.values()
+        numbers = range(len(self.blocks))
+        # The first of equal keys stays, because it is set last.
+        first = dict(zip(reversed([*map(id, self.blocks)]), reversed(numbers), strict=True))
+        return [(index, self.blocks[index]) for index in sorted(first.values())]
 
     @property
     def num_heads(self) -> int:

@@ -116,8 +116,7 @@ def load_head_model(
         if model.rows == "pooled" and encoder.pooler is None:
             missing = [f"{family.prefix}pooler.*"]
             raise TensorNamesError(
-                f"{path_or_hub_id} has no weights of the pooler that {layout.architecture} "
-                "computes of",
+                f"{path_or_hub_id} has no pooler weights, which {layout.architecture} needs",
                 missing=missing,
             )
         tokens = encoder.embedding.tokens.weight

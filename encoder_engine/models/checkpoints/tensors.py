@@ -18,7 +18,7 @@ from encoder_engine.errors import (
     MissingDependencyError,
     UnsupportedFeatureError,
 )
-from encoder_engine.files import read_json
+from encoder_engine.json_values import JsonValue, read_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -128,14 +128,8 @@ def _find_tensors(directory: Path, files: ExitStack) -> dict[str, StoredTensor]:
 def _open_shards(
     index: Path, find: Callable[[Path], dict[str, StoredTensor]]
 ) -> dict[str, StoredTensor]:
-    parsed = read_json(index, CheckpointFileError)
-    weight_map = parsed.get("weight_map") if isinstance(parsed, dict) else None
-    if not isinstance(weight_map, dict) or not all(
-        isinstance(name, str) and Path(name).name == name for name in weight_map.values()
-    ):
-        raise CheckpointFileError(
-            f"{index} must map tensor names to files of its folder (weight_map)"
-        )
+    listed = read_value(index, CheckpointFileError).get("weight_map").members()
+    weight_map = {name: _shard_name(shard) for name, shard in listed.items()}
     shards = [index.parent / name for name in sorted(set(weight_map.values()))]
     absent = [shard.name for shard in shards if not shard.is_file()]
     if absent:
@@ -152,6 +146,13 @@ def _open_shards(
         lost = sorted(set(weight_map) - set(tensors))
         raise CheckpointFileError(f"{index} lists {lost[0]}, which is not in {weight_map[lost[0]]}")
     return tensors
+
+
+def _shard_name(value: JsonValue) -> str:
+    name = value.string()
+    if Path(name).name != name:
+        raise value.must_be("a file in the folder of the index")
+    return name
 
 
 def _open_safetensors(path: Path, files: ExitStack) -> dict[str, StoredTensor]:

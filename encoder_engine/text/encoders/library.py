@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from encoder_engine.text.arrays import BatchArrays, IntArray
+    from encoder_engine.text.encoders.protocols import EncodeRequest
     from encoder_engine.text.spec.library import LibraryDecoderSpec, LibrarySpec
     from encoder_engine.text.spec.tokenizer import TokenizerSpec
 
@@ -53,37 +54,17 @@ class LibraryEncoder:
         self._blanks: dict[str, tuple[int, int]] = {}
 
     def encode_batch(
-        self,
-        texts: object,
-        pairs: object | None,
-        add_special_tokens: bool,
-        strategy: int,
-        max_length: int,
-        stride: int,
-        overflow: bool,
-        left: bool,
-        with_spans: bool,
-        words: bool,
-        num_threads: int,
-        /,
+        self, texts: object, pairs: object | None, request: EncodeRequest, /
     ) -> BatchArrays:
         """Encode a batch, as the native encoder does."""
         paired = pairs is not None
+        words, with_spans = request.words, request.with_spans
         firsts = check_batch(texts, "first text" if paired else "text", words=words)
         seconds = check_batch(pairs, "second text", words=words) if paired else None
-        layout = RowLayout(
-            template=self._spec.pair if paired else self._spec.single,
-            paired=paired,
-            add_special_tokens=add_special_tokens,
-            strategy=strategy,
-            max_length=max_length,
-            stride=stride,
-            overflow=overflow,
-            left=left,
-            with_spans=with_spans,
-            trim=self._trim,
-        )
-        tokenize = partial(self._tokens, with_spans=with_spans, words=words, alone=num_threads == 1)
+        template = self._spec.pair if paired else self._spec.single
+        layout = RowLayout(template=template, paired=paired, request=request, trim=self._trim)
+        alone = request.num_threads == 1
+        tokenize = partial(self._tokens, with_spans=with_spans, words=words, alone=alone)
         rows = tokenize(firsts, "first text" if paired else "text")
         if seconds is None:
             for first in rows:

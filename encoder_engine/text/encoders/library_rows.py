@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from encoder_engine.text.arrays import BatchArrays, IntArray
+    from encoder_engine.text.encoders.protocols import EncodeRequest
     from encoder_engine.text.spec.library import OffsetTrim
     from encoder_engine.text.spec.tokenizer import TemplatePiece
 
@@ -82,13 +83,7 @@ class RowLayout:
 
     template: Sequence[TemplatePiece]
     paired: bool
-    add_special_tokens: bool
-    strategy: int
-    max_length: int
-    stride: int
-    overflow: bool
-    left: bool
-    with_spans: bool
+    request: EncodeRequest
     trim: OffsetTrim | None
     _parts: list[Tokens] = field(default_factory=list)
     _lengths: list[int] = field(default_factory=list)
@@ -102,11 +97,11 @@ class RowLayout:
             for piece in self.template
         ]
         taken = sum(len(piece.ids) for piece in self.template if piece.kind == "special")
-        self._room = self.max_length - (taken if self.add_special_tokens else 0)
+        self._room = self.request.max_length - (taken if self.request.add_special_tokens else 0)
 
     def _template_tokens(self, piece: TemplatePiece) -> Tokens:
         ids = np.asarray(piece.ids, dtype=np.int32)
-        if not self.with_spans:
+        if not self.request.with_spans:
             return Tokens(ids)
         return Tokens(ids, np.zeros((len(ids), 2), np.int32), np.full(len(ids), -1, np.int32))
 
@@ -115,34 +110,40 @@ class RowLayout:
         row = len(self._truncated)
         sizes = len(first.ids), 0 if second is None else len(second.ids)
         kept = self._share(*sizes, row)
-        if self.overflow and self.strategy != NONE:
+        if self.request.overflow and self.request.strategy != NONE:
             self._truncated.append(False)
             firsts = self._slices(sizes[0], kept[0], row, second=False)
             seconds = self._slices(sizes[1], kept[1], row, second=True)
             self._add_overflow(first, second, firsts, seconds)
             return
         self._truncated.append(kept != sizes)
-        ranges = [(n - k, n) if self.left else (0, k) for n, k in zip(sizes, kept, strict=True)]
+        ranges = [
+            (n - k, n) if self.request.left else (0, k) for n, k in zip(sizes, kept, strict=True)
+        ]
         self._add_row(first, second, ranges[0], ranges[1])
 
     def _share(self, first: int, second: int, row: int) -> tuple[int, int]:
         """Return how many tokens of each text a row keeps."""
         room = self._room
-        if self.strategy == NONE or first + second <= room:
+        if self.request.strategy == NONE or first + second <= room:
             return first, second
         if room == 0:
             return 0, 0
-        if self.strategy == LONGEST_FIRST:
+        if self.request.strategy == LONGEST_FIRST:
             return self._share_longest_first(first, second)
-        rest = second if self.strategy == ONLY_FIRST else first
+        rest = second if self.request.strategy == ONLY_FIRST else first
         if rest >= room:
             raise InputError(
-                f"{self._place(row, second=self.strategy == ONLY_SECOND)} would have to go "
+                f"{self._place(row, second=self.request.strategy == ONLY_SECOND)} would have to go "
                 f"altogether: the other text of its pair has at least {rest} tokens; raise "
                 "max_length or use longest_first",
                 row=row,
             )
-        return (room - second, second) if self.strategy == ONLY_FIRST else (first, room - first)
+        return (
+            (room - second, second)
+            if self.request.strategy == ONLY_FIRST
+            else (first, room - first)
+        )
 
     def _share_longest_first(self, first: int, second: int) -> tuple[int, int]:
         room = self._room
@@ -159,16 +160,16 @@ class RowLayout:
         """Cover the tokens by slices that overlap by ``stride`` tokens, the main row's first."""
         if length <= keep:
             return [(0, length)]
-        if self.stride >= keep:
+        if self.request.stride >= keep:
             raise InputError(
                 f"{self._place(row, second=second)} keeps {keep} tokens a row, so overflow rows "
                 "cannot share as many as the stride; lower stride or raise max_length",
                 row=row,
             )
         out: list[Range] = []
-        for done in range(0, length, keep - self.stride):
+        for done in range(0, length, keep - self.request.stride):
             reach = min(done + keep, length)
-            out.append((length - reach, length - done) if self.left else (done, reach))
+            out.append((length - reach, length - done) if self.request.left else (done, reach))
             if reach == length:
                 break
         return out
@@ -193,7 +194,7 @@ class RowLayout:
         length = 0
         for piece, special in zip(self.template, self._special, strict=True):
             if special is not None:
-                if not self.add_special_tokens:
+                if not self.request.add_special_tokens:
                     continue
                 part = special
             elif piece.kind == "first":
@@ -225,8 +226,8 @@ class RowLayout:
             np.concatenate([part.ids for part in parts]),
             starts,
             np.asarray(self._first_lengths, np.int32) if self.paired else None,
-            np.concatenate(spans) if self.with_spans else None,
-            np.concatenate(words) if self.with_spans else None,
-            np.asarray(self._samples, np.int32) if self.overflow else None,
+            np.concatenate(spans) if self.request.with_spans else None,
+            np.concatenate(words) if self.request.with_spans else None,
+            np.asarray(self._samples, np.int32) if self.request.overflow else None,
             np.asarray(self._truncated, np.bool_),
         )

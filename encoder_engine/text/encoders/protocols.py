@@ -7,7 +7,33 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from encoder_engine.text.arrays import BatchArrays, IntArray
 
-__all__ = ["BatchEncoder", "EncoderParts", "TextNormalizer"]
+__all__ = ["BatchEncoder", "EncodeRequest", "EncoderParts", "TextNormalizer"]
+
+
+class EncodeRequest(NamedTuple):
+    """The checked options of one call of ``encode_batch``, in the order of the C++ extension.
+
+    strategy: a number of ``tokenizer.STRATEGIES``; 0 truncates nothing.
+    max_length: tokens of a row, template included; read only where ``strategy`` is not 0.
+    stride: tokens that a row shares with the overflow row after it.
+    overflow: put cut tokens into further rows.
+    left: cut from the left.
+    with_spans: return character offsets and word ids.
+    words: each text is a list of words.
+    num_threads: 0 for as many as the batch is worth.
+    sampling: alpha, n-best (0: all segmentations) and seed of a random segmentation.
+    """
+
+    add_special_tokens: bool
+    strategy: int
+    max_length: int
+    stride: int
+    overflow: bool
+    left: bool
+    with_spans: bool
+    words: bool
+    num_threads: int
+    sampling: tuple[float, int, int] | None
 
 
 class EncoderParts(NamedTuple):
@@ -30,19 +56,7 @@ class BatchEncoder(Protocol):
     """Encodes texts for a :class:`Tokenizer`: the methods of ``_native.BatchEncoder``."""
 
     def encode_batch(
-        self,
-        texts: object,
-        pairs: object | None,
-        add_special_tokens: bool,
-        strategy: int,
-        max_length: int,
-        stride: int,
-        overflow: bool,
-        left: bool,
-        with_spans: bool,
-        words: bool,
-        num_threads: int,
-        /,
+        self, texts: object, pairs: object | None, request: EncodeRequest, /
     ) -> BatchArrays:
         """Encode a batch."""
 

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import TokenizerFileError
-from encoder_engine.text.formats.json_reading import Node, read_json, read_text
+from encoder_engine.text.formats.json_reading import read_json, read_text, value_of
 from encoder_engine.text.formats.library_json import read_library, read_library_decoder
 from encoder_engine.text.formats.template_json import roberta_layouts
 from encoder_engine.text.spec.library import OffsetTrim
@@ -55,7 +55,7 @@ def spec_from_byte_bpe(folder: Path, config: TokenizerConfig) -> TokenizerSpec:
         "vocab": vocab,
         "merges": read_merges(folder / MERGES),
     }
-    top = Node({"pre_tokenizer": level, "model": model}, VOCAB)
+    top = value_of({"pre_tokenizer": level, "model": model}, VOCAB)
     wanted = {part: getattr(config.names, part) or name for part, name in NAMES.items()}
     names = {part: name for part, name in wanted.items() if name in vocab}
     for part in ("unk", "cls", "sep"):
@@ -76,7 +76,7 @@ def spec_from_byte_bpe(folder: Path, config: TokenizerConfig) -> TokenizerSpec:
         single=single,
         pair=pair,
         added_tokens=tuple(sorted(added, key=lambda token: token.id)),
-        decoder=read_library_decoder(Node(level, "decoder")),
+        decoder=read_library_decoder(value_of(level, "decoder")),
         special=SpecialTokenNames(**names),
     )
 

@@ -10,7 +10,7 @@ from encoder_engine.text.spec.tokenizer import AddedTokenSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from encoder_engine.text.formats.json_reading import Node
+    from encoder_engine.json_values import JsonValue
 
 __all__ = ["CompanionTokens", "NamedToken", "append_tokens", "read_companion_tokens"]
 
@@ -45,7 +45,9 @@ class CompanionTokens:
     passed_over: tuple[NamedToken, ...] = ()
 
 
-def read_companion_tokens(config: Node, special: Node, *, numbered: bool) -> CompanionTokens:
+def read_companion_tokens(
+    config: JsonValue, special: JsonValue, *, numbered: bool
+) -> CompanionTokens:
     """Collect the tokens of tokenizer_config.json and special_tokens_map.json.
 
     ``numbered``: tokenizer_config.json has an added_tokens_decoder, and the other file is ignored.
@@ -95,7 +97,7 @@ def append_tokens(
 class _Named:
     """The tokens that one file names, by the kind of entry."""
 
-    def __init__(self, node: Node, *, typed: bool) -> None:
+    def __init__(self, node: JsonValue, *, typed: bool) -> None:
         # Where a file writes the type of its tokens, they say themselves whether they are special.
         self.typed = typed
         self.parts: dict[str, NamedToken] = {}
@@ -106,7 +108,7 @@ class _Named:
         for key in {} if node.is_null else node.object():
             self._read(key, node.get(key))
 
-    def _read(self, key: str, item: Node) -> None:
+    def _read(self, key: str, item: JsonValue) -> None:
         part = key.removesuffix("_token")
         if key in LISTS and isinstance(item.value, dict):
             self.tables[key] = {name: self._token(item.get(name), True) for name in item.object()}
@@ -123,21 +125,21 @@ class _Named:
         elif "content" in item.value:
             self.objects[key] = self._token(item, True)
 
-    def _token(self, item: Node, part: bool) -> NamedToken:
+    def _token(self, item: JsonValue, part: bool) -> NamedToken:
         """Read a token, a string or an object; one that plays a part is special in any case."""
         flags = dict.fromkeys(FLAGS, False) | {"special": True}
         content = item
         if isinstance(item.value, dict):
             item.only_keys(("__type", "content", "id", *FLAGS))
             content = item.get("content")
-            stated = item.get("special").flag(default=not self.typed)
+            stated = item.get("special").boolean(default=not self.typed)
             special = stated or not self.typed
-            flags = {flag: item.get(flag).flag(default=False) for flag in FLAGS}
-            flags["normalized"] = item.get("normalized").flag(default=not special)
+            flags = {flag: item.get(flag).boolean(default=False) for flag in FLAGS}
+            flags["normalized"] = item.get("normalized").boolean(default=not special)
             flags["special"] = special or part
-        if not content.text():
+        if not content.string():
             raise item.fail("a special token is empty")
-        return NamedToken(where=item.where, content=content.text(), flags=flags)
+        return NamedToken(where=item.where, content=content.string(), flags=flags)
 
     def all(self) -> list[NamedToken]:
         """Give every token that the file names."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.json_values import JsonValue
 from encoder_engine.text.formats.companion_tokens import CompanionTokens, read_companion_tokens
-from encoder_engine.text.formats.json_reading import Node, read_json
+from encoder_engine.text.formats.json_reading import read_json, value_of
 from encoder_engine.text.spec.tokenizer import AddedTokenSpec, Side, SpecialTokenNames
 
 if TYPE_CHECKING:
@@ -56,14 +57,14 @@ class TokenizerConfig:
     names: SpecialTokenNames = field(default_factory=SpecialTokenNames)
     added_tokens: tuple[AddedTokenSpec, ...] | None = None  # with their ids
     companions: CompanionTokens = field(default_factory=CompanionTokens)
-    old_added: Node = field(default_factory=lambda: Node(None, "added_tokens.json"))
+    old_added: JsonValue = field(default_factory=lambda: value_of(None, "added_tokens.json"))
 
 
 def read_config(folder: Path) -> TokenizerConfig:
     """Read the companion files that a directory has."""
     path = folder / "tokenizer_config.json"
     config = TokenizerConfig(where=path.name)
-    node, special = Node(None, path.name), Node(None, "special_tokens_map.json")
+    node, special = value_of(None, path.name), value_of(None, "special_tokens_map.json")
     if path.is_file():
         node = read_json(path)
         config = _read_tokenizer_config(node)
@@ -78,22 +79,21 @@ def read_config(folder: Path) -> TokenizerConfig:
     )
 
 
-def _read_tokenizer_config(node: Node) -> TokenizerConfig:
-    if not node.get("do_basic_tokenize").flag(default=True):
+def _read_tokenizer_config(node: JsonValue) -> TokenizerConfig:
+    if not node.get("do_basic_tokenize").boolean(default=True):
         raise node.fail("do_basic_tokenize=false is not supported")
     never = node.get("never_split")
     if never.value:
         raise never.fail("never_split is not supported; make them added tokens in tokenizer.json")
-    kind = node.get("tokenizer_class")
     return TokenizerConfig(
         where=node.where,
         found=True,
-        do_lower_case=_optional_flag(node.get("do_lower_case")),
-        strip_accents=_optional_flag(node.get("strip_accents")),
-        tokenize_chinese_chars=_optional_flag(node.get("tokenize_chinese_chars")),
-        add_prefix_space=_optional_flag(node.get("add_prefix_space")),
-        trim_offsets=_optional_flag(node.get("trim_offsets")),
-        tokenizer_class=None if kind.is_null else kind.text(),
+        do_lower_case=node.get("do_lower_case").optional(JsonValue.boolean),
+        strip_accents=node.get("strip_accents").optional(JsonValue.boolean),
+        tokenize_chinese_chars=node.get("tokenize_chinese_chars").optional(JsonValue.boolean),
+        add_prefix_space=node.get("add_prefix_space").optional(JsonValue.boolean),
+        trim_offsets=node.get("trim_offsets").optional(JsonValue.boolean),
+        tokenizer_class=node.get("tokenizer_class").optional(JsonValue.string),
         model_max_length=_read_limit(node.get("model_max_length")),
         truncation_side=_optional_side(node.get("truncation_side")),
         padding_side=_optional_side(node.get("padding_side")),
@@ -102,35 +102,27 @@ def _read_tokenizer_config(node: Node) -> TokenizerConfig:
     )
 
 
-def _read_limit(node: Node) -> int | None:
+def _read_limit(node: JsonValue) -> int | None:
     """Read a number of tokens, written as a float by some versions; ``None`` for no limit."""
-    limit = node.value
-    if node.is_null:
-        return None
-    if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit >= 0:
-        raise node.expected("a number of at least 0")
-    return int(limit) if limit < NO_LIMIT else None
+    limit = None if node.is_null else node.number(least=0)
+    return None if limit is None or limit >= NO_LIMIT else int(limit)
 
 
-def _optional_flag(node: Node) -> bool | None:
-    return None if node.is_null else node.flag()
-
-
-def _optional_side(node: Node) -> Side | None:
+def _optional_side(node: JsonValue) -> Side | None:
     side: Side | None = None
     if not node.is_null:
         side = node.one_of({"left": "left", "right": "right"})
     return side
 
 
-def _read_names(node: Node) -> SpecialTokenNames:
+def _read_names(node: JsonValue) -> SpecialTokenNames:
     """Read the special tokens' names, each a string or an object with its content."""
     names: dict[str, str | None] = {}
     for part in PARTS:
         item = node.get(f"{part}_token")
         if isinstance(item.value, dict):
             item = item.get("content")
-        names[part] = None if item.is_null else item.text()
+        names[part] = item.optional(JsonValue.string)
     return SpecialTokenNames(**names)
 
 
@@ -140,14 +132,14 @@ def _merge_names(config: TokenizerConfig, names: SpecialTokenNames, where: str) 
     for part in PARTS:
         known, value = getattr(config.names, part), getattr(names, part)
         if known is not None and value is not None and known != value:
-            raise Node(None, where).fail(
+            raise value_of(None, where).fail(
                 f"{part}_token is {value!r} here but {known!r} in {config.where}"
             )
         merged[part] = value if known is None else known
     return replace(config, names=SpecialTokenNames(**merged))
 
 
-def _read_added_tokens(node: Node) -> tuple[AddedTokenSpec, ...] | None:
+def _read_added_tokens(node: JsonValue) -> tuple[AddedTokenSpec, ...] | None:
     if node.is_null:
         return None
     out: list[AddedTokenSpec] = []
@@ -157,9 +149,9 @@ def _read_added_tokens(node: Node) -> tuple[AddedTokenSpec, ...] | None:
         item.only_keys(("content", *flags))
         if not key.isdecimal():
             raise item.fail("expected a token id as the key")
-        content = item.get("content").text()
+        content = item.get("content").string()
         if not content:
             raise item.fail("an added token is empty")
-        values = {flag: item.get(flag).flag(default=flag == "special") for flag in flags}
+        values = {flag: item.get(flag).boolean(default=flag == "special") for flag in flags}
         out.append(AddedTokenSpec(content=content, id=int(key), **values))
     return tuple(out)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.text.formats.json_reading import MAX_ID, Node
+from encoder_engine.text.formats.json_reading import MAX_ID
 from encoder_engine.text.spec.library import LibraryDecoderSpec, LibrarySpec, OffsetTrim
 
 if TYPE_CHECKING:
+    from encoder_engine.json_values import JsonValue
     from encoder_engine.text.spec.tokenizer import DecoderSpec
 
 __all__ = [
@@ -22,20 +23,20 @@ __all__ = [
 LIBRARY_MODELS = ("BPE", "WordLevel")
 
 
-def read_library(top: Node) -> LibrarySpec:
+def read_library(top: JsonValue) -> LibrarySpec:
     """Read the members that the engine needs; the library checks all others when it is built."""
     node = top.get("model")
     vocab = node.get("vocab").object()
     for token, number in vocab.items():
-        Node(token, f"{node.where}.vocab").text()
+        node.at(token, ".vocab").string()
         if type(number) is not int or not 0 <= number <= MAX_ID:
-            place = Node(number, f"{node.where}.vocab[{token!r}]")
-            raise place.expected(f"an integer from 0 to {MAX_ID}")
+            place = node.at(number, f".vocab[{token!r}]")
+            raise place.must_be(f"an integer from 0 to {MAX_ID}")
     if len(set(vocab.values())) != len(vocab):
         raise node.get("vocab").fail("two tokens share an id")
     dropout = node.get("dropout")
     if dropout.value:
-        raise dropout.fail("dropout makes every encoding another; set it to null")
+        raise dropout.fail("dropout makes every encoding different; set it to null")
     unknown = node.get("unk_token")
     return LibrarySpec(
         kind=node.kind(),
@@ -43,11 +44,11 @@ def read_library(top: Node) -> LibrarySpec:
         pre_tokenizer=_dump(top.get("pre_tokenizer").value),
         model=_dump(node.value),
         vocab=vocab,
-        unk_token=None if unknown.is_null else unknown.text() or None,
+        unk_token=None if unknown.is_null else unknown.string() or None,
     )
 
 
-def read_library_decoder(node: Node) -> LibraryDecoderSpec | None:
+def read_library_decoder(node: JsonValue) -> LibraryDecoderSpec | None:
     """Read the decoder."""
     return None if node.is_null else LibraryDecoderSpec(decoder=_dump(node.value))
 

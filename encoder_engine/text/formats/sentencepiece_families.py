@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import TokenizerFileError
 from encoder_engine.text.formats.companion_tokens import FLAGS, LISTS
-from encoder_engine.text.formats.json_reading import Node, read_json
+from encoder_engine.text.formats.json_reading import read_json, value_of
 from encoder_engine.text.formats.sentencepiece_model import read_sentencepiece_model
 from encoder_engine.text.formats.tokenizer_json import spec_from_json
 from encoder_engine.text.spec.tokenizer import PaddingSpec
@@ -20,6 +20,7 @@ from encoder_engine.text.spec.unigram import UnigramSpec
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from encoder_engine.json_values import JsonValue
     from encoder_engine.text.formats.config_json import TokenizerConfig
     from encoder_engine.text.formats.sentencepiece_model import SentencePieceModel
     from encoder_engine.text.spec.tokenizer import TokenizerSpec
@@ -113,7 +114,7 @@ def choose_class(folder: Path, config: TokenizerConfig) -> str | None:
     if not path.is_file():
         return None
     kind = read_json(path).get("model_type")
-    return None if kind.is_null else CLASSES.get(kind.text(), f"a {kind.text()} model")
+    return None if kind.is_null else CLASSES.get(kind.string(), f"a {kind.string()} model")
 
 
 def spec_from_family(path: Path, name: str, config: TokenizerConfig) -> TokenizerSpec:
@@ -143,7 +144,7 @@ def spec_from_family(path: Path, name: str, config: TokenizerConfig) -> Tokenize
         "decoder": _metaspace(name, settings),
         "model": {"type": "Unigram", "unk_id": unk_id, "vocab": vocab, "byte_fallback": False},
     }
-    spec = spec_from_json(Node(top, path.name))
+    spec = spec_from_json(value_of(top, path.name))
     if name == "XLNetTokenizer":
         spec = replace(spec, padding=_left_padding(spec, names["pad"]))
     return spec
@@ -153,30 +154,30 @@ def spec_from_family(path: Path, name: str, config: TokenizerConfig) -> Tokenize
 class _Settings:
     """The options of tokenizer_config.json that only these classes have."""
 
-    node: Node
+    node: JsonValue
 
     @classmethod
     def read(cls, path: Path) -> _Settings:
-        node = read_json(path) if path.is_file() else Node({}, path.name)
+        node = read_json(path) if path.is_file() else value_of({}, path.name)
         for key in ("sp_model_kwargs", "split_by_punct"):
             if node.get(key).value:
                 raise node.get(key).fail(f"{key} is not supported")
         return cls(node)
 
     def flag(self, key: str, default: bool) -> bool:
-        return self.node.get(key).flag(default=default)
+        return self.node.get(key).boolean(default=default)
 
     def name(self, part: str, default: str) -> str:
         item = self.node.get(f"{part}_token")
         if isinstance(item.value, dict):
             item = item.get("content")
-        return default if item.is_null else item.text()
+        return default if item.is_null else item.string()
 
     def lists_tokens(self) -> bool:
         return any(bool(self.node.get(key).value) for key in LISTS)
 
     def num_extra(self, name: str) -> int:
-        return self.node.get("extra_ids").count(default=100) if name == "T5Tokenizer" else 0
+        return self.node.get("extra_ids").integer(default=100) if name == "T5Tokenizer" else 0
 
 
 def _vocabulary(

@@ -10,7 +10,7 @@ from encoder_engine.text.spec.tokenizer import PieceKind, TemplatePiece
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from encoder_engine.text.formats.json_reading import Node
+    from encoder_engine.json_values import JsonValue
 
     IdOf = Callable[[str], int | None]
 
@@ -47,7 +47,7 @@ def _fixed(token: tuple[str, int], type_id: int) -> TemplatePiece:
     return TemplatePiece(kind="special", type_id=type_id, tokens=(token[0],), ids=(token[1],))
 
 
-def _processors(node: Node) -> list[Node]:
+def _processors(node: JsonValue) -> list[JsonValue]:
     """Return the members of a Sequence, or a single processor as a list."""
     if node.is_null:
         return []
@@ -57,7 +57,7 @@ def _processors(node: Node) -> list[Node]:
     return [inner for item in node.get("processors").items() for inner in _processors(item)]
 
 
-def read_trim(node: Node) -> OffsetTrim | None:
+def read_trim(node: JsonValue) -> OffsetTrim | None:
     """Read the setting that leaves white space at a token's ends out of its offsets."""
     trims: list[OffsetTrim] = []
     for item in _processors(node):
@@ -65,8 +65,8 @@ def read_trim(node: Node) -> OffsetTrim | None:
             continue
         if item.kind() == "ByteLevel":
             item.only_keys(("type", "add_prefix_space", "trim_offsets", "use_regex"))
-        prefixed = item.get("add_prefix_space").flag(default=True)
-        if item.get("trim_offsets").flag(default=True):
+        prefixed = item.get("add_prefix_space").boolean(default=True)
+        if item.get("trim_offsets").boolean(default=True):
             trims.append(OffsetTrim(add_prefix_space=prefixed))
     if len(trims) > 1:
         raise node.fail("two post-processors that trim offsets are not supported")
@@ -76,7 +76,7 @@ def read_trim(node: Node) -> OffsetTrim | None:
     return trims[0] if trims else None
 
 
-def check_trimmed_pieces(node: Node, vocab: Iterable[str]) -> None:
+def check_trimmed_pieces(node: JsonValue, vocab: Iterable[str]) -> None:
     """Refuse to trim the offsets of pieces of the vocabulary: only the library's models do it.
 
     The library counts white space and U+0120, which stands for a space in byte-level vocabularies,
@@ -92,7 +92,7 @@ def check_trimmed_pieces(node: Node, vocab: Iterable[str]) -> None:
             )
 
 
-def read_template(node: Node, id_of: IdOf) -> tuple[Layout, Layout]:
+def read_template(node: JsonValue, id_of: IdOf) -> tuple[Layout, Layout]:
     """Read the layouts of a single text and of a pair."""
     layouts = [item for item in _processors(node) if item.kind() != "ByteLevel"]
     if len(layouts) > 1:
@@ -124,24 +124,24 @@ def read_template(node: Node, id_of: IdOf) -> tuple[Layout, Layout]:
     return single, pair
 
 
-def _token(node: Node, id_of: IdOf) -> tuple[str, int]:
+def _token(node: JsonValue, id_of: IdOf) -> tuple[str, int]:
     items = node.items()
     if len(items) != 2:
-        raise node.expected("a token and its id")
-    token, number = items[0].text(), items[1].count()
+        raise node.must_be("a token and its id")
+    token, number = items[0].string(), items[1].integer()
     _check_id(node, token, number, id_of)
     return token, number
 
 
-def _check_id(node: Node, token: str, number: int, id_of: IdOf) -> None:
+def _check_id(node: JsonValue, token: str, number: int, id_of: IdOf) -> None:
     if id_of(token) != number:
         raise node.fail(f"{token!r} has the id {number} here but {id_of(token)} in the vocabulary")
 
 
-def _special(node: Node, id_of: IdOf) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _special(node: JsonValue, id_of: IdOf) -> tuple[tuple[str, ...], tuple[int, ...]]:
     node.only_keys(("id", "ids", "tokens"))
-    tokens = tuple(item.text() for item in node.get("tokens").items())
-    numbers = tuple(item.count() for item in node.get("ids").items())
+    tokens = tuple(item.string() for item in node.get("tokens").items())
+    numbers = tuple(item.integer() for item in node.get("ids").items())
     if len(tokens) != len(numbers):
         raise node.fail(f"{len(tokens)} tokens but {len(numbers)} ids")
     for token, number in zip(tokens, numbers, strict=True):
@@ -149,30 +149,32 @@ def _special(node: Node, id_of: IdOf) -> tuple[tuple[str, ...], tuple[int, ...]]
     return tokens, numbers
 
 
-def _layout(node: Node, special: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]]) -> Layout:
+def _layout(
+    node: JsonValue, special: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]]
+) -> Layout:
     out: list[TemplatePiece] = []
     for item in node.items():
         item.only_keys(("SpecialToken", "Sequence"))
         if len(item.object()) != 1:
-            raise item.expected("either a SpecialToken or a Sequence")
+            raise item.must_be("either a SpecialToken or a Sequence")
         if "Sequence" in item.object():
             inner = item.get("Sequence")
             inner.only_keys(("id", "type_id"))
             kind: PieceKind = inner.get("id").one_of({"A": "first", "B": "second"})
-            out.append(_text(kind, inner.get("type_id").count()))
+            out.append(_text(kind, inner.get("type_id").integer()))
             continue
         inner = item.get("SpecialToken")
         inner.only_keys(("id", "type_id"))
-        name = inner.get("id").text()
+        name = inner.get("id").string()
         if name not in special:
             raise inner.fail(f"{name!r} is not among special_tokens")
         tokens, ids = special[name]
-        type_id = inner.get("type_id").count()
+        type_id = inner.get("type_id").integer()
         out.append(TemplatePiece(kind="special", type_id=type_id, tokens=tokens, ids=ids))
     return tuple(out)
 
 
-def _check_texts(node: Node, layout: Layout, expected: list[str]) -> None:
+def _check_texts(node: JsonValue, layout: Layout, expected: list[str]) -> None:
     found = sorted(piece.kind for piece in layout if piece.kind != "special")
     if found != expected:
         names = " and ".join({"first": "A", "second": "B"}[kind] for kind in expected)

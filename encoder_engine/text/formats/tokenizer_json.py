@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from encoder_engine.errors import TokenizerFileError
 from encoder_engine.text.extension import extension
-from encoder_engine.text.formats.json_reading import Node, parse_json, read_bytes
+from encoder_engine.text.formats.json_reading import parse_json, read_bytes
 from encoder_engine.text.formats.library_json import (
     LIBRARY_MODELS,
     read_library,
@@ -33,6 +33,8 @@ from encoder_engine.text.vocabulary import NativePieces, NativeScores, NativeVoc
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from encoder_engine.json_values import JsonValue
 
 __all__ = ["read_tokenizer_json", "spec_from_json"]
 
@@ -88,11 +90,11 @@ def _read_natively(content: bytes, path: Path) -> TokenizerSpec | None:
         return None
 
 
-def spec_from_json(top: Node) -> TokenizerSpec:
+def spec_from_json(top: JsonValue) -> TokenizerSpec:
     """Read a whole file's content as a specification."""
     top.only_keys(TOP_KEYS)
-    if top.get("version").text() != "1.0":
-        raise top.get("version").expected("'1.0'")
+    if top.get("version").string() != "1.0":
+        raise top.get("version").must_be("'1.0'")
     model, decoder = _read_model(top)
     added = _read_added_tokens(top.get("added_tokens"), model)
     numbers = {token.content: token.id for token in added}
@@ -115,7 +117,7 @@ def spec_from_json(top: Node) -> TokenizerSpec:
     return replace(spec, special=_infer_special(spec))
 
 
-def _read_model(top: Node) -> tuple[ModelSpec, DecoderSpec | None]:
+def _read_model(top: JsonValue) -> tuple[ModelSpec, DecoderSpec | None]:
     """Read the model and the members that belong to its kind."""
     node = top.get("model")
     if node.is_null:
@@ -135,7 +137,7 @@ def _read_model(top: Node) -> tuple[ModelSpec, DecoderSpec | None]:
     )
 
 
-def _read_added_tokens(node: Node, model: ModelSpec) -> tuple[AddedTokenSpec, ...]:
+def _read_added_tokens(node: JsonValue, model: ModelSpec) -> tuple[AddedTokenSpec, ...]:
     """Read the added tokens; the library numbers them itself, so another number is an error."""
     out: list[AddedTokenSpec] = []
     if node.is_null:
@@ -145,33 +147,33 @@ def _read_added_tokens(node: Node, model: ModelSpec) -> tuple[AddedTokenSpec, ..
     seen: set[str] = set()
     for item in node.items():
         item.only_keys(("id", "content", *flags))
-        content = item.get("content").text()
+        content = item.get("content").string()
         if not content or content in seen:
             raise item.fail(f"the added token {content!r} is empty or occurs twice")
         seen.add(content)
         expected = model.vocab.get(content, next_id)
         next_id += content not in model.vocab
-        number = item.get("id").count()
+        number = item.get("id").integer()
         if number != expected:
             raise item.fail(f"{content!r} has the id {number}, but its place makes it {expected}")
-        values = {flag: item.get(flag).flag() for flag in flags}
+        values = {flag: item.get(flag).boolean() for flag in flags}
         out.append(AddedTokenSpec(content=content, id=number, **values))
     return tuple(out)
 
 
-def _read_truncation(node: Node) -> TruncationSpec | None:
+def _read_truncation(node: JsonValue) -> TruncationSpec | None:
     if node.is_null:
         return None
     node.only_keys(("direction", "max_length", "strategy", "stride"))
     return TruncationSpec(
-        max_length=node.get("max_length").count(most=MAX_SIZE),
+        max_length=node.get("max_length").integer(most=MAX_SIZE),
         strategy=node.get("strategy").one_of(STRATEGIES),
-        stride=node.get("stride").count(most=MAX_SIZE),
+        stride=node.get("stride").integer(most=MAX_SIZE),
         direction=node.get("direction").one_of(SIDES, default="Right"),
     )
 
 
-def _read_padding(node: Node) -> PaddingSpec | None:
+def _read_padding(node: JsonValue) -> PaddingSpec | None:
     if node.is_null:
         return None
     node.only_keys(
@@ -181,15 +183,15 @@ def _read_padding(node: Node) -> PaddingSpec | None:
     length: int | None = None
     if strategy.value != "BatchLongest":
         strategy.only_keys(("Fixed",))
-        length = strategy.get("Fixed").count(most=MAX_SIZE)
+        length = strategy.get("Fixed").integer(most=MAX_SIZE)
     multiple = node.get("pad_to_multiple_of")
     return PaddingSpec(
         length=length,
         direction=node.get("direction").one_of(SIDES),
-        multiple_of=None if multiple.is_null else multiple.count(most=MAX_SIZE),
-        pad_id=node.get("pad_id").count(),
-        pad_type_id=node.get("pad_type_id").count(),
-        pad_token=node.get("pad_token").text(),
+        multiple_of=None if multiple.is_null else multiple.integer(most=MAX_SIZE),
+        pad_id=node.get("pad_id").integer(),
+        pad_type_id=node.get("pad_type_id").integer(),
+        pad_token=node.get("pad_token").string(),
     )
 
 

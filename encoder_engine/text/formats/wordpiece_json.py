@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.text.formats.json_reading import MAX_ID, Node
+from encoder_engine.text.formats.json_reading import MAX_ID
 from encoder_engine.text.spec.tokenizer import (
     BertNormalizerSpec,
     WordPieceDecoderSpec,
@@ -15,48 +15,49 @@ from encoder_engine.text.vocabulary import NativeVocabulary
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from encoder_engine.json_values import JsonValue
     from encoder_engine.text.spec.tokenizer import TokenizerSpec
 
 __all__ = ["read_wordpiece", "read_wordpiece_decoder", "wordpiece_members"]
 
 
-def read_wordpiece(top: Node) -> WordPieceSpec:
+def read_wordpiece(top: JsonValue) -> WordPieceSpec:
     """Read the model, the normalizer and the pre-tokenizer of a whole file."""
     node = top.get("model")
     node.only_keys(
         ("type", "vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word")
     )
     vocab = _read_vocab(node)
-    unknown = node.get("unk_token").text()
+    unknown = node.get("unk_token").string()
     if unknown not in vocab:
         raise node.get("unk_token").fail(f"{unknown!r} is not in the vocabulary")
     _check_pre_tokenizer(top.get("pre_tokenizer"))
     return WordPieceSpec(
         vocab=vocab,
         unk_token=unknown,
-        continuing_subword_prefix=node.get("continuing_subword_prefix").text(),
-        max_input_chars_per_word=node.get("max_input_chars_per_word").count(),
+        continuing_subword_prefix=node.get("continuing_subword_prefix").string(),
+        max_input_chars_per_word=node.get("max_input_chars_per_word").integer(),
         normalizer=_read_normalizer(top.get("normalizer")),
     )
 
 
-def _read_vocab(node: Node) -> Mapping[str, int]:
+def _read_vocab(node: JsonValue) -> Mapping[str, int]:
     found = node.get("vocab")
     if isinstance(found.value, NativeVocabulary):
         return found.value
     vocab = found.object()
     if not "".join(vocab).isascii():
         for token in vocab:
-            Node(token, found.where).text()
+            found.at(token, "").string()
     for token, number in vocab.items():
         if type(number) is not int or not 0 <= number <= MAX_ID:
-            place = Node(number, f"{found.where}[{token!r}]")
-            raise place.expected(f"an integer from 0 to {MAX_ID}")
+            place = found.at(number, f"[{token!r}]")
+            raise place.must_be(f"an integer from 0 to {MAX_ID}")
     _check_distinct(node, vocab)
     return vocab
 
 
-def _check_distinct(node: Node, vocab: dict[str, int]) -> None:
+def _check_distinct(node: JsonValue, vocab: dict[str, int]) -> None:
     if len(set(vocab.values())) == len(vocab):
         return
     owner: dict[int, str] = {}
@@ -66,7 +67,7 @@ def _check_distinct(node: Node, vocab: dict[str, int]) -> None:
         owner[number] = token
 
 
-def _unwrap(node: Node, member: str) -> Node:
+def _unwrap(node: JsonValue, member: str) -> JsonValue:
     """Return the only member of a Sequence of one."""
     if not node.is_null and node.kind() == "Sequence":
         node.only_keys(("type", member))
@@ -76,7 +77,7 @@ def _unwrap(node: Node, member: str) -> Node:
     return node
 
 
-def _read_normalizer(node: Node) -> BertNormalizerSpec:
+def _read_normalizer(node: JsonValue) -> BertNormalizerSpec:
     node = _unwrap(node, "normalizers")
     if node.is_null:
         return BertNormalizerSpec(
@@ -90,14 +91,14 @@ def _read_normalizer(node: Node) -> BertNormalizerSpec:
     node.only_keys(("type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"))
     accents = node.get("strip_accents")
     return BertNormalizerSpec(
-        clean_text=node.get("clean_text").flag(),
-        handle_chinese_chars=node.get("handle_chinese_chars").flag(),
-        strip_accents=None if accents.is_null else accents.flag(),
-        lowercase=node.get("lowercase").flag(),
+        clean_text=node.get("clean_text").boolean(),
+        handle_chinese_chars=node.get("handle_chinese_chars").boolean(),
+        strip_accents=None if accents.is_null else accents.boolean(),
+        lowercase=node.get("lowercase").boolean(),
     )
 
 
-def _check_pre_tokenizer(node: Node) -> None:
+def _check_pre_tokenizer(node: JsonValue) -> None:
     node = _unwrap(node, "pretokenizers")
     kind = "null" if node.is_null else node.kind()
     if kind != "BertPreTokenizer":
@@ -107,7 +108,7 @@ def _check_pre_tokenizer(node: Node) -> None:
     node.only_keys(("type",))
 
 
-def read_wordpiece_decoder(node: Node) -> WordPieceDecoderSpec | None:
+def read_wordpiece_decoder(node: JsonValue) -> WordPieceDecoderSpec | None:
     """Read the decoder of a WordPiece model."""
     if node.is_null:
         return None
@@ -118,7 +119,7 @@ def read_wordpiece_decoder(node: Node) -> WordPieceDecoderSpec | None:
         )
     node.only_keys(("type", "prefix", "cleanup"))
     return WordPieceDecoderSpec(
-        prefix=node.get("prefix").text(), cleanup=node.get("cleanup").flag()
+        prefix=node.get("prefix").string(), cleanup=node.get("cleanup").boolean()
     )
 
 

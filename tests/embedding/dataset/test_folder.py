@@ -14,9 +14,10 @@ import pytest
 
 from encoder_engine.embedding import Embedder
 from encoder_engine.embedding.dataset.journal import Journal
-from encoder_engine.embedding.dataset.plan_changes import describe_changes
+from encoder_engine.embedding.dataset.plan_changes import describe_change
 from encoder_engine.embedding.steps.window import encode_window
 from encoder_engine.errors import InputError, LockedError, OutputError, ResumeError, RowError
+from encoder_engine.records import describe_changes
 from encoder_engine.vectors.manifest import ShardRecord
 from tests import ROOT
 from tests.embedding.kill_long import contents, fill_a_file_system
@@ -175,7 +176,7 @@ def test_other_options_are_refused_with_what_changed(
     run(tiny, source, tmp_path / "out")
     truncate_to(tmp_path / "out", 2)
     before = contents(tmp_path / "out")
-    with pytest.raises(ResumeError, match="begun with another plan") as caught:
+    with pytest.raises(ResumeError, match="started with other settings") as caught:
         run(tiny, source, tmp_path / "out", **options)
     assert words in str(caught.value)
     assert contents(tmp_path / "out") == before
@@ -346,8 +347,9 @@ def test_no_kill_and_no_full_disk_changes_what_is_written(options: str) -> None:
 
 def test_changes_are_listed_by_name() -> None:
     before = {"a": {"b": 1, "c": [1]}, "d": None}
-    assert describe_changes(before, before) == []
-    assert describe_changes(before, {"a": {"b": 1, "c": [2]}, "e": 3}) == [
+    assert describe_changes(before, before, describe_change) == []
+    now = {"a": {"b": 1, "c": [2]}, "e": 3}
+    assert describe_changes(before, now, describe_change) == [
         "a.c was [1], is [2]",
         "e was None, is 3",
     ]

@@ -98,6 +98,15 @@ def test_settings_of_the_model_are_read(tmp_path: Path) -> None:
     assert Embedder.from_pretrained(tmp_path).encode("a").shape == (4,)
 
 
+def test_a_directory_without_modules_has_no_settings(tmp_path: Path) -> None:
+    settings = {"prompts": {"query": "Q: "}, "model_type": "CrossEncoder"}
+    write_sentence_directory(tmp_path, settings=settings, transformer={"unknown": 1})
+    (tmp_path / "modules.json").unlink()
+    recipe = read_recipe(tmp_path)
+    assert (recipe.default_pooling, recipe.pooling, recipe.normalized) == (True, ("mean",), False)
+    assert recipe.prompts == {"query": "", "document": ""}
+
+
 def test_an_encoder_in_a_folder_of_its_own_is_found(tmp_path: Path) -> None:
     write_sentence_directory(tmp_path)
     inner = tmp_path / "0_Transformer"
@@ -182,12 +191,12 @@ BAD_DIRECTORIES: dict[str, tuple[dict[str, Any], type[EncoderEngineError], str]]
     "a module path that is no text": (
         {"modules.json": modules("Transformer", "Pooling", path=None)},
         ConfigError,
-        "needs a path",
+        "path must be a string",
     ),
     "a module path with a lone surrogate": (
         {"modules.json": modules("Transformer", "Pooling", path="\ud800")},
         ConfigError,
-        "no path",
+        "path must be a string without lone surrogates",
     ),
     "a module path with a null": (
         {"modules.json": modules("Transformer", "Pooling", path="\0")},
@@ -261,7 +270,7 @@ BAD_DIRECTORIES: dict[str, tuple[dict[str, Any], type[EncoderEngineError], str]]
     "a pooling width that is no number": (
         {"1_Pooling/config.json": {"embedding_dimension": "16", "pooling_mode": "mean"}},
         ConfigError,
-        "whole number",
+        "embedding_dimension must be an integer of at least 1",
     ),
     "an unknown pooling mode": (
         {"1_Pooling/config.json": {"embedding_dimension": WIDTH, "pooling_mode": "median"}},
@@ -318,12 +327,12 @@ BAD_DIRECTORIES: dict[str, tuple[dict[str, Any], type[EncoderEngineError], str]]
     "a limit without room for a token": (
         {"sentence_bert_config.json": {"max_seq_length": 2}},
         ConfigError,
-        "takes 3",
+        "at least 3",
     ),
     "a limit of the tokenizer without room for a token": (
         {"sentence_bert_config.json": {}, "tokenizer_config.json": {"model_max_length": 1}},
         ConfigError,
-        "takes 3",
+        "at least 3",
     ),
     "another task": (
         {"sentence_bert_config.json": {"transformer_task": "fill-mask"}},
@@ -399,7 +408,7 @@ BAD_DIRECTORIES: dict[str, tuple[dict[str, Any], type[EncoderEngineError], str]]
     "settings that are a list": (
         {"config_sentence_transformers.json": []},
         ConfigError,
-        "JSON object",
+        "must be an object",
     ),
     "a vocabulary larger than the model's": (
         {"vocab.txt": "".join(f"t{i}\n" for i in range(400)) + "[UNK]\n[CLS]\n[SEP]\n[PAD]\n"},

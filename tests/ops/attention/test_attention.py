@@ -261,7 +261,7 @@ CLS = SelectedRows(torch.tensor([0, 2]), Sequences.from_lengths([2, 3]))
         ({"query_rows": CLS}, "query has 5 rows, query_rows hold 2"),
         ({"query_rows": replace(CLS, sequences=Sequences.from_lengths([1, 4]))}, "other sequences"),
         ({"global_rows": CLS}, "need a window"),
-        ({"global_rows": CLS, "window": 1, "causal": True}, "not if causal"),
+        ({"global_rows": CLS, "window": 1, "causal": True}, "which causal forbids"),
         ({"relative_bias_HR": torch.zeros(2, 4)}, "2 r"),
         ({"relative_bias_HR": torch.zeros(3, 5)}, r"\[2, 2 r"),
         ({"relative_bias_HR": torch.zeros(2, 5).half()}, "or torch.float32"),

@@ -166,5 +166,5 @@ def test_what_does_not_fit_is_refused() -> None:
         with pytest.raises(ShapeError):
             ops.log_position_entries(buckets, reach)
     whole = ops.Disentangled(good, good, ENTRIES)
-    with pytest.raises(ImplementationError, match="no disentangled"):
+    with pytest.raises(ImplementationError, match="does not implement disentangled"):
         ops.attention(query, query, query, layout, disentangled=whole, implementation="native")

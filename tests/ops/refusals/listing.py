@@ -1,4 +1,6 @@
-"""Lists who refuses what: ``python -m tests.ops.refusals.listing`` writes ``listing.json`` again.
+"""Lists who refuses what in ``listing.json``.
+
+``TRITON_INTERPRET=1 python -m tests.ops.refusals.listing`` writes it again.
 
 Refused cases are not generated, so the list is what tells that fewer are run: an implementation
 that begins to refuse a call, or stops, changes it.

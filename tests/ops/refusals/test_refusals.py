@@ -22,7 +22,9 @@ def by_call(table: Refusals) -> dict[tuple[str, str], str]:
 
 
 def test_every_operation_is_listed() -> None:
-    assert set(COMMITTED) == set(ops.operations()), "run python -m tests.ops.refusals.listing"
+    assert set(COMMITTED) == set(ops.operations()), (
+        "run TRITON_INTERPRET=1 python -m tests.ops.refusals.listing"
+    )
 
 
 @pytest.mark.parametrize("operation", sorted(COMMITTED))
@@ -39,5 +41,6 @@ def test_what_is_refused_is_listed_and_nothing_else(
         if listed.get(pair) != found.get(pair)
     }
     assert not changed, (
-        f"(listed, found): {changed}; if meant, run python -m tests.ops.refusals.listing"
+        f"(listed, found): {changed}; if meant, run "
+        "TRITON_INTERPRET=1 python -m tests.ops.refusals.listing"
     )

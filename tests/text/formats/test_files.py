@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from tests.text.parity.peers import Peer
 
-Edit = "Callable[[dict[str, Any]], object]"
-
 
 @pytest.fixture
 def toy_json(toy_folder: Path) -> Path:
@@ -158,7 +156,7 @@ def test_places_that_hold_no_tokenizer(tmp_path: Path) -> None:
     [
         (b"", "not valid JSON"),
         (b"{", "not valid JSON"),
-        (b"[]", "expected an object"),
+        (b"[]", "must be an object"),
         (b"\xff{}", "not UTF-8: byte 0"),
         (b'{"version": "1.0", "version": "1.0"}', "'version' occurs twice"),
         (b"[" * 100_000, "JSON: maximum recursion depth"),
@@ -203,53 +201,56 @@ def add(*tokens: dict[str, object]) -> Callable[[dict[str, Any]], None]:
 
 
 WRONG: list[tuple[Callable[[dict[str, Any]], None], str]] = [
-    (put("version", value="2.0"), "expected '1.0'"),
-    (put("extra", value=1), "unsupported: 'extra'"),
+    (put("version", value="2.0"), "must be '1.0'"),
+    (put("extra", value=1), "unknown .*: 'extra'"),
     (put("model", value=None), "no model"),
     (put("model", "type", value="Trie"), "a Trie model is not supported"),
-    (put("model", "type", value=3), "model.type: expected a string"),
-    (put("model", "dropout", value=0.1), "unsupported: 'dropout'"),
-    (put("model", "vocab", value=["a"]), "model.vocab: expected an object"),
-    (put("model", "vocab", "a", value="15"), r"vocab\['a'\]: expected an integer"),
-    (put("model", "vocab", "a", value=True), r"vocab\['a'\]: expected an integer"),
-    (put("model", "vocab", "a", value=-1), "expected an integer"),
-    (put("model", "vocab", "a", value=2**31), "expected an integer"),
+    (put("model", "type", value=3), "model.type must be a string"),
+    (put("model", "dropout", value=0.1), "unknown .*: 'dropout'"),
+    (put("model", "vocab", value=["a"]), "model.vocab must be an object"),
+    (put("model", "vocab", "a", value="15"), r"vocab\['a'\] must be an integer"),
+    (put("model", "vocab", "a", value=True), r"vocab\['a'\] must be an integer"),
+    (put("model", "vocab", "a", value=-1), "must be an integer"),
+    (put("model", "vocab", "a", value=2**31), "must be an integer"),
     (put("model", "vocab", "a", value=16), "share the id 16"),
     (put("model", "unk_token", value="<none>"), "'<none>' is not in the vocabulary"),
     (put("model", "max_input_chars_per_word", value=-1), "at least 0"),
     (put("model", "max_input_chars_per_word", value=10**30), "max_input.*at most 2147483647"),
-    (put("model", "continuing_subword_prefix", value=None), "expected a string"),
+    (put("model", "continuing_subword_prefix", value=None), "must be a string"),
     (put("model", "continuing_subword_prefix", value="\ud800"), "prefix.*lone surrogates"),
-    (put("model", "vocab", "\udfff", value=26), "model.vocab: .*lone surrogates"),
+    (put("model", "vocab", "\udfff", value=26), "model.vocab must be .*lone surrogates"),
     (put("post_processor", "single", 0, "SpecialToken", "type_id", value=10**30), "type_id.*most"),
     (put("normalizer", value={"type": "NFKC"}), "the normalizer NFKC is not supported"),
     (put("normalizer", value={"type": "Sequence", "normalizers": []}), "Sequence is not"),
-    (put("normalizer", "lowercase", value="yes"), "expected true or false"),
-    (put("normalizer", "strip", value=True), "unsupported: 'strip'"),
+    (put("normalizer", "lowercase", value="yes"), "must be true or false"),
+    (put("normalizer", "strip", value=True), "unknown .*: 'strip'"),
     (put("pre_tokenizer", value=None), "the pre-tokenizer null is not supported"),
     (put("pre_tokenizer", value={"type": "Whitespace"}), "pre-tokenizer Whitespace is not"),
     (put("decoder", value={"type": "ByteLevel"}), "the decoder ByteLevel is not supported"),
     (put("post_processor", value={"type": "Lower"}), "the post-processor Lower is not"),
     (put("post_processor", "single", value=[]), "must use A exactly once"),
     (put("post_processor", "pair", 3, value={"Sequence": {"id": "A", "type_id": 1}}), "A and B"),
-    (put("post_processor", "pair", 3, value={"Sequence": {"id": "C", "type_id": 1}}), "'A' or 'B'"),
+    (
+        put("post_processor", "pair", 3, value={"Sequence": {"id": "C", "type_id": 1}}),
+        "one of A, B",
+    ),
     (put("post_processor", "special_tokens", "[CLS]", "ids", value=[3]), "id 3 here but 2"),
     (put("post_processor", "special_tokens", "[CLS]", "ids", value=[]), "1 tokens but 0 ids"),
     (put("post_processor", "special_tokens", value={}), "not among special_tokens"),
     (put("post_processor", "single", 0, value={}), "either a SpecialToken or a Sequence"),
     (put("truncation", value={"max_length": 5, "strategy": "Half", "stride": 0}), "LongestFirst"),
     (put("truncation", value={"max_length": "5"}), "at least 0"),
-    (put("padding", value={"strategy": "Longest", "direction": "Right"}), "expected an object"),
-    (put("padding", value={"strategy": "BatchLongest", "direction": "Up"}), "'Right' or 'Left'"),
+    (put("padding", value={"strategy": "Longest", "direction": "Right"}), "must be an object"),
+    (put("padding", value={"strategy": "BatchLongest", "direction": "Up"}), "one of Right, Left"),
     (add({"id": 27}), "has the id 27, but its place makes it 26"),
     (add({"content": "low"}), "'low' has the id 26, but its place makes it 13"),
     (add({"content": ""}), "is empty or occurs twice"),
     (add({}, {}), "'new' is empty or occurs twice"),
     (add({}, {"content": "NEW", "id": 27}), "'new' and 'NEW' are the same once normalized"),
     (add({"content": "\u0301"}), "nothing is left of the added token"),
-    (add({"rank": 1}), "unsupported: 'rank'"),
-    (add({"lstrip": None}), "lstrip: expected true or false"),
-    (put("added_tokens", value={}), "expected an array"),
+    (add({"rank": 1}), "unknown .*: 'rank'"),
+    (add({"lstrip": None}), "lstrip must be true or false"),
+    (put("added_tokens", value={}), "must be a list"),
 ]
 
 
@@ -298,11 +299,11 @@ def test_harmless_spellings_of_tokenizer_json_are_read(toy_json: Path) -> None:
         ({"mask_token": "<none>"}, "mask token '<none>' is not in the vocabulary"),
         ({"do_basic_tokenize": False}, "do_basic_tokenize"),
         ({"never_split": ["x"]}, "never_split"),
-        ({"cls_token": 3}, "cls_token: expected a string"),
-        ({"padding_side": "up"}, "'left' or 'right'"),
-        ({"model_max_length": float("-inf")}, "model_max_length: expected a number of at least 0"),
-        ({"model_max_length": float("nan")}, "model_max_length: expected a number"),
-        ({"model_max_length": "512"}, "model_max_length: expected a number"),
+        ({"cls_token": 3}, "cls_token must be a string"),
+        ({"padding_side": "up"}, "must be one of left, right"),
+        ({"model_max_length": float("-inf")}, "model_max_length must be a number of at least 0"),
+        ({"model_max_length": float("nan")}, "model_max_length must be a number"),
+        ({"model_max_length": "512"}, "model_max_length must be a number"),
     ],
 )
 def test_a_tokenizer_json_and_its_config_that_contradict(

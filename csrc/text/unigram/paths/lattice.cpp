@@ -72,13 +72,13 @@ void unigram_lattice::draw(double alpha, random_stream& random, pod_vector<path_
     std::reverse(out.data() + first, out.end());
 }
 
-bool unigram_lattice::behind(const way& a, const way& b) const {
+bool unigram_lattice::ranks_after(const way& a, const way& b) const {
     if (a.score != b.score) return a.score < b.score;
     return a.edge != b.edge ? a.edge > b.edge : a.rank > b.rank;
 }
 
 void unigram_lattice::rank_at(int64_t stop, int64_t count) {
-    const auto after = [this](const way& a, const way& b) { return behind(a, b); };
+    const auto after = [this](const way& a, const way& b) { return ranks_after(a, b); };
     const auto make = [this](int64_t index, int64_t rank) {
         const edge& along = edges_[index];
         const double before = ranked_[first_[along.from] + rank].score;

@@ -12,14 +12,14 @@ namespace encoder_engine {
 
 class unigram_lattice {
 public:
-    // Tries the pieces on every character of a word. Where no piece is a character by itself, the
-    // unknown piece is.
+    // Matches pieces at every character of a word. Where no piece is one character long, the
+    // unknown piece matches that character.
     void build(const unigram_model& model, const uint32_t* word, int64_t size);
     // Appends a path with the probability exp(alpha * score) over the sum of it for all paths:
     // sums forward, choices backward (T. Kudo, "Subword Regularization", 2018).
     void draw(double alpha, random_stream& random, pod_vector<path_piece>& out);
-    // Finds the best paths, at most `count`, for no more than `room` places of memory. Of two that
-    // are as good as each other, the one whose last pieces are longer comes first.
+    // Finds the best paths, at most `count`, within `room` places of memory. Between equal sums,
+    // the path whose last pieces are longer comes first.
     bool rank(int64_t count, int64_t room);
     int64_t num_ranked() const { return num_ranked(size_); }
     double score(int64_t rank) const { return ranked_[first_[size_] + rank].score; }
@@ -37,8 +37,8 @@ private:
         int32_t edge, rank;
     };
     int64_t num_ranked(int64_t stop) const { return first_[stop + 1] - first_[stop]; }
-    // Whether a way is taken after another to the same character.
-    bool behind(const way& a, const way& b) const;
+    // Whether way `a` ranks after way `b` to the same character.
+    bool ranks_after(const way& a, const way& b) const;
     void rank_at(int64_t stop, int64_t count);
 
     int64_t size_ = 0;

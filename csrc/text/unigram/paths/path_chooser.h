@@ -1,4 +1,4 @@
-// Paths chosen by something else than the greatest score: by chance, or by rank.
+// Chooses paths other than the best one: by chance, or by rank.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace encoder_engine {
 
-// Asked for the path of each word of a text, in their order.
+// Called for the path of each word of a text, in their order.
 class path_chooser {
 public:
     virtual ~path_chooser() = default;
-    // Appends the pieces of a word, or none where they do not matter yet.
+    // Appends the pieces of a word; appends none while they do not matter yet.
     virtual void choose(const unigram_model& model, const uint32_t* word, int64_t size,
                         pod_vector<path_piece>& out) = 0;
     // Longer words are chosen in parts.

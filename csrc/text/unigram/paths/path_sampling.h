@@ -1,4 +1,4 @@
-// Subword regularization: texts encoded along paths drawn by chance, or along the best few.
+// Subword regularization: encodes texts along paths drawn by chance, or along the n best.
 #pragma once
 
 #include <cstdint>
@@ -32,27 +32,28 @@ private:
     unigram_lattice lattice_;
 };
 
-// Ranks the paths through a whole text, word by word; then gives the words' pieces of any of them.
+// Ranks the paths through a whole text, word by word; then returns the words' pieces on one path.
 class path_ranker : public path_chooser {
 public:
     explicit path_ranker(int64_t count) : count_(count) { scores_.append(0.0); }
 
-    // While the text is read for the first time: takes in a word.
+    // On the first pass over the text, ranks a word's paths; after follow(), appends its pieces.
     void choose(const unigram_model& model, const uint32_t* word, int64_t size,
                 pod_vector<path_piece>& out) override;
-    // Whether the paths took more memory than they may: then there are none.
+    // Whether the paths exceeded kMaxPlaces; then there are none.
     bool overflowed() const { return overflowed_; }
-    // Paths that there are, at most as many as asked for, and their scores in descending order.
+    // The number of paths found, at most the requested one. Scores are in descending order.
     int64_t num_paths() const { return scores_.size(); }
     double score(int64_t rank) const { return scores_[rank]; }
-    // From here on the text is read again along one of them.
+    // Selects the path that the second pass over the text follows.
     void follow(int64_t rank);
 
 private:
-    // Ways and places that may be kept, some 16 bytes each.
+    // The most ways and places to keep, about 16 bytes each.
     static constexpr int64_t kMaxPlaces = int64_t{1} << 26;
 
-    // A path through the text so far: which one through the text before, and which through the word.
+    // A path through the text so far: its rank in the text before the word, and among the word's
+    // paths.
     struct step {
         int32_t before, path;
     };
@@ -75,13 +76,13 @@ private:
     bool overflowed_ = false;
 };
 
-// Encodes a text along paths drawn from the stream; otherwise as the encoder does.
+// Encodes a text along paths drawn from the stream; everything else is as in encoder.encode().
 status encode_sampled(const sequence_encoder& encoder, const text_view& text, int64_t limit,
                       const sampling_options& options, random_stream& random,
                       encoder_scratch& scratch, token_buffer& out);
 
-// Encodes a text along each of its `count` best paths, or as many as there are; the tokens of each
-// follow those of the one before, and stop at `ends`.
+// Encodes a text along each of its best paths, at most `count`. Their tokens follow one another and
+// end at `ends`.
 status encode_nbest(const sequence_encoder& encoder, const text_view& text, int64_t count,
                     encoder_scratch& scratch, token_buffer& out, std::vector<int64_t>& ends,
                     std::vector<double>& scores);

@@ -1,4 +1,4 @@
-// Random numbers that depend on a seed and a place only.
+// Random numbers that are a pure function of a seed and a place.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@ namespace encoder_engine {
 // SplitMix64 (G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", 2014).
 class random_stream {
 public:
-    // Streams of different places have nothing to do with each other.
+    // Streams of different places are independent.
     random_stream(uint64_t seed, uint64_t place) : state_(mix(mix(seed + kStep) ^ (place * kStep))) {}
 
-    // At least 0 and less than 1, in steps of 2^-53.
+    // A number in [0, 1), in steps of 2^-53.
     double uniform() {
         state_ += kStep;
         return static_cast<double>(mix(state_) >> 11) * 0x1.0p-53;

@@ -1,4 +1,4 @@
-// The best path through one word while its characters arrive, however long it is.
+// Finds the path through one word while its characters arrive, however long the word is.
 #pragma once
 
 #include <algorithm>
@@ -26,9 +26,9 @@ struct word_path_scratch {
 };
 
 // Calls sink.piece(start, stop, id) for each piece of the path, with places in scratch.word and
-// scratch.sources; the latter has one entry more, for what follows. Asks sink.sum_before() for the sum
-// of the pieces before the word, and calls sink.word_done(place) when all pieces are out, with the
-// search's place where the word ends.
+// scratch.sources; sources has one more entry, for the end. Calls sink.sum_before() for the sum of
+// the scores before the word, and sink.word_done(place), with the search's place at the word's end,
+// after the last piece.
 template <bool with_spans, typename Sink>
 class word_path {
 public:
@@ -66,10 +66,10 @@ public:
 
 private:
     static constexpr int64_t kPart = 4096;
-    // Two paths that are as good as each other over so many characters are no longer both kept.
+    // From this many characters on, two equally good paths are no longer both kept.
     static constexpr int64_t kMaxOpen = 1 << 19;
 
-    // Gives the pieces on which later characters have no influence, and forgets them.
+    // Emits the pieces that no later character can change, and drops their characters.
     void take_part() {
         if (scratch_.chooser != nullptr) return take_chosen();
         path_search& search = scratch_.search;
@@ -84,10 +84,11 @@ private:
             search.forget(settled);
             drop(settled);
         }
-        // Where nothing settles, the next look is the more worth the longer it waits.
+        // While nothing settles, each wait is longer than the last: a search costs time in
+        // proportion.
         part_at_ = scratch_.word.size() + std::max(kPart, scratch_.word.size() / 2);
     }
-    // Gives those chosen pieces that later characters hardly change.
+    // Emits the chosen pieces that later characters hardly change.
     void take_chosen() {
         part_at_ = scratch_.chooser->max_word();
         if (scratch_.word.size() < part_at_) return;
@@ -105,7 +106,7 @@ private:
         scratch_.search.trace(model_, stop, scratch_.pieces);
         emit(stop);
     }
-    // Gives the pieces that end at `stop` or before; returns where the last of them does.
+    // Emits the pieces that end at `stop` or before; returns the end of the last one.
     int64_t emit(int64_t stop) {
         const pod_vector<path_piece>& pieces = scratch_.pieces;
         int64_t start = 0;
