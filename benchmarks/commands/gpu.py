@@ -130,7 +130,7 @@ def plan(cases: Iterable[str], *, cores: int, folder: Path) -> list[Phase]:
 
 def _checks() -> list[Step]:
     python = (sys.executable, "-m", "tests.kernels.first_checks")
-    checks = {"one token": ("--lengths", "1")}
+    checks: dict[str, tuple[str, ...]] = {"one token": ("--lengths", "1")}
     for size, dropout in CHECKED_HEADS:
         name = f"attention d{size}{' dropout' if dropout else ''}"
         checks[name] = ("--head-dim", str(size), "--dropout", str(dropout))

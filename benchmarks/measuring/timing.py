@@ -6,7 +6,7 @@ import gc
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -96,7 +96,7 @@ def _on_cuda(call: Call, num_calls: int) -> Sample:
     wait = _waits.get(call, LEAST_WAIT)
     times_ms: list[float] = []
     while len(times_ms) < num_calls:
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start, stop = _event(torch), _event(torch)
         cache.zero_()
         torch.cuda._sleep(wait)  # type: ignore[no-untyped-call]
         start.record()
@@ -114,6 +114,10 @@ def _on_cuda(call: Call, num_calls: int) -> Sample:
     _waits[call] = wait
     wall_ms = float(np.median(times_ms))
     return Sample(wall_ms=wall_ms, cpu_ms=1e3 * cpu / num_calls, num_calls=num_calls)
+
+
+def _event(torch: Any) -> Any:
+    return torch.cuda.Event(enable_timing=True)
 
 
 # The wait that hid the launches of a call, for its next sample.

@@ -193,8 +193,7 @@ def install(target: int, *, compiles: bool = True) -> Found:
     launch.is_hopper = lambda _: target >= 90
     gpu.interpreted = lambda: True
     # What only the interpreter cannot do, or not in time.
-    cases.MATRIX_PRODUCTS = ()
-    cases.too_slow = lambda *_: None
+    vars(cases).update(MATRIX_PRODUCTS=(), too_slow=lambda *_: None)
     return found
 
 
@@ -258,7 +257,7 @@ def _stub_comparisons() -> None:
         with torch.inference_mode():
             ours(**inputs)
 
-    compare.compare, compare.compare_outputs = run, run_outputs
+    vars(compare).update(compare=run, compare_outputs=run_outputs)
 
 
 def main() -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
+from encoder_engine import ops
 from encoder_engine.ops import gpu
 from tests.kernels import first_checks
 from tests.parts import part_of
@@ -30,7 +33,7 @@ def test_layer_norm_is_held_to_what_it_dropped(dropout: str) -> None:
 def test_a_wrong_gradient_is_found(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    right = first_checks.ops.attention
+    right = ops.attention
 
     class Off(torch.autograd.Function):
         @staticmethod
@@ -41,10 +44,10 @@ def test_a_wrong_gradient_is_found(
         def backward(_: object, *gradients: torch.Tensor) -> torch.Tensor:
             return gradients[0] * 1.1
 
-    def wrong(query: torch.Tensor, key: torch.Tensor, *rest: object, **options: object) -> object:
-        return right(query, Off.apply(key), *rest, **options)  # type: ignore[arg-type, no-untyped-call]
+    def wrong(query: torch.Tensor, key: torch.Tensor, *rest: Any, **options: Any) -> Any:
+        return right(query, Off.apply(key), *rest, **options)  # type: ignore[no-untyped-call]
 
-    monkeypatch.setattr(first_checks.ops, "attention", wrong)
+    monkeypatch.setattr(ops, "attention", wrong)
     assert first_checks.main(SMALL) == 1
     assert "gradient of key" in capsys.readouterr().out
 

@@ -124,8 +124,9 @@ def _ours(
     key: Tensor,
     value: Tensor,
 ) -> Tensor:
-    options = {"window": window, "dropout": dropout}
-    return ops.attention(query, key, value, layout, implementation=by, **options)
+    return ops.attention(
+        *(query, key, value, layout), window=window, dropout=dropout, implementation=by
+    )
 
 
 def _eager(
