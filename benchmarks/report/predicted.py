@@ -33,7 +33,7 @@ def predicted_section(predictions: Sequence[Prediction]) -> Section:
             f"{p.overlapped:.0%}",
         )
         for p in predictions
-        if p.kernel in chosen or p.kernel.startswith("masked_projection tiled")
+        if p.kernel in chosen
     ]
     reading = (
         "Bounds from the disassembly of the kernels for sm_90, as a share of the tensor cores' "

@@ -11,7 +11,8 @@ Two bounds, as a share of the tensor cores' peak. Serial: products, everything e
 barrier, one after the other. Overlapped: the longest of the pipes alone. Published plain Triton
 kernels reach 0.75 to 0.9 of the serial bound: 401 of 989 TFLOP/s for heads of 64 in
 FlashAttention-3's charts, where it says 45 %. Not seen: latency, the level-2 cache, clocks, the
-instruction cache. The order of two variants of one kernel is what it is for.
+instruction cache. What a branch of the loop skips is counted as if it always ran, such as the
+epilogue of a flattened loop. The order of two variants of one kernel is what it is for.
 """
 
 from __future__ import annotations
