@@ -199,3 +199,11 @@ def test_a_batch_moves_to_the_gpu_whole() -> None:
     assert batch.token_type_ids is not None
     assert batch.token_type_ids.is_cuda
     assert batch.sequences.positions.is_cuda
+
+
+def test_lengths_on_a_device_are_never_read_back() -> None:
+    # What lies on the device "meta" cannot be read, where a CUDA device would have to be waited for.
+    sequences = Sequences.from_lengths([3, 0, 5], device="meta")
+    assert sequences.device.type == "meta"
+    assert sequences.offsets.tolist() == [0, 3, 3, 8]
+    assert (sequences.num_tokens, sequences.max_seqlen) == (8, 5)
