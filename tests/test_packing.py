@@ -202,7 +202,7 @@ def test_a_batch_moves_to_the_gpu_whole() -> None:
 
 
 def test_lengths_on_a_device_are_never_read_back() -> None:
-    # What lies on the device "meta" cannot be read, where a CUDA device would have to be waited for.
+    # The device "meta" cannot be read; for a CUDA device the host would have to wait.
     sequences = Sequences.from_lengths([3, 0, 5], device="meta")
     assert sequences.device.type == "meta"
     assert sequences.offsets.tolist() == [0, 3, 3, 8]
