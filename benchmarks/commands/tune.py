@@ -49,6 +49,15 @@ class Search:
 _ATTENTION = tuple(
     AttentionLaunch(*sizes) for sizes in product((32, 64, 128), (32, 64, 128), (4, 8), (1, 2, 3, 4))
 )
+# Read by TMA, and by specialised warps, whose three groups of four follow from num_warps = 4.
+_FORWARD = (
+    *_ATTENTION,
+    *(
+        AttentionLaunch(128, keys, 4 if specialized else 8, stages, None, True, specialized)
+        for keys, stages, specialized in product((64, 128), (2, 3, 4), (False, True))
+    ),
+    *(AttentionLaunch(128, 64, 8, stages, 128) for stages in (2, 3, 4)),
+)
 _SMALL_ATTENTION = (AttentionLaunch(16, 16, 4, 1), AttentionLaunch(32, 16, 4, 1))
 _PROJECTION = tuple(
     ProjectionLaunch(*sizes)
@@ -65,7 +74,7 @@ _projection = partial(
     smallest=_SMALL_PROJECTION,
 )
 SEARCHES = {
-    "attention_forward": _attention(case="attention/forward-equal"),
+    "attention_forward": _attention(case="attention/forward-equal", launches=_FORWARD),
     "attention_query": _attention(case="attention/training-equal"),
     "attention_key": _attention(case="attention/training-equal"),
     "projection_statistics": _projection(case="masked_cross_entropy_tiled/forward"),

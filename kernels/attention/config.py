@@ -24,6 +24,8 @@ class Launch(NamedTuple):
     max_registers: int | None = None
     # Keys and values are read by TMA where their layout allows it.
     described: bool = False
+    # Forward without terms by specialised warps: opt-in, as it has not run on a GPU.
+    specialized: bool = False
 
     @property
     def block_tail(self) -> int:

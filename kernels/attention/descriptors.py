@@ -26,12 +26,13 @@ def descriptors(
 ) -> tuple[TensorDescriptor | None, TensorDescriptor | None]:
     """Return descriptors of keys and values, or None twice where the kernel reads by pointers."""
     key, value = call.key_TKD, call.value_TKD
-    if not (launch.described and _can_describe(key) and _can_describe(value)):
+    if not (launch.described and can_describe(key) and can_describe(value)):
         return None, None
     return _describe(key, launch.block_keys), _describe(value, launch.block_keys)
 
 
-def _can_describe(x_TKD: Tensor) -> bool:
+def can_describe(x_TKD: Tensor) -> bool:
+    """Return whether TMA reads blocks of a tensor's heads."""
     head_dim = x_TKD.shape[2]
     # Blocks have power-of-two sides; a narrower head's would reach into its neighbour.
     whole = head_dim >= 16 and head_dim == triton.next_power_of_2(head_dim)

@@ -182,22 +182,25 @@ def _attention_grad_key_value_kernel(
         slope = 0.0
         if HAS_SLOPES:
             slope = tl.load(slopes_pointer + head) * LOG2E
-        bias = bias_pointer
-        if HAS_BIAS:
-            bias = bias_pointer + head * (2 * reach + 1)
+        # Within tuples: a variable cannot hold a null pointer.
+        bias_row = head * (2 * reach + 1)
         queries = query_pointer + first_query * QUERY_STRIDE + head * HEAD_DIM
         output_grads = grad_output_pointer + first_query * WIDTH + head * HEAD_DIM
         pointers = (queries, output_grads, lse_pointer, delta_pointer, query_places_pointer)
         statistics = head.to(tl.int64) * num_queries + first_query
-        terms = (scale * LOG2E, slope, bias, reach)
+        terms = (scale * LOG2E, slope, bias_pointer + bias_row if HAS_BIAS else None, reach)
         base, offsets = shared_places(keys, at, BLOCK_KEYS, LISTED)
         dropping = (seed, sequence * NUM_HEADS + head, dropout, base, offsets)
         below = tl.zeros([BLOCK_KEYS], dtype=tl.float32)
         above = tl.zeros([BLOCK_KEYS], dtype=tl.float32)
-        own_sums = bias_sums_pointer
-        if HAS_BIAS and LISTED:
-            own_sums += (first_listed * NUM_HEADS + head) * (2 * reach + 1)
-        sums = (own_sums, listed, num_listed, NUM_HEADS * (2 * reach + 1))
+        sums_row = (first_listed * NUM_HEADS + head) * (2 * reach + 1)
+        sums_stride = NUM_HEADS * (2 * reach + 1)
+        sums = (
+            bias_sums_pointer + sums_row if HAS_BIAS and LISTED else None,
+            listed,
+            num_listed,
+            sums_stride,
+        )
         dk, dv, below, above = _add_key_gradients(
             (dk, dv, below, above), key, value, pointers, keys, columns, first, whole,
             (first_query, count), length, statistics, (QUERY_STRIDE, WIDTH), terms, dropping, sums,
@@ -211,7 +214,7 @@ def _attention_grad_key_value_kernel(
             PRECISION, True, LISTED, BEYOND,
         )  # fmt: skip
         if HAS_BIAS and LISTED:
-            ends = own_sums + listed.to(tl.int64) * (NUM_HEADS * (2 * reach + 1))
+            ends = bias_sums_pointer + sums_row + listed.to(tl.int64) * sums_stride
             tl.store(ends, below, mask=listed < num_listed)
             tl.store(ends + 2 * reach, above, mask=listed < num_listed)
     if HAS_DROPOUT:

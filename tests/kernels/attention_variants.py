@@ -39,6 +39,8 @@ def attention_variants(target: int) -> list[Variant]:
         found += _attention_variants(
             [(64, 2, ""), (64, 2, " dropout"), (128, 2, "")], target, longest
         )
+    if target >= 90:
+        found += _specialized()
     return [*found, *_attention_of_one_row(target), *_attention_delta()]
 
 
@@ -72,6 +74,7 @@ def _attention_variants(
             found.append(_short_variant(call, blocks, launches.short, f"d{head_dim}{suffix}"))
         for half, launch, more in halves:
             constants = blocks.constants(call) | more | launch.sizes()
+            constants |= _absent_pointers(half, constants)
             block = f"tensordesc<bf16[{launch.block_keys},{head_dim}]>"
             described = dict.fromkeys(("key_rows", "value_rows"), block)
             if half == "forward" and not launch.described:
@@ -92,8 +95,48 @@ def _attention_variants(
     return found
 
 
+def _absent_pointers(half: str, constants: dict[str, Any]) -> dict[str, None]:
+    """Return the pointers that a call passes as None, which the compiler takes for constants."""
+    given = {
+        "bias_pointer": constants["HAS_BIAS"],
+        "slopes_pointer": constants["HAS_SLOPES"],
+        "seed_pointer": constants["HAS_DROPOUT"],
+    }
+    if half == "grad_query":
+        given["bias_sums_pointer"] = constants["HAS_BIAS"]
+    if half == "grad_key_value":
+        given["bias_sums_pointer"] = constants["HAS_BIAS"] and constants["LISTED"]
+    if half == "grad_short":
+        del given["bias_pointer"]
+    return dict.fromkeys(name for name, there in given.items() if not there)
+
+
+def _specialized() -> list[Variant]:
+    return [
+        Variant(
+            module="attention.forward_specialized",
+            kernel="_attention_specialized_kernel",
+            name=f"attention specialized d{head_dim}",
+            constants={
+                "QUERY_STRIDE": 768,
+                "KEY_STRIDE": 768,
+                "VALUE_STRIDE": 768,
+                "NUM_HEADS": 768 // head_dim,
+                "GROUP": 1,
+                "HEAD_DIM": head_dim,
+                "BLOCK_ROWS": 128,
+                "BLOCK_KEYS": 128,
+            },
+            num_warps=4,
+            num_stages=num_stages,
+        )
+        for head_dim, num_stages in ((64, 3), (128, 2))
+    ]
+
+
 def _short_variant(call: Any, blocks: Any, launch: Any, name: str) -> Variant:
     constants = blocks.constants(call) | {"BLOCK": launch.block_keys}
+    constants |= _absent_pointers("grad_short", constants)
     constants = {key: x for key, x in constants.items() if key not in ("SUBSET", "HAS_BIAS")}
     return Variant(
         module="attention.grad_short",

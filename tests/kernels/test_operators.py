@@ -304,8 +304,9 @@ def test_attentions_shapes_follow_the_longest_sequence(lengths: list[int]) -> No
 
 @pytest.mark.parametrize("lengths", [[70, 0, 33], [64, 31]])
 @pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("specialized", [False, True])
 def test_attention_reads_whole_blocks_by_descriptors_and_no_neighbours(
-    lengths: list[int], group: int
+    lengths: list[int], group: int, specialized: bool
 ) -> None:
     from encoder_engine.kernels.attention.config import Launch
     from encoder_engine.kernels.common.pinned import pin
@@ -317,7 +318,7 @@ def test_attention_reads_whole_blocks_by_descriptors_and_no_neighbours(
     query, key, value = packed[:, :2], packed[:, 2 : 4 if group == 1 else 3], packed[:, 4:]
     value = value[:, : 2 // group].clone()
     value[-40:] = torch.nan
-    with pin(attention_forward=Launch(64, 32, 4, 2, described=True)):
+    with pin(attention_forward=Launch(64, 32, 4, 2, described=True, specialized=specialized)):
         output = ops.attention(query, key, value, layout, implementation="triton")
     expected = ops.attention(query, key, value, layout, implementation="reference")
     assert output[-40:].isnan().all()
