@@ -30,6 +30,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["TRITON_INTERPRET"] = "0"
 # Nobody debugs what is compiled here: lines are left out.
 os.environ.setdefault("TRITON_DISABLE_LINE_INFO", "1")
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 import pytest
 from triton.backends.compiler import GPUTarget
