@@ -46,8 +46,14 @@ CHECK_SECONDS, TEST_SECONDS, CASE_SECONDS = 60, 150, 60
 # (head size, dropout) of attention's gradients, the kernels of most shapes and hazards.
 CHECKED_HEADS = tuple((size, dropout) for size in (32, 64, 128) for dropout in (0.0, 0.1))
 # Files whose kernels take a process longer than all the others' to compile, and into how many.
-PARTS = {"test_attention.py": 6, "test_masked_projection.py": 4, "test_layer_norm.py": 3}
-NUM_GENERATED, GENERATED_PARTS, NUM_SANITIZED = 400, 8, 12
+PARTS = {
+    "test_attention.py": 6,
+    "test_gated_activation.py": 3,
+    "test_layer_norm.py": 6,
+    "test_masked_projection.py": 8,
+    "test_pooling.py": 2,
+}
+NUM_GENERATED, GENERATED_PARTS, NUM_SANITIZED = 400, 16, 12
 # Measured before all others.
 FIRST = (
     "attention/forward-equal",

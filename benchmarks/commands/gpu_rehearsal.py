@@ -149,11 +149,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     cases = [spec.name for spec in choose_cases([], "cuda") if not spec.name.startswith(APART)]
     phases = plan(cases, cores=GPU_CORES, folder=Path("results"))
-    if given.again or not COUNTS.is_file():
+    counts: dict[str, int] = {}
+    if COUNTS.is_file() and not given.again:
+        counts = json.loads(COUNTS.read_text("utf-8"))
+    new = [step for phase in phases[:2] for step in phase.steps if step.name not in counts]
+    if new:
         COUNTS.parent.mkdir(exist_ok=True)
-        counts = count_kernels([step for phase in phases[:2] for step in phase.steps])
+        counts |= count_kernels(new)
         COUNTS.write_text(json.dumps(counts, indent=1) + "\n", "utf-8")
-    print(report(phases, json.loads(COUNTS.read_text("utf-8"))))
+    print(report(phases, counts))
     return 0
 
 
