@@ -207,6 +207,19 @@ def activate_rows(
     num_threads: int,
     /,
 ) -> None: ...
+def rotate_rows(
+    half: bool,
+    rows: int,
+    row_stride: int,
+    table: int,
+    positions: int,
+    output: int,
+    num_rows: int,
+    width: int,
+    head_dim: int,
+    num_threads: int,
+    /,
+) -> None: ...
 def quantize_rows(
     half: bool,
     rows: int,
@@ -298,9 +311,31 @@ class Plan:
         centred: bool,
         source: int,
         residual: int,
+        total: int,
         target: int,
         quantized: int,
         scales: int,
+        /,
+    ) -> None: ...
+    def activate(
+        self,
+        half: bool,
+        function: str,
+        gated: bool,
+        width: int,
+        source: int,
+        target: int,
+        /,
+    ) -> None: ...
+    def add(self, half: bool, width: int, source: int, other: int, target: int, /) -> None: ...
+    def rotate(
+        self,
+        half: bool,
+        table: int,
+        width: int,
+        head_dim: int,
+        row_width: int,
+        heads: int,
         /,
     ) -> None: ...
     def quantize(
@@ -323,6 +358,7 @@ class Plan:
         source: int,
         target: int,
         cu_seqlens: int,
+        positions: int,
         num_sequences: int,
         num_rows: int,
         num_threads: int,

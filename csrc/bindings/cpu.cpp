@@ -88,6 +88,14 @@ void bind_cpu(py::module_& module) {
         activate_rows({type_of(half), function, gated, at<void>(input), at<void>(bias),
                        at<void>(output), num_rows, width, num_threads});
     });
+    module.def("rotate_rows", [](bool half, uintptr_t input, int64_t input_stride, uintptr_t table,
+                                 uintptr_t positions, uintptr_t output, int64_t num_rows,
+                                 int64_t width, int64_t head_dim, int num_threads) {
+        const py::gil_scoped_release unlocked;
+        rotate_rows({type_of(half), at<void>(input), at<void>(output), at<float>(table),
+                     at<int32_t>(positions), num_rows, width, head_dim, input_stride, width,
+                     num_threads});
+    });
     module.def("quantize_rows", [](bool half, uintptr_t input, uintptr_t output, uintptr_t scales,
                                    int64_t num_rows, int64_t width, int num_threads) {
         const py::gil_scoped_release unlocked;

@@ -43,7 +43,8 @@ void bind_plan(py::module_& module) {
              })
         .def("normalize",
              [](plan& self, bool half, uintptr_t weight, uintptr_t bias, int64_t width, float epsilon,
-                bool centred, int input, int residual, int output, int quantized, int scales) {
+                bool centred, int input, int residual, int sum, int output, int quantized,
+                int scales) {
                  norm_call call{};
                  call.type = type_of(half);
                  call.weight = at<void>(weight);
@@ -51,7 +52,7 @@ void bind_plan(py::module_& module) {
                  call.width = width;
                  call.epsilon = epsilon;
                  call.centred = centred;
-                 self.add(call, input, residual, output, quantized, scales);
+                 self.add(call, input, residual, sum, output, quantized, scales);
              })
         .def("quantize",
              [](plan& self, bool half, int64_t width, int input, int output, int scales) {
@@ -59,6 +60,34 @@ void bind_plan(py::module_& module) {
                  call.type = type_of(half);
                  call.width = width;
                  self.add(call, input, output, scales);
+             })
+        .def("activate",
+             [](plan& self, bool half, const std::string& function, bool gated, int64_t width, int input,
+                int output) {
+                 activation_call call{};
+                 call.type = type_of(half);
+                 call.function = activation_of(function);
+                 call.gated = gated;
+                 call.width = width;
+                 self.add(call, input, output);
+             })
+        .def("add",
+             [](plan& self, bool half, int64_t width, int input, int other, int output) {
+                 sum_call call{};
+                 call.type = type_of(half);
+                 call.width = width;
+                 self.add(call, input, other, output);
+             })
+        .def("rotate",
+             [](plan& self, bool half, uintptr_t table, int64_t width, int64_t head_dim,
+                int64_t row_width, int heads) {
+                 rotary_call call{};
+                 call.type = type_of(half);
+                 call.table = at<float>(table);
+                 call.width = width;
+                 call.head_dim = head_dim;
+                 call.input_stride = call.output_stride = row_width;
+                 self.add(call, heads);
              })
         .def("attention",
              [](plan& self, bool half, int64_t num_heads, int64_t head_dim, float scale, int64_t window,
@@ -73,10 +102,10 @@ void bind_plan(py::module_& module) {
                  self.add(call, input, output);
              })
         .def("run", [](const plan& self, uintptr_t input, uintptr_t output, uintptr_t cu_seqlens,
-                       int64_t num_sequences, int64_t num_rows, int num_threads) {
+                       uintptr_t positions, int64_t num_sequences, int64_t num_rows, int num_threads) {
             const py::gil_scoped_release unlocked;
-            self.run({at<void>(input), at<void>(output), at<int32_t>(cu_seqlens), num_sequences, num_rows,
-                      num_threads});
+            self.run({at<void>(input), at<void>(output), at<int32_t>(cu_seqlens),
+                      at<int32_t>(positions), num_sequences, num_rows, num_threads});
         });
 }
 

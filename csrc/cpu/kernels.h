@@ -47,6 +47,8 @@ struct kernel_table {
     row_kernel<embedding_call> embed[2];
     row_kernel<pooling_call> pool[2];
     row_kernel<activation_call> activate[2];
+    row_kernel<sum_call> add[2];
+    row_kernel<rotary_call> rotate[2];
     row_kernel<quantize_call> quantize[2];
     quantized_linear_kernel quantized_linear[2];
     packed_linear_kernel packed_linear[2];

@@ -57,12 +57,13 @@ void plan::add(const quantized_linear_call& call, buffer input, buffer input_sca
     });
 }
 
-void plan::add(const norm_call& call, buffer input, buffer residual, buffer output, buffer quantized,
-               buffer scales) {
+void plan::add(const norm_call& call, buffer input, buffer residual, buffer sum, buffer output,
+               buffer quantized, buffer scales) {
     steps_.emplace_back([=](const rows& at) {
         norm_call now = call;
         now.input = at(input);
         now.residual = at(residual);
+        now.sum = at(sum);
         now.output = at(output);
         now.quantized = at.operator()<uint8_t>(quantized);
         now.scales = at.operator()<float>(scales);
@@ -81,6 +82,40 @@ void plan::add(const quantize_call& call, buffer input, buffer output, buffer sc
         now.num_rows = at.batch.num_rows;
         now.num_threads = at.batch.num_threads;
         quantize_rows(now);
+    });
+}
+
+void plan::add(const activation_call& call, buffer input, buffer output) {
+    steps_.emplace_back([=](const rows& at) {
+        activation_call now = call;
+        now.input = at(input);
+        now.output = at(output);
+        now.num_rows = at.batch.num_rows;
+        now.num_threads = at.batch.num_threads;
+        activate_rows(now);
+    });
+}
+
+void plan::add(const sum_call& call, buffer input, buffer other, buffer output) {
+    steps_.emplace_back([=](const rows& at) {
+        sum_call now = call;
+        now.input = at(input);
+        now.other = at(other);
+        now.output = at(output);
+        now.num_rows = at.batch.num_rows;
+        now.num_threads = at.batch.num_threads;
+        add_rows(now);
+    });
+}
+
+void plan::add(const rotary_call& call, buffer heads) {
+    steps_.emplace_back([=](const rows& at) {
+        rotary_call now = call;
+        now.input = now.output = at(heads);
+        now.positions = at.batch.positions;
+        now.num_rows = at.batch.num_rows;
+        now.num_threads = at.batch.num_threads;
+        rotate_rows(now);
     });
 }
 

@@ -20,6 +20,7 @@ struct plan_batch {
     const void* input;          // [rows, ..]
     void* output;               // [rows, ..]
     const int32_t* cu_seqlens;  // [sequences + 1]
+    const int32_t* positions;   // [rows]; null where no step turns heads
     int64_t num_sequences, num_rows;
     int num_threads;  // at most
 };
@@ -39,9 +40,13 @@ public:
     // `quantized` with `scales`.
     void add(const quantized_linear_call& call, buffer input, buffer input_scales, buffer output,
              buffer quantized, buffer scales);
-    void add(const norm_call& call, buffer input, buffer residual, buffer output, buffer quantized,
-             buffer scales);
+    void add(const norm_call& call, buffer input, buffer residual, buffer sum, buffer output,
+             buffer quantized, buffer scales);
     void add(const quantize_call& call, buffer input, buffer output, buffer scales);
+    void add(const activation_call& call, buffer input, buffer output);
+    void add(const sum_call& call, buffer input, buffer other, buffer output);
+    // Turns the first heads of each row in place.
+    void add(const rotary_call& call, buffer heads);
     // A row of the input holds a token's query, key and value.
     void add(const attention_call& call, buffer input, buffer output);
 

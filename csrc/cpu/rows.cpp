@@ -75,6 +75,14 @@ void activate_rows(const activation_call& call) {
     share_rows(call, kernels().activate[static_cast<int>(call.type)]);
 }
 
+void add_rows(const sum_call& call) {
+    share_rows(call, kernels().add[static_cast<int>(call.type)]);
+}
+
+void rotate_rows(const rotary_call& call) {
+    share_rows(call, kernels().rotate[static_cast<int>(call.type)]);
+}
+
 void quantize_rows(const quantize_call& call) {
     share_rows(call, kernels().quantize[static_cast<int>(call.type)]);
 }

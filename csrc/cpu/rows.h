@@ -81,6 +81,34 @@ struct activation_call {
 
 void activate_rows(const activation_call& call);
 
+// output = input + other.
+struct sum_call {
+    element_type type;
+    const void* input;  // [rows, width], like the other and the output
+    const void* other;
+    void* output;
+    int64_t num_rows, width;
+    int num_threads;  // at most
+};
+
+void add_rows(const sum_call& call);
+
+// Turns the heads of a row by its position (RoPE, Su et al. 2021): the halves a and b of a head
+// become a cos - b sin and b cos + a sin. The heads of a row are contiguous.
+struct rotary_call {
+    element_type type;
+    const void* input;
+    void* output;               // may be the input
+    const float* table;         // [positions, head size]: cosines, then sines
+    const int32_t* positions;   // [rows], each within the table
+    int64_t num_rows, width;    // width: of all heads
+    int64_t head_dim;           // even
+    int64_t input_stride, output_stride;  // elements between rows
+    int num_threads;            // at most
+};
+
+void rotate_rows(const rotary_call& call);
+
 // output = round(input / scale) + 128, scale = largest magnitude / 127, for each row. A row without a
 // magnitude above 2^-100 has scale 1; one with an infinity or NaN has scale NaN.
 struct quantize_call {

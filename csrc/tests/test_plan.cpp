@@ -57,7 +57,8 @@ struct block {
         steps.add(qkv.call, plan::kInput, heads);
         steps.add(mix, heads, mixed);
         steps.add(output.call, mixed, projected);
-        steps.add(norm, projected, plan::kInput, plan::kOutput, plan::kNone, plan::kNone);
+        steps.add(norm, projected, plan::kInput, plan::kNone, plan::kOutput, plan::kNone,
+                  plan::kNone);
     }
 
     std::vector<float> run(const plan_batch& batch) const {
@@ -117,7 +118,7 @@ void test_threads_may_share_a_plan() {
                 const int64_t num_rows = starts[3];
                 const std::vector<float> input = draw(own, num_rows * kWidth);
                 std::vector<float> found(input.size());
-                const plan_batch batch = {input.data(), found.data(), starts, 3, num_rows, 2};
+                const plan_batch batch = {input.data(), found.data(), starts, nullptr, 3, num_rows, 2};
                 planned.run(batch);
                 const std::vector<float> expected = steps.run(batch);
                 wrong[t] += std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)) != 0;

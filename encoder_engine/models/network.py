@@ -267,7 +267,7 @@ class Network(nn.Module):
             return None
         blocks = cast("list[Block]", list(self.blocks))
         in_order = [blocks[index] for index in self._order]
-        return self._planner.run(in_order, hidden_TD, inputs.sequences)
+        return self._planner.run(in_order, hidden_TD, inputs.sequences, inputs.position_ids_T)
 
     def _call_blocks(
         self,

@@ -4,11 +4,12 @@ How it works: a post-norm block is seven operations (four GEMMs, attention and t
 call from Python for each is a fixed cost that short texts pay in full. Where the native
 implementation would be chosen for every operation, the blocks are listed once as steps over shared
 row buffers (one for each name and width, reused by all blocks), and a call hands the list to C++. A
-plan needs post-norm blocks without rotary, gating, global or disentangled attention, with packed or
-int8 dense layers. Each call first makes sure that the plan still holds: the same module, parameter
-and weight objects at the same addresses, no hooks, no replaced ``forward``, no training mode and no
-gradients. Those checks run as ``map`` over lists, without Python bytecode for each of about a
-hundred members, in microseconds. Where a check fails, the blocks are called one by one.
+plan needs packed or int8 dense layers, and blocks without disentangled attention; batches with
+global rows or a relative bias are not planned. Each call first makes sure that the plan still
+holds: the same module, parameter and weight objects at the same addresses, no hooks, no replaced
+``forward``, no training mode and no gradients. Those checks run as ``map`` over lists, without
+Python bytecode for each of about a hundred members, in microseconds. Where a check fails, the
+blocks are called one by one.
 """
 
 from __future__ import annotations
@@ -49,9 +50,16 @@ class Planner:
         return {"_made": None}
 
     def run(
-        self, blocks: Sequence[Block], hidden_TD: Tensor, sequences: Sequences
+        self,
+        blocks: Sequence[Block],
+        hidden_TD: Tensor,
+        sequences: Sequences,
+        position_ids_T: Tensor | None,
     ) -> Tensor | None:
-        """Return the blocks' output, [T, D]; None where they must be called one by one."""
+        """Return the blocks' output, [T, D]; None where they must be called one by one.
+
+        ``position_ids_T``: within the table of the rotary embeddings; None where no block has any.
+        """
         if hidden_TD.device.type != "cpu" or hidden_TD.requires_grad or requested():
             return None
         if torch.is_autocast_enabled("cpu"):
@@ -62,7 +70,7 @@ class Planner:
             self._made = made = _Made(blocks, hidden_TD)
         if made.plan is None or made.layers.need_modules():
             return None
-        return made.plan.run(hidden_TD, sequences)
+        return made.plan.run(hidden_TD, sequences, position_ids_T)
 
 
 class _Made:
@@ -152,21 +160,18 @@ def _plannable(block: Block, hidden_TD: Tensor) -> bool:
     parts = (block, block.attention, block.feed_forward) if type(block) is Block else (block,)
     if [type(part) for part in parts] != [Block, SelfAttention, FeedForward]:
         return False
-    spec = block.spec
-    attention, feed_forward = spec.attention, spec.feed_forward
-    is_plain = not (
-        spec.norm_first
-        or attention.rotary is not None
-        or attention.global_projections
-        or attention.disentangled
-        or feed_forward.gated
-    )
-    layers = (block.attention.qkv, block.attention.output, block.feed_forward.up)
+    feed_forward = block.feed_forward
+    raising = feed_forward.halves if feed_forward.spec.gated else feed_forward.up
+    layers = (block.attention.qkv, block.attention.output, raising, feed_forward.down)
+    norms: list[Norm | None] = [block.feed_forward_norm]
+    if block.spec.attention_norm:
+        norms.append(block.attention_norm)
     return (
-        is_plain
-        and feed_forward.activation in GELU
-        and all(_is_native(layer, hidden_TD) for layer in (*layers, block.feed_forward.down))
-        and all(_fits(norm, hidden_TD) for norm in (block.attention_norm, block.feed_forward_norm))
+        # Global rows and a relative bias are inputs of a call, which is not planned then.
+        not block.spec.attention.disentangled
+        and (feed_forward.spec.gated or feed_forward.spec.activation in GELU)
+        and all(_is_native(layer, hidden_TD) for layer in layers)
+        and all(_fits(norm, hidden_TD) for norm in norms)
         and _computes(block, hidden_TD)
     )
 
@@ -187,6 +192,7 @@ def _fits(norm: Norm | None, hidden_TD: Tensor) -> bool:
 def _computes(block: Block, hidden_TD: Tensor) -> bool:
     """Return whether the native implementation is the automatic choice for every operation."""
     attention, norm = block.spec.attention, block.spec.norm
+    feed_forward = block.spec.feed_forward
     terms = {"window": attention.window, "alibi_slopes": attention.alibi_slopes}
     common: dict[str, Any] = {"device": hidden_TD.device.type, "dtype": str(hidden_TD.dtype)}
     explanations = [
@@ -199,6 +205,11 @@ def _computes(block: Block, hidden_TD: Tensor) -> bool:
         ops.explain("layer_norm" if norm.centred else "rms_norm", **common),
         ops.explain("quantize_rows", **common),
     ]
+    if attention.rotary is not None:
+        explanations.append(ops.explain("rotary", **common))
+    if feed_forward.gated:
+        gate = "geglu" if feed_forward.activation in GELU else "swiglu"
+        explanations.append(ops.explain(gate, **common))
     return all(
         next((name for name, refusal in one if refusal is None), None) == "native"
         for one in explanations
@@ -216,12 +227,45 @@ class _Builder:
 
     def add_block(self, block: Block, target: int | None) -> None:
         """Add a block that writes to ``target``; None: to the buffer that the next block reads."""
-        spec = block.spec.attention
-        width, heads_width = block.feed_forward_norm.weight.shape[0], spec.num_heads * spec.head_dim
-        heads = self._buffer("heads", 3 * heads_width)
-        self._dense(block.attention.qkv, self._hidden, heads)
-        mixed = self._buffer("mixed", heads_width)
-        slopes = block.attention.slopes
+        width = block.feed_forward_norm.weight.shape[0]
+        target = self._buffer("hidden", width) if target is None else target
+        between, projected = self._buffer("between", width), self._buffer("projected", width)
+        feed_forward = block.feed_forward
+        if block.spec.norm_first:
+            normal = self._hidden
+            if block.attention_norm is not None:
+                normal = between
+                self._norm(block.attention_norm, self._hidden, normal, residual=None)
+            self._attention(block.attention, normal, projected)
+            total = self._buffer("total", width)
+            self._norm(
+                *(block.feed_forward_norm, projected, between), residual=self._hidden, total=total
+            )
+            self._feed_forward(feed_forward, between, projected, None)
+            self._steps.add(total, projected, target, width)
+        else:
+            assert block.attention_norm is not None
+            self._attention(block.attention, self._hidden, projected)
+            quantized = self._norm(
+                *(block.attention_norm, projected, between),
+                residual=self._hidden,
+                with_bytes=feed_forward.reads_bytes and block.spec.norm.centred,
+            )
+            self._feed_forward(feed_forward, between, projected, quantized)
+            # A block passes no bytes on: they would be of numbers that are not rounded yet.
+            self._norm(block.feed_forward_norm, projected, target, residual=between)
+        self._hidden = target
+
+    def _attention(self, attention: SelfAttention, source: int, target: int) -> None:
+        spec = attention.spec
+        width = spec.num_heads * spec.head_dim
+        heads, mixed = self._buffer("heads", 3 * width), self._buffer("mixed", width)
+        self._dense(attention.qkv, source, heads)
+        if attention.rotary is not None:
+            # Query and key, not value.
+            table_PD = attention.rotary().contiguous()
+            self._steps.rotate(table_PD, heads, num_heads=2 * spec.num_heads, row_width=3 * width)
+        slopes = attention.slopes
         self._steps.attention(
             *(heads, mixed),
             num_heads=spec.num_heads,
@@ -230,33 +274,31 @@ class _Builder:
             window=spec.window,
             alibi_slopes_H=None if slopes is None else slopes(),
         )
-        projected = self._buffer("projected", width)
-        self._dense(block.attention.output, mixed, projected)
-        feed_forward = block.feed_forward
-        assert block.attention_norm is not None
-        between = self._buffer("between", width)
-        quantized = self._norm(
-            *(block.attention_norm, projected, between),
-            with_bytes=feed_forward.reads_bytes and block.spec.norm.centred,
-        )
-        gelu = GELU[block.spec.feed_forward.activation]
-        raised_width = block.spec.feed_forward.width
-        if not feed_forward.reads_bytes:
-            raised = self._buffer("raised", raised_width)
-            self._dense(feed_forward.up, between, raised, gelu=gelu)
-            self._dense(feed_forward.down, raised, projected)
-        else:
-            assert isinstance(feed_forward.up, QuantizedLinear)
-            assert isinstance(feed_forward.down, QuantizedLinear)
+        self._dense(attention.output, mixed, target)
+
+    def _feed_forward(
+        self, layer: FeedForward, source: int, target: int, quantized: QuantizedRows | None
+    ) -> None:
+        gelu, width = GELU.get(layer.spec.activation), layer.spec.width
+        if layer.reads_bytes:
+            assert isinstance(layer.up, QuantizedLinear)
+            assert isinstance(layer.down, QuantizedLinear)
             if quantized is None:
-                quantized = self._quantized_buffer("between", width)
-                self._steps.quantize(between, quantized, width)
-            bytes_ = self._quantized_buffer("raised", raised_width)
-            self._steps.quantized_linear(feed_forward.up.quantized, quantized, bytes_, gelu=gelu)
-            self._steps.quantized_linear(feed_forward.down.quantized, bytes_, projected)
-        target = self._buffer("hidden", width) if target is None else target
-        # A block passes no bytes on: they would be of numbers that are not rounded yet.
-        self._norm(block.feed_forward_norm, projected, target)
+                depth = layer.up.quantized.shape[1]
+                quantized = self._quantized_buffer("between", depth)
+                self._steps.quantize(source, quantized, depth)
+            bytes_ = self._quantized_buffer("raised", width)
+            self._steps.quantized_linear(layer.up.quantized, quantized, bytes_, gelu=gelu)
+            self._steps.quantized_linear(layer.down.quantized, bytes_, target)
+            return
+        raised = self._buffer("raised", width)
+        if layer.spec.gated:
+            halves = self._buffer("halves", 2 * width)
+            self._dense(layer.halves, source, halves)
+            self._steps.activate(halves, raised, width, gelu=gelu)
+        else:
+            self._dense(layer.up, source, raised, gelu=gelu)
+        self._dense(layer.down, raised, target)
 
     def _dense(
         self,
@@ -276,19 +318,26 @@ class _Builder:
         self._steps.quantized_linear(layer.quantized, quantized, target, gelu=gelu)
 
     def _norm(
-        self, norm: Norm, source: int, target: int, *, with_bytes: bool = False
+        self,
+        norm: Norm,
+        source: int,
+        target: int,
+        *,
+        residual: int | None,
+        total: int | None = None,
+        with_bytes: bool = False,
     ) -> QuantizedRows | None:
-        """Add ``norm(source + hidden)`` as the new hidden rows; return their bytes or None."""
+        """Add ``norm(source + residual)``, and the sum to ``total``; return its bytes or None."""
         width = norm.weight.shape[0]
         quantized = self._quantized_buffer("between", width) if with_bytes else None
         self._steps.normalize(
             *(norm.weight, norm.bias, source, target),
-            residual=self._hidden,
+            residual=residual,
             epsilon=norm.spec.epsilon,
             centred=norm.spec.centred,
+            total=total,
             quantized=quantized,
         )
-        self._hidden = target
         return quantized
 
     def _buffer(self, name: str, width: int) -> int:

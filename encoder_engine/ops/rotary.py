@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from encoder_engine.errors import SequenceLengthError, ShapeError
-from encoder_engine.ops import gpu
+from encoder_engine.ops import cpu, gpu
 from encoder_engine.ops.registry import (
     CallFacts,
     Implementation,
@@ -28,6 +28,12 @@ _ROTARY = Operation(
             module="encoder_engine.kernels.rotary.operator",
             refuse=gpu.refuse_triton,
             automatic=gpu.is_automatic,
+        ),
+        Implementation(
+            name="native",
+            module="encoder_engine.ops.native.rotary",
+            refuse=cpu.refuse_native,
+            automatic=cpu.is_automatic,
         ),
         Implementation(name="aten", module="encoder_engine.ops.aten.rotary"),
         Implementation(name="reference", module="encoder_engine.kernels.rotary.reference"),

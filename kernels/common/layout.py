@@ -57,10 +57,13 @@ class Selection(Protocol):
 
 
 def rows_apart(x: Tensor) -> Tensor:
-    """Return [T, H, D] whose tokens are [H, D] contiguous; copies where they are not."""
+    """Return [T, H, D] whose tokens are [H, D] contiguous; copies where they are not.
+
+    Tokens are less than 2^24 elements apart: kernels count within a block of 128 in 32 bits.
+    """
     head_dim = x.shape[2]
     side_by_side = x.stride(2) == 1 and (x.stride(1) == head_dim or x.shape[1] == 1)
-    return x if side_by_side else x.contiguous()
+    return x if side_by_side and x.stride(0) < 2**24 else x.contiguous()
 
 
 @overload

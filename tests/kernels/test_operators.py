@@ -323,3 +323,16 @@ def test_attention_reads_whole_blocks_by_descriptors_and_no_neighbours(
     expected = ops.attention(query, key, value, layout, implementation="reference")
     assert output[-40:].isnan().all()
     torch.testing.assert_close(output[:-40], expected[:-40], rtol=2e-3, atol=2e-3)
+
+
+def test_attention_takes_one_row_that_stands_for_many() -> None:
+    from encoder_engine.kernels.attention.config import Launch
+    from encoder_engine.kernels.common.pinned import pin
+
+    layout = Sequences.from_lengths([40], device=DEVICE)
+    query, value = (draw(40, 2, size, grad=False).half() for size in (16, 16))
+    key = draw(1, 2, 16, grad=False).half().expand(40, 2, 16)
+    with pin(attention_forward=Launch(64, 32, 4, 2, described=True)):
+        output = ops.attention(query, key, value, layout, implementation="triton")
+    expected = ops.attention(query, key, value, layout, implementation="reference")
+    torch.testing.assert_close(output, expected, rtol=2e-3, atol=2e-3)

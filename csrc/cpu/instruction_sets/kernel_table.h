@@ -11,6 +11,7 @@
 #include "cpu/simd/norm_kernel.h"
 #include "cpu/simd/packed_linear_kernel.h"
 #include "cpu/simd/quantized_linear_kernel.h"
+#include "cpu/simd/rotary_kernel.h"
 
 namespace encoder_engine {
 namespace EE_ISA {
@@ -29,6 +30,8 @@ constexpr kernel_table kKernels = {
     {embed_rows<float>, embed_rows<bfloat16>},
     {pool_rows<float>, pool_rows<bfloat16>},
     {activate_rows<float>, activate_rows<bfloat16>},
+    {add_rows<float>, add_rows<bfloat16>},
+    {rotate_rows<float>, rotate_rows<bfloat16>},
     {quantize_rows<float>, quantize_rows<bfloat16>},
     {kQuantizedLinear<float>, kQuantizedLinear<bfloat16>},
     {kPackedLinear<float>, kPackedLinear<bfloat16>},

@@ -1,4 +1,4 @@
-// Bias, activation and gate of rows.
+// Bias, activation and gate of rows, and their sums.
 #pragma once
 
 #include "cpu/simd/element_vector.h"
@@ -101,6 +101,17 @@ void activate_rows(const activation_call& call, int64_t first_row, int64_t last_
     with_activation<Element>(call.function, [&](const auto& function) {
         activate<Element>(call, first_row, last_row, function);
     });
+}
+
+template <typename Element>
+void add_rows(const sum_call& call, int64_t first_row, int64_t last_row, float*) {
+    const int64_t first = first_row * call.width, count = last_row * call.width - first;
+    const Element* const input = static_cast<const Element*>(call.input) + first;
+    const Element* const other = static_cast<const Element*>(call.other) + first;
+    Element* const output = static_cast<Element*>(call.output) + first;
+    for (int64_t at = 0; at < count; at += kLanes) {
+        store_part(output, at, count, load_part(input, at, count) + load_part(other, at, count));
+    }
 }
 
 }  // namespace EE_ISA

@@ -90,20 +90,40 @@ class NativePlan:
         source: int,
         target: int,
         *,
-        residual: int,
+        residual: int | None,
         epsilon: float,
         centred: bool,
+        total: int | None = None,
         quantized: QuantizedRows | None = None,
     ) -> None:
-        """Add ``ops.layer_norm`` or ``ops.rms_norm``; ``quantized``: quantize the result too."""
+        """Add ``ops.layer_norm`` or ``ops.rms_norm``.
+
+        ``total``: the buffer for the sum with the residual. ``quantized``: quantize the result too.
+        """
         self._kept_alive += [weight_D.detach(), None if bias_D is None else bias_D.detach()]
         self._program.normalize(
             *(self._half, weight_D.data_ptr(), address(bias_D), weight_D.shape[0]),
             epsilon,
             centred,
-            *(source, residual, target),
+            *(source, _buffer(residual), _buffer(total), target),
             *((_NONE, _NONE) if quantized is None else quantized),
         )
+
+    def activate(self, source: int, target: int, width: int, *, gelu: Approximation | None) -> None:
+        """Add ``ops.geglu``, or ``ops.swiglu`` without ``gelu``; the source has 2 ``width``."""
+        function = "silu" if gelu is None else GELU_NAMES[gelu]
+        self._program.activate(self._half, function, True, width, source, target)
+
+    def add(self, source: int, other: int, target: int, width: int) -> None:
+        """Add the sum of two rows."""
+        self._program.add(self._half, width, source, other, target)
+
+    def rotate(self, table_PD: Tensor, heads: int, *, num_heads: int, row_width: int) -> None:
+        """Add ``ops.rotary``, in place, of the first ``num_heads`` heads of each row."""
+        self._kept_alive.append(table_PD)
+        head_dim = table_PD.shape[1]
+        width = num_heads * head_dim
+        self._program.rotate(self._half, table_PD.data_ptr(), width, head_dim, row_width, heads)
 
     def quantize(self, source: int, target: QuantizedRows, width: int) -> None:
         """Add ``ops.quantize_rows``."""
@@ -127,16 +147,25 @@ class NativePlan:
             *(address(alibi_slopes_H), source, target),
         )
 
-    def run(self, input_TD: Tensor, sequences: Sequences) -> Tensor:
-        """Run all steps on the rows [T, D]; return [T, D]."""
+    def run(
+        self, input_TD: Tensor, sequences: Sequences, position_ids_T: Tensor | None = None
+    ) -> Tensor:
+        """Run all steps on the rows [T, D]; return [T, D]. ``position_ids_T``: for ``rotate``."""
         input_TD = input_TD.contiguous()
+        if position_ids_T is not None:
+            position_ids_T = position_ids_T.to(torch.int32).contiguous()
         cu_seqlens = sequences.cu_seqlens.contiguous()
         output_TD = torch.empty_like(input_TD)
         self._program.run(
             *(input_TD.data_ptr(), output_TD.data_ptr(), cu_seqlens.data_ptr()),
+            address(position_ids_T),
             *(len(cu_seqlens) - 1, len(input_TD), torch.get_num_threads()),
         )
         return output_TD
+
+
+def _buffer(number: int | None) -> int:
+    return _NONE if number is None else number
 
 
 def _function(gelu: Approximation | None) -> str:

@@ -21,7 +21,7 @@ from tests.ops.cases import (
     rows,
     sequences,
 )
-from tests.ops.compare import compare
+from tests.ops.compare import compare, compare_outputs
 from tests.selection import unless
 
 BASE = 160_000.0
@@ -42,9 +42,12 @@ def eager(
 
 
 def refused(
-    implementation: str, dtype: torch.dtype = torch.float32, device: str = "cpu"
+    implementation: str,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    inference: bool = False,
 ) -> str | None:
-    facts = CallFacts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    facts = CallFacts(device=device, dtype=dtype_id(dtype), requires_grad=not inference)
     return refusal("rotary", implementation, facts)
 
 
@@ -54,8 +57,14 @@ def refused(
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("head_dim", [2, 24, 64])
 @pytest.mark.parametrize("lengths", LENGTHS, ids=lengths_id)
+@pytest.mark.parametrize("inference", [False, True], ids=["with gradients", "inference"])
 def test_output_and_gradients_are_within_budget(
-    lengths: list[int], head_dim: int, dtype: torch.dtype, implementation: str, device: str
+    inference: bool,
+    lengths: list[int],
+    head_dim: int,
+    dtype: torch.dtype,
+    implementation: str,
+    device: str,
 ) -> None:
     positions = sequences(lengths, device).positions
     draw = partial(rows, sum(lengths), dtype=dtype, device=device)
@@ -67,7 +76,8 @@ def test_output_and_gradients_are_within_budget(
         turned = ops.rotary(query, key, table.to(kind), positions, implementation=by)
         return torch.cat(turned, dim=1)
 
-    compare(
+    judge = compare_outputs if inference else compare
+    judge(
         partial(run, implementation),
         partial(eager, positions, table),
         partial(run, "reference"),
