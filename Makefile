@@ -39,7 +39,7 @@ bench: $(VENV)/.installed-dev    ## measure beside the peers, in minutes: benchm
 	$(BIN)/python -m benchmarks peers --setup
 	$(BIN)/python -m benchmarks quick
 
-gpu:                             ## GPU tests, then the benchmark table; uses $(PYTHON) as it is
+gpu:                             ## GPU tests and cases in ten minutes, into $$OUT; uses $(PYTHON) as it is
 	$(PYTHON) -m benchmarks.commands.gpu
 
 docs: $(VENV)/.installed-dev     ## write docs/api.md and docs/families.md from the code

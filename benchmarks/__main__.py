@@ -26,6 +26,7 @@ from benchmarks.peers import find_peers
 from benchmarks.records import results as records
 from benchmarks.records.compare import compare as compare_commits
 from benchmarks.records.front_doors import read_front_doors
+from benchmarks.records.predicted import read_predictions
 from benchmarks.records.profiles import read_profiles
 from benchmarks.registry import choose_cases
 from benchmarks.report.tables import comparison_table
@@ -52,6 +53,10 @@ def cli() -> None:
 @click.option("--list", "list_only", is_flag=True, help="Name the cases and stop.")
 @click.option("--smoke", is_flag=True, help="Tiny sizes, one round, nothing recorded.")
 @click.option("--no-save", is_flag=True, help="Record nothing.")
+@click.option("--no-compile", is_flag=True, help="Leave out peers that torch compiles.")
+@click.option(
+    "--output", type=click.Path(path_type=Path, file_okay=False), help="Another folder of results."
+)
 def run(
     cases: tuple[str, ...],
     repeats: int | None,
@@ -60,6 +65,8 @@ def run(
     list_only: bool,
     smoke: bool,
     no_save: bool,
+    no_compile: bool,
+    output: Path | None,
 ) -> int:
     """Measure CASEs (default: all of the device) and append to benchmarks/results.
 
@@ -77,8 +84,8 @@ def run(
     if repeats is not None and repeats < MIN_ROUNDS and not smoke:
         raise click.UsageError(f"--repeats {repeats}: fewer than {MIN_ROUNDS} rounds tell nothing")
     _require(device)
-    folder = None if smoke or no_save else records.FOLDER
-    options = Options(device=device, smoke=smoke)
+    folder = None if smoke or no_save else output or records.FOLDER
+    options = Options(device=device, smoke=smoke, compiles=not no_compile)
     return _run(specs, options, threads, rounds=1 if smoke else repeats, folder=folder)
 
 
@@ -180,6 +187,7 @@ def report(html: Path | None, markdown: Path | None, *, readme: bool) -> int:
         residents=list(read_residents(records.FOLDER)),
         profiles=list(read_profiles(records.FOLDER)),
         front_doors=list(read_front_doors(records.FOLDER)),
+        predictions=read_predictions(),
     )
     if html is not None:
         html.write_text(write_html(page()), "utf-8")

@@ -199,3 +199,11 @@ def test_a_batch_moves_to_the_gpu_whole() -> None:
     assert batch.token_type_ids is not None
     assert batch.token_type_ids.is_cuda
     assert batch.sequences.positions.is_cuda
+
+
+def test_lengths_on_a_device_are_never_read_back() -> None:
+    # The device "meta" cannot be read; for a CUDA device the host would have to wait.
+    sequences = Sequences.from_lengths([3, 0, 5], device="meta")
+    assert sequences.device.type == "meta"
+    assert sequences.offsets.tolist() == [0, 3, 3, 8]
+    assert (sequences.num_tokens, sequences.max_seqlen) == (8, 5)

@@ -115,7 +115,7 @@ def make_case(name: str, kind: Kind, options: Options) -> Case:
     )
     ceiling = product_ceiling(options.device, precision, options.threads)
     lengths = [len(sequence) for sequence in sequences]
-    candidates = _candidates(ours, sequences, batch, getattr(torch, precision), smoke=options.smoke)
+    candidates = _candidates(ours, sequences, batch, getattr(torch, precision), options)
     return Case(
         name=name,
         candidates=tuple(candidates),
@@ -169,8 +169,7 @@ def _candidates(
     sequences: Sequence[Sequence[int]],
     batch: PackedBatch,
     dtype: torch.dtype,
-    *,
-    smoke: bool,
+    options: Options,
 ) -> Iterator[Candidate]:
     yield Candidate(
         name="encoder-engine",
@@ -191,7 +190,7 @@ def _candidates(
             name=name,
             role="peer",
             build=partial(build_theirs, theirs, sequences, groups, ours.device, compiled=compiled),
-            unavailable="a smoke run compiles nothing" if compiled and smoke else missing,
+            unavailable=(options.why_uncompiled if compiled else None) or missing,
             libraries=("transformers",),
         )
 

@@ -1,174 +1,297 @@
 """Tests and measures the engine on an NVIDIA GPU: ``python -m benchmarks.commands.gpu``.
 
-Run from the root of a checkout; nothing is installed and nothing is fetched. Builds the extension
-in place; runs the tests marked ``gpu``, generated cases and, where it is installed, NVIDIA's
-compute-sanitizer on some of them, several at a time; then the cases of the device, one at a time,
-and prints one table last. How cost grows is left to ``python -m benchmarks run growth``. Exits with
-1 where there is no CUDA device, or where anything failed.
+Takes ten minutes at most, from the root of a checkout; nothing is installed, fetched or built. The
+kernels that are likeliest to be wrong are held to float64 first. Then the tests marked ``gpu`` run
+side by side, then the cases, one at a time and the most important first. How cost grows is left to
+``python -m benchmarks run growth``. Exits with 1 where there is no CUDA device, or where anything
+failed.
+
+How it works: every step is a process with a time limit, so that neither a hang nor an illegal
+access, after which a process can use the GPU no more, costs another step its result. A case's
+results are appended to the output folder as soon as it ends, and what a step prints goes to a file
+of its own below ``logs``. The plan is a value (:func:`plan`): ``benchmarks.commands.gpu_rehearsal``
+runs it by a clock of estimates.
+
+The environment: ``OUT`` names the output folder (default: benchmarks/results). Triton's own
+``TRITON_CACHE_DIR`` names a folder of kernels compiled before, and ``TRITON_PTXAS_PATH`` another
+assembler than Triton's; both reach every step.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.records import results as records
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from benchmarks.records.results import Result
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = (*sorted((ROOT / "tests" / "ops").rglob("test_*.py")), ROOT / "tests" / "test_packing.py")
-# Cases of all operations, each by the kernels, drawn from a seed.
-GENERATED = [sys.executable, "-m", "tests.ops.generated", "--by", "triton"]
-NUM_GENERATED, NUM_SANITIZED = 400, 12
-# The whole must end within ten minutes, whatever hangs.
-ALL_SECONDS, BUILD_SECONDS, TEST_SECONDS = 570, 120, 240
-# What is asked first if the time is short.
-FIRST = ("attention", "masked_cross_entropy", "encoder", "layer_norm", "bias_gelu")
+# The whole ends within ten minutes, whatever hangs.
+ALL_SECONDS = 570
+# Less is too short for a process to start, compile and measure.
+LEAST_SECONDS = 15
+CHECK_SECONDS, TEST_SECONDS, CASE_SECONDS = 60, 150, 60
+# (head size, dropout) of attention's gradients, the kernels of most shapes and hazards.
+CHECKED_HEADS = tuple((size, dropout) for size in (32, 64, 128) for dropout in (0.0, 0.1))
+# Files whose kernels take a process longer than all the others' to compile, and into how many.
+PARTS = {
+    "test_attention.py": 6,
+    "test_gated_activation.py": 3,
+    "test_layer_norm.py": 6,
+    "test_masked_projection.py": 8,
+    "test_pooling.py": 2,
+}
+NUM_GENERATED, GENERATED_PARTS, NUM_SANITIZED = 400, 16, 12
+# Measured before all others.
+FIRST = (
+    "attention/forward-equal",
+    "attention_2k/forward-equal",
+    "attention_d128/forward-equal",
+    "attention_2k/training-equal",
+    "attention_dropout/training-equal",
+    "layer_norm/training",
+    "encoder/equal-512",
+)
 # What takes minutes by itself, and is asked for by itself.
 APART = "growth/"
+# pytest's code for a file without a test that was asked for.
+NOTHING_COLLECTED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A process: its name, its command, and after how many seconds it is stopped."""
+
+    name: str
+    command: Sequence[str]
+    seconds: float
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """Steps that run side by side, ``jobs`` at a time, the first ones first."""
+
+    name: str
+    steps: Sequence[Step]
+    jobs: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a step ended: ``code`` is None where it was stopped."""
+
+    step: Step
+    code: int | None
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether it did what it was asked to."""
+        return self.code in (0, NOTHING_COLLECTED)
+
+    def __str__(self) -> str:
+        how = "stopped" if self.code is None else "done" if self.passed else f"code {self.code}"
+        return f"{self.step.name}: {how} after {self.seconds:.0f} s"
+
+
+def plan(cases: Iterable[str], *, cores: int, folder: Path) -> list[Phase]:
+    """List what is done in which order on a machine of so many cores."""
+    jobs = max(1, cores - 2)
+    # torch's allocator hides what lies beside a tensor.
+    plain = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    sanitizer = shutil.which("compute-sanitizer") or "compute-sanitizer"
+    sanitized = [sanitizer, "--error-exitcode", "9", *_generated(NUM_SANITIZED, seed=11)]
+    return [
+        Phase(name="correctness", steps=_checks(), jobs=jobs),
+        Phase(name="tests", steps=_tests(), jobs=jobs),
+        Phase(name="cases", steps=[_case(name, folder) for name in _in_turn(cases)]),
+        Phase(
+            name="compute-sanitizer",
+            steps=[
+                Step(
+                    name="compute-sanitizer",
+                    command=sanitized,
+                    seconds=TEST_SECONDS,
+                    environment=plain,
+                )
+            ]
+            if Path(sanitizer).is_file()
+            else [],
+        ),
+    ]
+
+
+def _checks() -> list[Step]:
+    python = (sys.executable, "-m", "tests.kernels.first_checks")
+    checks: dict[str, tuple[str, ...]] = {"one token": ("--lengths", "1")}
+    for size, dropout in CHECKED_HEADS:
+        name = f"attention d{size}{' dropout' if dropout else ''}"
+        checks[name] = ("--head-dim", str(size), "--dropout", str(dropout))
+    checks |= {f"layer norm{' dropout' if x else ''}": ("--norm", str(x)) for x in (0.0, 0.1)}
+    return [
+        Step(name=name, command=(*python, *given), seconds=CHECK_SECONDS)
+        for name, given in checks.items()
+    ]
+
+
+def _tests() -> list[Step]:
+    """List the tests file by file, those with most kernels first."""
+    paths = [*(ROOT / "tests" / "ops").rglob("test_*.py"), ROOT / "tests" / "test_packing.py"]
+    steps = []
+    for path in sorted(paths, key=lambda path: (-PARTS.get(path.name, 1), path)):
+        count = PARTS.get(path.name, 1)
+        for part in range(count):
+            name = path.relative_to(ROOT).as_posix()
+            shard = f"{part}/{count}"
+            suffix = f" {part + 1} of {count}" if count > 1 else ""
+            command = _pytest_command(name, shard)
+            steps.append(Step(name=f"{name}{suffix}", command=command, seconds=TEST_SECONDS))
+    cases = NUM_GENERATED // GENERATED_PARTS
+    generated = [
+        Step(
+            name=f"generated cases of seed {seed}",
+            command=_generated(cases, seed=seed),
+            seconds=TEST_SECONDS,
+        )
+        for seed in range(7, 7 + GENERATED_PARTS)
+    ]
+    return [*generated, *steps]
+
+
+def _generated(number: int, *, seed: int) -> list[str]:
+    """Draw cases of all operations, each by the kernels, from a seed."""
+    options = ["--by", "triton", "--cases", str(number), "--seed", str(seed)]
+    return [sys.executable, "-m", "tests.ops.generated", *options]
+
+
+def _pytest_command(path: str, part: str) -> list[str]:
+    """Run the gpu tests without the plug-ins that the project's own options count on."""
+    # Newer and older versions of torch warn of what this one does not.
+    options = ["-o", "addopts=", "-W", "default", "-rf", "-q", "--strict-markers"]
+    plugins = ["-p", "no:cacheprovider", "-p", "tests.parts", "--part", part]
+    return [sys.executable, "-m", "pytest", *options, *plugins, "-m", "gpu", path]
+
+
+def _case(name: str, folder: Path) -> Step:
+    options = ["--device", "cuda", "--no-compile", "--output", str(folder)]
+    command = [sys.executable, "-m", "benchmarks", "run", name, *options]
+    return Step(name=name, command=command, seconds=CASE_SECONDS)
+
+
+def _in_turn(cases: Iterable[str]) -> list[str]:
+    found = [name for name in cases if not name.startswith(APART)]
+    return [*(name for name in FIRST if name in found), *(n for n in found if n not in FIRST)]
+
+
+def run_step(step: Step, seconds: float, logs: Path) -> Ended:
+    """Run a step for so long at most; what it prints goes to a file at once."""
+    logs.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with log_of(step, logs).open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(
+            step.command,
+            cwd=ROOT,
+            env=os.environ | step.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            # What it has started ends with it.
+            start_new_session=True,
+        )
+        code: int | None = None
+        try:
+            code = process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return Ended(step=step, code=code, seconds=time.monotonic() - began)
+
+
+def log_of(step: Step, logs: Path) -> Path:
+    """Name the file of what a step prints."""
+    return logs / f"{''.join(c if c.isalnum() else '-' for c in step.name)}.txt"
 
 
 def main() -> int:
-    """Build, test and measure on the GPU; return the exit code."""
+    """Do all of it and return the exit code."""
     import torch
 
     if not torch.cuda.is_available():
         print("no CUDA device: nothing was measured on a GPU")
         return 1
-    ends = time.monotonic() + ALL_SECONDS
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
-    build = [sys.executable, "setup.py", "build_ext", "--inplace"]
-    failures = [] if _run("build", build, BUILD_SECONDS) else ["build"]
-    failures += _tests()
-    failures += _benchmarks(ends)
-    print(f"failed: {', '.join(failures)}" if failures else "all passed")
-    return 1 if failures else 0
-
-
-def _tests() -> list[str]:
-    """Run the tests file by file, several at a time: compiling kernels is work for processors."""
-    jobs = [(path.relative_to(ROOT).as_posix(), _pytest_command(path)) for path in TESTS]
-    jobs.append(("generated cases", [*GENERATED, "--cases", str(NUM_GENERATED), "--seed", "7"]))
-    sanitizer = shutil.which("compute-sanitizer")
-    if sanitizer is None:
-        print("compute-sanitizer: skipped: it is not installed", flush=True)
-    else:
-        # torch's allocator hides what lies beside a tensor.
-        plain = ["env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1"]
-        watched = [*GENERATED, "--cases", str(NUM_SANITIZED), "--seed", "11"]
-        command = [*plain, sanitizer, "--error-exitcode", "9", *watched]
-        jobs.append(("compute-sanitizer", command))
-    with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 2) // 2)) as pool:
-        passed = list(pool.map(lambda job: _run(job[0], job[1], TEST_SECONDS), jobs))
-    return [name for (name, _), fine in zip(jobs, passed, strict=True) if not fine]
-
-
-def _pytest_command(path: Path) -> list[str]:
-    """Run the gpu tests without the plug-ins that the project's own options count on."""
-    # Newer and older versions of torch warn of what this one does not.
-    options = [
-        "-o",
-        "addopts=",
-        "-W",
-        "default",
-        "-rf",
-        "-q",
-        "--strict-markers",
-        "-p",
-        "no:cacheprovider",
-    ]
-    return [sys.executable, "-m", "pytest", *options, "-m", "gpu", str(path)]
-
-
-# pytest's code for a file without a test that was asked for.
-_NOTHING_COLLECTED = 5
-
-
-def _run(what: str, command: Sequence[str], seconds: int) -> bool:
-    """Run a command, and print the end of its output when it is done."""
-    started = time.monotonic()
-    try:
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            timeout=seconds,
-            check=False,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-    except subprocess.TimeoutExpired as error:
-        printed = (error.stdout or b"").decode(errors="replace")
-        print(f"{_last(printed)}== {what}: stopped after {seconds} s", flush=True)
-        return False
-    fine = done.returncode in (0, _NOTHING_COLLECTED)
-    ended = "done" if fine else f"failed with code {done.returncode}"
-    printed = _last(done.stdout, 3 if fine else 60)
-    print(f"{printed}== {what}: {ended} in {time.monotonic() - started:.0f} s", flush=True)
-    return fine
-
-
-def _last(printed: str, lines: int = 60) -> str:
-    return "".join(f"{line}\n" for line in printed.splitlines()[-lines:])
-
-
-def _benchmarks(ends: float) -> list[str]:
-    """Measure the cases on the GPU; return what failed. Starts none after its time is up."""
-    from benchmarks.commands.run_case import open_console, run_case
-    from benchmarks.measuring.case import Options
-    from benchmarks.measuring.machine import find_device
-    from benchmarks.records import results as records
     from benchmarks.registry import choose_cases
 
-    machine, console = find_device("cuda"), open_console()
-    runs: list[list[Result]] = []
-    failures = []
-    specs = [spec for spec in choose_cases([], "cuda") if not spec.name.startswith(APART)]
-    for spec in sorted(specs, key=lambda spec: _turn(spec.name)):
-        if time.monotonic() > ends:
-            failures.append(f"{spec.name} (no time was left)")
-            continue
-        lines = run_case(spec, Options(device="cuda"), machine, console, rounds=None)
-        if lines:
-            records.append(lines)
-            runs.append(lines)
-        if any(r.role == "ours" and r.status in ("failed", "gate failed") for r in lines):
-            failures.append(spec.name)
-    _print_summary(runs)
-    return failures
+    folder = Path(os.environ.get("OUT") or records.FOLDER).resolve()
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
+    cases = [spec.name for spec in choose_cases([], "cuda")]
+    phases = plan(cases, cores=os.cpu_count() or 1, folder=folder)
+    logs = folder / "logs" if "OUT" in os.environ else ROOT / "build" / "gpu"
+    return run_plan(phases, folder, logs, ends=time.monotonic() + ALL_SECONDS)
 
 
-def _turn(case: str) -> int:
-    """Return a case's position in the order of measurement: the listed operations come first."""
-    places = [place for place, name in enumerate(FIRST) if case.startswith(name)]
-    return places[0] if places else len(FIRST)
+def run_plan(phases: Sequence[Phase], folder: Path, logs: Path, *, ends: float) -> int:
+    """Run the phases until a moment of the monotonic clock; print a line for each step."""
+    failed: list[str] = []
+
+    def run(step: Step) -> None:
+        left = ends - time.monotonic()
+        if left < LEAST_SECONDS:
+            print(f"{step.name}: no time was left", flush=True)
+            failed.append(step.name)
+            return
+        known = {result.run for result in _results(folder)}
+        ended = run_step(step, min(step.seconds, left), logs)
+        new = [result for result in _results(folder) if result.run not in known]
+        told = summary(new) if new else str(ended)
+        if not ended.passed:
+            failed.append(step.name)
+            told = "\n".join([*_last_lines(log_of(step, logs)), told])
+        print(told, flush=True)
+
+    for phase in phases:
+        print(f"== {phase.name}", flush=True)
+        with ThreadPoolExecutor(max_workers=phase.jobs) as pool:
+            list(pool.map(run, phase.steps))
+    print(f"failed: {', '.join(failed)}" if failed else "all passed")
+    print(f"results in {folder}, what was printed in {logs}")
+    return 1 if failed else 0
 
 
-def _print_summary(runs: list[list[Result]]) -> None:
-    """Print one line per case: the engine's fastest candidate beside the best peer."""
-    header = f"{'case':<32} {'ours':<26} {'p50 ms':>9} {'peak MiB':>9} {'of limit':>8}"
-    print(f"\n{header} {'x best peer':>11}  best peer")
-    for run in runs:
-        ours = [r for r in run if r.role == "ours" and r.p50_ms is not None]
-        if not ours:
-            print(f"{run[0].case:<32} nothing of ours was measured")
-            continue
-        best = min(ours, key=lambda r: r.p50_ms or 0.0)
-        ratio = "" if best.ratio_to_best_peer is None else f"{best.ratio_to_best_peer:.2f}"
-        limit = "" if best.fraction_of_limit is None else f"{best.fraction_of_limit:.0%}"
-        print(
-            f"{best.case:<32} {best.candidate:<26} {best.p50_ms:>9.4g} "
-            f"{best.peak_mib or 0.0:>9.1f} {limit:>8} {ratio:>11}  {best.best_peer or ''}"
-        )
+def _results(folder: Path) -> list[Result]:
+    return list(records.read(folder)) if folder.is_dir() else []
+
+
+def _last_lines(log: Path, number: int = 12) -> list[str]:
+    """Return the end of a log: the cause of a failure, within what a terminal keeps."""
+    return [line[:160] for line in log.read_text("utf-8", errors="replace").splitlines()[-number:]]
+
+
+def summary(run: Sequence[Result]) -> str:
+    """Say a case in one line: the fastest of ours beside the best peer."""
+    ours = [r for r in run if r.role == "ours" and r.p50_ms is not None]
+    if not ours:
+        reasons = [f"{r.candidate}: {r.reason}" for r in run if r.role == "ours" and r.reason]
+        return f"{run[0].case:<34} nothing of ours was measured; {'; '.join(reasons)}"
+    best = min(ours, key=lambda r: r.p50_ms or 0.0)
+    line = f"{best.case:<34} {best.candidate:<24} {best.p50_ms:>9.4g} ms"
+    if best.fraction_of_limit is not None:
+        line += f" {best.fraction_of_limit:>4.0%} of the limit"
+    if best.ratio_to_best_peer is not None:
+        line += f" {best.ratio_to_best_peer:>6.2f} x {best.best_peer}"
+    return line
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.measuring.case import Call, Candidate, Case, CaseSpec, Options, Verdict
+from benchmarks.measuring.case import Work as TimedWork
 from benchmarks.measuring.ceilings import Ceiling, copy_ceiling, product_ceiling
 from encoder_engine import ops
 from encoder_engine.ops.registry import CallFacts
@@ -66,16 +67,24 @@ class Shape:
         return CallFacts(device=self.device, dtype=dtype_id(self.dtype))
 
     def draw(self, *sizes: int, seed: int) -> Tensor:
-        """Draw a tensor in the case's dtype, as the tests do."""
+        """Draw a tensor in the case's dtype; on a GPU there, which takes no time of the host."""
+        if self.device == "cuda":
+            return draw_normal(sizes, seed=seed, device=self.device).to(self.dtype)
         return rows(*sizes, seed=seed, dtype=self.dtype, device=self.device)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rival:
-    """Another way to compute the operation; ``unavailable``: the reason, if it cannot run."""
+    """Another way to compute the operation; ``unavailable``: the reason, if it cannot run.
+
+    - ``timed``: the function that is timed, where ``function`` is only judged.
+    - ``compiled``: torch compiles it.
+    """
 
     name: str
     function: Function
+    timed: Function | None = None
+    compiled: bool = False
     unavailable: str | None = None
     libraries: tuple[str, ...] = ()
 
@@ -91,6 +100,8 @@ class Work:
     - ``rivals``: further candidates. All candidates return the same packed tensor.
     - ``terms``: the length of the longest sum.
     - ``facts``: the facts by which an implementation is chosen, where the operation has its own.
+    - ``timed(by, **inputs)`` and ``eager_timed(**inputs)`` are timed where ``ours`` and ``eager``
+      are only judged: with dropout no two results are the same.
 
     For the roofline:
 
@@ -103,6 +114,8 @@ class Work:
     ours: Callable[..., Tensor]
     eager: Function
     terms: int
+    timed: Callable[..., Tensor] | None = None
+    eager_timed: Function | None = None
     rivals: tuple[Rival, ...] = ()
     facts: CallFacts | None = None
     compilable: bool = True
@@ -227,7 +240,7 @@ def _make_case(make_work: MakeWork, kind: _Kind, options: Options) -> Case:
         partial(work.ours, "reference"), widened(work.inputs), training=kind.training
     )()
     eager = make_call(work.eager, work.inputs, training=kind.training)()
-    candidates = _candidates(work, shape, kind, smoke=options.smoke)
+    candidates = _candidates(work, shape, kind, options)
     return Case(
         name=kind.name,
         candidates=tuple(candidates),
@@ -271,32 +284,51 @@ def widened(inputs: Tensors) -> Tensors:
     return {name: tensor.double() for name, tensor in inputs.items()}
 
 
-def _candidates(work: Work, shape: Shape, kind: _Kind, *, smoke: bool) -> Iterator[Candidate]:
+def _candidates(work: Work, shape: Shape, kind: _Kind, options: Options) -> Iterator[Candidate]:
     facts = replace(work.facts or shape.facts, requires_grad=kind.training)
     reasons = dict(ops.find_operation(kind.operation).explain(facts))
     for name in implementations(kind.operation):
         yield Candidate(
             name=f"encoder-engine {name}",
             role="ours",
-            build=partial(make_call, partial(work.ours, name), work.inputs, training=kind.training),
+            build=partial(
+                _build,
+                partial(work.ours, name),
+                None if work.timed is None else partial(work.timed, name),
+                work.inputs,
+                training=kind.training,
+            ),
             unavailable=reasons[name],
         )
-    eager = Rival(name="torch eager", function=work.eager)
+    eager = Rival(name="torch eager", function=work.eager, timed=work.eager_timed)
     if work.compilable:
         yield Candidate(
             name="torch.compile",
             role="peer",
-            build=partial(_compiled_call, work.eager, work.inputs, training=kind.training),
-            unavailable="a smoke run compiles nothing" if smoke else None,
+            build=partial(
+                _build_compiled, work.eager, work.eager_timed, work.inputs, training=kind.training
+            ),
+            unavailable=options.why_uncompiled,
         )
     for rival in (eager, *work.rivals):
+        left_out = options.why_uncompiled if rival.compiled else None
         yield Candidate(
             name=rival.name,
             role="peer",
-            build=partial(make_call, rival.function, work.inputs, training=kind.training),
-            unavailable=rival.unavailable,
+            build=partial(_build, rival.function, rival.timed, work.inputs, training=kind.training),
+            unavailable=rival.unavailable or left_out,
             libraries=rival.libraries,
         )
+
+
+def _build(
+    judged: Function, timed: Function | None, inputs: Tensors, *, training: bool
+) -> Call | TimedWork:
+    """Return the call that is timed, and beside it the one that is judged where that is another."""
+    answer = make_call(judged, inputs, training=training)
+    if timed is None:
+        return answer
+    return TimedWork(call=make_call(timed, inputs, training=training), answer=answer)
 
 
 def make_call(function: Function, inputs: Tensors, *, training: bool) -> Call:
@@ -310,9 +342,7 @@ def make_call(function: Function, inputs: Tensors, *, training: bool) -> Call:
         nonlocal weights
         output = function(**leaves)
         if weights is None:
-            generator = torch.Generator().manual_seed(SEED)
-            weights = torch.randn(output.shape, generator=generator, dtype=torch.float64)
-            weights = weights.to(output.dtype).to(output.device)
+            weights = draw_normal(output.shape, seed=SEED, device=output.device).to(output.dtype)
         gradients = torch.autograd.grad(output, list(leaves.values()), weights)
         named = {f"gradient of {name}": g for name, g in zip(leaves, gradients, strict=True)}
         return {"output": output.detach(), **named}
@@ -320,9 +350,20 @@ def make_call(function: Function, inputs: Tensors, *, training: bool) -> Call:
     return forward_and_backward
 
 
-def _compiled_call(function: Function, inputs: Tensors, *, training: bool) -> Call:
-    compiled = torch.compile(lambda **tensors: function(**tensors))
-    return make_call(compiled, inputs, training=training)
+def draw_normal(sizes: Sequence[int], *, seed: int, device: torch.device | str) -> Tensor:
+    """Draw N(0, 1) in float64 on a device, whose values are its own."""
+    generator = torch.Generator(device).manual_seed(seed)
+    return torch.randn(tuple(sizes), generator=generator, dtype=torch.float64, device=device)
+
+
+def _build_compiled(
+    judged: Function, timed: Function | None, inputs: Tensors, *, training: bool
+) -> Call | TimedWork:
+    def compiled(function: Function) -> Function:
+        return torch.compile(lambda **tensors: function(**tensors))
+
+    other = None if timed is None else compiled(timed)
+    return _build(compiled(judged), other, inputs, training=training)
 
 
 @dataclass(frozen=True, kw_only=True)

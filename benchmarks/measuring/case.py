@@ -99,13 +99,22 @@ class Options:
     """The options of a run, which every case gets.
 
     ``smoke``: the smallest sizes, to see that it works. ``quick``: fewer texts or rounds where
-    they take minutes, for a first answer.
+    they take minutes, for a first answer. ``compiles``: peers that torch compiles take part;
+    each takes half a minute.
     """
 
     device: str = "cpu"
     threads: int = 1
     smoke: bool = False
     quick: bool = False
+    compiles: bool = True
+
+    @property
+    def why_uncompiled(self) -> str | None:
+        """Return why a peer that torch compiles cannot take part, or None."""
+        if self.smoke:
+            return "a smoke run compiles nothing"
+        return None if self.compiles else "it was left out: torch compiles it for half a minute"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,7 +73,7 @@ class LocalRunner:
             _attempt(self._call)
         once = _attempt(lambda: sample(self._call, 1, self._device))
         if not self._single:
-            self._num_calls = calls_per_sample(once.wall_ms / 1e3)
+            self._num_calls = calls_per_sample(once.wall_ms / 1e3, self._device)
             # Many calls, or a long one, hide what another candidate's left behind.
             is_short = self._num_calls == 1 and once.wall_ms < LONG_MS
             self._untimed_first = self._shared and is_short

@@ -12,6 +12,7 @@ from benchmarks.report.aims import target_section
 from benchmarks.report.growth import growth_section
 from benchmarks.report.padding import padding_section
 from benchmarks.report.page import Page, Section
+from benchmarks.report.predicted import predicted_section
 from benchmarks.report.profile import profile_section
 from benchmarks.report.summary import summary_section
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from benchmarks.records.front_doors import FrontDoor
+    from benchmarks.records.predicted import Prediction
     from benchmarks.records.profiles import Profile
     from benchmarks.records.resident import Resident
     from benchmarks.records.results import Result
@@ -32,6 +34,7 @@ def make_page(
     residents: Sequence[Resident] = (),
     profiles: Sequence[Profile] = (),
     front_doors: Sequence[FrontDoor] = (),
+    predictions: Sequence[Prediction] = (),
     padding: Section | None = None,
     every_case: bool = True,
 ) -> Page:
@@ -71,6 +74,7 @@ def make_page(
         speed.training_section(runs),
         details.tokenizer_section(runs),
         details.operation_section(runs),
+        *([predicted_section(predictions)] if predictions else []),
         details.missing_section(runs, results),
         details.machine_section(runs),
         details.method_section(runs),

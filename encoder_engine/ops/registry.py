@@ -22,7 +22,7 @@ import torch
 
 from encoder_engine import kernels
 from encoder_engine.errors import ShapeError, UnknownNameError
-from encoder_engine.ops import choose
+from encoder_engine.ops import choose, light
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -111,6 +111,7 @@ def _choose_module(operation: str, requested: str | None, facts: dict[str, Any])
     name = choose.choose(operation, explanation, requested)
     module = next(i.module for i in found.implementations if i.name == name)
     importlib.import_module(module)
+    light.lighten()
     return module
 
 

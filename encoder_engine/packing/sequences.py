@@ -79,7 +79,8 @@ class Sequences:
         np.cumsum(np.asarray(lengths, dtype=np.int64), out=offsets[1:])
         if len(offsets) and offsets[-1] > np.iinfo(np.int32).max:
             raise BatchError(f"{offsets[-1]} tokens exceed a batch's maximum of 2^31 - 1; split it")
-        return cls(torch.from_numpy(offsets.astype(np.int32)).to(device))
+        # Checked on the host, whose copy it keeps: reading one back would wait for the device.
+        return cls(torch.from_numpy(offsets.astype(np.int32))).to(device)
 
     def __len__(self) -> int:
         return len(self.cu_seqlens) - 1

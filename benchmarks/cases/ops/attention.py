@@ -30,6 +30,8 @@ BACKENDS = {
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
 }
 WINDOW = 64
+# BERT's own; what is timed with it is judged without, since no two drop the same.
+DROPOUT = 0.1
 # From 1 to 1,024 in even steps: padded to the longest, half of a batch is padding.
 HALF_PADDING = tuple(round(1 + 1023 * step / 31) for step in range(32))
 # On a GPU, (lengths, heads, head size, rows to either side that are seen or None). The truth keeps
@@ -56,7 +58,15 @@ def case_specs() -> list[CaseSpec]:
             equal=len(set(lengths)) == 1,
         )
     )
-    return [*op_specs("attention", make_work, ragged=True), *long]
+    dropping = gpu_specs(
+        "attention",
+        "attention_dropout",
+        partial(make_work, dropout=DROPOUT),
+        partial(_make_shape, (512,) * 128, 16, 64),
+        equal=True,
+    )
+    # Nothing drops in inference.
+    return [*op_specs("attention", make_work, ragged=True), *long, dropping[1]]
 
 
 def _make_shape(lengths: tuple[int, ...], num_heads: int, head_dim: int, options: Options) -> Shape:
@@ -69,7 +79,7 @@ def _make_shape(lengths: tuple[int, ...], num_heads: int, head_dim: int, options
     )
 
 
-def make_work(shape: Shape, *, window: int | None = None) -> Work:
+def make_work(shape: Shape, *, window: int | None = None, dropout: float = 0.0) -> Work:
     """Attend within each sequence; SDPA pays for padding, and for putting it in and out."""
     layout = Sequences.from_lengths(shape.lengths, device=shape.device)
     sizes = (shape.num_tokens, shape.num_heads, shape.head_dim)
@@ -77,14 +87,17 @@ def make_work(shape: Shape, *, window: int | None = None) -> Work:
     pairs = sum(_seen_pairs(length, window) for length in shape.lengths)
     return Work(
         inputs={name: shape.draw(*sizes, seed=seed) for seed, name in enumerate(names)},
-        ours=partial(_ours, layout, window),
-        eager=partial(_eager, layout, window),
-        rivals=tuple(_rivals(layout, shape, window)),
+        ours=partial(_ours, layout, window, 0.0),
+        eager=partial(_eager, layout, window, 0.0),
+        timed=partial(_ours, layout, window, dropout) if dropout else None,
+        eager_timed=partial(_eager, layout, window, dropout) if dropout else None,
+        rivals=tuple(_rivals(layout, shape, window, dropout)),
         facts=AttentionFacts(
             device=shape.device,
             dtype=shape.facts.dtype,
             head_dim=shape.head_dim,
             terms=() if window is None else ("window",),
+            dropout=dropout > 0.0,
         ),
         compilable=False,  # one sequence at a time
         terms=max(shape.head_dim, *shape.lengths),
@@ -102,13 +115,28 @@ def _seen_pairs(length: int, window: int | None) -> int:
 
 
 def _ours(
-    layout: Sequences, window: int | None, by: str, *, query: Tensor, key: Tensor, value: Tensor
+    layout: Sequences,
+    window: int | None,
+    dropout: float,
+    by: str,
+    *,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
 ) -> Tensor:
-    return ops.attention(query, key, value, layout, window=window, implementation=by)
+    return ops.attention(
+        *(query, key, value, layout), window=window, dropout=dropout, implementation=by
+    )
 
 
 def _eager(
-    layout: Sequences, window: int | None, *, query: Tensor, key: Tensor, value: Tensor
+    layout: Sequences,
+    window: int | None,
+    dropout: float,
+    *,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
 ) -> Tensor:
     """Compute one sequence at a time, by matmul and softmax."""
     lengths = layout.lengths.tolist()
@@ -120,15 +148,17 @@ def _eager(
             places = torch.arange(q.shape[1], device=q.device)
             far = (places[:, None] - places).abs() > window
             scores = scores.masked_fill(far, float("-inf"))
-        outputs.append((torch.softmax(scores, dim=-1) @ v).transpose(0, 1))
+        weights = F.dropout(torch.softmax(scores, dim=-1), dropout)
+        outputs.append((weights @ v).transpose(0, 1))
     return torch.cat(outputs)
 
 
-def _rivals(layout: Sequences, shape: Shape, window: int | None) -> Iterator[Rival]:
+def _rivals(layout: Sequences, shape: Shape, window: int | None, dropout: float) -> Iterator[Rival]:
     on_gpu = shape.device == "cuda"
     if window is None:
         padded = _PaddedSdpa(layout)
-        yield Rival(name="torch sdpa, padded", function=padded)
+        dropping = _PaddedSdpa(layout, dropout) if dropout else None
+        yield Rival(name="torch sdpa, padded", function=padded, timed=dropping)
         for name, backend in BACKENDS.items():
             why = (
                 "it takes no mask, and lengths differ"
@@ -138,8 +168,12 @@ def _rivals(layout: Sequences, shape: Shape, window: int | None) -> Iterator[Riv
             yield Rival(
                 name=f"torch sdpa {name}, padded",
                 function=partial(_pinned, padded, backend),
+                timed=None if dropping is None else partial(_pinned, dropping, backend),
                 unavailable=why if on_gpu else "a backend of CUDA devices",
             )
+    if dropout:
+        # Neither of the others drops.
+        return
     yield Rival(
         name="torch varlen_attn",
         function=partial(_varlen, layout, window),
@@ -148,6 +182,7 @@ def _rivals(layout: Sequences, shape: Shape, window: int | None) -> Iterator[Riv
     yield Rival(
         name="torch flex_attention",
         function=_Flex(layout, window),
+        compiled=True,
         unavailable=None if on_gpu else "torch's flex_attention trains on CUDA devices only",
     )
 
@@ -155,7 +190,8 @@ def _rivals(layout: Sequences, shape: Shape, window: int | None) -> Iterator[Riv
 class _PaddedSdpa:
     """SDPA on [B, H, L, D] with a mask where lengths differ; where rows go is found out once."""
 
-    def __init__(self, layout: Sequences) -> None:
+    def __init__(self, layout: Sequences, dropout: float = 0.0) -> None:
+        self._dropout = dropout
         self._sequences, self._places = layout.sequence_ids, layout.positions
         self._batch, self._longest = len(layout), layout.max_seqlen
         lengths = torch.from_numpy(layout.lengths).to(layout.device)
@@ -169,7 +205,9 @@ class _PaddedSdpa:
 
     def __call__(self, *, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         q, k, v = (self._pad(x) for x in (query, key, value))
-        output_BHLD = F.scaled_dot_product_attention(q, k, v, attn_mask=self._mask)
+        output_BHLD = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=self._mask, dropout_p=self._dropout
+        )
         if self._mask is None:
             return output_BHLD.transpose(1, 2).reshape(query.shape)
         return output_BHLD.transpose(1, 2)[self._sequences, self._places]

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from benchmarks.jobs.op_case import Function, Rival, Shape, Work, op_specs, why_missing
+from benchmarks.jobs.op_case import (
+    Function,
+    Rival,
+    Shape,
+    Work,
+    gpu_specs,
+    make_shape,
+    op_specs,
+    why_missing,
+)
 from encoder_engine import ops
 from encoder_engine.ops.layer_norm import LayerNormFacts
 
@@ -16,11 +26,22 @@ if TYPE_CHECKING:
     from benchmarks.measuring.case import CaseSpec
 
 EPSILON = 1e-12
+# BERT's own; what is timed with it is judged without, since no two drop the same.
+DROPOUT = 0.1
 
 
 def case_specs() -> list[CaseSpec]:
-    """Forward, and forward with backward, of both."""
-    return [*op_specs("layer_norm", make_work), *op_specs("rms_norm", make_rms_work)]
+    """Forward, and forward with backward, of both; on a GPU training with dropout too."""
+    dropping = gpu_specs(
+        "layer_norm",
+        "layer_norm_dropout",
+        make_dropping_work,
+        partial(make_shape, equal=True),
+        equal=True,
+    )
+    plain = [*op_specs("layer_norm", make_work), *op_specs("rms_norm", make_rms_work)]
+    # Nothing drops in inference.
+    return [*plain, dropping[1]]
 
 
 def make_work(shape: Shape) -> Work:
@@ -49,12 +70,37 @@ def make_rms_work(shape: Shape) -> Work:
     return replace(work, inputs=inputs, ours=_ours_rms, eager=_eager_rms, rivals=rivals)
 
 
-def _ours(by: str, *, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return ops.layer_norm(x, weight, bias, epsilon=EPSILON, residual_TD=residual, implementation=by)
+def make_dropping_work(shape: Shape) -> Work:
+    """Drop a tenth of the branch first, as training does."""
+    work = make_work(shape)
+    facts = LayerNormFacts(
+        device=shape.device, dtype=shape.facts.dtype, width=shape.width, dropout=True
+    )
+    return replace(
+        work,
+        timed=partial(_ours, dropout=DROPOUT),
+        eager_timed=partial(_eager, dropout=DROPOUT),
+        rivals=(),
+        facts=facts,
+    )
 
 
-def _eager(*, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return F.layer_norm(x + residual, weight.shape, weight, bias, EPSILON)
+def _ours(
+    by: str, *, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, dropout: float = 0.0
+) -> Tensor:
+    return ops.layer_norm(
+        *(x, weight, bias),
+        epsilon=EPSILON,
+        residual_TD=residual,
+        dropout=dropout,
+        implementation=by,
+    )
+
+
+def _eager(
+    *, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, dropout: float = 0.0
+) -> Tensor:
+    return F.layer_norm(F.dropout(x, dropout) + residual, weight.shape, weight, bias, EPSILON)
 
 
 def _ours_rms(by: str, *, x: Tensor, residual: Tensor, weight: Tensor) -> Tensor:

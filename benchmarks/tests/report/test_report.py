@@ -12,6 +12,7 @@ import pytest
 from benchmarks.__main__ import README, main
 from benchmarks.records import results as records
 from benchmarks.records.front_doors import read_front_doors
+from benchmarks.records.predicted import read_predictions
 from benchmarks.records.profiles import read_profiles
 from benchmarks.records.resident import read_residents
 from benchmarks.records.runs import facing
@@ -340,6 +341,7 @@ def test_the_committed_page_tells_what_the_results_give(minilm: Path, tmp_path: 
         residents=list(read_residents(records.FOLDER)),
         profiles=list(read_profiles(records.FOLDER)),
         front_doors=list(read_front_doors(records.FOLDER)),
+        predictions=read_predictions(),
         every_case=False,
     )
     expected = write_markdown(found, tmp_path / "benchmark-report")

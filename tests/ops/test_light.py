@@ -1,0 +1,112 @@
+"""The short way to a kernel is the same operator: gradients, tracing, modes and their errors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from encoder_engine import ops
+from encoder_engine.errors import ImplementationError
+from encoder_engine.ops import light
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Tensor = torch.Tensor
+
+
+@pytest.fixture(scope="module")
+def cubed() -> Callable[..., Tensor]:
+    """Define an operator with a list and a number, as attention's are."""
+
+    def run(x: Tensor, layout: list[Tensor], factor: float) -> Tensor:
+        return factor * x**3 + 0.0 * sum(part.sum() for part in layout)
+
+    operator = torch.library.custom_op(
+        "encoder_engine::test_cubed",
+        run,
+        mutates_args=(),
+        schema="(Tensor x, Tensor[] layout, float factor) -> Tensor",
+    )
+    operator.register_fake(lambda x, *_: torch.empty_like(x))
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+        ctx.factor = inputs[2]
+
+    def differentiate(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        (x,) = ctx.saved_tensors
+        return gradient * 3 * ctx.factor * x**2, [None], None
+
+    operator.register_autograd(differentiate, setup_context=keep)
+    light.lighten()
+    return operator
+
+
+def inputs() -> tuple[Tensor, list[Tensor], float]:
+    return torch.arange(1.0, 4.0, requires_grad=True), [torch.ones(2)], 2.0
+
+
+def test_its_value_and_gradient_are_the_operator_s(cubed: Callable[..., Tensor]) -> None:
+    x, layout, factor = inputs()
+    result = cubed(x, layout, factor)
+    assert result.tolist() == [2.0, 16.0, 54.0]
+    (gradient,) = torch.autograd.grad(result.sum(), x)
+    assert gradient.tolist() == [6.0, 24.0, 54.0]
+    with torch.no_grad():
+        assert not cubed(x, layout, factor).requires_grad
+    with torch.inference_mode():
+        assert cubed(x, layout, factor).is_inference()
+
+
+def test_a_mode_sees_one_call(cubed: Callable[..., Tensor]) -> None:
+    seen = []
+
+    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(
+            self, function: Any, _: Any, arguments: tuple[Any, ...] = (), given: Any = None
+        ) -> Any:
+            seen.append(str(function))
+            return function(*arguments, **(given or {}))
+
+    with Watch():  # type: ignore[no-untyped-call]
+        cubed(*inputs())
+    assert [name for name in seen if "cubed" in name] == ["encoder_engine.test_cubed.default"]
+
+
+@pytest.mark.slow
+def test_it_is_one_node_of_a_compiled_graph(cubed: Callable[..., Tensor]) -> None:
+    x, layout, factor = inputs()
+    compiled = torch.compile(lambda y: cubed(y, layout, factor) + 1, backend="aot_eager")
+    (gradient,) = torch.autograd.grad(compiled(x).sum(), x)
+    assert gradient.tolist() == [6.0, 24.0, 54.0]
+
+
+@pytest.mark.slow
+def test_it_passes_torch_s_own_check(cubed: Callable[..., Tensor]) -> None:
+    torch.library.opcheck(cubed, inputs())  # type: ignore[arg-type]
+
+
+def test_a_gradient_that_does_not_exist_is_refused() -> None:
+    operator = torch.library.custom_op(
+        "encoder_engine::test_constant",
+        lambda x: x.clone(),
+        mutates_args=(),
+        schema="(Tensor x) -> Tensor",
+    )
+    light.lighten()
+    result = operator(torch.ones(2, requires_grad=True))
+    with pytest.raises(ImplementationError, match="test_constant"):
+        result.sum().backward()
+
+
+def test_every_operator_of_the_kernels_is_shortened_once_it_is_chosen() -> None:
+    x, weight = torch.ones(2, 4), torch.ones(4)
+    ops.layer_norm(x, weight, weight, epsilon=1e-5)
+    from torch._library.custom_ops import OPDEFS
+
+    ours = {name for name in OPDEFS if name.startswith("encoder_engine::")}
+    assert ours <= light._done | {"encoder_engine::tiles"}
