@@ -91,7 +91,7 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a step ended: ``code`` is None where it was stopped."""
+    """The end of a step; ``code`` is its exit status, None where it was stopped."""
 
     step: Step
     code: int | None
@@ -99,7 +99,7 @@ class Ended:
 
     @property
     def passed(self) -> bool:
-        """Whether it did what it was asked to."""
+        """True where the step succeeded."""
         return self.code in (0, NOTHING_COLLECTED)
 
     def __str__(self) -> str:
@@ -255,11 +255,11 @@ def run_plan(phases: Sequence[Phase], folder: Path, logs: Path, *, ends: float) 
         known = {result.run for result in _results(folder)}
         ended = run_step(step, min(step.seconds, left), logs)
         new = [result for result in _results(folder) if result.run not in known]
-        told = summary(new) if new else str(ended)
+        message = summary(new) if new else str(ended)
         if not ended.passed:
             failed.append(step.name)
-            told = "\n".join([*_last_lines(log_of(step, logs)), told])
-        print(told, flush=True)
+            message = "\n".join([*_last_lines(log_of(step, logs)), message])
+        print(message, flush=True)
 
     for phase in phases:
         print(f"== {phase.name}", flush=True)

@@ -1,4 +1,4 @@
-"""What the GPU run does without a GPU: its plan, steps that pass, fail, hang, and lose nothing."""
+"""Tests the GPU run without a GPU: its plan, and that a step that fails or hangs costs no other."""
 
 from __future__ import annotations
 
