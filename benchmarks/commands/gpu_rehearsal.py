@@ -133,8 +133,10 @@ def report(phases: Sequence[Phase], counts: Mapping[str, int]) -> str:
     for minute in MINUTES:
         measured = [c.step.name for c in cases if c.end <= 60 * minute]
         num_tests = sum(c.end <= 60 * minute for c in charged if c.phase != "cases" and c.ended)
-        listed = f": {', '.join(measured)}" if measured else ""
-        lines.append(f"by minute {minute}: {num_tests} steps of tests, {len(measured)} cases{listed}")
+        names = f": {', '.join(measured)}" if measured else ""
+        lines.append(
+            f"by minute {minute}: {num_tests} steps of tests, {len(measured)} cases{names}"
+        )
     return "\n".join(lines)
 
 
