@@ -14,9 +14,10 @@ from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.steps.pooling import normalize
 from encoder_engine.embedding.steps.token_vectors import TokenVectors, embed_tokens
 from encoder_engine.errors import CheckpointFileError, ConfigError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.files import open_tensors
 from encoder_engine.json_values import JsonValue
 from encoder_engine.models import Encoder
-from encoder_engine.models.checkpoints.tensors import open_tensors
+from encoder_engine.models.checkpoints.stacking import to_tensor
 
 if TYPE_CHECKING:
     import os
@@ -190,7 +191,7 @@ def _read_projection(folder: Path) -> Tensor:
         found = {name: list(tensor.shape) for name, tensor in tensors.items()}
         if found != {"linear.weight": shape}:
             raise CheckpointFileError(f"{weights} holds {found}, expected linear.weight {shape}")
-        return tensors["linear.weight"].read()
+        return to_tensor(tensors["linear.weight"].read())
 
 
 def _read_skipped(folder: Path, tokenizer: Tokenizer) -> set[int]:
