@@ -10,15 +10,18 @@ FLOORS: list[set[str]] = [
     {
         "kernels",
         "_native",
+        "dependencies",
         "errors",
         "files",
         "json_values",
+        "positions",
         "records",
         "renamed",
         "strings",
         "warn",
     },
     {"ops", "text", "packing", "families", "inputs"},
+    {"inference"},
     {"models", "vectors"},
     {"objectives", "data"},
     {"training", "finetuning", "embedding", "analysis"},
@@ -28,15 +31,17 @@ FLOORS: list[set[str]] = [
 SAME_FLOOR = {
     ("ops", "packing"),
     ("text", "packing"),
+    ("dependencies", "errors"),
     ("files", "errors"),
     ("json_values", "errors"),
     ("json_values", "files"),
     ("json_values", "strings"),
+    ("positions", "errors"),
     ("records", "errors"),
     ("records", "files"),
     ("renamed", "warn"),
 }
-ONLY_IMPORTERS = {"kernels": {"ops"}, "_native": {"text", "ops"}}
+ONLY_IMPORTERS = {"kernels": {"ops"}, "_native": {"inference", "ops", "text"}}
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = sources("encoder_engine", "kernels")
 
