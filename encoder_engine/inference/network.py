@@ -68,6 +68,11 @@ class CompiledNetwork:
             reader=reader,
         )
 
+    @property
+    def is_mapped(self) -> bool:
+        """True where the table of tokens is the pages of the checkpoint's file."""
+        return not self.tokens.flags.writeable
+
     @staticmethod
     def supports(spec: EncoderSpec) -> str | None:
         """Return the reason why an architecture has no program; None: it has one."""
