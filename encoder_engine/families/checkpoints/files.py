@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["StoredTensor", "open_tensors", "resolve_directory"]
 
 # The names of safetensors for what a checkpoint may hold; weights are made of the first five.
-_DTYPES = {
+_DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
@@ -197,9 +197,12 @@ def _stored(
         refuse = partial(_refuse, path, name, entry["dtype"])
         return StoredTensor(shape, entry["dtype"], refuse, refuse)
     first, last = entry["data_offsets"]
-    place = (path, stream, start + first, last - first, shape, dtype)
+    start, num_bytes = start + first, last - first
     return StoredTensor(
-        shape, dtype_name(dtype), partial(_read_tensor, *place), partial(_map_tensor, *place)
+        shape,
+        dtype_name(dtype),
+        partial(_read_tensor, path, stream, start, num_bytes, shape, dtype),
+        partial(_map_tensor, path, stream, start, num_bytes, shape, dtype),
     )
 
 
