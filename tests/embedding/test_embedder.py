@@ -13,7 +13,7 @@ import torch
 
 from encoder_engine.embedding import Embedder
 from encoder_engine.embedding.steps.batching import WINDOW_TEXTS
-from encoder_engine.embedding.steps.pooling import pool
+from encoder_engine.embedding.engines.module import pool
 from encoder_engine.errors import (
     DefaultPoolingWarning,
     InputError,

@@ -30,7 +30,7 @@ __all__ = [
     "VocabularyEngine",
 ]
 
-EngineName = Literal["compiled", "module"]
+EngineName = Literal["compiled", "torch"]
 SparsePooling = Literal["max", "sum"]
 SparseActivation = Literal["relu", "log1p_relu"]
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
@@ -43,7 +43,7 @@ class OutOfDeviceMemoryError(Exception):
 class Engine(Protocol):
     """The facts of an engine.
 
-    name: ``"compiled"`` or ``"module"``.
+    name: ``"compiled"`` or ``"torch"``.
     spec: the encoder's architecture.
     dtype: the name of the weights' dtype: ``"float32"``, ``"bfloat16"``, ...
     device: ``"cpu"``, ``"cuda:0"``, ...
