@@ -24,7 +24,7 @@ _MEND_UNSUPPORTED = "choose a model that is computed here; docs/embedding.md say
 def check_model(name: str) -> tuple[dict[str, Any], list[Finding]]:
     """Load a model as ``embed`` would and describe it; a failure becomes a finding."""
     from encoder_engine.embedding import Embedder
-    from encoder_engine.models.checkpoints.loading import resolve_directory
+    from encoder_engine.families.checkpoints.files import resolve_directory
 
     facts: dict[str, Any] = {"name": name}
     try:

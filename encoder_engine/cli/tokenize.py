@@ -54,7 +54,7 @@ def tokenize(input: str, model: str, **options: Any) -> None:  # noqa: A002
 def load_tokenizer(model: str) -> Tokenizer:
     """Load the tokenizer of a vocabulary file, a model directory, or a hub id."""
     from encoder_engine.embedding import encoder_directory
-    from encoder_engine.models.checkpoints.loading import resolve_directory
+    from encoder_engine.families.checkpoints.files import resolve_directory
     from encoder_engine.text import Tokenizer
 
     path = Path(model)

@@ -14,8 +14,9 @@ from encoder_engine.embedding.engines.choosing import EngineRequest, load_encode
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.steps.token_vectors import TokenVectors, embed_tokens
 from encoder_engine.errors import CheckpointFileError, ConfigError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.arrays import widen
+from encoder_engine.families.checkpoints.files import open_tensors
 from encoder_engine.json_values import JsonValue
-from encoder_engine.models.checkpoints.tensors import open_tensors
 
 if TYPE_CHECKING:
     import os
@@ -161,7 +162,7 @@ def _as_array(projection_ND: Vectors | Tensor) -> Vectors:
     return np.ascontiguousarray(plain, dtype=np.float32)
 
 
-def _read_projection(folder: Path) -> Vectors | Tensor:
+def _read_projection(folder: Path) -> Vectors:
     config = read_value(folder / "config.json")
     config.only_keys(_DENSE_KEYS)
     wanted = {
@@ -186,7 +187,7 @@ def _read_projection(folder: Path) -> Vectors | Tensor:
         found = {name: list(tensor.shape) for name, tensor in tensors.items()}
         if found != {"linear.weight": shape}:
             raise CheckpointFileError(f"{weights} holds {found}, expected linear.weight {shape}")
-        return tensors["linear.weight"].read()
+        return widen(tensors["linear.weight"].read())
 
 
 def _read_skipped(folder: Path, tokenizer: Tokenizer) -> set[int]:

@@ -14,8 +14,14 @@ from torch import Tensor, nn
 
 from encoder_engine import ops
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
-from encoder_engine.families.facts.values import config_values
-from encoder_engine.families.registry import find_family
+from encoder_engine.families.heads import (
+    check_head,
+    count_labels,
+    count_outputs,
+    find_layout,
+    read_dropout,
+    read_rows,
+)
 from encoder_engine.models.init import draw_weights
 from encoder_engine.models.layers import GELU
 from encoder_engine.models.linear import Linear
@@ -23,12 +29,12 @@ from encoder_engine.models.norm import Norm
 from encoder_engine.packing import SelectedRows
 
 if TYPE_CHECKING:
-    from encoder_engine.families.facts.head_layout import HeadLayout, Rows, Task
+    from encoder_engine.families.facts.head_layout import HeadLayout, Task
     from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.models.network import EncoderOutput, Network
     from encoder_engine.packing import PackedBatch, Sequences
 
-__all__ = ["HeadNetwork", "VocabularyBias", "find_layout"]
+__all__ = ["HeadNetwork", "VocabularyBias"]
 
 
 class VocabularyBias(nn.Module):
@@ -104,18 +110,13 @@ class HeadNetwork(nn.Module):
         self.encoder = encoder
         self.layout = find_layout(encoder.spec.model_type, self.task)
         config = encoder.config
-        for key, allowed in self.layout.required.items():
-            if key in config and config[key] not in allowed:
-                raise UnsupportedFeatureError(
-                    f"{key}={config[key]!r} is not supported for {self.layout.architecture}; "
-                    f"supported: {', '.join(map(repr, allowed))}"
-                )
-        self.rows = self._read_rows(config)
+        check_head(self.layout, config)
+        self.rows = read_rows(self.layout, config)
         self.head = Head(
             self.layout,
             encoder.spec,
             num_outputs=self._count_outputs(num_labels),
-            dropout=self._read_dropout(config),
+            dropout=read_dropout(self.layout, config),
         )
         self.head.to(device=encoder.device, dtype=encoder.dtype)
         self.train(encoder.training)
@@ -130,39 +131,17 @@ class HeadNetwork(nn.Module):
         """The labels' names, by number."""
         names = self.config.get("id2label")
         if not isinstance(names, dict):
-            return {number: f"LABEL_{number}" for number in range(self._num_labels)}
+            return {number: f"LABEL_{number}" for number in range(count_labels(self.config))}
         return {int(number): str(name) for number, name in names.items()}
 
-    @property
-    def _num_labels(self) -> int:
-        names, values = self.config.get("id2label"), config_values(self.config)
-        if isinstance(names, dict):
-            return values.at(len(names), "num_labels").positive()
-        return values.get("num_labels").positive(2)
-
     def _count_outputs(self, num_labels: int | None) -> int:
-        if self.task == "masked-lm":
-            return self.encoder.spec.embedding.vocab_size
-        if self.layout.num_outputs is not None:
-            return self.layout.num_outputs
-        if num_labels is not None and num_labels != self._num_labels:
+        """Return the features of the output; ``num_labels`` given anew get names of their own."""
+        has_labels = self.task != "masked-lm" and self.layout.num_outputs is None
+        if has_labels and num_labels is not None and num_labels != count_labels(self.config):
             names = {str(number): f"LABEL_{number}" for number in range(num_labels)}
             self.config["id2label"] = names
             self.config["label2id"] = {name: int(number) for number, name in names.items()}
-        return self._num_labels
-
-    def _read_rows(self, config: dict[str, Any]) -> Rows:
-        key = self.layout.rows_key
-        if key is None or key not in config:
-            return self.layout.rows
-        rows: Rows = config_values(config).get(key).one_of(self.layout.rows_names)
-        return rows
-
-    def _read_dropout(self, config: dict[str, Any]) -> float:
-        for key in self.layout.dropouts:
-            if config.get(key) is not None:
-                return config_values(config).get(key).number(least=0, below=1)
-        return self.layout.dropout if self.layout.dropouts else 0.0
+        return count_outputs(self.layout, self.encoder.spec, self.config)
 
     def encode(self, batch: PackedBatch, global_rows: SelectedRows | None = None) -> EncoderOutput:
         """Encode a batch with the pooler and global rows that the head needs."""
@@ -206,16 +185,3 @@ def _after_first(marked_T: Tensor, sequences: Sequences) -> Tensor:
     counted = marked_T.long().cumsum(0)
     ahead = torch.cat([counted.new_zeros(1), counted])[sequences.cu_seqlens[:-1].long()]
     return counted > ahead[sequences.sequence_ids]
-
-
-def find_layout(model_type: str, task: Task) -> HeadLayout:
-    """Return a family's head layout for a task.
-
-    Raises :class:`UnsupportedFeatureError`, which lists the family's heads, where it has none.
-    """
-    layouts = {layout.task: layout for layout in find_family(model_type).layouts}
-    if task not in layouts:
-        raise UnsupportedFeatureError(
-            f"{model_type} has no head for {task}; it has {', '.join(layouts) or 'none'}"
-        )
-    return layouts[task]

@@ -13,10 +13,11 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from encoder_engine import ops
+from encoder_engine.families.heads import find_layout
 from encoder_engine.models.checkpoints.loading import load_head_model
 from encoder_engine.models.checkpoints.saving import save_head_model
 from encoder_engine.models.encoder import Encoder
-from encoder_engine.models.head_network import HeadNetwork, VocabularyBias, find_layout
+from encoder_engine.models.head_network import HeadNetwork, VocabularyBias
 
 if TYPE_CHECKING:
     import os

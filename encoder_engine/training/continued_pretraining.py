@@ -23,9 +23,9 @@ from encoder_engine.errors import (
     TensorNamesError,
     UnusedWeightsWarning,
 )
+from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.json_values import read_value
 from encoder_engine.models import Encoder
-from encoder_engine.models.checkpoints.loading import resolve_directory
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.objectives.objective import PretrainingModel
 from encoder_engine.text import Tokenizer

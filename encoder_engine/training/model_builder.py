@@ -12,9 +12,9 @@ from encoder_engine.data.pairs import cut_pairs
 from encoder_engine.data.samples import cut_blocks, cut_sentences, hold_out
 from encoder_engine.data.shards import Corpus
 from encoder_engine.errors import ConfigError
+from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.families.config import spec_from_config
 from encoder_engine.models import Encoder
-from encoder_engine.models.checkpoints.loading import resolve_directory
 from encoder_engine.objectives.distillation import DistillationModel, take_layers
 from encoder_engine.objectives.masking import Masking
 from encoder_engine.objectives.mlm import MLM

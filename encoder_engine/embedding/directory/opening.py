@@ -23,7 +23,7 @@ from encoder_engine.embedding.directory.recipe import (
     read_tokenizer,
     tokenizer_limit,
 )
-from encoder_engine.models.checkpoints.loading import resolve_directory
+from encoder_engine.families.checkpoints.files import resolve_directory
 
 if TYPE_CHECKING:
     import os

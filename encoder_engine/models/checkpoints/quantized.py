@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from encoder_engine import ops
 from encoder_engine.errors import CheckpointFileError
 from encoder_engine.models.linear import Linear, QuantizedLinear, replace_layers
@@ -13,19 +11,7 @@ from encoder_engine.models.linear import Linear, QuantizedLinear, replace_layers
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from encoder_engine.models.network import Network
-
-__all__ = ["load_quantized", "quantized_parameters"]
-
-
-def quantized_parameters(encoder: Network) -> dict[str, Tensor]:
-    """Return the parameters that a quantized encoder would have, on the meta device."""
-    parameters = {}
-    for name, layer in _layers(encoder.blocks, "blocks").items():
-        shape = (layer.out_features, layer.in_features)
-        parameters[f"{name}.weight"] = torch.empty(shape, dtype=torch.int8, device="meta")
-        parameters[f"{name}.weight_scale"] = torch.empty(layer.out_features, device="meta")
-    return parameters
+__all__ = ["load_quantized"]
 
 
 def load_quantized(part: nn.Module, name: str, state: dict[str, Tensor]) -> None:

@@ -1,19 +1,31 @@
-"""Stacks a checkpoint's tensors into parameters, and splits parameters into tensors."""
+"""Makes tensors of arrays, stacks tensors into parameters, and splits parameters into tensors."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+
+from encoder_engine.families.checkpoints.arrays import BFLOAT16, words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import Tensor
 
+    from encoder_engine.families.checkpoints.arrays import Array
     from encoder_engine.families.facts.names import Origin
 
-__all__ = ["stack_tensors", "unstack_parameter"]
+__all__ = ["stack_tensors", "to_tensor", "unstack_parameter"]
+
+
+def to_tensor(array: Array) -> Tensor:
+    """Return a checkpoint's array as a tensor in the same memory."""
+    if array.dtype != BFLOAT16:
+        return torch.from_numpy(array)
+    bits = torch.from_numpy(words(array).view(np.int16))
+    return bits.view(torch.bfloat16)
 
 
 def stack_tensors(origin: Origin, tensors: Mapping[str, Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Finds a checkpoint's files and reads the tensors in them."""
+"""Finds a checkpoint's files, and reads or maps the tensors in them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
+import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from encoder_engine.errors import (
@@ -18,23 +18,33 @@ from encoder_engine.errors import (
     MissingDependencyError,
     UnsupportedFeatureError,
 )
+from encoder_engine.families.checkpoints.arrays import BFLOAT16, dtype_name
+from encoder_engine.families.checkpoints.pickles import read_pickle, to_array
 from encoder_engine.json_values import JsonValue, read_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from io import BufferedReader
 
-    from torch import Tensor
+    from encoder_engine.families.checkpoints.arrays import Array
 
 __all__ = ["StoredTensor", "open_tensors", "resolve_directory"]
 
-# The names of safetensors for what weights are made of.
+# The names of safetensors for what a checkpoint may hold; weights are made of the first five.
 _DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I8": torch.int8,
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": BFLOAT16,
+    "I8": np.dtype("i1"),
+    "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
+    "I16": np.dtype("<i2"),
+    "U16": np.dtype("<u2"),
+    "I32": np.dtype("<i4"),
+    "U32": np.dtype("<u4"),
+    "I64": np.dtype("<i8"),
+    "U64": np.dtype("<u8"),
 }
 # peft writes this file beside LoRA weights; transformers applies them at loading.
 ADAPTER = "adapter_config.json"
@@ -86,10 +96,15 @@ def _download(hub_id: str) -> Path:
 
 
 class StoredTensor(NamedTuple):
-    """A tensor in a file, read to the CPU by :meth:`read`; of a ``.bin``, already in memory."""
+    """A tensor in a file.
+
+    dtype: PyTorch's name, or that of safetensors where NumPy has no such dtype.
+    read: returns the tensor in memory of its own; that of a ``.bin`` is in memory already.
+    """
 
     shape: tuple[int, ...]
-    read: Callable[[], Tensor]
+    dtype: str
+    read: Callable[[], Array]
 
 
 @contextmanager
@@ -97,9 +112,9 @@ def open_tensors(directory: Path) -> Iterator[dict[str, StoredTensor]]:
     """Yield every tensor of a checkpoint by name, readable while the context lasts.
 
     The first of these files is used: model.safetensors, model.safetensors.index.json,
-    pytorch_model.bin, pytorch_model.bin.index.json. A ``.bin`` is read as a whole by torch's
-    weights-only unpickler. Opening and reading raise :class:`CheckpointFileError`. A directory with
-    an adapter raises :class:`UnsupportedFeatureError`.
+    pytorch_model.bin, pytorch_model.bin.index.json. A ``.bin`` is read as a whole, which needs
+    PyTorch. Opening and reading raise :class:`CheckpointFileError`. A directory with an adapter
+    raises :class:`UnsupportedFeatureError`.
     """
     if (directory / ADAPTER).exists():
         raise UnsupportedFeatureError(
@@ -113,7 +128,7 @@ def open_tensors(directory: Path) -> Iterator[dict[str, StoredTensor]]:
 
 def _find_tensors(directory: Path, files: ExitStack) -> dict[str, StoredTensor]:
     opened = partial(_open_safetensors, files=files)
-    for name, find in (("model.safetensors", opened), ("pytorch_model.bin", _read_bin)):
+    for name, find in (("model.safetensors", opened), ("pytorch_model.bin", _open_pickle)):
         if (directory / name).is_file():
             return find(directory / name)
         index = directory / f"{name}.index.json"
@@ -159,36 +174,48 @@ def _open_safetensors(path: Path, files: ExitStack) -> dict[str, StoredTensor]:
     with _naming_file(path):
         # The header is checked by this; its mapping would keep what is read of it in memory, and a
         # file that is changed later must not change a loaded model.
-        with safe_open(path, framework="pt"):
+        with safe_open(path, framework="np"):
             pass
         stream = files.enter_context(path.open("rb"))
         size = int.from_bytes(stream.read(8), "little")
         header: dict[str, Any] = json.loads(stream.read(size))
         header.pop("__metadata__", None)
         return {
-            name: StoredTensor(
-                tuple(entry["shape"]), partial(_read_tensor, path, stream, 8 + size, name, entry)
-            )
-            for name, entry in header.items()
+            name: _stored(path, stream, 8 + size, name, entry) for name, entry in header.items()
         }
 
 
-def _read_tensor(
+def _stored(
     path: Path, stream: BufferedReader, start: int, name: str, entry: dict[str, Any]
-) -> Tensor:
-    """Read a tensor of a safetensors file; the header's offsets count from byte ``start``."""
-    dtype = _DTYPES.get(entry["dtype"])
+) -> StoredTensor:
+    shape, dtype = tuple(entry["shape"]), _DTYPES.get(entry["dtype"])
+    stated = entry["dtype"] if dtype is None else dtype_name(dtype)
+    first, last = entry["data_offsets"]
+    read = partial(_read_tensor, path, stream, name, shape, stated, dtype)
+    return StoredTensor(shape, stated, partial(read, start + first, last - first))
+
+
+def _read_tensor(
+    path: Path,
+    stream: BufferedReader,
+    name: str,
+    shape: tuple[int, ...],
+    stated: str,
+    dtype: np.dtype[Any] | None,
+    start: int,
+    num_bytes: int,
+) -> Array:
     if dtype is None:
-        with _naming_file(path), safe_open(path, framework="pt") as file:
-            return file.get_tensor(name).clone()  # type: ignore[no-any-return]
-    tensor = torch.empty(entry["shape"], dtype=dtype, device="cpu")
+        raise CheckpointFileError(
+            f"{path}: {name} is {stated}; weights must be dense float64, float32, float16 or "
+            "bfloat16 (a quantized checkpoint cannot be loaded)"
+        )
+    array = np.empty(shape, dtype=dtype)
     with _naming_file(path):
-        first, last = entry["data_offsets"]
-        stream.seek(start + first)
-        content = tensor.reshape(-1).view(torch.uint8).numpy()
-        if stream.readinto(content.data) != last - first:
+        stream.seek(start)
+        if stream.readinto(array.reshape(-1).view(np.uint8).data) != num_bytes:
             raise OSError("it ends within a tensor")
-    return tensor
+    return array
 
 
 @contextmanager
@@ -202,20 +229,12 @@ def _naming_file(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _read_bin(path: Path) -> dict[str, StoredTensor]:
-    try:
-        tensors: Any = torch.load(path, map_location="cpu", weights_only=True)
-    # Damage makes the unpickler raise almost any type.
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CheckpointFileError(
-            f"{path} cannot be read as weights only: {reason}; fetch it again, or convert it to "
-            "model.safetensors"
-        ) from error
-    if not isinstance(tensors, dict) or not all(
-        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in tensors.items()
-    ):
-        raise CheckpointFileError(f"{path} does not hold a dictionary of named tensors")
+def _open_pickle(path: Path) -> dict[str, StoredTensor]:
     return {
-        name: StoredTensor(tuple(tensor.shape), tensor.detach) for name, tensor in tensors.items()
+        name: StoredTensor(
+            tuple(tensor.shape),
+            str(tensor.dtype).removeprefix("torch."),
+            partial(to_array, name, tensor),
+        )
+        for name, tensor in read_pickle(path).items()
     }

@@ -1,0 +1,1 @@
+"""Reads checkpoints in Hugging Face layout as NumPy arrays: files, names, shapes and values."""

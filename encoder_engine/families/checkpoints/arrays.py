@@ -1,0 +1,70 @@
+"""Arrays of a checkpoint's dtypes. NumPy has no bfloat16: such numbers are 16-bit words in a field.
+
+A dtype is named as PyTorch names it: ``"float32"``, ``"bfloat16"``, ``"int8"``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["BFLOAT16", "Array", "cast", "dtype_name", "largest_word", "widen", "words"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# A field with a name, so that an array tells what its words are.
+BFLOAT16 = np.dtype([("bfloat16", "<u2")])
+# Elements at a time: temporaries of 256 KiB stay in the cache and are reused by the allocator.
+CHUNK = 1 << 16
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return PyTorch's name of a dtype."""
+    return "bfloat16" if dtype == BFLOAT16 else dtype.name
+
+
+def words(array: Array) -> Array:
+    """Return an array's memory as unsigned integers of its item size, without a copy."""
+    return array.view(f"<u{array.dtype.itemsize}")
+
+
+def widen(array: Array) -> Array:
+    """Return floating-point numbers as float32 exactly, float64 and float32 as they are."""
+    if array.dtype != BFLOAT16:
+        return array.astype(np.float32) if array.dtype == np.float16 else array
+    wide = words(array).astype(np.uint32)
+    wide <<= 16
+    return wide.view(np.float32)
+
+
+def cast(array: Array, dtype: str) -> Array:
+    """Return floating-point numbers in float32 or bfloat16, rounded to the nearest, ties to even.
+
+    An array that has the dtype is returned itself. The numbers must be finite.
+    """
+    if dtype_name(array.dtype) == dtype:
+        return array
+    if dtype == "float32":
+        return widen(array).astype(np.float32)
+    rounded = np.empty(array.shape, dtype=BFLOAT16)
+    source, target = array.reshape(-1), words(rounded).reshape(-1)
+    for start in range(0, len(source), CHUNK):
+        wide = widen(source[start : start + CHUNK]).astype(np.float32).view(np.uint32)
+        # Half of the last kept place, less one where that place is even.
+        target[start : start + CHUNK] = (wide + ((wide >> 16) & 1) + 0x7FFF) >> 16
+    return rounded
+
+
+def largest_word(array: Array) -> int:
+    """Return the largest magnitude as the integer that its bits make, 0 for an empty array.
+
+    Magnitudes are ordered as these integers are, with infinity and then NaN above all numbers, so
+    one pass of integer operations finds both.
+    """
+    flat = words(array).reshape(-1)
+    mask = flat.dtype.type((1 << (8 * flat.itemsize - 1)) - 1)
+    largest = 0
+    for start in range(0, len(flat), CHUNK):
+        largest = max(largest, int((flat[start : start + CHUNK] & mask).max()))
+    return largest

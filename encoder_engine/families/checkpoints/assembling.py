@@ -1,0 +1,182 @@
+"""Turns a checkpoint's tensors into parameters; every name, shape and value is checked."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from encoder_engine.errors import (
+    CheckpointFileError,
+    NonFiniteWeightsError,
+    SuspiciousWeightsWarning,
+    TensorNamesError,
+    TensorShapeError,
+)
+from encoder_engine.families.checkpoints.arrays import (
+    BFLOAT16,
+    dtype_name,
+    largest_word,
+    widen,
+    words,
+)
+from encoder_engine.families.facts.names import origins
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from encoder_engine.families.checkpoints.arrays import Array
+    from encoder_engine.families.checkpoints.files import StoredTensor
+    from encoder_engine.families.checkpoints.parameters import Shapes
+    from encoder_engine.families.facts.names import Origin, Rename
+
+__all__ = ["Assembly", "stack_arrays", "warn_of_suspicious"]
+
+WEIGHT_DTYPES = ("float64", "float32", "float16", "bfloat16")
+# A trained weight is of order 1; a flipped exponent bit makes it 1e9 or far more.
+LARGEST_PLAUSIBLE = 1e4
+
+
+class Assembly:
+    """Reads a checkpoint's tensors as a model's parameters, each once, and checks their values.
+
+    ``shapes``: the parameters by the engine's names.
+    ``whole``: the parameters that must be int8.
+    """
+
+    def __init__(
+        self,
+        shapes: Shapes,
+        stored: Mapping[str, StoredTensor],
+        renames: Sequence[Rename],
+        *,
+        whole: Collection[str] = (),
+    ) -> None:
+        """Map the checkpoint's names to parameters without reading any tensor.
+
+        Raises :class:`TensorNamesError` and :class:`TensorShapeError` with every mismatch.
+        """
+        self._sources = origins(renames, shapes)
+        self._stored = dict(stored)
+        self._whole = frozenset(whole)
+        # Names of tensors that were read and hold larger values than trained weights.
+        self.suspicious: list[str] = []
+        expected_names = {name for origin in self._sources.values() for name in origin.names}
+        missing = sorted(expected_names - set(stored))
+        unexpected = sorted(set(stored) - expected_names)
+        if missing or unexpected:
+            raise TensorNamesError(
+                f"the weights and config.json do not belong together: missing {_listed(missing)}; "
+                f"unexpected {_listed(unexpected)}",
+                missing=missing,
+                unexpected=unexpected,
+            )
+        mismatched = []
+        for name, origin in self._sources.items():
+            rows, *rest = shapes[name]
+            expected = (rows // len(origin.names), *rest)
+            mismatched += [
+                (source, stored[source].shape, expected)
+                for source in origin.names
+                if stored[source].shape != expected
+            ]
+        if mismatched:
+            details = "; ".join(
+                f"{name} is {list(f)}, expected {list(e)}" for name, f, e in mismatched[:8]
+            )
+            raise TensorShapeError(
+                f"{len(mismatched)} tensors do not have the shape config.json says: {details}",
+                mismatched=mismatched,
+            )
+
+    def has(self, name: str) -> bool:
+        """Return whether the model has a parameter of this name."""
+        return name in self._sources
+
+    def read(self, names: Iterable[str]) -> dict[str, Array]:
+        """Read parameters in the file's dtype; each can be read once.
+
+        Raises :class:`CheckpointFileError` for an unreadable file and
+        :class:`NonFiniteWeightsError` for NaN or infinity.
+        """
+        return {name: self.read_one(name) for name in names}
+
+    def read_one(self, name: str) -> Array:
+        """Read one parameter; see :meth:`read`."""
+        origin = self._sources[name]
+        arrays = {their: self._stored.pop(their).read() for their in origin.names}
+        if name in self._whole:
+            _check_whole(arrays)
+        else:
+            self.suspicious += _check_values(arrays)
+        return stack_arrays(origin, arrays)
+
+
+def stack_arrays(origin: Origin, arrays: Mapping[str, Array]) -> Array:
+    """Stack a checkpoint's tensors along the first dimension into one parameter."""
+    parts = [arrays[name] for name in origin.names]
+    if len({part.dtype for part in parts}) > 1:
+        parts = [widen(part) for part in parts]
+    whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if not origin.halves_swapped:
+        return whole
+    return np.concatenate(np.split(whole, 2)[::-1])
+
+
+def _check_values(arrays: dict[str, Array]) -> list[str]:
+    """Return the names of tensors with implausibly large values; raise for unusable ones."""
+    suspicious = []
+    for name, array in arrays.items():
+        if dtype_name(array.dtype) not in WEIGHT_DTYPES:
+            raise CheckpointFileError(
+                f"{name} is {dtype_name(array.dtype)}; weights must be dense float64, "
+                "float32, float16 or bfloat16 (a quantized checkpoint cannot be loaded)"
+            )
+        largest = largest_word(array)
+        if largest >= _word(array, np.inf):
+            wide = widen(array).reshape(len(array), -1)
+            rows = np.flatnonzero(~np.isfinite(wide).all(axis=1))
+            raise NonFiniteWeightsError(
+                f"{name} holds NaN or infinity in {len(rows)} of {len(array)} rows, the first "
+                f"row {rows[0]}; the checkpoint is damaged or its training diverged"
+            )
+        if largest > _word(array, LARGEST_PLAUSIBLE):
+            suspicious.append(name)
+    return suspicious
+
+
+def _word(array: Array, number: float) -> int:
+    """Return the bits of a number in an array's dtype."""
+    if array.dtype == BFLOAT16:
+        return int(words(np.array([number], np.float32))[0] >> 16)
+    return int(words(np.array([number], array.dtype))[0])
+
+
+def _check_whole(arrays: dict[str, Array]) -> None:
+    for name, array in arrays.items():
+        if array.dtype != np.int8:
+            raise CheckpointFileError(
+                f"{name} is {dtype_name(array.dtype)}; config.json says that it is quantized to "
+                "int8"
+            )
+
+
+def warn_of_suspicious(names: list[str], *, stacklevel: int) -> None:
+    """Warn of tensors with weights larger than training produces."""
+    if names:
+        warnings.warn(
+            SuspiciousWeightsWarning(
+                f"weights beyond {LARGEST_PLAUSIBLE:g} in {', '.join(names)}: a trained "
+                "encoder has none, a damaged file does; compare the file with its source",
+                names=names,
+            ),
+            stacklevel=stacklevel,
+        )
+
+
+def _listed(names: list[str], *, most: int = 12) -> str:
+    if not names:
+        return "none"
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

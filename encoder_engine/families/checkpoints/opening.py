@@ -1,0 +1,232 @@
+"""Opens a checkpoint: its configuration, and the tensors of its encoder and of its head."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.errors import (
+    CheckpointFileError,
+    TensorNamesError,
+    UnsupportedFeatureError,
+    UnusedWeightsWarning,
+)
+from encoder_engine.families.checkpoints.arrays import widen
+from encoder_engine.families.checkpoints.assembling import Assembly
+from encoder_engine.families.checkpoints.files import open_tensors, resolve_directory
+from encoder_engine.families.checkpoints.parameters import (
+    block_dense_layers,
+    encoder_shapes,
+    head_shapes,
+    quantized_shapes,
+)
+from encoder_engine.families.config import read_config, spec_from_config
+from encoder_engine.families.facts.names import modern_name, origins
+from encoder_engine.families.registry import find_family
+from encoder_engine.files import verify_checksums
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Collection, Iterable
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from encoder_engine.families.checkpoints.arrays import Array
+    from encoder_engine.families.checkpoints.files import StoredTensor
+    from encoder_engine.families.checkpoints.parameters import Shapes
+    from encoder_engine.families.facts.family import Family
+    from encoder_engine.families.facts.head_layout import HeadLayout
+    from encoder_engine.families.facts.names import Rename
+    from encoder_engine.families.facts.spec import EncoderSpec
+
+__all__ = ["Checkpoint", "open_checkpoint", "warn_of_unused"]
+
+# What a layout's copies call the token embeddings.
+EMBEDDINGS = "embedding.tokens"
+# Buffers that older versions of transformers saved; their content follows from the config.
+BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """An opened checkpoint.
+
+    config: config.json.
+    tensors, heads: of the encoder and of all heads, by the names of the encoder's base class.
+    quantized: the dense layers of the blocks are int8.
+    """
+
+    directory: Path
+    config: dict[str, Any]
+    spec: EncoderSpec
+    family: Family
+    tensors: dict[str, StoredTensor]
+    heads: dict[str, StoredTensor]
+    quantized: bool
+
+    @property
+    def has_pooler(self) -> bool:
+        """True where the encoder has a pooler, and the files its weights."""
+        return self.spec.pooler and any(name.startswith("pooler.") for name in self.tensors)
+
+    @property
+    def shapes(self) -> Shapes:
+        """The shape of each parameter that the files should hold."""
+        spec = replace(self.spec, pooler=self.has_pooler)
+        return quantized_shapes(spec) if self.quantized else encoder_shapes(spec)
+
+    def assemble(self) -> Assembly:
+        """Map the encoder's parameters to tensors. Exceptions: see :class:`Assembly`."""
+        shapes = self.shapes
+        whole = [f"{name}.weight" for name in block_dense_layers(shapes)] if self.quantized else ()
+        return Assembly(shapes, self.tensors, self.family.renames, whole=whole)
+
+    def assemble_head(
+        self, layout: HeadLayout, num_outputs: int, *, reads_pooler: bool, hint: str
+    ) -> Assembly:
+        """Map a head's parameters to tensors.
+
+        ``hint``: how to begin with a new head. Warns of tensors of other heads. Raises
+        :class:`TensorNamesError` where the head or the pooler that it reads is missing, and
+        :class:`UnsupportedFeatureError` for an int8 encoder or a vocabulary of the head's own.
+        """
+        if self.quantized:
+            raise UnsupportedFeatureError(
+                f"{self.directory} holds an encoder in 8-bit integers, which has no head; load it "
+                "as an Encoder"
+            )
+        if reads_pooler and not self.has_pooler:
+            raise TensorNamesError(
+                f"{self.directory} has no pooler weights, which {layout.architecture} needs",
+                missing=[f"{self.family.prefix}pooler.*"],
+            )
+        tensors = dict(self.heads)
+        for copy, original in layout.copies.items():
+            if copy not in tensors:
+                continue
+            if original == EMBEDDINGS:
+                self._check_tied(tensors.pop(copy), copy)
+            else:
+                _drop_copy(tensors, copy, original)
+        renames = [_bare(rename, self.family) for rename in layout.renames]
+        shapes = head_shapes(layout, self.spec, num_outputs)
+        wanted = {name for o in origins(renames, shapes).values() for name in o.names}
+        others = tensors.keys() - wanted
+        warn_of_unused(others, f"{layout.architecture} has no such layers", stacklevel=5)
+        own = {name: tensor for name, tensor in tensors.items() if name in wanted}
+        if wanted and not own:
+            raise TensorNamesError(
+                f"{self.directory} holds no head of {layout.architecture}: missing "
+                f"{', '.join(sorted(wanted)[:4])}; {hint}",
+                missing=sorted(wanted),
+            )
+        return Assembly(shapes, own, renames)
+
+    def _check_tied(self, copied: StoredTensor, copy: str) -> None:
+        name = f"{EMBEDDINGS}.weight"
+        (source,) = origins(self.family.renames, [name])[name].names
+        tokens = self.tensors.get(source)
+        if tokens is None or not _equal(copied.read(), tokens.read()):
+            raise UnsupportedFeatureError(
+                f"{copy} is another table than the token embeddings; a vocabulary of its own is "
+                "not supported"
+            )
+
+
+def open_checkpoint(path_or_hub_id: str | os.PathLike[str], files: ExitStack) -> Checkpoint:
+    """Open a directory's checkpoint; its tensors can be read while ``files`` are open.
+
+    Raises :class:`ConfigError` and :class:`CheckpointError` for missing, malformed or contradictory
+    files.
+    """
+    directory = resolve_directory(path_or_hub_id)
+    verify_checksums(directory)
+    config = read_config(directory)
+    spec = spec_from_config(config)
+    family = find_family(spec.model_type)
+    tensors, heads = _split_off_heads(files.enter_context(open_tensors(directory)), family)
+    _check_number_of_blocks(spec, tensors, family)
+    return Checkpoint(
+        directory=directory,
+        config=config,
+        spec=spec,
+        family=family,
+        tensors=tensors,
+        heads=heads,
+        quantized=config.get("quantization_config") is not None,
+    )
+
+
+def warn_of_unused(heads: Collection[str], why: str, *, stacklevel: int) -> None:
+    """Warn of tensors that are not loaded."""
+    if heads:
+        names = sorted(heads)
+        warnings.warn(
+            UnusedWeightsWarning(f"{why}; not loaded: {', '.join(names)}", names=names),
+            stacklevel=stacklevel,
+        )
+
+
+def _split_off_heads(
+    tensors: dict[str, StoredTensor], family: Family
+) -> tuple[dict[str, StoredTensor], dict[str, StoredTensor]]:
+    """Return the encoder's tensors under the names of its base class, and the heads' tensors."""
+    kept: dict[str, StoredTensor] = {}
+    heads: dict[str, StoredTensor] = {}
+    for name, tensor in tensors.items():
+        bare = modern_name(name).removeprefix(family.prefix)
+        if bare in BUFFERS:
+            continue
+        part = heads if bare.startswith(family.heads) else kept
+        if bare in part:
+            raise TensorNamesError(
+                f"the checkpoint holds {bare} twice, once as {name}", unexpected=[name]
+            )
+        part[bare] = tensor
+    for copy, original in family.copies.items():
+        if copy in kept:
+            _drop_copy(kept, copy, original)
+    return kept, heads
+
+
+def _drop_copy(tensors: dict[str, StoredTensor], copy: str, original: str) -> None:
+    """Drop ``copy``, a second name of the tensor ``original``; they must be equal."""
+    copied = tensors.pop(copy)
+    kept = tensors.setdefault(original, copied)
+    if kept is not copied and not _equal(kept.read(), copied.read()):
+        raise CheckpointFileError(
+            f"{copy} should equal {original}, but they differ; the checkpoint is damaged, or "
+            "its model was trained with tables of their own, which is not supported"
+        )
+
+
+def _equal(first: Array, second: Array) -> bool:
+    return np.array_equal(widen(first), widen(second))
+
+
+def _bare(rename: Rename, family: Family) -> Rename:
+    """Return a rename with the names that :func:`_split_off_heads` returns."""
+    assert isinstance(rename.theirs, str)
+    return replace(rename, theirs=rename.theirs.removeprefix(family.prefix))
+
+
+def _check_number_of_blocks(spec: EncoderSpec, tensors: Iterable[str], family: Family) -> None:
+    """Raise :class:`TensorNamesError` where config.json has more layers than the weights.
+
+    The check precedes building: a damaged config may state thousands of layers.
+    """
+    stated = len(spec.blocks)
+    pattern = re.compile(re.escape(family.block_prefix).replace(r"\{block\}", r"(\d+)"))
+    found = {int(match[1]) for name in tensors if (match := pattern.match(name))}
+    if stated > len(found):
+        first = min(set(range(stated)) - found)
+        missing = [f"{family.block_prefix.replace('{block}', str(first))}.*"]
+        raise TensorNamesError(
+            f"the weights and config.json do not belong together: config.json asks for {stated} "
+            f"layers, the weights have {len(found)}: missing {missing[0]}",
+            missing=missing,
+        )

@@ -1,0 +1,118 @@
+"""The parameters of an encoder and of a head: their names and shapes, computed from the spec."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from encoder_engine.families.facts.head_layout import HeadLayout
+    from encoder_engine.families.facts.spec import (
+        AttentionSpec,
+        BlockSpec,
+        EmbeddingSpec,
+        EncoderSpec,
+        NormSpec,
+    )
+
+__all__ = ["Shapes", "block_dense_layers", "encoder_shapes", "head_shapes", "quantized_shapes"]
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def encoder_shapes(spec: EncoderSpec) -> Shapes:
+    """Return the shape of each parameter of an encoder by the engine's name of it."""
+    width = spec.width
+    found = dict(_embedding(spec.embedding, width))
+    for place, block in enumerate(spec.blocks):
+        found |= {f"blocks.{place}.{name}": shape for name, shape in _block(block, width)}
+    if spec.relative_bias is not None:
+        found["relative_bias.table.weight"] = (spec.relative_bias.num_buckets, spec.num_heads)
+    if spec.distance_vectors is not None:
+        found["distance_vectors.table.weight"] = (spec.distance_vectors.num_vectors, width)
+        found |= dict(_norm("distance_vectors.norm", spec.distance_vectors.norm, width))
+    if spec.convolution is not None:
+        found["convolution.kernel.weight"] = (width, width, spec.convolution.kernel_size)
+        found["convolution.kernel.bias"] = (width,)
+        found |= dict(_norm("convolution.norm", spec.convolution.norm, width))
+    found |= dict(_norm("final_norm", spec.final_norm, width))
+    if spec.pooler:
+        found |= dict(_dense("pooler.dense", width, width))
+    return found
+
+
+def block_dense_layers(shapes: Shapes) -> list[str]:
+    """List the dense layers of all blocks, without ``.weight``: those that int8 quantizes."""
+    matrices = [name for name, shape in shapes.items() if len(shape) == 2]
+    return [name.removesuffix(".weight") for name in matrices if name.startswith("blocks.")]
+
+
+def quantized_shapes(spec: EncoderSpec) -> Shapes:
+    """Return the shapes of an encoder saved in int8: a scale for each row of a dense weight."""
+    shapes = encoder_shapes(spec)
+    scales = {
+        f"{name}.weight_scale": shapes[f"{name}.weight"] for name in block_dense_layers(shapes)
+    }
+    return shapes | {name: (rows,) for name, (rows, _) in scales.items()}
+
+
+def head_shapes(layout: HeadLayout, spec: EncoderSpec, num_outputs: int) -> Shapes:
+    """Return the shape of each parameter of a head."""
+    found: Shapes = {}
+    width, dense = spec.width, layout.dense
+    if dense is not None:
+        width = spec.embedding.width if dense.to_embedding_width else width
+        found |= dict(_dense("dense", width, spec.width, bias=dense.bias))
+        found |= dict(_norm("norm", spec.blocks[0].norm if dense.norm else None, width))
+    if layout.task == "masked-lm":
+        return found | {"output.bias": (num_outputs,)}
+    return found | dict(_dense("output", num_outputs, width))
+
+
+def _embedding(spec: EmbeddingSpec, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    tables = {
+        "tokens": spec.vocab_size,
+        "positions": spec.num_positions,
+        "segments": spec.num_segments,
+    }
+    for name, rows in tables.items():
+        if rows:
+            yield f"embedding.{name}.weight", (rows, spec.width)
+    yield from _norm("embedding.norm", spec.norm, spec.width)
+    if spec.projected or spec.width != width:
+        yield from _dense("embedding.projection", width, spec.width)
+
+
+def _block(spec: BlockSpec, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield from _attention(spec.attention, width)
+    yield from _norm("attention_norm", spec.norm if spec.attention_norm else None, width)
+    layer = spec.feed_forward
+    name, rows = ("halves", 2 * layer.width) if layer.gated else ("up", layer.width)
+    yield from _dense(f"feed_forward.{name}", rows, width, bias=layer.up_bias)
+    yield from _dense("feed_forward.down", width, layer.width, bias=layer.down_bias)
+    yield from _norm("feed_forward_norm", spec.norm, width)
+
+
+def _attention(spec: AttentionSpec, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    heads_width = spec.num_heads * spec.head_dim
+    yield from _dense("attention.qkv", 3 * heads_width, width, bias=spec.bias)
+    yield from _dense("attention.output", width, heads_width, bias=spec.bias)
+    if spec.global_projections:
+        yield from _dense("attention.global_query", heads_width, width, bias=spec.bias)
+        yield from _dense("attention.global_key_value", 2 * heads_width, width, bias=spec.bias)
+
+
+def _dense(
+    name: str, rows: int, columns: int, *, bias: bool = True
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.weight", (rows, columns)
+    if bias:
+        yield f"{name}.bias", (rows,)
+
+
+def _norm(name: str, spec: NormSpec | None, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    if spec is not None:
+        yield f"{name}.weight", (width,)
+        if spec.bias:
+            yield f"{name}.bias", (width,)

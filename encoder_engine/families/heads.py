@@ -1,0 +1,79 @@
+"""What a checkpoint's configuration says of its head: layout, rows, labels and dropout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.families.facts.values import config_values
+from encoder_engine.families.registry import find_family
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from encoder_engine.families.facts.head_layout import HeadLayout, Rows, Task
+    from encoder_engine.families.facts.spec import EncoderSpec
+
+__all__ = [
+    "check_head",
+    "count_labels",
+    "count_outputs",
+    "find_layout",
+    "read_dropout",
+    "read_rows",
+]
+
+
+def find_layout(model_type: str, task: Task) -> HeadLayout:
+    """Return a family's head layout for a task.
+
+    Raises :class:`UnsupportedFeatureError`, which lists the family's heads, where it has none.
+    """
+    layouts = {layout.task: layout for layout in find_family(model_type).layouts}
+    if task not in layouts:
+        raise UnsupportedFeatureError(
+            f"{model_type} has no head for {task}; it has {', '.join(layouts) or 'none'}"
+        )
+    return layouts[task]
+
+
+def check_head(layout: HeadLayout, config: Mapping[str, Any]) -> None:
+    """Raise :class:`UnsupportedFeatureError` for a value that would change the computation."""
+    for key, allowed in layout.required.items():
+        if key in config and config[key] not in allowed:
+            raise UnsupportedFeatureError(
+                f"{key}={config[key]!r} is not supported for {layout.architecture}; "
+                f"supported: {', '.join(map(repr, allowed))}"
+            )
+
+
+def read_rows(layout: HeadLayout, config: Mapping[str, Any]) -> Rows:
+    """Return the rows that the head reads."""
+    key = layout.rows_key
+    if key is None or key not in config:
+        return layout.rows
+    rows: Rows = config_values(config).get(key).one_of(layout.rows_names)
+    return rows
+
+
+def count_labels(config: Mapping[str, Any]) -> int:
+    """Return the number of labels that the configuration names, by default 2."""
+    names, values = config.get("id2label"), config_values(config)
+    if isinstance(names, dict):
+        return values.at(len(names), "num_labels").positive()
+    return values.get("num_labels").positive(2)
+
+
+def count_outputs(layout: HeadLayout, spec: EncoderSpec, config: Mapping[str, Any]) -> int:
+    """Return the features of the head's output."""
+    if layout.task == "masked-lm":
+        return spec.embedding.vocab_size
+    return count_labels(config) if layout.num_outputs is None else layout.num_outputs
+
+
+def read_dropout(layout: HeadLayout, config: Mapping[str, Any]) -> float:
+    """Return the head's dropout: the first of the layout's keys that is present."""
+    for key in layout.dropouts:
+        if config.get(key) is not None:
+            return config_values(config).get(key).number(least=0, below=1)
+    return layout.dropout if layout.dropouts else 0.0

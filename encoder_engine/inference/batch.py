@@ -1,0 +1,130 @@
+"""A batch of packed token ids, checked against an encoder's tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from encoder_engine.errors import BatchError, SequenceLengthError, TokenIdError
+
+if TYPE_CHECKING:
+    from encoder_engine.families.checkpoints.arrays import Array
+    from encoder_engine.families.facts.spec import EmbeddingSpec, EncoderSpec
+
+__all__ = ["Batch"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """Packed token ids: contiguous int32 arrays.
+
+    ids, type_ids: [T]; type_ids None: all 0.
+    cu_seqlens: [B + 1].
+    """
+
+    ids: Array
+    cu_seqlens: Array
+    type_ids: Array | None
+    embedding: EmbeddingSpec
+
+    @classmethod
+    def of(cls, spec: EncoderSpec, ids: Array, cu_seqlens: Array, type_ids: Array | None) -> Self:
+        """Check a batch.
+
+        Raises :class:`BatchError` for arrays that do not make rows, :class:`TokenIdError` for an id
+        outside its table, and :class:`SequenceLengthError` for a text that is too long.
+        """
+        embedding = spec.embedding
+        ids, cu_seqlens = _int32("ids", ids), _int32("cu_seqlens", cu_seqlens)
+        lengths = np.diff(cu_seqlens)
+        if (
+            not len(cu_seqlens)
+            or cu_seqlens[0]
+            or cu_seqlens[-1] != len(ids)
+            or (lengths < 0).any()
+        ):
+            raise BatchError(
+                f"cu_seqlens must rise from 0 to the {len(ids)} ids, got "
+                f"{cu_seqlens[:4].tolist()} .. {cu_seqlens[-2:].tolist()}"
+            )
+        _check_range("token id", ids, embedding.vocab_size, cu_seqlens)
+        if not embedding.num_segments:
+            type_ids = None
+        if type_ids is not None:
+            type_ids = _int32("type_ids", type_ids)
+            if len(type_ids) != len(ids):
+                raise BatchError(f"{len(ids)} ids, {len(type_ids)} token type ids")
+            _check_range("token type id", type_ids, embedding.num_segments, cu_seqlens)
+        longest = spec.max_length
+        if longest is not None and len(lengths) and int(lengths.max()) > longest:
+            row = int(lengths.argmax())
+            raise SequenceLengthError(
+                f"row {row} has {int(lengths[row])} tokens, the model takes {longest}; truncate "
+                "when tokenizing (max_length) or split the text",
+                row=row,
+            )
+        return cls(ids=ids, cu_seqlens=cu_seqlens, type_ids=type_ids, embedding=embedding)
+
+    @property
+    def num_tokens(self) -> int:
+        """T."""
+        return len(self.ids)
+
+    @property
+    def num_texts(self) -> int:
+        """B."""
+        return len(self.cu_seqlens) - 1
+
+    @cached_property
+    def positions(self) -> Array:
+        """The place of each token in its text, int32 [T]."""
+        places = np.arange(len(self.ids), dtype=np.int32)
+        if self.num_texts > 1:
+            places -= np.repeat(self.cu_seqlens[:-1], np.diff(self.cu_seqlens))
+        return places
+
+    @cached_property
+    def position_ids(self) -> Array | None:
+        """The row of the position table for each token, int32 [T]; None without a table."""
+        spec = self.embedding
+        if not spec.num_positions:
+            return None
+        places = self.positions + np.int32(spec.first_position)
+        if not spec.positions_skip_padding:
+            return places
+        padding = self.ids == spec.padding_id
+        if not padding.any():
+            return places
+        # A padding token within a text takes no position, as in fairseq.
+        before = np.concatenate([np.zeros(1, np.int32), np.cumsum(padding, dtype=np.int32)])
+        skipped = before[1:] - np.repeat(before[self.cu_seqlens[:-1]], np.diff(self.cu_seqlens))
+        return np.where(padding, np.int32(spec.first_position - 1), places - skipped)
+
+
+def _int32(name: str, array: Array) -> Array:
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise BatchError(
+            f"{name} must be a flat array of integers, got {array.dtype} {list(array.shape)}"
+        )
+    if array.dtype == np.int32 and array.flags.c_contiguous:
+        return array
+    narrow = array.astype(np.int32)
+    if (narrow != array).any():
+        raise BatchError(f"{name} holds numbers beyond 32 bits")
+    return narrow
+
+
+def _check_range(what: str, values: Array, limit: int, cu_seqlens: Array) -> None:
+    # As unsigned numbers, negative ones are beyond every limit: one comparison instead of two.
+    outside = values.view(np.uint32) >= limit
+    if outside.any():
+        place = int(outside.argmax())
+        row = int(np.searchsorted(cu_seqlens, place, side="right")) - 1
+        raise TokenIdError(
+            f"{what} {int(values[place])} at row {row}, position {place - int(cu_seqlens[row])} "
+            f"lies outside 0..{limit - 1}; use the model's own tokenizer",
+            row=row,
+        )

@@ -1,0 +1,309 @@
+"""The compiled encoder: a checkpoint in the layouts of the CPU's kernels, run as one call.
+
+How it works: the tensors of a checkpoint are read one by one, checked, and packed for the CPU's
+matrix products (or rounded to int8), so that memory never holds both forms of a layer but one. A
+program lists the operations from token ids to what is asked for: rows of all tokens, one pooled
+vector a text, or a head's logits. There is a program for each of these, made at its first use; all
+share the weights. Nothing can change after loading, so a call checks its batch and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from encoder_engine import _native
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.arrays import BFLOAT16, dtype_name, widen
+from encoder_engine.families.checkpoints.assembling import warn_of_suspicious
+from encoder_engine.families.checkpoints.memory import trim_heap
+from encoder_engine.families.checkpoints.opening import open_checkpoint, warn_of_unused
+from encoder_engine.families.heads import check_head, count_outputs, find_layout, read_rows
+from encoder_engine.inference.batch import Batch
+from encoder_engine.inference.layers import LayerReader
+from encoder_engine.inference.network import CompiledHead, CompiledNetwork
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from encoder_engine.families.checkpoints.arrays import Array
+    from encoder_engine.families.checkpoints.opening import Checkpoint
+    from encoder_engine.families.facts.head_layout import Task
+    from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.inference.program import Program
+
+__all__ = ["CompiledEncoder"]
+
+DTYPES = ("float32", "bfloat16")
+QUANTIZATIONS = (None, "int8")
+# Instruction sets that multiply bfloat16.
+BFLOAT16_SETS = ("avx512_bf16", "amx")
+
+
+class CompiledEncoder:
+    """An encoder for inference on a CPU, without PyTorch; several threads may call it at a time.
+
+    Dimensions: T packed tokens, B texts, D width, C labels, V vocabulary. ``cu_seqlens``: first
+    token of each text, then T: int32 [B + 1].
+    """
+
+    def __init__(
+        self,
+        network: CompiledNetwork,
+        head: CompiledHead | None,
+        *,
+        quantization: str | None,
+        num_threads: int | None,
+    ) -> None:
+        self._network = network
+        self._head = head
+        self.quantization = quantization
+        self.num_threads = _default_threads() if num_threads is None else num_threads
+        self._programs: dict[object, Program] = {}
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path_or_hub_id: str | os.PathLike[str],
+        dtype: str = "auto",
+        quantization: str | None = None,
+        *,
+        head: Task | None = None,
+        num_threads: int | None = None,
+    ) -> Self:
+        """Load a checkpoint in Hugging Face layout: config.json with model.safetensors.
+
+        dtype: ``"float32"`` or ``"bfloat16"``; ``"auto"`` is float32, and with int8 bfloat16 where
+            the CPU computes it.
+        quantization: ``"int8"`` rounds the dense layers of the blocks, each output feature to 255
+            steps; a checkpoint that was saved quantized is always loaded so.
+        head: the task of the head to load too, ``"sequence-classification"`` or ``"masked-lm"``.
+        num_threads: of a call; None: those that the process may use, or ``OMP_NUM_THREADS``.
+
+        Raises :class:`ConfigError` and :class:`CheckpointError` for missing, malformed or
+        contradictory files, :class:`UnsupportedFeatureError` for an architecture of which
+        :meth:`supports` gives a reason, and :class:`MissingDependencyError` for a ``.bin`` where
+        PyTorch is not installed.
+        """
+        if quantization not in QUANTIZATIONS:
+            raise UnsupportedFeatureError(
+                f"quantization={quantization!r} is not supported; the choices are "
+                f"{', '.join(map(repr, QUANTIZATIONS))}"
+            )
+        _resolve_dtype(dtype, quantized=False)
+        with ExitStack() as files:
+            checkpoint = open_checkpoint(path_or_hub_id, files)
+            quantized = quantization is not None or checkpoint.quantized
+            resolved = _resolve_dtype(dtype, quantized=quantized)
+            reason = cls.supports(checkpoint.spec)
+            if reason is not None:
+                raise UnsupportedFeatureError(f"{checkpoint.directory}: {reason}")
+            assembly = checkpoint.assemble()
+            reader = LayerReader(
+                assembly, dtype=resolved, quantized=quantized, saved=checkpoint.quantized
+            )
+            network = CompiledNetwork.read(checkpoint.spec, reader, pooler=checkpoint.has_pooler)
+            suspicious = assembly.suspicious
+            compiled_head = None
+            if head is None:
+                why = "only the encoder was loaded, whose vectors need no head"
+                warn_of_unused(checkpoint.heads, why, stacklevel=3)
+            else:
+                compiled_head = _read_head(checkpoint, head, network, suspicious)
+        warn_of_suspicious(suspicious, stacklevel=3)
+        trim_heap()
+        return cls(
+            network,
+            compiled_head,
+            quantization="int8" if quantized else None,
+            num_threads=num_threads,
+        )
+
+    @staticmethod
+    def supports(spec: EncoderSpec) -> str | None:
+        """Return the reason why an architecture cannot be compiled; None: it can."""
+        return CompiledNetwork.supports(spec)
+
+    @property
+    def spec(self) -> EncoderSpec:
+        """The specification of the encoder."""
+        return self._network.spec
+
+    @property
+    def dtype(self) -> str:
+        """``"float32"`` or ``"bfloat16"``: of the weights that are not int8, and of all rows."""
+        return self._network.dtype
+
+    @property
+    def device(self) -> str:
+        """``"cpu"``."""
+        return "cpu"
+
+    @property
+    def head(self) -> Task | None:
+        """The task of the head; None without one."""
+        return None if self._head is None else self._head.layout.task
+
+    @property
+    def num_labels(self) -> int:
+        """Features of the head's logits."""
+        return self._find_head().num_outputs
+
+    def __repr__(self) -> str:
+        """Return a line with the family, the width and the precision."""
+        head = "" if self.head is None else f", {self.head}"
+        return (
+            f"CompiledEncoder({self.spec.model_type}: {self.spec.width} features, "
+            f"{self.quantization or self.dtype}{head})"
+        )
+
+    def hidden(
+        self,
+        ids: Array,
+        cu_seqlens: Array,
+        type_ids: Array | None = None,
+        *,
+        layers: tuple[tuple[int, float], ...] | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """Return a vector for each token, float32 [T, D].
+
+        ids, type_ids: int32 [T]; type_ids None: all 0.
+        layers: pairs of a layer, 0 for the embeddings, and its weight: return the weighted sum of
+            their rows instead of the last layer's.
+
+        Raises :class:`TokenIdError` and :class:`SequenceLengthError` for ids and lengths that the
+        model has no place for.
+        """
+        batch = Batch.of(self.spec, ids, cu_seqlens, type_ids)
+        if layers is not None:
+            return self._mixed(batch, layers)
+        output = np.empty((batch.num_tokens, self.spec.width), dtype=np.float32)
+        self._program("hidden").run(batch, output, self.num_threads)
+        return output
+
+    def pooled(
+        self,
+        ids: Array,
+        cu_seqlens: Array,
+        type_ids: Array | None = None,
+        *,
+        mode: str = "mean",
+        normalized: bool = False,
+    ) -> npt.NDArray[np.float32]:
+        """Return a vector for each text, float32 [B, D], pooled as :func:`ops.pooling` defines.
+
+        normalized: divide by the Euclidean norm. Other arguments and exceptions: see
+        :meth:`hidden`.
+        """
+        batch = Batch.of(self.spec, ids, cu_seqlens, type_ids)
+        output = np.empty((batch.num_texts, self.spec.width), dtype=np.float32)
+        self._program(("pooled", mode, normalized)).run(batch, output, self.num_threads)
+        return output
+
+    def logits(
+        self, ids: Array, cu_seqlens: Array, type_ids: Array | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Return the head's logits: float32 [B, C] for texts, [T, V] or [T, C] for tokens.
+
+        Arguments and exceptions: see :meth:`hidden`.
+        """
+        head = self._find_head()
+        batch = Batch.of(self.spec, ids, cu_seqlens, type_ids)
+        num_rows = batch.num_tokens if head.rows == "all" else batch.num_texts
+        output = np.empty((num_rows, head.num_outputs), dtype=np.float32)
+        self._program("logits").run(batch, output, self.num_threads)
+        return output
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the specification and of every weight as it is in memory.
+
+        It is that of an :class:`Encoder` with the same weights in the same precision.
+        """
+        digest = hashlib.sha256(repr(self.spec).encode())
+        for name, array in sorted(self._network.parameters()):
+            dtype = f"torch.{dtype_name(array.dtype)}"
+            digest.update(f"\0{name} {dtype} {list(array.shape)}\0".encode())
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return digest.hexdigest()
+
+    def _mixed(
+        self, batch: Batch, layers: tuple[tuple[int, float], ...]
+    ) -> npt.NDArray[np.float32]:
+        """Return the weighted sum of layers; each program begins where the one before it ended."""
+        total = np.zeros((batch.num_tokens, self.spec.width), dtype=np.float32)
+        kind = BFLOAT16 if self.dtype == "bfloat16" else np.dtype(np.float32)
+        rows, first = None, None
+        for layer, weight in layers:
+            found = np.empty(total.shape, dtype=kind)
+            program = self._program(("layers", first, layer))
+            program.run(batch, found, self.num_threads, input_rows=rows)
+            total += np.float32(weight) * widen(found)
+            rows, first = found, layer
+        return total
+
+    def _program(self, kind: object) -> Program:
+        program = self._programs.get(kind)
+        if program is None:
+            # Two threads may both make it: the same operations on the same weights.
+            program = self._programs[kind] = self._make(kind)
+        return program
+
+    def _make(self, kind: object) -> Program:
+        network = self._network
+        if kind == "hidden":
+            return network.hidden_program()
+        if kind == "logits":
+            return self._find_head().program(network)
+        assert isinstance(kind, tuple)
+        if kind[0] == "pooled":
+            return network.pooled_program(kind[1], normalized=kind[2])
+        return network.layer_program(kind[1], kind[2])
+
+    def _find_head(self) -> CompiledHead:
+        if self._head is None:
+            raise UnsupportedFeatureError("this encoder was loaded without a head; pass head=")
+        return self._head
+
+
+def _read_head(
+    checkpoint: Checkpoint, task: Task, network: CompiledNetwork, suspicious: list[str]
+) -> CompiledHead:
+    layout = find_layout(checkpoint.spec.model_type, task)
+    check_head(layout, checkpoint.config)
+    rows = read_rows(layout, checkpoint.config)
+    num_outputs = count_outputs(layout, checkpoint.spec, checkpoint.config)
+    assembly = checkpoint.assemble_head(
+        layout,
+        num_outputs,
+        reads_pooler=rows == "pooled",
+        hint="a compiled encoder has no new heads: train one with the extra torch",
+    )
+    reader = LayerReader(assembly, dtype=network.dtype, quantized=False, saved=False)
+    head = CompiledHead.read(layout, rows, num_outputs, network, reader)
+    suspicious += assembly.suspicious
+    return head
+
+
+def _resolve_dtype(dtype: str, *, quantized: bool) -> str:
+    name = str(dtype).removeprefix("torch.")
+    if name == "auto":
+        supported = _native.instruction_set() in BFLOAT16_SETS
+        return "bfloat16" if quantized and supported else "float32"
+    if name not in DTYPES:
+        raise ConfigError(
+            f"dtype must be 'auto' or one of {', '.join(DTYPES)} for a compiled encoder, got "
+            f"{dtype!r}"
+        )
+    return name
+
+
+def _default_threads() -> int:
+    """Return the threads of a call: ``OMP_NUM_THREADS``, else the processors of the process."""
+    stated = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if stated.isdigit() and int(stated) > 0:
+        return int(stated)
+    return len(os.sched_getaffinity(0))

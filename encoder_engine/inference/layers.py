@@ -1,0 +1,187 @@
+"""The layers of a compiled encoder: weights in the layouts of the CPU's kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine import _native
+from encoder_engine.errors import CheckpointFileError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.arrays import BFLOAT16, cast, widen
+from encoder_engine.inference.memory import address, aligned_bytes
+
+if TYPE_CHECKING:
+    from encoder_engine.families.checkpoints.arrays import Array
+    from encoder_engine.families.checkpoints.assembling import Assembly
+    from encoder_engine.families.facts.spec import NormSpec
+
+__all__ = ["Dense", "LayerReader", "NormWeights", "QuantizedDense", "pack"]
+
+# 131,072 products of a byte and an int8, 255 * 127 each, may overflow int32.
+MOST_TERMS = 2**17 - 1
+# Elements of a weight quantized at a time: small temporaries stay in the cache.
+ROUNDED_AT_ONCE = 1 << 18
+# A feature without a magnitude above this has scale 1.
+SMALLEST_SCALED = np.float32(2.0**-100)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Dense:
+    """A dense layer of ``width`` outputs and ``depth`` inputs, packed with its bias."""
+
+    content: Array
+    bias: Array | None
+    dtype: np.dtype[Any]
+    depth: int
+    width: int
+
+    def parameters(self) -> dict[str, Array]:
+        """Return the plain weight [width, depth] and the bias, bit for bit."""
+        weight = np.empty((self.width, self.depth), dtype=self.dtype)
+        row_bytes = self.depth * self.dtype.itemsize
+        _native.take_from_panels(address(self.content), self.width, row_bytes, address(weight))
+        return _with_bias({"weight": weight}, self.bias)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class QuantizedDense:
+    """A dense layer in int8 with a scale for each output, float32 [width]; so is the bias."""
+
+    content: Array
+    scales: Array
+    bias: Array | None
+    depth: int
+    width: int
+
+    def parameters(self) -> dict[str, Array]:
+        """Return the weight, int8 [width, depth], its scales and the bias."""
+        weight = np.empty((self.width, self.depth), dtype=np.int8)
+        _native.take_from_panels(address(self.content), self.width, self.depth, address(weight))
+        return _with_bias({"weight": weight, "weight_scale": self.scales}, self.bias)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NormWeights:
+    """The weight and the bias of a norm, [D]."""
+
+    weight: Array
+    bias: Array | None
+    spec: NormSpec
+
+    def parameters(self) -> dict[str, Array]:
+        """Return the weight and the bias."""
+        return _with_bias({"weight": self.weight}, self.bias)
+
+
+def _with_bias(parameters: dict[str, Array], bias: Array | None) -> dict[str, Array]:
+    return parameters if bias is None else parameters | {"bias": bias}
+
+
+class LayerReader:
+    """Reads layers from a checkpoint, each once.
+
+    dtype: ``"float32"`` or ``"bfloat16"``, of all weights that are not int8.
+    quantized: the dense layers of blocks become int8, or are it in the checkpoint (``saved``).
+    made: the layers that were read, by name.
+    """
+
+    def __init__(self, assembly: Assembly, *, dtype: str, quantized: bool, saved: bool) -> None:
+        self._assembly = assembly
+        self.dtype = dtype
+        self._quantized = quantized
+        self._saved = saved
+        self.made: dict[str, Array | Dense | QuantizedDense | NormWeights] = {}
+
+    def table(self, name: str) -> Array:
+        """Read a table in the dtype."""
+        self.made[name] = table = self._vector(name)
+        return table
+
+    def _vector(self, name: str) -> Array:
+        return np.ascontiguousarray(cast(self._assembly.read_one(name), self.dtype))
+
+    def has(self, name: str) -> bool:
+        """Return whether the checkpoint has a parameter."""
+        return self._assembly.has(name)
+
+    def norm(self, name: str, spec: NormSpec | None) -> NormWeights | None:
+        """Read a norm; None where the spec has none."""
+        if spec is None:
+            return None
+        bias = self._vector(f"{name}.bias") if spec.bias else None
+        norm = NormWeights(weight=self._vector(f"{name}.weight"), bias=bias, spec=spec)
+        self.made[name] = norm
+        return norm
+
+    def dense(self, name: str) -> Dense:
+        """Read a dense layer and pack it."""
+        bias = self._vector(f"{name}.bias") if self.has(f"{name}.bias") else None
+        self.made[name] = layer = pack(self._vector(f"{name}.weight"), bias)
+        return layer
+
+    def block_dense(self, name: str) -> Dense | QuantizedDense:
+        """Read a dense layer of a block, which int8 concerns."""
+        if not self._quantized:
+            return self.dense(name)
+        self.made[name] = layer = self._saved_int8(name) if self._saved else self._rounded(name)
+        return layer
+
+    def _rounded(self, name: str) -> QuantizedDense:
+        weight = self._vector(f"{name}.weight")
+        # Rounded to the dtype as the other parameters, and kept in float32.
+        bias = self._vector(f"{name}.bias") if self.has(f"{name}.bias") else None
+        return quantize(name, weight, None if bias is None else cast(bias, "float32"))
+
+    def _saved_int8(self, name: str) -> QuantizedDense:
+        read = self._assembly.read_one
+        scales = cast(read(f"{name}.weight_scale"), "float32")
+        if not bool((scales > 0).all()):
+            raise CheckpointFileError(
+                f"{name}.weight_scale holds {float(scales.min())}; scales are above zero, the "
+                "checkpoint is damaged"
+            )
+        bias = cast(read(f"{name}.bias"), "float32") if self.has(f"{name}.bias") else None
+        return _pack_int8(name, read(f"{name}.weight"), scales, bias)
+
+
+def pack(weight: Array, bias: Array | None) -> Dense:
+    """Pack a weight [N, K] and a bias [N] or None, both float32 or both bfloat16."""
+    width, depth = weight.shape
+    content = aligned_bytes(_native.panels_bytes(width, depth * weight.dtype.itemsize))
+    weight = np.ascontiguousarray(weight)
+    _native.pack_linear(
+        weight.dtype == BFLOAT16, address(weight), address(bias), width, depth, address(content)
+    )
+    return Dense(content=content, bias=bias, dtype=weight.dtype, depth=depth, width=width)
+
+
+def quantize(name: str, weight: Array, bias: Array | None) -> QuantizedDense:
+    """Round a weight [N, K] to 255 steps around zero for each of its N rows.
+
+    ``scale = largest magnitude / 127``, as :func:`encoder_engine.ops.quantize_weight`; ``bias``:
+    float32 [N] or None.
+    """
+    width, depth = weight.shape
+    rounded = np.empty(weight.shape, dtype=np.int8)
+    scales = np.empty(width, dtype=np.float32)
+    step = max(1, ROUNDED_AT_ONCE // depth)
+    for start in range(0, width, step):
+        rows = slice(start, start + step)
+        wide = widen(weight[rows])
+        largest = np.abs(wide).max(axis=1)
+        scales[rows] = np.where(largest < SMALLEST_SCALED, np.float32(1), largest / np.float32(127))
+        rounded[rows] = np.rint(wide / scales[rows, None])
+    return _pack_int8(name, rounded, scales, bias)
+
+
+def _pack_int8(name: str, weight: Array, scales: Array, bias: Array | None) -> QuantizedDense:
+    width, depth = weight.shape
+    if not 1 <= depth <= MOST_TERMS:
+        raise UnsupportedFeatureError(
+            f"{name} has {depth} input features; a quantized layer has 1 to {MOST_TERMS}"
+        )
+    content = aligned_bytes(_native.panels_bytes(width, depth))
+    _native.pack_weight(address(weight), width, depth, address(content))
+    return QuantizedDense(content=content, scales=scales, bias=bias, depth=depth, width=width)
