@@ -264,6 +264,19 @@ def packed_linear(
     num_threads: int,
     /,
 ) -> None: ...
+def widen(source: int, target: int, count: int, num_threads: int, /) -> None: ...
+def narrow(source: int, target: int, count: int, num_threads: int, /) -> None: ...
+def largest_magnitude(kind: str, source: int, count: int, num_threads: int, /) -> float: ...
+def quantize_weight(
+    half: bool,
+    weight: int,
+    num_rows: int,
+    width: int,
+    target: int,
+    scales: int,
+    num_threads: int,
+    /,
+) -> None: ...
 def panels_bytes(width: int, row_bytes: int, /) -> int: ...
 def pack_linear(
     half: bool, weight: int, bias: int, width: int, depth: int, packed: int, /
@@ -273,7 +286,28 @@ def take_from_panels(packed: int, width: int, row_bytes: int, plain: int, /) -> 
 
 class Plan:
     def __init__(self) -> None: ...
-    def add_buffer(self, row_bytes: int, /) -> int: ...
+    def add_buffer(self, row_bytes: int, rows: str = "tokens") -> int: ...
+    def embed(
+        self,
+        half: bool,
+        tokens: int,
+        num_tokens: int,
+        positions: int,
+        num_positions: int,
+        segments: int,
+        num_segments: int,
+        weight: int,
+        bias: int,
+        width: int,
+        epsilon: float,
+        target: int,
+        /,
+    ) -> None: ...
+    def take_rows(self, half: bool, width: int, source: int, target: int, /) -> None: ...
+    def pool(
+        self, half: bool, mode: str, normalized: bool, width: int, source: int, target: int, /
+    ) -> None: ...
+    def widen(self, width: int, source: int, target: int, /) -> None: ...
     def packed_linear(
         self,
         half: bool,
@@ -362,5 +396,9 @@ class Plan:
         num_sequences: int,
         num_rows: int,
         num_threads: int,
-        /,
+        ids: int = 0,
+        type_ids: int = 0,
+        position_ids: int = 0,
+        selected_rows: int = 0,
+        cu_selected: int = 0,
     ) -> None: ...

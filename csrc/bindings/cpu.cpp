@@ -7,6 +7,7 @@
 
 #include "bindings/cpu_arguments.h"
 #include "cpu/attention.h"
+#include "cpu/conversion.h"
 #include "cpu/packed_linear.h"
 #include "cpu/quantized_linear.h"
 #include "cpu/rows.h"
@@ -14,19 +15,6 @@
 namespace py = pybind11;
 
 namespace encoder_engine {
-namespace {
-
-pooling_mode pooling_mode_of(const std::string& name) {
-    if (name == "cls") return pooling_mode::cls;
-    if (name == "lasttoken") return pooling_mode::lasttoken;
-    if (name == "max") return pooling_mode::max;
-    if (name == "mean") return pooling_mode::mean;
-    if (name == "mean_sqrt_len_tokens") return pooling_mode::mean_sqrt_len_tokens;
-    if (name == "weightedmean") return pooling_mode::weightedmean;
-    throw py::value_error("no pooling mode '" + name + "'");
-}
-
-}  // namespace
 
 void bind_cpu(py::module_& module) {
     module.def("attention", [](bool half, uintptr_t query, int64_t query_token, int64_t query_head,
@@ -121,6 +109,26 @@ void bind_cpu(py::module_& module) {
         const py::gil_scoped_release unlocked;
         packed_linear({type_of(half), function, at<void>(input), at<void>(weight), at<void>(output),
                        num_rows, depth, width, num_threads});
+    });
+    module.def("widen", [](uintptr_t input, uintptr_t output, int64_t count, int num_threads) {
+        const py::gil_scoped_release unlocked;
+        widen(at<bfloat16>(input), at<float>(output), count, num_threads);
+    });
+    module.def("narrow", [](uintptr_t input, uintptr_t output, int64_t count, int num_threads) {
+        const py::gil_scoped_release unlocked;
+        narrow(at<float>(input), at<bfloat16>(output), count, num_threads);
+    });
+    module.def("largest_magnitude",
+               [](const std::string& name, uintptr_t input, int64_t count, int num_threads) {
+                   const number_type type = number_type_of(name);
+                   const py::gil_scoped_release unlocked;
+                   return largest_magnitude(type, at<void>(input), count, num_threads);
+               });
+    module.def("quantize_weight", [](bool half, uintptr_t weight, int64_t num_rows, int64_t width,
+                                     uintptr_t output, uintptr_t scales, int num_threads) {
+        const py::gil_scoped_release unlocked;
+        quantize_weight(type_of(half), at<void>(weight), num_rows, width, at<int8_t>(output),
+                        at<float>(scales), num_threads);
     });
     module.def("panels_bytes", &panels_bytes);
     module.def("pack_linear", [](bool half, uintptr_t weight, uintptr_t bias, int64_t width,

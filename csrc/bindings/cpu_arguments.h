@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "cpu/conversion.h"
 #include "cpu/element.h"
 #include "cpu/rows.h"
 
@@ -23,7 +24,31 @@ inline activation activation_of(const std::string& name) {
     if (name == "gelu") return activation::gelu;
     if (name == "gelu_tanh") return activation::gelu_tanh;
     if (name == "silu") return activation::silu;
-    throw pybind11::value_error("no activation '" + name + "'; there are none, gelu, gelu_tanh, silu");
+    if (name == "relu") return activation::relu;
+    if (name == "tanh") return activation::tanh;
+    throw pybind11::value_error("no activation '" + name +
+                                "'; there are none, gelu, gelu_tanh, silu, relu, tanh");
+}
+
+inline number_type number_type_of(const std::string& name) {
+    if (name == "float64") return number_type::float64;
+    if (name == "float32") return number_type::float32;
+    if (name == "float16") return number_type::float16;
+    if (name == "bfloat16") return number_type::bfloat16;
+    throw pybind11::value_error("no number type '" + name +
+                                "'; there are float64, float32, float16, bfloat16");
+}
+
+inline pooling_mode pooling_mode_of(const std::string& name) {
+    if (name == "cls") return pooling_mode::cls;
+    if (name == "lasttoken") return pooling_mode::lasttoken;
+    if (name == "max") return pooling_mode::max;
+    if (name == "mean") return pooling_mode::mean;
+    if (name == "mean_sqrt_len_tokens") return pooling_mode::mean_sqrt_len_tokens;
+    if (name == "weightedmean") return pooling_mode::weightedmean;
+    throw pybind11::value_error("no pooling mode '" + name +
+                                "'; there are cls, lasttoken, max, mean, mean_sqrt_len_tokens, "
+                                "weightedmean");
 }
 
 }  // namespace encoder_engine

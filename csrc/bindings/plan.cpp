@@ -12,10 +12,57 @@ namespace py = pybind11;
 
 namespace encoder_engine {
 
+namespace {
+
+row_domain row_domain_of(const std::string& name) {
+    if (name == "tokens") return row_domain::tokens;
+    if (name == "selected") return row_domain::selected;
+    if (name == "sequences") return row_domain::sequences;
+    throw py::value_error("no rows '" + name + "'; there are tokens, selected, sequences");
+}
+
+}  // namespace
+
 void bind_plan(py::module_& module) {
     py::class_<plan>(module, "Plan")
         .def(py::init<>())
-        .def("add_buffer", &plan::add_buffer)
+        .def("add_buffer",
+             [](plan& self, int64_t row_bytes, const std::string& rows) {
+                 return self.add_buffer(row_bytes, row_domain_of(rows));
+             },
+             py::arg("row_bytes"), py::arg("rows") = "tokens")
+        .def("embed",
+             [](plan& self, bool half, uintptr_t tokens, int64_t num_tokens, uintptr_t positions,
+                int64_t num_positions, uintptr_t segments, int64_t num_segments, uintptr_t weight,
+                uintptr_t bias, int64_t width, float epsilon, int output) {
+                 embedding_call call{};
+                 call.type = type_of(half);
+                 call.tokens = {at<void>(tokens), nullptr, num_tokens};
+                 call.positions = {at<void>(positions), nullptr, num_positions};
+                 call.segments = {at<void>(segments), nullptr, num_segments};
+                 call.weight = at<void>(weight);
+                 call.bias = at<void>(bias);
+                 call.width = width;
+                 call.epsilon = epsilon;
+                 self.add(call, output);
+             })
+        .def("take_rows",
+             [](plan& self, bool half, int64_t width, int input, int output) {
+                 take_call call{};
+                 call.row_bytes = width * element_bytes(type_of(half));
+                 self.add(call, input, output);
+             })
+        .def("pool",
+             [](plan& self, bool half, const std::string& mode, bool normalized, int64_t width,
+                int input, int output) {
+                 pooling_call call{};
+                 call.type = type_of(half);
+                 call.mode = pooling_mode_of(mode);
+                 call.normalized = normalized;
+                 call.width = width;
+                 self.add(call, input, output);
+             })
+        .def("widen", &plan::add_widening)
         .def("packed_linear",
              [](plan& self, bool half, const std::string& function, uintptr_t weight, int64_t depth,
                 int64_t width, int input, int output) {
@@ -101,12 +148,21 @@ void bind_plan(py::module_& module) {
                  call.alibi_slopes = at<float>(alibi_slopes);
                  self.add(call, input, output);
              })
-        .def("run", [](const plan& self, uintptr_t input, uintptr_t output, uintptr_t cu_seqlens,
-                       uintptr_t positions, int64_t num_sequences, int64_t num_rows, int num_threads) {
-            const py::gil_scoped_release unlocked;
-            self.run({at<void>(input), at<void>(output), at<int32_t>(cu_seqlens),
-                      at<int32_t>(positions), num_sequences, num_rows, num_threads});
-        });
+        .def("run",
+             [](const plan& self, uintptr_t input, uintptr_t output, uintptr_t cu_seqlens,
+                uintptr_t positions, int64_t num_sequences, int64_t num_rows, int num_threads,
+                uintptr_t ids, uintptr_t type_ids, uintptr_t position_ids, uintptr_t selected_rows,
+                uintptr_t cu_selected) {
+                 const py::gil_scoped_release unlocked;
+                 self.run({at<void>(input), at<void>(output), at<int32_t>(cu_seqlens),
+                           at<int32_t>(positions), num_sequences, num_rows, num_threads,
+                           at<int32_t>(ids), at<int32_t>(type_ids), at<int32_t>(position_ids),
+                           at<int32_t>(selected_rows), at<int32_t>(cu_selected)});
+             },
+             py::arg("source"), py::arg("target"), py::arg("cu_seqlens"), py::arg("positions"),
+             py::arg("num_sequences"), py::arg("num_rows"), py::arg("num_threads"), py::arg("ids") = 0,
+             py::arg("type_ids") = 0, py::arg("position_ids") = 0, py::arg("selected_rows") = 0,
+             py::arg("cu_selected") = 0);
 }
 
 }  // namespace encoder_engine

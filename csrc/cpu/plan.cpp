@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <new>
+#include <stdexcept>
+#include <string>
 #include <utility>
+
+#include "cpu/conversion.h"
 
 namespace encoder_engine {
 namespace {
@@ -11,6 +15,15 @@ namespace {
 constexpr std::align_val_t kAlignment{64};
 // Larger buffers are freed after the call: a batch so large hides the cost of allocation.
 constexpr size_t kMostKept = size_t{128} << 20;
+
+const char* name_of(row_domain domain) {
+    switch (domain) {
+        case row_domain::tokens: return "tokens";
+        case row_domain::selected: return "selected rows";
+        case row_domain::sequences: return "sequences";
+    }
+    return "";
+}
 
 }  // namespace
 
@@ -24,26 +37,115 @@ struct plan::rows {
     T* operator()(buffer number) const {
         return number == kNone ? nullptr : static_cast<T*>(buffers[static_cast<size_t>(number)]);
     }
+    int64_t count(row_domain domain) const {
+        switch (domain) {
+            case row_domain::tokens: return batch.num_rows;
+            case row_domain::selected:
+                return batch.cu_selected == nullptr ? 0 : batch.cu_selected[batch.num_sequences];
+            case row_domain::sequences: return batch.num_sequences;
+        }
+        return 0;
+    }
+    // Where each sequence's rows begin.
+    const int32_t* starts(row_domain domain) const {
+        return domain == row_domain::selected ? batch.cu_selected : batch.cu_seqlens;
+    }
+    // The token of each row; null: row i is token i.
+    const int32_t* tokens(row_domain domain) const {
+        return domain == row_domain::selected ? batch.selected_rows : nullptr;
+    }
+    template <typename Call>
+    void fill(Call& call, row_domain domain) const {
+        call.num_rows = count(domain);
+        call.num_threads = batch.num_threads;
+    }
 };
 
-plan::buffer plan::add_buffer(int64_t row_bytes) {
-    row_bytes_.push_back(row_bytes);
-    return static_cast<buffer>(row_bytes_.size()) + kOutput;
+plan::buffer plan::add_buffer(int64_t row_bytes, row_domain domain) {
+    buffers_.push_back({row_bytes, domain});
+    if (domain == row_domain::selected) {
+        needs_.push_back({[](const plan_batch& batch) {
+                              return batch.cu_selected != nullptr &&
+                                     (batch.selected_rows != nullptr ||
+                                      batch.cu_selected[batch.num_sequences] == 0);
+                          },
+                          "the plan selects rows: pass selected_rows and cu_selected"});
+    }
+    return static_cast<buffer>(buffers_.size()) - 1;
+}
+
+void plan::check(buffer number) const {
+    if (number < 0 || static_cast<size_t>(number) >= buffers_.size()) {
+        throw std::invalid_argument("there is no buffer " + std::to_string(number) + "; there are " +
+                                    std::to_string(buffers_.size()) + ", the first is 0");
+    }
+}
+
+row_domain plan::read(buffer number) {
+    check(number);
+    if (number == kInput) {
+        needs_.push_back({[](const plan_batch& batch) { return batch.input != nullptr; },
+                          "the plan reads its input: pass its rows"});
+    }
+    return buffers_[static_cast<size_t>(number)].domain;
+}
+
+void plan::read(buffer number, row_domain domain) {
+    if (number == kNone) return;
+    const row_domain found = read(number);
+    if (found != domain) {
+        throw std::invalid_argument(std::string("the step has rows of ") + name_of(domain) +
+                                    ", but buffer " + std::to_string(number) + " has rows of " +
+                                    name_of(found));
+    }
+}
+
+void plan::write(buffer number, row_domain domain) {
+    if (number == kNone) return;
+    check(number);
+    if (number == kOutput) {
+        buffers_[kOutput].domain = domain;
+    } else {
+        read(number, domain);
+    }
+}
+
+void plan::add(const embedding_call& call, buffer output) {
+    write(output, row_domain::tokens);
+    needs_.push_back({[](const plan_batch& batch) { return batch.ids != nullptr; },
+                      "the plan embeds tokens: pass ids"});
+    if (call.positions.content != nullptr) {
+        needs_.push_back({[](const plan_batch& batch) { return batch.position_ids != nullptr; },
+                          "the plan embeds positions: pass position_ids"});
+    }
+    steps_.emplace_back([=](const rows& at) {
+        embedding_call now = call;
+        now.tokens.ids = at.batch.ids;
+        now.positions.ids = at.batch.position_ids;
+        now.segments.ids = at.batch.type_ids;
+        now.output = at(output);
+        at.fill(now, row_domain::tokens);
+        embed_rows(now);
+    });
 }
 
 void plan::add(const packed_linear_call& call, buffer input, buffer output) {
+    const row_domain domain = read(input);
+    write(output, domain);
     steps_.emplace_back([=](const rows& at) {
         packed_linear_call now = call;
         now.input = at(input);
         now.output = at(output);
-        now.num_rows = at.batch.num_rows;
-        now.num_threads = at.batch.num_threads;
+        at.fill(now, domain);
         packed_linear(now);
     });
 }
 
 void plan::add(const quantized_linear_call& call, buffer input, buffer input_scales, buffer output,
                buffer quantized, buffer scales) {
+    const row_domain domain = read(input);
+    read(input_scales, domain);
+    for (const buffer to : {output, quantized, scales}) write(to, domain);
     steps_.emplace_back([=](const rows& at) {
         quantized_linear_call now = call;
         now.input = at.operator()<uint8_t>(input);
@@ -51,14 +153,16 @@ void plan::add(const quantized_linear_call& call, buffer input, buffer input_sca
         now.output = at(output);
         now.quantized = at.operator()<uint8_t>(quantized);
         now.scales = at.operator()<float>(scales);
-        now.num_rows = at.batch.num_rows;
-        now.num_threads = at.batch.num_threads;
+        at.fill(now, domain);
         quantized_linear(now);
     });
 }
 
 void plan::add(const norm_call& call, buffer input, buffer residual, buffer sum, buffer output,
                buffer quantized, buffer scales) {
+    const row_domain domain = read(input);
+    read(residual, domain);
+    for (const buffer to : {sum, output, quantized, scales}) write(to, domain);
     steps_.emplace_back([=](const rows& at) {
         norm_call now = call;
         now.input = at(input);
@@ -67,59 +171,67 @@ void plan::add(const norm_call& call, buffer input, buffer residual, buffer sum,
         now.output = at(output);
         now.quantized = at.operator()<uint8_t>(quantized);
         now.scales = at.operator()<float>(scales);
-        now.num_rows = at.batch.num_rows;
-        now.num_threads = at.batch.num_threads;
+        at.fill(now, domain);
         normalize_rows(now);
     });
 }
 
 void plan::add(const quantize_call& call, buffer input, buffer output, buffer scales) {
+    const row_domain domain = read(input);
+    for (const buffer to : {output, scales}) write(to, domain);
     steps_.emplace_back([=](const rows& at) {
         quantize_call now = call;
         now.input = at(input);
         now.output = at.operator()<uint8_t>(output);
         now.scales = at.operator()<float>(scales);
-        now.num_rows = at.batch.num_rows;
-        now.num_threads = at.batch.num_threads;
+        at.fill(now, domain);
         quantize_rows(now);
     });
 }
 
 void plan::add(const activation_call& call, buffer input, buffer output) {
+    const row_domain domain = read(input);
+    write(output, domain);
     steps_.emplace_back([=](const rows& at) {
         activation_call now = call;
         now.input = at(input);
         now.output = at(output);
-        now.num_rows = at.batch.num_rows;
-        now.num_threads = at.batch.num_threads;
+        at.fill(now, domain);
         activate_rows(now);
     });
 }
 
 void plan::add(const sum_call& call, buffer input, buffer other, buffer output) {
+    const row_domain domain = read(input);
+    read(other, domain);
+    write(output, domain);
     steps_.emplace_back([=](const rows& at) {
         sum_call now = call;
         now.input = at(input);
         now.other = at(other);
         now.output = at(output);
-        now.num_rows = at.batch.num_rows;
-        now.num_threads = at.batch.num_threads;
+        at.fill(now, domain);
         add_rows(now);
     });
 }
 
 void plan::add(const rotary_call& call, buffer heads) {
+    const row_domain domain = read(heads);
+    needs_.push_back({[](const plan_batch& batch) { return batch.positions != nullptr; },
+                      "the plan turns heads: pass positions"});
     steps_.emplace_back([=](const rows& at) {
         rotary_call now = call;
         now.input = now.output = at(heads);
         now.positions = at.batch.positions;
-        now.num_rows = at.batch.num_rows;
-        now.num_threads = at.batch.num_threads;
+        now.rows = at.tokens(domain);
+        at.fill(now, domain);
         rotate_rows(now);
     });
 }
 
 void plan::add(const attention_call& call, buffer input, buffer output) {
+    read(input, row_domain::tokens);
+    write(output, row_domain::tokens);
     steps_.emplace_back([=](const rows& at) {
         const int64_t width = call.num_heads * call.head_dim;
         const auto part = [&](int64_t number) {
@@ -138,21 +250,64 @@ void plan::add(const attention_call& call, buffer input, buffer output) {
     });
 }
 
+void plan::add(const take_call& call, buffer input, buffer output) {
+    read(input, row_domain::tokens);
+    const row_domain domain = row_domain::selected;
+    write(output, domain);
+    steps_.emplace_back([=](const rows& at) {
+        take_call now = call;
+        now.input = at(input);
+        now.output = at(output);
+        now.rows = at.tokens(domain);
+        at.fill(now, domain);
+        take_rows(now);
+    });
+}
+
+void plan::add(const pooling_call& call, buffer input, buffer output) {
+    const row_domain domain = read(input);
+    if (domain == row_domain::sequences) {
+        throw std::invalid_argument("buffer " + std::to_string(input) +
+                                    " has a row per sequence already: there is nothing to pool");
+    }
+    write(output, row_domain::sequences);
+    steps_.emplace_back([=](const rows& at) {
+        pooling_call now = call;
+        now.input = at(input);
+        now.output = at(output);
+        now.cu_seqlens = at.starts(domain);
+        at.fill(now, row_domain::sequences);
+        pool_rows(now);
+    });
+}
+
+void plan::add_widening(int64_t width, buffer input, buffer output) {
+    const row_domain domain = read(input);
+    write(output, domain);
+    steps_.emplace_back([=](const rows& at) {
+        widen(at.operator()<bfloat16>(input), at.operator()<float>(output), at.count(domain) * width,
+              at.batch.num_threads);
+    });
+}
+
 void plan::run(const plan_batch& batch) const {
-    const auto bytes_of = [&](int64_t row_bytes) {
-        return static_cast<size_t>(whole(row_bytes * batch.num_rows, 64));
+    for (const need& one : needs_) {
+        if (batch.num_rows > 0 && !one.met(batch)) throw std::invalid_argument(one.message);
+    }
+    std::vector<void*> places = {const_cast<void*>(batch.input), batch.output};
+    const rows all = {batch, places};
+    const auto bytes_of = [&](const described& one) {
+        return static_cast<size_t>(whole(one.row_bytes * all.count(one.domain), 64));
     };
     size_t bytes = 0;
-    for (const int64_t row_bytes : row_bytes_) bytes += bytes_of(row_bytes);
+    for (size_t i = kOutput + 1; i < buffers_.size(); ++i) bytes += bytes_of(buffers_[i]);
     memory taken = take(bytes);
-    std::vector<void*> buffers = {const_cast<void*>(batch.input), batch.output};
     char* at = static_cast<char*>(taken.content.get());
-    for (const int64_t row_bytes : row_bytes_) {
-        buffers.push_back(at);
-        at += bytes_of(row_bytes);
+    for (size_t i = kOutput + 1; i < buffers_.size(); ++i) {
+        places.push_back(at);
+        at += bytes_of(buffers_[i]);
     }
-    const rows all = {batch, buffers};
-    for (const auto& step : steps_) step(all);
+    for (const step& one : steps_) one(all);
     give_back(std::move(taken));
 }
 

@@ -16,25 +16,39 @@
 
 namespace encoder_engine {
 
+// What a row of a buffer stands for: a token, a selected token, or a sequence.
+enum class row_domain { tokens, selected, sequences };
+
 struct plan_batch {
-    const void* input;          // [rows, ..]
-    void* output;               // [rows, ..]
+    const void* input;          // [rows, ..]; null: the plan begins with ids
+    void* output;               // [rows of its domain, ..]
     const int32_t* cu_seqlens;  // [sequences + 1]
-    const int32_t* positions;   // [rows]; null where no step turns heads
+    const int32_t* positions;   // [rows], of rotary embeddings; null where no step turns heads
     int64_t num_sequences, num_rows;
     int num_threads;  // at most
+    const int32_t* ids = nullptr;           // [rows]; null where no step embeds
+    const int32_t* type_ids = nullptr;      // [rows]; null: all 0
+    const int32_t* position_ids = nullptr;  // [rows] of the position table; null: it has none
+    const int32_t* selected_rows = nullptr;  // rising token rows; null where no step selects
+    const int32_t* cu_selected = nullptr;    // [sequences + 1]: where each sequence's begin
 };
 
-// Steps read and write buffers with one row per token. When a call is added, its fields that depend
-// on the batch are null or 0; run() fills them in. Several threads may run a plan at a time.
+// Steps read and write buffers of rows. A step runs over as many rows as its input's domain has. When
+// a call is added, its fields that depend on the batch are null or 0; run() fills them in. Several
+// threads may run a plan at a time.
+//
+// add() throws std::invalid_argument for a buffer that does not exist or has rows of another domain.
 class plan {
 public:
     using buffer = int;
+    // The input has a row per token; the output has the domain of the step that writes it.
     static constexpr buffer kInput = 0, kOutput = 1, kNone = -1;
 
     // Adds a buffer of `row_bytes` per row. Its content lasts until another step writes it.
-    buffer add_buffer(int64_t row_bytes);
+    buffer add_buffer(int64_t row_bytes, row_domain domain = row_domain::tokens);
 
+    // Looks up the batch's ids; tables are null where there is none.
+    void add(const embedding_call& call, buffer output);
     void add(const packed_linear_call& call, buffer input, buffer output);
     // `input` holds bytes, `input_scales` their scales. The result is either `output` or
     // `quantized` with `scales`.
@@ -49,7 +63,15 @@ public:
     void add(const rotary_call& call, buffer heads);
     // A row of the input holds a token's query, key and value.
     void add(const attention_call& call, buffer input, buffer output);
+    // Copies the selected rows of tokens.
+    void add(const take_call& call, buffer input, buffer output);
+    // Writes a row per sequence, from tokens or selected rows.
+    void add(const pooling_call& call, buffer input, buffer output);
+    // Turns rows of `width` bfloat16 into float32.
+    void add_widening(int64_t width, buffer input, buffer output);
 
+    // Throws std::invalid_argument where the batch lacks what a step reads, and std::out_of_range for
+    // an id outside its table.
     void run(const plan_batch& batch) const;
 
 private:
@@ -61,12 +83,27 @@ private:
         std::unique_ptr<void, freed> content;
         size_t bytes = 0;
     };
+    struct described {
+        int64_t row_bytes;
+        row_domain domain;
+    };
+    using step = std::function<void(const rows&)>;
+    // What run() needs of a batch, and what to say where it is not there.
+    struct need {
+        bool (*met)(const plan_batch&);
+        const char* message;
+    };
 
-    std::vector<int64_t> row_bytes_;
-    std::vector<std::function<void(const rows&)>> steps_;
+    std::vector<described> buffers_ = {{0, row_domain::tokens}, {0, row_domain::tokens}};
+    std::vector<step> steps_;
+    std::vector<need> needs_;
     mutable std::mutex mutex_;
     mutable std::vector<memory> idle_;
 
+    row_domain read(buffer number);
+    void read(buffer number, row_domain domain);
+    void write(buffer number, row_domain domain);
+    void check(buffer number) const;
     memory take(size_t bytes) const;
     void give_back(memory&& taken) const;
 };

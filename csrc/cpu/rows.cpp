@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <new>
 #include <stdexcept>
 
@@ -16,9 +17,9 @@ namespace {
 // Elements of a chunk: some microseconds of work.
 constexpr int64_t kChunk = 1 << 14;
 
-// `row_size`: how many elements a row takes, on average.
+// `row_size`: how many elements a row takes, on average. `width`: elements of the scratch row.
 template <typename Call>
-void share_rows(const Call& call, row_kernel<Call> run, int64_t row_size) {
+void share_rows(const Call& call, row_kernel<Call> run, int64_t row_size, int64_t width) {
     const int64_t rows = std::max<int64_t>(1, kChunk / std::max<int64_t>(1, row_size));
     const int64_t num_chunks = (call.num_rows + rows - 1) / rows;
     const int num_threads = team_size(num_chunks / 2, call.num_threads);
@@ -26,7 +27,7 @@ void share_rows(const Call& call, row_kernel<Call> run, int64_t row_size) {
     std::atomic<bool> out_of_memory{false};
     run_parallel(num_threads, [&] {
         // One row in float32, whole vectors of the widest.
-        void* scratch = thread_scratch((static_cast<size_t>(call.width) + 16) * sizeof(float));
+        void* scratch = thread_scratch((static_cast<size_t>(width) + 16) * sizeof(float));
         if (scratch == nullptr) {
             out_of_memory = true;
             return;
@@ -41,7 +42,7 @@ void share_rows(const Call& call, row_kernel<Call> run, int64_t row_size) {
 
 template <typename Call>
 void share_rows(const Call& call, row_kernel<Call> run) {
-    share_rows(call, run, call.width);
+    share_rows(call, run, call.width, call.width);
 }
 
 void check_ids(const embedding_table& table, int64_t num_rows) {
@@ -68,7 +69,7 @@ void embed_rows(const embedding_call& call) {
 
 void pool_rows(const pooling_call& call) {
     const int64_t length = call.num_rows == 0 ? 0 : call.cu_seqlens[call.num_rows] / call.num_rows;
-    share_rows(call, kernels().pool[static_cast<int>(call.type)], (length + 1) * call.width);
+    share_rows(call, kernels().pool[static_cast<int>(call.type)], (length + 1) * call.width, call.width);
 }
 
 void activate_rows(const activation_call& call) {
@@ -85,6 +86,17 @@ void rotate_rows(const rotary_call& call) {
 
 void quantize_rows(const quantize_call& call) {
     share_rows(call, kernels().quantize[static_cast<int>(call.type)]);
+}
+
+void take_rows(const take_call& call) {
+    const auto copy = [](const take_call& now, int64_t first, int64_t last, float*) {
+        const size_t size = static_cast<size_t>(now.row_bytes);
+        for (int64_t row = first; row < last; ++row) {
+            std::memcpy(static_cast<char*>(now.output) + row * now.row_bytes,
+                        static_cast<const char*>(now.input) + now.rows[row] * now.row_bytes, size);
+        }
+    };
+    share_rows<take_call>(call, copy, call.row_bytes / 4, 0);
 }
 
 }  // namespace encoder_engine

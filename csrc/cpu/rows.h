@@ -38,7 +38,7 @@ struct embedding_table {
 struct embedding_call {
     element_type type;
     embedding_table tokens, positions, segments;
-    const void* weight;  // [width]
+    const void* weight;  // [width]; null: no norm
     const void* bias;    // [width]; null: none
     void* output;        // [rows, width]
     int64_t num_rows, width;
@@ -65,7 +65,7 @@ struct pooling_call {
 
 void pool_rows(const pooling_call& call);
 
-enum class activation { none, gelu, gelu_tanh, silu };
+enum class activation { none, gelu, gelu_tanh, silu, relu, tanh };
 
 // output = f(input + bias); `gated`: f of the first half times the second half.
 struct activation_call {
@@ -100,11 +100,12 @@ struct rotary_call {
     const void* input;
     void* output;               // may be the input
     const float* table;         // [positions, head size]: cosines, then sines
-    const int32_t* positions;   // [rows], each within the table
+    const int32_t* positions;   // [tokens], each within the table
     int64_t num_rows, width;    // width: of all heads
     int64_t head_dim;           // even
     int64_t input_stride, output_stride;  // elements between rows
     int num_threads;            // at most
+    const int32_t* rows = nullptr;  // [rows], the token of each; null: row i is token i
 };
 
 void rotate_rows(const rotary_call& call);
@@ -121,5 +122,16 @@ struct quantize_call {
 };
 
 void quantize_rows(const quantize_call& call);
+
+// output[row] = input[rows[row]].
+struct take_call {
+    const void* input;    // [.., row_bytes]
+    const int32_t* rows;  // [rows]
+    void* output;         // [rows, row_bytes]
+    int64_t num_rows, row_bytes;
+    int num_threads;  // at most
+};
+
+void take_rows(const take_call& call);
 
 }  // namespace encoder_engine

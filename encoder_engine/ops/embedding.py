@@ -47,8 +47,6 @@ def _refuse_triton(facts: EmbeddingFacts) -> str | None:
 
 
 def _refuse_native(facts: EmbeddingFacts) -> str | None:
-    if "norm" in facts.without:
-        return "it does not implement an embedding without norm"
     return "it drops nothing out" if facts.dropout else cpu.refuse_native(facts)
 
 

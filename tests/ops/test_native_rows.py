@@ -14,6 +14,7 @@ from encoder_engine import ops
 from encoder_engine.ops.embedding import EmbeddingFacts
 from encoder_engine.ops.layer_norm import LayerNormFacts
 from encoder_engine.ops.registry import CallFacts
+from encoder_engine.ops.testing import assert_within_budget
 from tests.ops.cases import dtype_id, rows, skip_if_refused
 from tests.ops.compare import compare_outputs
 from tests.ops.test_gated_activation import FORMS
@@ -155,3 +156,39 @@ def test_native_norms_and_activations_are_operators_that_trace() -> None:
     torch.library.opcheck(embedding.operator, (ids, ids, None, *tables, 1e-6))
     ends = torch.tensor([0, 3, 3, 20], dtype=torch.int32)
     torch.library.opcheck(pooling.operator, (x, ends, "mean", True))
+
+
+TORCH_ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
+
+
+@pytest.mark.parametrize("function", TORCH_ACTIVATIONS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+@pytest.mark.parametrize(("num_rows", "width"), SHAPES)
+@pytest.mark.parametrize("size", [1e-3, 0.3, 3.0, 40.0])
+def test_activations_of_plans_are_within_budget(
+    num_rows: int, width: int, dtype: torch.dtype, function: str, size: float
+) -> None:
+    skip_if_refused("bias_gelu", "native", CallFacts(dtype=dtype_id(dtype)))
+    x = size * rows(num_rows, width, seed=0, dtype=dtype, device="cpu")
+    by_torch = TORCH_ACTIVATIONS[function]
+    found = activate_natively(x, function)
+    assert_within_budget(found, by_torch(x), by_torch(x.double()), terms=1)
+
+
+@pytest.mark.parametrize("function", TORCH_ACTIVATIONS)
+def test_activations_of_plans_keep_what_is_no_number(function: str) -> None:
+    skip_if_refused("bias_gelu", "native", CallFacts())
+    x = torch.tensor([[torch.nan, torch.inf, -torch.inf, -0.0, 0.0, 1e-30, -80.0, 80.0]])
+    found = activate_natively(x, function)
+    torch.testing.assert_close(found, TORCH_ACTIVATIONS[function](x), equal_nan=True)
+
+
+def activate_natively(x: Tensor, function: str) -> Tensor:
+    from encoder_engine import _native
+
+    output = torch.full_like(x, torch.nan)
+    _native.activate_rows(
+        *(x.dtype == torch.bfloat16, function, False, x.data_ptr(), 0, output.data_ptr()),
+        *(*x.shape, 2),
+    )
+    return output

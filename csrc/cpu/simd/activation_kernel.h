@@ -60,6 +60,22 @@ EE_INLINE vfloat gelu_tanh(vfloat x) {
 
 EE_INLINE vfloat silu(vfloat x) { return share_of(x, x * 1.44269504f); }
 
+EE_INLINE vfloat relu(vfloat x) { return larger(vfloat{}, x); }
+
+// tanh: near 0, where 1 - e would cancel, x plus x^3 times a polynomial of x^2 (Cephes' tanhf).
+EE_INLINE vfloat tanh(vfloat x) {
+    const vfloat a = magnitude(x), square = x * x;
+    vfloat beyond = square * -5.70498872745e-3f + 2.06390887954e-2f;
+    beyond = beyond * square - 5.37397155531e-2f;
+    beyond = beyond * square + 1.33314422036e-1f;
+    beyond = beyond * square - 3.33332819422e-1f;
+    const vfloat near = x + x * square * beyond;
+    const vfloat e = exp2(a * -2.88539008f);
+    const vfloat share = (1.0f - e) * inverse(1.0f + e);
+    const vfloat far = as_float(as_word(share) | (as_word(x) & 0x80000000u));
+    return a < 0.625f ? near : far;
+}
+
 struct identity {
     EE_INLINE vfloat operator()(vfloat x) const { return x; }
 };
@@ -73,6 +89,8 @@ EE_INLINE void with_activation(activation function, const Body& body) {
             return body([](vfloat x) { return sizeof(Element) == 2 ? gelu_to_round(x) : gelu(x); });
         case activation::gelu_tanh: return body([](vfloat x) { return gelu_tanh(x); });
         case activation::silu: return body([](vfloat x) { return silu(x); });
+        case activation::relu: return body([](vfloat x) { return relu(x); });
+        case activation::tanh: return body([](vfloat x) { return tanh(x); });
     }
 }
 

@@ -26,10 +26,14 @@ void embed_rows(const embedding_call& call, int64_t first_row, int64_t last_row,
             store(row_D + at, x);
             sum.parts[part] = sum.parts[part] + x;
         });
-        const vfloat factor = centre_row(row_D, width, sum, true, call.epsilon);
         const auto weight = static_cast<const Element*>(call.weight);
         const auto bias = static_cast<const Element*>(call.bias);
         Element* const output = static_cast<Element*>(call.output) + row * width;
+        if (weight == nullptr) {
+            for_each_vector(width, [&](int64_t at, int) { store_part(output, at, width, load(row_D + at)); });
+            continue;
+        }
+        const vfloat factor = centre_row(row_D, width, sum, true, call.epsilon);
         for_each_vector(width, [&](int64_t at, int) {
             store_part(output, at, width, normalized_part(row_D, at, width, factor, weight, bias));
         });

@@ -114,18 +114,10 @@ template <typename Element>
 void run_quantized_linear(const quantized_linear_call& call, const linear_piece& piece,
                           void* memory) {
     char* const scratch = static_cast<char*>(memory);
-    switch (call.function) {
-        case activation::none:
-            return multiply_and_finish<Element>(call, piece, scratch, [](vfloat x) { return x; });
-        case activation::gelu:
-            return multiply_and_finish<Element>(call, piece, scratch,
-                                                [](vfloat x) { return gelu_to_round(x); });
-        case activation::gelu_tanh:
-            return multiply_and_finish<Element>(call, piece, scratch,
-                                                [](vfloat x) { return gelu_tanh(x); });
-        case activation::silu:
-            return multiply_and_finish<Element>(call, piece, scratch, [](vfloat x) { return silu(x); });
-    }
+    // The results of integers are as exact as those that are rounded to bfloat16.
+    with_activation<bfloat16>(call.function, [&](const auto& function) {
+        multiply_and_finish<Element>(call, piece, scratch, function);
+    });
 }
 
 template <typename Element>

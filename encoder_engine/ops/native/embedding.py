@@ -17,7 +17,7 @@ def embedding(
     token_weight_VE: Tensor,
     position_weight_PE: Tensor | None,
     segment_weight_SE: Tensor | None,
-    norm_weight_E: Tensor,
+    norm_weight_E: Tensor | None,
     norm_bias_E: Tensor | None,
     epsilon: float,
     dropout: float,
@@ -40,7 +40,7 @@ def _compute(
     token_weight_VE: Tensor,
     position_weight_PE: Tensor | None,
     segment_weight_SE: Tensor | None,
-    norm_weight_E: Tensor,
+    norm_weight_E: Tensor | None,
     norm_bias_E: Tensor | None,
     epsilon: float,
 ) -> Tensor:
