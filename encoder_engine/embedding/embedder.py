@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.embedding.dataset.job import OnError
     from encoder_engine.embedding.dataset.run import DatasetSummary
+    from encoder_engine.embedding.engines.engine import EngineChoice
     from encoder_engine.embedding.options import EncodeKeywords, OnTruncation
     from encoder_engine.embedding.steps.layers import Layers
     from encoder_engine.embedding.steps.long_texts import ChunkPooling
@@ -81,6 +82,7 @@ class Embedder(EmbedderParts):
         max_seq_length: int | None = None,
         layers: Layers | None = None,
         num_threads: int | None = None,
+        engine: EngineChoice = "auto",
     ) -> Self:
         """Load a sentence-transformers directory, or a plain transformers one with mean pooling.
 
@@ -90,14 +92,19 @@ class Embedder(EmbedderParts):
         layers: the layers to pool instead of the last. A list is averaged (``[-4, -3, -2, -1]``; 0
             are the embeddings); a mapping gives the weights of a sum, as of :class:`ScalarMix`.
         num_threads: the threads of a CPU; None: all cores. With PyTorch it holds for the process.
+        engine: ``"compiled"`` computes on a CPU without PyTorch, ``"torch"`` by PyTorch's modules
+            on any device. ``"auto"`` is the former, except where there is a GPU, and for dtypes and
+            architectures that it does not compute.
 
         Raises :class:`ConfigError`, :class:`CheckpointError` or :class:`TokenizerFileError` for
-        missing, malformed or contradictory files.
+        missing, malformed or contradictory files, :class:`ImplementationError` where a requested
+        engine cannot compute the model, and :class:`MissingDependencyError` where only PyTorch can
+        and it is not installed.
         """
         return load_parts(
             cls,
             path_or_hub_id,
-            EngineRequest.of(device, dtype, quantization, num_threads),
+            EngineRequest.of(engine, device, dtype, quantization, num_threads),
             pooling=pooling,
             max_seq_length=max_seq_length,
             layers=layers,

@@ -29,6 +29,7 @@ def load_again(
 ) -> Parts:
     """Load the parts again with the arguments of the first loading."""
     request = EngineRequest(
+        engine=loading.engine,
         device=device,
         dtype=loading.dtype,
         quantization=loading.quantization,
@@ -83,5 +84,6 @@ def load_parts(
         pooling=modes,
         max_seq_length=max_seq_length,
         layers=recipe.layers,
+        engine=parts.engine.name,
     )
     return parts

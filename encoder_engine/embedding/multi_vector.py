@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from encoder_engine.embedding.engines.engine import Vectors
+    from encoder_engine.embedding.engines.engine import EngineChoice, Vectors
     from encoder_engine.embedding.options import OnTruncation
     from encoder_engine.text import Tokenizer
 
@@ -80,6 +80,8 @@ class MultiVectorEmbedder:
         path_or_hub_id: str | os.PathLike[str],
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
+        *,
+        engine: EngineChoice = "auto",
     ) -> Self:
         """Load a MultiVectorEncoder's directory: Transformer, Dense, MultiVectorMask, Normalize.
 
@@ -92,7 +94,7 @@ class MultiVectorEmbedder:
         opened = open_directory(path_or_hub_id, "MultiVectorEncoder", kinds, plain=False)
         _, dense, mask, *norms = opened.modules
         folder, tokenizer = opened.encoder_folder, opened.read_tokenizer()
-        encoder = load_encoder(folder, EngineRequest.of(device, dtype))
+        encoder = load_encoder(folder, EngineRequest.of(engine, device, dtype))
         recipe = PoolingRecipe(
             encoder_directory=folder,
             pooling=("mean",),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.embedding.directory.recipe import PoolingRecipe
     from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import Encoder
     from encoder_engine.text import Tokenizer
 
@@ -44,6 +45,7 @@ class Loading:
     pooling: tuple[str, ...] | None
     max_seq_length: int | None
     layers: tuple[tuple[int, float], ...] | None = None
+    engine: str = "auto"
 
 
 class EmbedderParts:
@@ -55,7 +57,9 @@ class EmbedderParts:
     the pooling was made for another width, or where the limit leaves no room for a token.
     """
 
-    def __init__(self, encoder: Encoder, tokenizer: Tokenizer, recipe: PoolingRecipe) -> None:
+    def __init__(
+        self, encoder: CompiledEncoder | Encoder, tokenizer: Tokenizer, recipe: PoolingRecipe
+    ) -> None:
         self.engine = vector_engine(encoder)
         spec = self.engine.spec
         if recipe.pooling_width not in (None, spec.width):

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     import torch
 
+    from encoder_engine.embedding.engines.engine import EngineChoice
+    from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import SequenceClassification
     from encoder_engine.text import Tokenizer
 
@@ -71,7 +73,7 @@ class Ranker:
 
     def __init__(
         self,
-        model: SequenceClassification,
+        model: CompiledEncoder | SequenceClassification,
         tokenizer: Tokenizer,
         *,
         max_seq_length: int | None = None,
@@ -96,13 +98,13 @@ class Ranker:
         *,
         max_seq_length: int | None = None,
         activation: Activation | None = None,
+        engine: EngineChoice = "auto",
     ) -> Self:
         """Load a model for sequence classification: a CrossEncoder's directory or a plain one.
 
         ``activation`` None: the directory's, or by default sigmoid for a model with one label and
-        identity otherwise. Raises :class:`ConfigError`, :class:`CheckpointError` or
-        :class:`TokenizerFileError` for missing, malformed or contradictory files, and
-        :class:`UnsupportedFeatureError` for modules after the transformer.
+        identity otherwise. Raises :class:`UnsupportedFeatureError` for modules after the
+        transformer. Other options and exceptions: see :meth:`Embedder.from_pretrained`.
         """
         opened = open_directory(
             *(path_or_hub_id, "CrossEncoder", ("Transformer",)),
@@ -111,7 +113,7 @@ class Ranker:
             makes="scores",
         )
         folder = opened.encoder_folder
-        model = load_sequence_classification(folder, EngineRequest.of(device, dtype))
+        model = load_sequence_classification(folder, EngineRequest.of(engine, device, dtype))
         stated = _read_activation(opened.directory, folder) if activation is None else activation
         ranker = cls(
             model,

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
     import torch
 
+    from encoder_engine.embedding.engines.engine import EngineChoice
+    from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import MaskedLM
     from encoder_engine.text import Tokenizer
 
@@ -113,7 +115,7 @@ class SparseEmbedder:
 
     def __init__(
         self,
-        model: MaskedLM,
+        model: CompiledEncoder | MaskedLM,
         tokenizer: Tokenizer,
         *,
         max_seq_length: int | None = None,
@@ -145,6 +147,7 @@ class SparseEmbedder:
         *,
         pooling: SparsePooling | None = None,
         max_seq_length: int | None = None,
+        engine: EngineChoice = "auto",
     ) -> Self:
         """Load a SparseEncoder's directory, or any masked-language model.
 
@@ -160,7 +163,7 @@ class SparseEmbedder:
         if pooling is not None:
             stated["pooling"] = pooling
         return cls(
-            load_masked_lm(opened.encoder_folder, EngineRequest.of(device, dtype)),
+            load_masked_lm(opened.encoder_folder, EngineRequest.of(engine, device, dtype)),
             opened.read_tokenizer(),
             max_seq_length=max_seq_length or opened.max_seq_length,
             settings=opened.settings,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Engine",
+    "EngineChoice",
     "EngineName",
     "OutOfDeviceMemoryError",
     "ScoringEngine",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 EngineName = Literal["compiled", "torch"]
+EngineChoice = Literal["auto", "compiled", "torch"]
 SparsePooling = Literal["max", "sum"]
 SparseActivation = Literal["relu", "log1p_relu"]
 Vectors = np.ndarray[Any, np.dtype[np.float32]]

@@ -44,6 +44,7 @@ __all__ = [
     "SequenceClassificationModule",
     "as_tensor",
     "count_gpus",
+    "gpu_is_available",
     "load_encoder",
     "load_masked_lm",
     "load_sequence_classification",
@@ -331,6 +332,11 @@ def load_masked_lm(directory: str | os.PathLike[str], *, device: str, dtype: str
 def as_tensor(vectors: Any) -> Tensor:
     """Return a NumPy array as a tensor on the CPU that shares its memory."""
     return torch.from_numpy(vectors)
+
+
+def gpu_is_available() -> bool:
+    """Return whether there is a CUDA device."""
+    return torch.cuda.is_available()
 
 
 def count_gpus() -> int:
