@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from encoder_engine import positions
 from encoder_engine.errors import SequenceLengthError, ShapeError
 from encoder_engine.ops import cpu, gpu
 from encoder_engine.ops.registry import (
@@ -58,19 +59,8 @@ def rotary_table(
     """
     import torch
 
-    if num_positions < 1 or head_dim < 2 or head_dim % 2:
-        raise ShapeError(
-            f"num_positions must be at least 1 and head_dim even and at least 2, got "
-            f"{num_positions} and {head_dim}"
-        )
-    for name, number in (("base", base), ("divisor", divisor)):
-        if not 0.0 < number < float("inf"):
-            raise ShapeError(f"{name} must be positive and finite, got {number}")
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
-    places = torch.arange(num_positions, dtype=torch.float64)
-    angles = torch.outer(places / divisor, base**-exponents)
-    table = torch.cat((angles.cos(), angles.sin()), dim=1)
-    return table.to(dtype=dtype or torch.float32).to(device)
+    table = positions.rotary_table(num_positions, head_dim, base=base, divisor=divisor)
+    return torch.from_numpy(table).to(dtype=dtype or torch.float32).to(device)
 
 
 def rotary(

@@ -57,4 +57,10 @@ def to_array(name: str, tensor: Tensor) -> Array:
     if tensor.dtype == torch.bfloat16:
         bits: Array = tensor.view(torch.int16).numpy()
         return bits.view(BFLOAT16)
-    return np.asarray(tensor.numpy())
+    try:
+        return np.asarray(tensor.numpy())
+    except TypeError:
+        raise CheckpointFileError(
+            f"{name} is {tensor.dtype}; weights must be dense float64, float32, float16 or "
+            "bfloat16 (a quantized checkpoint cannot be loaded)"
+        ) from None

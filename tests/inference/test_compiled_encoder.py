@@ -1,0 +1,216 @@
+"""The compiled encoder against the PyTorch module: the same bits, for every family and head."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+import encoder_engine as ee
+from encoder_engine import ops
+from encoder_engine.embedding.dataset.plan import model_fingerprint
+from encoder_engine.errors import (
+    BatchError,
+    ConfigError,
+    SequenceLengthError,
+    TokenIdError,
+    UnsupportedFeatureError,
+)
+from encoder_engine.inference import CompiledEncoder
+from encoder_engine.models import heads
+from encoder_engine.ops.cpu import native_instruction_set
+from encoder_engine.ops.testing import assert_within_budget
+from encoder_engine.packing import pack
+from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id
+from tests.models.test_heads import MODELS, PAIRS, build, pair_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from encoder_engine.families.facts.head_layout import HeadLayout
+    from encoder_engine.packing import PackedBatch
+
+pytestmark = [
+    pytest.mark.skipif(
+        native_instruction_set() in (None, "portable"),
+        reason="the module would not compute with the same kernels here",
+    ),
+    pytest.mark.filterwarnings("ignore:.*pooler weights"),
+    pytest.mark.filterwarnings("ignore::encoder_engine.errors.UnusedWeightsWarning"),
+]
+LENGTHS = (9, 1, 30, 0, 17)
+PRECISIONS = {
+    "float32": ("float32", None),
+    "bfloat16": ("bfloat16", None),
+    "int8": ("bfloat16", "int8"),
+    "int8 in float32": ("float32", "int8"),
+}
+BERT = next(case for case in CASES if case.model_type == "bert")
+
+
+def draw_batch(lengths: tuple[int, ...] = LENGTHS, *, num_types: int = 1) -> PackedBatch:
+    generator = torch.Generator().manual_seed(5)
+    rows = [torch.randint(5, VOCAB_SIZE, (n,), generator=generator).tolist() for n in lengths]
+    return pack(rows, token_type_ids=[[n % num_types for n in range(len(row))] for row in rows])
+
+
+def arrays(batch: PackedBatch) -> tuple[Any, ...]:
+    types = batch.token_type_ids
+    assert types is not None
+    return tuple(x.numpy().astype(np.int32) for x in (batch.input_ids, batch.cu_seqlens, types))
+
+
+def load(case: Case, folder: Path, precision: str) -> tuple[ee.Encoder, CompiledEncoder]:
+    case.save(folder)
+    dtype, quantization = PRECISIONS[precision]
+    module = ee.Encoder.from_pretrained(
+        folder, device="cpu", dtype=dtype, quantization=quantization
+    )
+    reason = CompiledEncoder.supports(module.spec)
+    if reason is not None:
+        pytest.xfail(reason)
+    if module.packable:
+        module.pack()
+    return module, CompiledEncoder.from_pretrained(folder, dtype, quantization)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_every_family_has_the_modules_bits(case: Case, precision: str, tmp_path: Path) -> None:
+    module, compiled = load(case, tmp_path, precision)
+    batch = draw_batch(num_types=max(1, module.spec.embedding.num_segments))
+    with torch.inference_mode():
+        output = module(batch, output_hidden_states=True)
+        rows = output.last_hidden_state.float()
+        found = compiled.hidden(*arrays(batch))
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, rows.numpy())
+        for mode in ("mean", "cls", "lasttoken", "max"):
+            pooled = ops.pooling(rows, batch.sequences, mode=mode, normalize=True).numpy()
+            pooled_here = compiled.pooled(*arrays(batch), mode=mode, normalized=True)
+            np.testing.assert_array_equal(pooled_here, pooled)
+        layers = tuple({0: 0.5, 1: -0.25, module.spec.num_layers: 2.0}.items())
+        states = output.hidden_states
+        mixed: Any = sum(weight * states[layer].float() for layer, weight in layers)
+        np.testing.assert_array_equal(compiled.hidden(*arrays(batch), layers=layers), mixed.numpy())
+    assert compiled.fingerprint() == model_fingerprint(module)
+    assert (compiled.quantization, compiled.spec) == (module.quantization, module.spec)
+    assert f"torch.{compiled.dtype}" == str(module.dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("case", "layout"), PAIRS, ids=pair_id)
+def test_every_head_has_the_modules_logits(
+    case: Case, layout: HeadLayout, dtype: str, tmp_path: Path
+) -> None:
+    build(case, layout, tmp_path)
+    model = MODELS[layout.task].from_pretrained(tmp_path, device="cpu", dtype=dtype)
+    if CompiledEncoder.supports(model.encoder.spec):
+        pytest.xfail("not compiled")
+    compiled = CompiledEncoder.from_pretrained(tmp_path, dtype, head=layout.task)
+    batch = draw_batch((9, 1, 30, 17))
+    with torch.inference_mode():
+        expected = logits(model, batch)
+        truth = logits(model.double(), batch)
+    found = torch.from_numpy(compiled.logits(*arrays(batch))).to(expected.dtype)
+    assert compiled.head == layout.task
+    # The module's head is not packed: its sums are in another order.
+    assert_within_budget(found, expected, truth, terms=3 * model.encoder.spec.width)
+
+
+def logits(model: heads.HeadModel, batch: PackedBatch) -> torch.Tensor:
+    output = model.encode(batch)
+    if isinstance(model, heads.MaskedLM):
+        return model.logits_of(output.last_hidden_state)
+    return model.numbers(output)
+
+
+def test_a_texts_vector_depends_on_nothing_beside_it(tmp_path: Path) -> None:
+    BERT.save(tmp_path)
+    compiled = CompiledEncoder.from_pretrained(tmp_path)
+    batch = draw_batch()
+    ids, starts, types = arrays(batch)
+    together = compiled.pooled(ids, starts, types)
+    for row, (start, stop) in enumerate(itertools.pairwise(starts)):
+        alone = compiled.pooled(
+            ids[start:stop], np.array([0, stop - start], np.int32), types[start:stop]
+        )
+        np.testing.assert_array_equal(alone[0], together[row])
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_bits_depend_on_no_number_of_threads(threads: int, tmp_path: Path) -> None:
+    BERT.save(tmp_path)
+    batch = draw_batch((40, 50, 60))
+    by_two = CompiledEncoder.from_pretrained(tmp_path, num_threads=2)
+    others = CompiledEncoder.from_pretrained(tmp_path, num_threads=threads)
+    np.testing.assert_array_equal(by_two.hidden(*arrays(batch)), others.hidden(*arrays(batch)))
+
+
+def test_sixteen_threads_share_one_encoder(tmp_path: Path) -> None:
+    BERT.save(tmp_path)
+    compiled = CompiledEncoder.from_pretrained(tmp_path)
+    batches = [draw_batch(tuple(range(1 + n, 12 + n))) for n in range(16)]
+    expected = [compiled.hidden(*arrays(batch)) for batch in batches]
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda batch: compiled.hidden(*arrays(batch)), batches * 4))
+    for one, other in zip(expected * 4, found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_an_empty_batch_has_no_rows(tmp_path: Path) -> None:
+    BERT.save(tmp_path)
+    compiled = CompiledEncoder.from_pretrained(tmp_path)
+    none = np.zeros(0, np.int32)
+    assert compiled.hidden(none, np.zeros(1, np.int32)).shape == (0, compiled.spec.width)
+    assert compiled.pooled(none, np.zeros(1, np.int32)).shape == (0, compiled.spec.width)
+
+
+def test_bad_batches_are_refused(tmp_path: Path) -> None:
+    BERT.save(tmp_path)
+    compiled = CompiledEncoder.from_pretrained(tmp_path)
+    starts = np.array([0, 2], np.int32)
+    with pytest.raises(TokenIdError, match=f"token id {VOCAB_SIZE} at row 0, position 1"):
+        compiled.hidden(np.array([1, VOCAB_SIZE], np.int32), starts)
+    with pytest.raises(TokenIdError, match="token id -1"):
+        compiled.hidden(np.array([1, -1], np.int64), starts)
+    with pytest.raises(TokenIdError, match="token type id 7"):
+        compiled.hidden(np.array([1, 2]), starts, np.array([0, 7]))
+    with pytest.raises(BatchError, match="cu_seqlens must rise"):
+        compiled.hidden(np.array([1, 2, 3]), starts)
+    with pytest.raises(BatchError, match="flat array of integers"):
+        compiled.hidden(np.array([1.0, 2.0]), starts)
+    with pytest.raises(BatchError, match="beyond 32 bits"):
+        compiled.hidden(np.array([1, 2**40]), starts)
+    with pytest.raises(SequenceLengthError, match="row 0 has 97 tokens, the model takes 96"):
+        compiled.hidden(np.ones(97, np.int32), np.array([0, 97], np.int32))
+
+
+def test_options_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+    BERT.save(tmp_path)
+    with pytest.raises(ConfigError, match="float32, bfloat16 for a compiled encoder"):
+        CompiledEncoder.from_pretrained(tmp_path, "float16")
+    with pytest.raises(UnsupportedFeatureError, match="quantization='int4'"):
+        CompiledEncoder.from_pretrained(tmp_path, quantization="int4")
+    with pytest.raises(UnsupportedFeatureError, match="without a head"):
+        CompiledEncoder.from_pretrained(tmp_path).logits(np.ones(1, np.int32), np.array([0, 1]))
+
+
+@pytest.mark.slow
+def test_nothing_of_it_imports_pytorch(tmp_path: Path) -> None:
+    BERT.save(tmp_path)
+    program = (
+        "import sys; sys.modules['torch'] = None; sys.modules['triton'] = None\n"
+        "import numpy as np\n"
+        "from encoder_engine.inference import CompiledEncoder\n"
+        "encoder = CompiledEncoder.from_pretrained(sys.argv[1])\n"
+        "rows = encoder.pooled(np.ones(3, np.int32), np.array([0, 3], np.int32))\n"
+        "assert rows.shape == (1, encoder.spec.width), rows.shape\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
