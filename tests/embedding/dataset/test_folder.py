@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from encoder_engine.embedding.dataset.journal import Journal
 from encoder_engine.embedding.dataset.plan_changes import describe_change
 from encoder_engine.embedding.steps.window import encode_window
 from encoder_engine.errors import InputError, LockedError, OutputError, ResumeError, RowError
+from encoder_engine.models import Encoder
 from encoder_engine.records import describe_changes
 from encoder_engine.vectors.manifest import ShardRecord
 from tests import ROOT
@@ -197,9 +199,13 @@ def test_another_model_is_refused(
 ) -> None:
     import torch
 
-    run(tiny, source, tmp_path / "out")
+    load = partial(Embedder.from_pretrained, tiny_directory, device="cpu", engine="torch")
+    run(load(), source, tmp_path / "out")
     truncate_to(tmp_path / "out", 2)
-    other = Embedder.from_pretrained(tiny_directory, device="cpu")
+    with pytest.raises(ResumeError, match=r"engine \(engine=\) was 'torch', is 'compiled'"):
+        run(tiny, source, tmp_path / "out")
+    other = load()
+    assert isinstance(other.encoder, Encoder)
     other.max_seq_length = 9
     with pytest.raises(ResumeError, match=r"max_seq_length \(--max-seq-length\) was 16, is 9"):
         run(other, source, tmp_path / "out")
