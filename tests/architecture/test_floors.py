@@ -13,13 +13,14 @@ FLOORS: list[set[str]] = [
         "errors",
         "files",
         "json_values",
+        "positions",
         "records",
         "renamed",
         "strings",
         "warn",
     },
     {"ops", "text", "packing", "families", "inputs"},
-    {"models", "vectors"},
+    {"models", "inference", "vectors"},
     {"objectives", "data"},
     {"training", "finetuning", "embedding", "analysis"},
     {"cli", "server", "integrations"},
@@ -32,11 +33,12 @@ SAME_FLOOR = {
     ("json_values", "errors"),
     ("json_values", "files"),
     ("json_values", "strings"),
+    ("positions", "errors"),
     ("records", "errors"),
     ("records", "files"),
     ("renamed", "warn"),
 }
-ONLY_IMPORTERS = {"kernels": {"ops"}, "_native": {"text", "ops"}}
+ONLY_IMPORTERS = {"kernels": {"ops"}, "_native": {"text", "ops", "inference"}}
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = sources("encoder_engine", "kernels")
 

@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from encoder_engine.models import MaskedLM, SequenceClassification
 from tests import ROOT
-from tests.embedding.test_breadth import save_with_head
-from tests.embedding.tiny_model import write_sentence_directory
+from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = pytest.mark.slow
 NO_TORCH = """
 import sys
 
@@ -67,7 +64,7 @@ with open(out + ".txt", "w") as file:
     file.write("the text\\na row\\n" * 50)
 for workers in (1, 2):
     embedder.encode_dataset(out + ".txt", f"{out}{workers}.npy", workers=workers)
-assert np.array_equal(load_vectors(out + "1.npy"), embedder.encode(["the text", "a row"] * 50))
+assert np.array_equal(np.load(out + "1.npy"), embedder.encode(["the text", "a row"] * 50))
 for call in (
     lambda: embedder.encode(texts[:1], output="torch"),
     lambda: Embedder.from_pretrained(sentences, dtype="float64"),
@@ -128,8 +125,8 @@ def test_everything_that_embeds_can_be_imported() -> None:
 
 
 def test_everything_that_embeds_runs(sentences: Path, tmp_path: Path) -> None:
-    masked = save_with_head(tmp_path / "masked", "BertForMaskedLM")
-    ranking = save_with_head(tmp_path / "ranking", "BertForSequenceClassification", num_labels=1)
+    masked = write_head_directory(tmp_path / "masked", MaskedLM)
+    ranking = write_head_directory(tmp_path / "ranking", SequenceClassification, num_labels=1)
     run(EMBEDDING, sentences, masked, ranking, tmp_path / "out")
 
 

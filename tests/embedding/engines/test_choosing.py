@@ -21,11 +21,13 @@ from encoder_engine.errors import (
     MissingDependencyError,
 )
 from encoder_engine.inference import CompiledEncoder
-from encoder_engine.models import Encoder
-from tests.embedding.test_breadth import save_with_head
+from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
+from tests.embedding.tiny_model import write_head_directory, write_transformers_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from encoder_engine.models.heads import HeadModel
 
 TEXTS = ["the text", "", "a row of words"]
 pytestmark = pytest.mark.filterwarnings(
@@ -107,10 +109,9 @@ def test_without_the_extension_the_compiled_engine_refuses(
 def test_where_pytorch_is_needed_and_absent_one_line_says_so(
     tiny_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "encoder_engine.embedding.engines.module", None)
-    import encoder_engine.embedding.engines as folder
-
-    monkeypatch.delattr(folder, "module")
+    monkeypatch.delitem(sys.modules, "encoder_engine.embedding.engines.module")
+    monkeypatch.delattr("encoder_engine.embedding.engines.module")
+    monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependencyError) as caught:
         Embedder.from_pretrained(tiny_directory, device="cpu", dtype="float64")
     assert caught.value.library == caught.value.extra == "torch"
@@ -138,8 +139,8 @@ def test_an_encoder_that_was_passed_stays_that_object(tiny_directory: Path) -> N
 
 
 def test_all_four_embedders_choose(tmp_path: Path) -> None:
-    ranking = save_with_head(tmp_path / "ranking", "BertForSequenceClassification", num_labels=1)
-    masked = save_with_head(tmp_path / "masked", "BertForMaskedLM")
+    ranking = write_head_directory(tmp_path / "ranking", SequenceClassification, num_labels=1)
+    masked = write_head_directory(tmp_path / "masked", MaskedLM)
     for engine in ("compiled", "torch"):
         assert Ranker.from_pretrained(ranking, "cpu", engine=engine).engine.name == engine
         assert SparseEmbedder.from_pretrained(masked, "cpu", engine=engine).engine.name == engine
@@ -148,24 +149,32 @@ def test_all_four_embedders_choose(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["scores", "vocabulary", "token_vectors", "pooled"])
 def test_every_embedder_splits_a_batch_that_does_not_fit(tmp_path: Path, kind: str) -> None:
-    heads = {"scores": "BertForSequenceClassification", "vocabulary": "BertForMaskedLM"}
-    folder = save_with_head(tmp_path, heads.get(kind, "BertModel"))
+    heads: dict[str, type[HeadModel]] = {"scores": SequenceClassification, "vocabulary": MaskedLM}
+    folder = write_transformers_directory(tmp_path)
+    if kind in heads:
+        write_head_directory(folder, heads[kind])
     texts = [f"text {'long ' * (n % 7)}{n}" for n in range(40)]
     if kind == "scores":
         ranker = Ranker.from_pretrained(folder, device="cpu")
         holder: Any = ranker.engine.encoder  # type: ignore[attr-defined]
-        compute: Any = lambda: ranker.score([(text, "row") for text in texts])  # noqa: E731
+
+        def compute() -> Any:
+            return ranker.score([(text, "row") for text in texts])
     elif kind == "vocabulary":
         sparse = SparseEmbedder.from_pretrained(folder, device="cpu")
         holder = sparse.engine.encoder  # type: ignore[attr-defined]
-        compute = lambda: sparse.encode(texts).dense()  # noqa: E731
+
+        def compute() -> Any:
+            return sparse.encode(texts).dense()
     else:
         embedder = Embedder.from_pretrained(folder, device="cpu")
         holder = embedder.encoder
-        tokens = kind == "token_vectors"
-        compute = lambda: (
-            embedder.encode_tokens(texts).vectors if tokens else embedder.encode(texts)
-        )
+
+        def compute() -> Any:
+            if kind == "token_vectors":
+                return embedder.encode_tokens(texts).vectors
+            return embedder.encode(texts)
+
     expected = compute()
     methods = {"scores": "logits", "vocabulary": "logits", "token_vectors": "hidden"}
     name = methods.get(kind, "pooled")
@@ -205,6 +214,7 @@ def test_a_module_engine_follows_its_encoder(tiny_directory: Path) -> None:
     assert engine.dtype == "bfloat16"
 
 
+@pytest.mark.filterwarnings("ignore::encoder_engine.errors.TruncationWarning")
 def test_doctor_names_the_engine(tiny_directory: Path) -> None:
     from encoder_engine.cli.model_check import check_model
 
