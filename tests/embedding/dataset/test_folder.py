@@ -102,16 +102,19 @@ def test_a_folder_is_taken_that_was_left_before_its_journal(
 
 
 def test_the_manifest_tells_everything_and_no_time_of_day(
-    tiny: Embedder, source: Path, tmp_path: Path
+    tiny_by_engine: Embedder, source: Path, tmp_path: Path
 ) -> None:
-    run(tiny, source, tmp_path / "out")
+    run(tiny_by_engine, source, tmp_path / "out")
     manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text("utf-8"))
     assert (manifest["rows"], manifest["skipped_rows"]) == (23, 0)
     assert manifest["inputs"] == [str(source)]
     assert len(manifest["plan"]["model"]["fingerprint"]) == 64
     assert len(manifest["plan"]["tokenizer"]["fingerprint"]) == 64
     assert manifest["plan"]["options"]["shard_rows"] == 5
-    assert set(manifest["plan"]["versions"]) == {"encoder-engine", "numpy", "torch"}
+    engine = manifest["plan"]["model"]["engine"]
+    libraries = {"torch"} if engine == "torch" else set()
+    assert engine == tiny_by_engine.engine.name
+    assert set(manifest["plan"]["versions"]) == {"encoder-engine", "numpy", *libraries}
     assert [shard["rows"] for shard in manifest["shards"]] == [5, 5, 5, 5, 3]
     run(tiny, source, tmp_path / "again")
     assert contents(tmp_path / "again") == contents(tmp_path / "out")
