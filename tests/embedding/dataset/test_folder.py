@@ -116,7 +116,7 @@ def test_the_manifest_tells_everything_and_no_time_of_day(
     assert engine == tiny_by_engine.engine.name
     assert set(manifest["plan"]["versions"]) == {"encoder-engine", "numpy", *libraries}
     assert [shard["rows"] for shard in manifest["shards"]] == [5, 5, 5, 5, 3]
-    run(tiny, source, tmp_path / "again")
+    run(tiny_by_engine, source, tmp_path / "again")
     assert contents(tmp_path / "again") == contents(tmp_path / "out")
 
 
