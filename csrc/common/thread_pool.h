@@ -2,13 +2,19 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 
 namespace encoder_engine {
 
+// How often this process has been forked since the extension was loaded, counted in the child.
+uint64_t fork_count();
+
 class thread_pool {
 public:
-    thread_pool() = default;
+    // `spin_microseconds`: how long a thread polls for the next task, and the caller for the end of
+    // its own, before either sleeps. A sleeping thread takes some 50 microseconds to wake.
+    explicit thread_pool(int spin_microseconds = 0) : spin_microseconds_(spin_microseconds) {}
     thread_pool(const thread_pool&) = delete;
     thread_pool& operator=(const thread_pool&) = delete;
     ~thread_pool();
@@ -22,6 +28,7 @@ private:
     struct state;
     state* current();
 
+    const int spin_microseconds_;
     // Not shared across fork: a child cannot join its parent's threads, and starts its own.
     std::atomic<state*> state_{nullptr};
 };

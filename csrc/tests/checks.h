@@ -30,10 +30,13 @@ inline std::u32string random_text(std::mt19937& random) {
     return text;
 }
 
+void test_a_forked_child_has_threads_of_its_own();
 void test_attention_on_every_instruction_set();
+void test_many_callers_share_a_pool();
 void test_packed_linear_on_every_instruction_set();
 void test_threads_may_share_a_plan();
 void test_quantized_linear_on_every_instruction_set();
+void test_quotas_of_control_groups();
 void test_rows_on_every_instruction_set();
 void test_vocabularies_of_files();
 void test_vocabularies_sort_and_find_any_bytes();

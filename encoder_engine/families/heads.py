@@ -1,4 +1,4 @@
-"""What a checkpoint's configuration says of its head: layout, rows, labels and dropout."""
+"""Reads a head from a configuration: its layout, rows, labels and dropout."""
 
 from __future__ import annotations
 

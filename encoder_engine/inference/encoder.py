@@ -25,6 +25,7 @@ from encoder_engine.families.checkpoints.opening import open_checkpoint, warn_of
 from encoder_engine.families.heads import check_head, count_outputs, find_layout, read_rows
 from encoder_engine.inference.batch import Batch
 from encoder_engine.inference.layers import LayerReader
+from encoder_engine.inference.memory import MappedFiles
 from encoder_engine.inference.network import CompiledHead, CompiledNetwork
 
 if TYPE_CHECKING:
@@ -58,12 +59,14 @@ class CompiledEncoder:
         *,
         quantization: str | None,
         num_threads: int | None,
+        mapped_files: MappedFiles | None = None,
     ) -> None:
         self._network = network
         self._head = head
         self.quantization = quantization
         self.num_threads = _default_threads() if num_threads is None else num_threads
         self._programs: dict[object, Program] = {}
+        self._mapped_files = mapped_files
 
     @classmethod
     def from_pretrained(
@@ -97,6 +100,7 @@ class CompiledEncoder:
         _resolve_dtype(dtype, quantized=False)
         with ExitStack() as files:
             checkpoint = open_checkpoint(path_or_hub_id, files)
+            mapped_files = MappedFiles(checkpoint.directory)
             quantized = quantization is not None or checkpoint.quantized
             resolved = _resolve_dtype(dtype, quantized=quantized)
             reason = cls.supports(checkpoint.spec)
@@ -121,6 +125,7 @@ class CompiledEncoder:
             compiled_head,
             quantization="int8" if quantized else None,
             num_threads=num_threads,
+            mapped_files=mapped_files if network.is_mapped else None,
         )
 
     @staticmethod
@@ -176,9 +181,10 @@ class CompiledEncoder:
             their rows instead of the last layer's.
 
         Raises :class:`TokenIdError` and :class:`SequenceLengthError` for ids and lengths that the
-        model has no place for.
+        model has no place for, and :class:`CheckpointFileError` where the model's file was written
+        to since it was loaded.
         """
-        batch = Batch.of(self.spec, ids, cu_seqlens, type_ids)
+        batch = self._batch(ids, cu_seqlens, type_ids)
         if layers is not None:
             return self._mixed(batch, layers)
         output = np.empty((batch.num_tokens, self.spec.width), dtype=np.float32)
@@ -199,7 +205,7 @@ class CompiledEncoder:
         normalized: divide by the Euclidean norm. Other arguments and exceptions: see
         :meth:`hidden`.
         """
-        batch = Batch.of(self.spec, ids, cu_seqlens, type_ids)
+        batch = self._batch(ids, cu_seqlens, type_ids)
         output = np.empty((batch.num_texts, self.spec.width), dtype=np.float32)
         self._program(("pooled", mode, normalized)).run(batch, output, self.num_threads)
         return output
@@ -212,7 +218,7 @@ class CompiledEncoder:
         Arguments and exceptions: see :meth:`hidden`.
         """
         head = self._find_head()
-        batch = Batch.of(self.spec, ids, cu_seqlens, type_ids)
+        batch = self._batch(ids, cu_seqlens, type_ids)
         num_rows = batch.num_tokens if head.rows == "all" else batch.num_texts
         output = np.empty((num_rows, head.num_outputs), dtype=np.float32)
         self._program("logits").run(batch, output, self.num_threads)
@@ -229,6 +235,11 @@ class CompiledEncoder:
             digest.update(f"\0{name} {dtype} {list(array.shape)}\0".encode())
             digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
+
+    def _batch(self, ids: Array, cu_seqlens: Array, type_ids: Array | None) -> Batch:
+        if self._mapped_files is not None:
+            self._mapped_files.check()
+        return Batch.of(self.spec, ids, cu_seqlens, type_ids)
 
     def _mixed(
         self, batch: Batch, layers: tuple[tuple[int, float], ...]

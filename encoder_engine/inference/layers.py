@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,11 +97,15 @@ class LayerReader:
 
     def table(self, name: str) -> Array:
         """Read a table in the dtype."""
-        self.made[name] = table = self._vector(name)
+        self.made[name] = table = self._array(name)
         return table
 
+    def _array(self, name: str) -> Array:
+        return np.ascontiguousarray(cast(self._assembly.read_one(name, mapped=True), self.dtype))
+
     def _vector(self, name: str) -> Array:
-        return np.ascontiguousarray(cast(self._assembly.read_one(name), self.dtype))
+        # A mapping of its own would be a page for a few numbers.
+        return np.array(self._array(name))
 
     def has(self, name: str) -> bool:
         """Return whether the checkpoint has a parameter."""
@@ -118,7 +123,7 @@ class LayerReader:
     def dense(self, name: str) -> Dense:
         """Read a dense layer and pack it."""
         bias = self._vector(f"{name}.bias") if self.has(f"{name}.bias") else None
-        self.made[name] = layer = pack(self._vector(f"{name}.weight"), bias)
+        self.made[name] = layer = pack(self._array(f"{name}.weight"), bias)
         return layer
 
     def block_dense(self, name: str) -> Dense | QuantizedDense:
@@ -129,13 +134,13 @@ class LayerReader:
         return layer
 
     def _rounded(self, name: str) -> QuantizedDense:
-        weight = self._vector(f"{name}.weight")
+        weight = self._array(f"{name}.weight")
         # Rounded to the dtype as the other parameters, and kept in float32.
         bias = self._vector(f"{name}.bias") if self.has(f"{name}.bias") else None
         return quantize(name, weight, None if bias is None else cast(bias, "float32"))
 
     def _saved_int8(self, name: str) -> QuantizedDense:
-        read = self._assembly.read_one
+        read = partial(self._assembly.read_one, mapped=True)
         scales = cast(read(f"{name}.weight_scale"), "float32")
         if not bool((scales > 0).all()):
             raise CheckpointFileError(

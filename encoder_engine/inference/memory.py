@@ -1,4 +1,4 @@
-"""Memory for the extension: aligned arrays and their addresses."""
+"""Memory for the extension: aligned arrays, their addresses, and the files that are mapped."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_engine.errors import CheckpointFileError
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy.typing as npt
 
     from encoder_engine.families.checkpoints.arrays import Array
 
-__all__ = ["address", "aligned_bytes"]
+__all__ = ["MappedFiles", "address", "aligned_bytes"]
 
 # A cache line, and the widest vector of any instruction set.
 ALIGNMENT = 64
@@ -30,3 +34,30 @@ def address(array: Array | None) -> int:
         return 0
     place: tuple[int, Any] = array.__array_interface__["data"]
     return place[0]
+
+
+class MappedFiles:
+    """The weights' files of a directory, whose pages are read as long as an encoder lives.
+
+    A file that another takes the place of keeps its pages. One that is written to does not: its
+    size or its time of writing tells.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._found = {path: path.stat() for path in directory.glob("*.safetensors")}
+
+    def check(self) -> None:
+        """Raise :class:`CheckpointFileError` if a file was written to since."""
+        for path, before in self._found.items():
+            try:
+                now = path.stat()
+            except OSError:
+                # Removed: its pages stay.
+                continue
+            if now.st_ino == before.st_ino and (
+                now.st_mtime_ns != before.st_mtime_ns or now.st_size != before.st_size
+            ):
+                raise CheckpointFileError(
+                    f"{path} was written to while an encoder reads its pages; load the encoder "
+                    "again, and replace a model's files by renaming new ones over them"
+                )

@@ -44,19 +44,20 @@ class CompiledNetwork:
     def read(cls, spec: EncoderSpec, reader: LayerReader, *, pooler: bool) -> Self:
         """Read the weights of an encoder layer by layer."""
         embedding = spec.embedding
-        tables = [reader.table("embedding.tokens.weight")]
-        for name, rows in (
-            ("positions", embedding.num_positions),
-            ("segments", embedding.num_segments),
-        ):
-            tables += [reader.table(f"embedding.{name}.weight") if rows else None]
+        tables = {
+            name: reader.table(f"embedding.{name}.weight") if rows else None
+            for name, rows in (
+                ("positions", embedding.num_positions),
+                ("segments", embedding.num_segments),
+            )
+        }
         projected = embedding.projected or embedding.width != spec.width
         return cls(
             spec=spec,
             dtype=reader.dtype,
-            tokens=tables[0],
-            positions=tables[1],
-            segments=tables[2],
+            tokens=reader.table("embedding.tokens.weight"),
+            positions=tables["positions"],
+            segments=tables["segments"],
             embedding_norm=reader.norm("embedding.norm", embedding.norm),
             projection=reader.dense("embedding.projection") if projected else None,
             blocks=tuple(
@@ -67,6 +68,11 @@ class CompiledNetwork:
             constants=Constants(spec),
             reader=reader,
         )
+
+    @property
+    def is_mapped(self) -> bool:
+        """True where the table of tokens is the pages of the checkpoint's file."""
+        return not self.tokens.flags.writeable
 
     @staticmethod
     def supports(spec: EncoderSpec) -> str | None:

@@ -1,5 +1,9 @@
 """Encoders: one PyTorch module for every family, heads for tasks, and checkpoints."""
 
+from encoder_engine.dependencies import require_torch
+
+require_torch("encoder_engine.models")
+
 from encoder_engine.families.facts.spec import (
     AttentionSpec,
     BlockSpec,

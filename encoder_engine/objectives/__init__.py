@@ -1,1 +1,5 @@
 """Training objectives: corruption of clean batches, heads, and losses."""
+
+from encoder_engine.dependencies import require_torch
+
+require_torch("encoder_engine.objectives")

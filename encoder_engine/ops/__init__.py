@@ -5,6 +5,10 @@ float64, obviously right). The best that can take a call is chosen by its facts;
 says which and why, :func:`use` names one.
 """
 
+from encoder_engine.dependencies import require_torch
+
+require_torch("encoder_engine.ops")
+
 from encoder_engine.ops.activation import bias_gelu, geglu, swiglu
 from encoder_engine.ops.attention import Disentangled, attention, attention_probabilities
 from encoder_engine.ops.embedding import embedding

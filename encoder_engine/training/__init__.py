@@ -1,5 +1,9 @@
 """Pretraining: trains an encoder by a recipe, exactly resumable, on one process or many."""
 
+from encoder_engine.dependencies import require_torch
+
+require_torch("encoder_engine.training")
+
 from encoder_engine.renamed import former_names
 from encoder_engine.training.recipe import (
     BatchRecipe,

@@ -10,6 +10,7 @@ FLOORS: list[set[str]] = [
     {
         "kernels",
         "_native",
+        "dependencies",
         "errors",
         "files",
         "json_values",
@@ -20,7 +21,12 @@ FLOORS: list[set[str]] = [
         "warn",
     },
     {"ops", "text", "packing", "families", "inputs"},
+<<<<<<< HEAD
     {"models", "inference", "vectors"},
+=======
+    {"inference"},
+    {"models", "vectors"},
+>>>>>>> inference
     {"objectives", "data"},
     {"training", "finetuning", "embedding", "analysis"},
     {"cli", "server", "integrations"},
@@ -29,6 +35,7 @@ FLOORS: list[set[str]] = [
 SAME_FLOOR = {
     ("ops", "packing"),
     ("text", "packing"),
+    ("dependencies", "errors"),
     ("files", "errors"),
     ("json_values", "errors"),
     ("json_values", "files"),
@@ -38,7 +45,11 @@ SAME_FLOOR = {
     ("records", "files"),
     ("renamed", "warn"),
 }
+<<<<<<< HEAD
 ONLY_IMPORTERS = {"kernels": {"ops"}, "_native": {"text", "ops", "inference"}}
+=======
+ONLY_IMPORTERS = {"kernels": {"ops"}, "_native": {"inference", "ops", "text"}}
+>>>>>>> inference
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = sources("encoder_engine", "kernels")
 

@@ -17,6 +17,7 @@ from encoder_engine import ops
 from encoder_engine.embedding.engines.module import EncoderModule
 from encoder_engine.errors import (
     BatchError,
+    CheckpointFileError,
     ConfigError,
     SequenceLengthError,
     TokenIdError,
@@ -214,3 +215,23 @@ def test_nothing_of_it_imports_pytorch(tmp_path: Path) -> None:
         "assert rows.shape == (1, encoder.spec.width), rows.shape\n"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+
+
+def test_a_file_that_is_written_to_is_noticed(tmp_path: Path) -> None:
+    BERT.save(tmp_path)
+    compiled = CompiledEncoder.from_pretrained(tmp_path)
+    batch, path = draw_batch(), tmp_path / "model.safetensors"
+    before = compiled.hidden(*arrays(batch))
+    content = path.read_bytes()
+    # Another file in its place: the encoder keeps the pages of the one that it has loaded.
+    path.rename(tmp_path / "model.safetensors.old")
+    path.write_bytes(bytes(len(content)))
+    np.testing.assert_array_equal(compiled.hidden(*arrays(batch)), before)
+    path.unlink()
+    np.testing.assert_array_equal(compiled.hidden(*arrays(batch)), before)
+    (tmp_path / "model.safetensors.old").rename(path)
+    with path.open("r+b") as file:
+        file.seek(-4, 2)
+        file.write(b"oops")
+    with pytest.raises(CheckpointFileError, match="was written to while an encoder reads"):
+        compiled.hidden(*arrays(batch))

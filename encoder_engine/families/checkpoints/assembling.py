@@ -102,10 +102,14 @@ class Assembly:
         """
         return {name: self.read_one(name) for name in names}
 
-    def read_one(self, name: str) -> Array:
-        """Read one parameter; see :meth:`read`."""
+    def read_one(self, name: str, *, mapped: bool = False) -> Array:
+        """Read one parameter; see :meth:`read`.
+
+        ``mapped``: a tensor that is stored as one remains the file's pages, read-only.
+        """
         origin = self._sources[name]
-        arrays = {their: self._stored.pop(their).read() for their in origin.names}
+        stored = {their: self._stored.pop(their) for their in origin.names}
+        arrays = {their: one.map() if mapped else one.read() for their, one in stored.items()}
         if name in self._whole:
             _check_whole(arrays)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import re
 from contextlib import ExitStack, contextmanager
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["StoredTensor", "open_tensors", "resolve_directory"]
 
 # The names of safetensors for what a checkpoint may hold; weights are made of the first five.
-_DTYPES = {
+_DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
@@ -100,11 +101,14 @@ class StoredTensor(NamedTuple):
 
     dtype: PyTorch's name, or that of safetensors where NumPy has no such dtype.
     read: returns the tensor in memory of its own; that of a ``.bin`` is in memory already.
+    map: returns the tensor as the file's pages, read-only: pages are read when they are first
+        touched, and leave the process's memory with the array.
     """
 
     shape: tuple[int, ...]
     dtype: str
     read: Callable[[], Array]
+    map: Callable[[], Array]
 
 
 @contextmanager
@@ -189,33 +193,63 @@ def _stored(
     path: Path, stream: BufferedReader, start: int, name: str, entry: dict[str, Any]
 ) -> StoredTensor:
     shape, dtype = tuple(entry["shape"]), _DTYPES.get(entry["dtype"])
-    stated = entry["dtype"] if dtype is None else dtype_name(dtype)
+    if dtype is None:
+        refuse = partial(_refuse, path, name, entry["dtype"])
+        return StoredTensor(shape, entry["dtype"], refuse, refuse)
     first, last = entry["data_offsets"]
-    read = partial(_read_tensor, path, stream, name, shape, stated, dtype)
-    return StoredTensor(shape, stated, partial(read, start + first, last - first))
+    start, num_bytes = start + first, last - first
+    return StoredTensor(
+        shape,
+        dtype_name(dtype),
+        partial(_read_tensor, path, stream, start, num_bytes, shape, dtype),
+        partial(_map_tensor, path, stream, start, num_bytes, shape, dtype),
+    )
+
+
+def _refuse(path: Path, name: str, dtype: str) -> Array:
+    raise CheckpointFileError(
+        f"{path}: {name} is {dtype}; weights must be dense float64, float32, float16 or "
+        "bfloat16 (a quantized checkpoint cannot be loaded)"
+    )
 
 
 def _read_tensor(
     path: Path,
     stream: BufferedReader,
-    name: str,
-    shape: tuple[int, ...],
-    stated: str,
-    dtype: np.dtype[Any] | None,
     start: int,
     num_bytes: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
 ) -> Array:
-    if dtype is None:
-        raise CheckpointFileError(
-            f"{path}: {name} is {stated}; weights must be dense float64, float32, float16 or "
-            "bfloat16 (a quantized checkpoint cannot be loaded)"
-        )
     array = np.empty(shape, dtype=dtype)
     with _naming_file(path):
         stream.seek(start)
         if stream.readinto(array.reshape(-1).view(np.uint8).data) != num_bytes:
             raise OSError("it ends within a tensor")
     return array
+
+
+def _map_tensor(
+    path: Path,
+    stream: BufferedReader,
+    start: int,
+    num_bytes: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> Array:
+    skipped = start % mmap.ALLOCATIONGRANULARITY
+    if num_bytes == 0 or skipped % dtype.itemsize:
+        return _read_tensor(path, stream, start, num_bytes, shape, dtype)
+    with _naming_file(path):
+        # A mapping of its own for each tensor: it ends with the array, and its pages with it.
+        pages = mmap.mmap(
+            stream.fileno(),
+            skipped + num_bytes,
+            access=mmap.ACCESS_READ,
+            offset=start - skipped,
+        )
+    count = num_bytes // dtype.itemsize
+    return np.frombuffer(pages, dtype=dtype, count=count, offset=skipped).reshape(shape)
 
 
 @contextmanager
@@ -230,11 +264,9 @@ def _naming_file(path: Path) -> Iterator[None]:
 
 
 def _open_pickle(path: Path) -> dict[str, StoredTensor]:
-    return {
-        name: StoredTensor(
-            tuple(tensor.shape),
-            str(tensor.dtype).removeprefix("torch."),
-            partial(to_array, name, tensor),
-        )
-        for name, tensor in read_pickle(path).items()
-    }
+    found = {}
+    for name, tensor in read_pickle(path).items():
+        read = partial(to_array, name, tensor)
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        found[name] = StoredTensor(tuple(tensor.shape), dtype, read, read)
+    return found

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +33,7 @@ from encoder_engine.files import verify_checksums
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
     from contextlib import ExitStack
     from pathlib import Path
 
@@ -144,7 +146,7 @@ def open_checkpoint(path_or_hub_id: str | os.PathLike[str], files: ExitStack) ->
     files.
     """
     directory = resolve_directory(path_or_hub_id)
-    verify_checksums(directory)
+    files.enter_context(_verified(directory))
     config = read_config(directory)
     spec = spec_from_config(config)
     family = find_family(spec.model_type)
@@ -159,6 +161,32 @@ def open_checkpoint(path_or_hub_id: str | os.PathLike[str], files: ExitStack) ->
         heads=heads,
         quantized=config.get("quantization_config") is not None,
     )
+
+
+@contextmanager
+def _verified(directory: Path) -> Iterator[None]:
+    """Compare files with their recorded checksums on a thread of its own, while others read them.
+
+    The comparison reads every byte of the weights, as reading them does, and takes as long. Its
+    error is raised when the context ends, in place of what the damage caused before.
+    """
+    failure: list[Exception] = []
+
+    def compare() -> None:
+        try:
+            verify_checksums(directory)
+        # Raised below, on the thread that waits for it.
+        except Exception as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=compare)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+        if failure:
+            raise failure[0]
 
 
 def warn_of_unused(heads: Collection[str], why: str, *, stacklevel: int) -> None:

@@ -1,0 +1,16 @@
+// How many threads this process may keep busy.
+#pragma once
+
+#include <string>
+
+namespace encoder_engine {
+
+// The number that OMP_NUM_THREADS names, else the cores that the process may run on, within the CPU
+// quota of its control groups (cgroup v1 and v2), rounded down; at least 1. Threads of one core count
+// once: matrix products leave no unit idle for a second one.
+int default_threads();
+
+// The CPUs' worth of time that control groups allow, 0 without a limit. `root`: of the file system.
+double cpu_quota(const std::string& root);
+
+}  // namespace encoder_engine
