@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.cli.findings import Finding
-from encoder_engine.errors import EncoderEngineError
+from encoder_engine.errors import EncoderEngineError, MissingDependencyError, install_command
 
 if TYPE_CHECKING:
     from encoder_engine.embedding.accuracy import Accuracy
@@ -63,6 +63,8 @@ def check_accuracy(
     except EncoderEngineError as error:
         what = f"the precisions cannot be compared: {' '.join(str(error).split())}"
         mend = f"see encoder-engine doctor --model {name}"
+        if isinstance(error, MissingDependencyError):
+            mend = install_command(error.library, error.extra)
         return facts, [Finding(level="problem", what=what, mend=mend)]
     for found in measured:
         facts[found.precision] = {

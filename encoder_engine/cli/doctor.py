@@ -41,9 +41,14 @@ def build_report(
 ) -> dict[str, Any]:
     """Collect all facts and the findings from them."""
     from encoder_engine.cli.findings import installation_findings, machine_findings
-    from encoder_engine.cli.machine import extra_facts, machine_facts, version_facts
+    from encoder_engine.cli.machine import (
+        extra_facts,
+        import_torch,
+        machine_facts,
+        native_instruction_set,
+        version_facts,
+    )
     from encoder_engine.cli.model_check import check_model
-    from encoder_engine.ops.cpu import native_instruction_set
 
     machine, versions, extras = machine_facts(), version_facts(), extra_facts()
     native = native_instruction_set()
@@ -52,7 +57,7 @@ def build_report(
         "machine": machine,
         "versions": versions,
         "native_extension": {"present": native is not None, "instruction_set": native},
-        "operations": _operations("cuda" if machine["gpus"] else "cpu"),
+        "operations": _operations("cuda" if machine["gpus"] else "cpu") if import_torch() else {},
         "extras": extras,
     }
     if model is not None and native is not None:
@@ -91,7 +96,8 @@ def _print_report(report: dict[str, Any]) -> None:
     sections = {
         "Machine": _machine_lines(report["machine"], report["native_extension"]),
         "Versions": {name: found or "not installed" for name, found in report["versions"].items()},
-        "Operations": {name: _operation(facts) for name, facts in report["operations"].items()},
+        "Operations": {name: _operation(facts) for name, facts in report["operations"].items()}
+        or {"none": "PyTorch is not installed; the compiled engine computes on the CPU without it"},
         "Extras": {name: _extra(libraries) for name, libraries in report["extras"].items()},
     }
     if "model" in report:

@@ -155,12 +155,8 @@ def _dataset_options(options: dict[str, Any]) -> DatasetOptions:
 
 
 def _load(model: str, options: dict[str, Any]) -> Embedder:
-    import torch
-
     from encoder_engine.embedding import Embedder
 
-    if options["threads"] is not None:
-        torch.set_num_threads(options["threads"])
     return Embedder.from_pretrained(
         model,
         device=options["device"],
@@ -168,4 +164,5 @@ def _load(model: str, options: dict[str, Any]) -> Embedder:
         quantization=options["quantization"],
         pooling=pooling_modes(options["pooling"]),
         max_seq_length=options["max_seq_length"],
+        num_threads=options["threads"],
     )

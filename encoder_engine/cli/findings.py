@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from encoder_engine.cli.machine import num_threads
+
 # Extras for developing the engine, whose absence is no finding.
 _DEVELOPERS = {"bench", "dev"}
 
@@ -22,12 +24,10 @@ class Finding:
 
 def machine_findings(machine: dict[str, Any], versions: dict[str, str | None]) -> list[Finding]:
     """Return findings about the processor, its share, and the GPU."""
-    import torch
-
     found = []
     usable = machine["usable_cores"] or 1
     quota = machine["cpu_quota_cores"]
-    threads = torch.get_num_threads()
+    threads = num_threads()
     if quota is not None and quota < threads:
         found.append(
             Finding(
@@ -54,10 +54,12 @@ def machine_findings(machine: dict[str, Any], versions: dict[str, str | None]) -
             )
         )
     if machine["nvidia_driver"] and not machine["gpus"]:
+        torch = versions["torch"]
+        sees = "torch is not installed" if torch is None else f"torch {torch} sees no GPU"
         found.append(
             Finding(
                 level="advice",
-                what=f"there is an NVIDIA driver, but torch {versions['torch']} sees no GPU",
+                what=f"there is an NVIDIA driver, but {sees}",
                 mend="install a CUDA build of torch (https://pytorch.org), or check the driver",
             )
         )

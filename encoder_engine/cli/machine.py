@@ -7,9 +7,12 @@ import os
 import platform
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from encoder_engine.cli.common import engine_version
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 DISTRIBUTION = "encoder-engine"
 
@@ -149,10 +152,38 @@ def _memory_bytes() -> int | None:
     return min(sizes, default=None)
 
 
-def _gpus() -> list[dict[str, Any]]:
-    import torch
+def num_threads() -> int:
+    """Return the threads of a call on the CPU: PyTorch's, or without it those of the process."""
+    torch = import_torch()
+    if torch is not None:
+        return int(torch.get_num_threads())
+    stated = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(stated) if stated.isdigit() and int(stated) else _usable_cores() or 1
 
-    if not torch.cuda.is_available():
+
+def native_instruction_set() -> str | None:
+    """Return the instruction set that the extension chose; None: it is not built."""
+    from encoder_engine.errors import MissingExtensionError
+    from encoder_engine.text.extension import extension
+
+    try:
+        return str(extension().instruction_set())
+    except MissingExtensionError:
+        return None
+
+
+def import_torch() -> ModuleType | None:
+    """Import PyTorch; None: it cannot be imported."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch
+
+
+def _gpus() -> list[dict[str, Any]]:
+    torch = import_torch()
+    if torch is None or not torch.cuda.is_available():
         return []
     gpus = []
     for index in range(torch.cuda.device_count()):

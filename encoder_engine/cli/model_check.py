@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.cli.common import binary_size
 from encoder_engine.cli.findings import Finding
-from encoder_engine.errors import EncoderEngineError, UnsupportedFeatureError
+from encoder_engine.errors import (
+    EncoderEngineError,
+    MissingDependencyError,
+    UnsupportedFeatureError,
+    install_command,
+)
+from encoder_engine.families.checkpoints.parameters import encoder_shapes
 from encoder_engine.files import recorded_checksums
 
 if TYPE_CHECKING:
@@ -39,6 +46,8 @@ def check_model(name: str) -> tuple[dict[str, Any], list[Finding]]:
     except EncoderEngineError as error:
         what = f"the model does not work: {' '.join(str(error).split())}"
         mend = _MEND_UNSUPPORTED if isinstance(error, UnsupportedFeatureError) else _MEND
+        if isinstance(error, MissingDependencyError):
+            mend = install_command(error.library, error.extra)
         return facts, [Finding(level="problem", what=what, mend=mend)]
     return facts, [*_warnings(caught), *_judge(embedder, directory)]
 
@@ -52,15 +61,16 @@ def _files(directory: Path) -> dict[str, str]:
 
 
 def _describe(embedder: Embedder) -> dict[str, Any]:
-    spec, recipe = embedder.encoder.spec, embedder.recipe
+    engine, spec, recipe = embedder.engine, embedder.engine.spec, embedder.recipe
     known, table = embedder.tokenizer.vocab_size, spec.embedding.vocab_size
     return {
         "family": spec.model_type,
         "blocks": len(spec.blocks),
         "width": spec.width,
         "dimension": embedder.dimension,
-        "parameters": sum(p.numel() for p in embedder.encoder.parameters()),
-        "dtype": str(embedder.encoder.dtype).removeprefix("torch."),
+        "parameters": sum(prod(shape) for shape in encoder_shapes(spec).values()),
+        "dtype": engine.dtype,
+        "engine": f"{engine.name} on {engine.device}",
         "pooling": ", ".join(recipe.pooling),
         "normalized": recipe.normalized,
         "prompts": {name: prompt for name, prompt in recipe.prompts.items() if prompt},
@@ -84,7 +94,7 @@ def _warnings(caught: Sequence[warnings.WarningMessage]) -> list[Finding]:
 
 def _judge(embedder: Embedder, directory: Path) -> list[Finding]:
     found = []
-    known, table = embedder.tokenizer.vocab_size, embedder.encoder.spec.embedding.vocab_size
+    known, table = embedder.tokenizer.vocab_size, embedder.engine.spec.embedding.vocab_size
     if known < 0.9 * table:
         found.append(
             Finding(

@@ -129,13 +129,13 @@ def _load(stored: StoredVectors, options: dict[str, Any]) -> Embedder:
 
 def _refuse_another(stored: StoredVectors, name: str, embedder: Embedder) -> None:
     """Raise :class:`ConfigError` for a model other than the manifest's."""
-    from encoder_engine.embedding.dataset.plan import model_fingerprint, tokenizer_fingerprint
+    from encoder_engine.embedding.dataset.plan import tokenizer_fingerprint
     from encoder_engine.errors import ConfigError
 
     assert stored.manifest is not None
     plan = stored.manifest["plan"]
     differing = []
-    if model_fingerprint(embedder.encoder) != plan["model"]["fingerprint"]:
+    if embedder.engine.fingerprint() != plan["model"]["fingerprint"]:
         differing.append("weights")
     if tokenizer_fingerprint(embedder.tokenizer) != plan["tokenizer"]["fingerprint"]:
         differing.append("tokenizers")

@@ -11,15 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
-import torch
 
 from encoder_engine.embedding.dataset.job import DatasetOptions, open_job
 from encoder_engine.embedding.dataset.run import run_job
+from encoder_engine.embedding.engines.choosing import EngineRequest, require_torch
 from encoder_engine.embedding.loading import load_parts
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.parts import EmbedderParts
 from encoder_engine.embedding.steps.long_texts import embed_long
-from encoder_engine.embedding.steps.pooling import normalize
 from encoder_engine.embedding.steps.progress import progress_bar
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.token_vectors import embed_tokens
@@ -32,10 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Unpack
 
+    import torch
     from torch import Tensor
 
     from encoder_engine.embedding.dataset.job import OnError
     from encoder_engine.embedding.dataset.run import DatasetSummary
+    from encoder_engine.embedding.engines.engine import EngineChoice
     from encoder_engine.embedding.options import EncodeKeywords, OnTruncation
     from encoder_engine.embedding.steps.layers import Layers
     from encoder_engine.embedding.steps.long_texts import ChunkPooling
@@ -61,12 +62,12 @@ class Embedder(EmbedderParts):
     """
 
     def __repr__(self) -> str:
-        """Return a line with the model's directory, family, width, limit, dtype and device."""
-        encoder = self.encoder
+        """Return a line with the model's directory, family, width, limit, precision and engine."""
+        engine = self.engine
         return (
-            f"Embedder({self.recipe.encoder_directory}: {encoder.spec.model_type}, "
-            f"{encoder.spec.width} features, max_seq_length={self.max_seq_length}, "
-            f"{encoder.quantization or encoder.dtype} on {encoder.device})"
+            f"Embedder({self.recipe.encoder_directory}: {engine.spec.model_type}, "
+            f"{engine.spec.width} features, max_seq_length={self.max_seq_length}, "
+            f"{engine.quantization or engine.dtype} on {engine.device}, engine={engine.name!r})"
         )
 
     @classmethod
@@ -80,6 +81,8 @@ class Embedder(EmbedderParts):
         pooling: str | Sequence[str] | None = None,
         max_seq_length: int | None = None,
         layers: Layers | None = None,
+        num_threads: int | None = None,
+        engine: EngineChoice = "auto",
     ) -> Self:
         """Load a sentence-transformers directory, or a plain transformers one with mean pooling.
 
@@ -88,16 +91,20 @@ class Embedder(EmbedderParts):
         max_seq_length: replaces the directory's limit.
         layers: the layers to pool instead of the last. A list is averaged (``[-4, -3, -2, -1]``; 0
             are the embeddings); a mapping gives the weights of a sum, as of :class:`ScalarMix`.
+        num_threads: the threads of a CPU; None: all cores. With PyTorch it holds for the process.
+        engine: ``"compiled"`` computes on a CPU without PyTorch, ``"torch"`` by PyTorch's modules
+            on any device. ``"auto"`` is the former, except where there is a GPU, and for dtypes and
+            architectures that it does not compute.
 
         Raises :class:`ConfigError`, :class:`CheckpointError` or :class:`TokenizerFileError` for
-        missing, malformed or contradictory files.
+        missing, malformed or contradictory files, :class:`ImplementationError` where a requested
+        engine cannot compute the model, and :class:`MissingDependencyError` where only PyTorch can
+        and it is not installed.
         """
         return load_parts(
             cls,
             path_or_hub_id,
-            device=device,
-            dtype=dtype,
-            quantization=quantization,
+            EngineRequest.of(engine, device, dtype, quantization, num_threads),
             pooling=pooling,
             max_seq_length=max_seq_length,
             layers=layers,
@@ -169,6 +176,8 @@ class Embedder(EmbedderParts):
         """
         if output not in ("numpy", "torch"):
             raise InputError(f"output must be 'numpy' or 'torch', got {output!r}")
+        if output == "torch":
+            require_torch("output='torch'")
         options = self.resolve(
             EncodeCall(
                 prompt=prompt,
@@ -190,7 +199,10 @@ class Embedder(EmbedderParts):
         vectors = parts[1] if len(parts) == 2 else np.concatenate(parts)
         if opened.single:
             vectors = vectors[0]
-        return vectors if output == "numpy" else torch.from_numpy(vectors)
+        if output == "numpy":
+            return vectors
+        tensor: Tensor = require_torch("output='torch'").as_tensor(vectors)
+        return tensor
 
     def encode_windows(
         self,
@@ -250,11 +262,7 @@ class Embedder(EmbedderParts):
             batch_tokens=batch_tokens,
             on_truncation=on_truncation,
         )
-        return embed_tokens(
-            *(self, texts, self.resolve(call)),
-            transform=normalize if normalize_embeddings else torch.Tensor.contiguous,
-            width=self.encoder.spec.width,
-        )
+        return embed_tokens(self, texts, self.resolve(call))
 
     def encode_dataset(
         self,

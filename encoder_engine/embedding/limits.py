@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import torch
-
     from encoder_engine.families.facts.spec import EncoderSpec
 
 __all__ = ["MOST_CPU_TOKENS", "WIDEST_BYTES", "MemoryLimit", "default_batch_tokens"]
@@ -17,19 +15,21 @@ WIDEST_BYTES = 24 << 20
 # Beyond this a CPU gains nothing: MiniLM in bfloat16 runs as fast with 8192 tokens as with 4096, in
 # 90 MiB more.
 MOST_CPU_TOKENS = 4096
+# Bytes of a number by the name of its dtype.
+_ITEM_SIZES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
-def default_batch_tokens(spec: EncoderSpec, device: torch.device, dtype: torch.dtype) -> int:
-    """Return the default number of tokens per batch.
+def default_batch_tokens(spec: EncoderSpec, device: str, dtype: str) -> int:
+    """Return the default number of tokens per batch on a device, such as ``"cuda:0"``.
 
     A GPU gets 65,536, enough to fill it. A CPU gets at most 4,096, and fewer where the widest
     activation would exceed 24 MiB, the size up to which the allocator reuses memory.
     """
-    if device.type == "cuda":
+    if device.startswith("cuda"):
         return 65_536
     layers = [block.feed_forward for block in spec.blocks]
     features = max([3 * spec.width, *(n.width * (2 if n.gated else 1) for n in layers)])
-    return max(1, min(MOST_CPU_TOKENS, WIDEST_BYTES // (features * dtype.itemsize)))
+    return max(1, min(MOST_CPU_TOKENS, WIDEST_BYTES // (features * _ITEM_SIZES[dtype])))
 
 
 class MemoryLimit:

@@ -7,17 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from encoder_engine.embedding.directory.opening import open_embedder
+from encoder_engine.embedding.engines.choosing import EngineRequest, load_encoder
 from encoder_engine.embedding.parts import EmbedderParts, Loading
 from encoder_engine.embedding.steps.layers import layer_weights
 from encoder_engine.errors import DefaultPoolingWarning, MissingPoolerWarning
-from encoder_engine.models import Encoder
 from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
-
-    import torch
 
     from encoder_engine.embedding.steps.layers import Layers
 
@@ -26,14 +24,21 @@ __all__ = ["load_again", "load_parts"]
 Parts = TypeVar("Parts", bound=EmbedderParts)
 
 
-def load_again(loading: Loading, device: str, parts_type: type[Parts]) -> Parts:
+def load_again(
+    loading: Loading, device: str, parts_type: type[Parts], *, num_threads: int | None = None
+) -> Parts:
     """Load the parts again with the arguments of the first loading."""
-    return load_parts(
-        parts_type,
-        loading.path,
+    request = EngineRequest(
+        engine=loading.engine,
         device=device,
         dtype=loading.dtype,
         quantization=loading.quantization,
+        num_threads=num_threads,
+    )
+    return load_parts(
+        parts_type,
+        loading.path,
+        request,
         pooling=loading.pooling,
         max_seq_length=loading.max_seq_length,
         layers=None if loading.layers is None else dict(loading.layers),
@@ -43,10 +48,8 @@ def load_again(loading: Loading, device: str, parts_type: type[Parts]) -> Parts:
 def load_parts(
     parts_type: type[Parts],
     path_or_hub_id: str | os.PathLike[str],
+    request: EngineRequest,
     *,
-    device: str | torch.device,
-    dtype: str | torch.dtype,
-    quantization: str | None,
     pooling: str | Sequence[str] | None,
     max_seq_length: int | None,
     layers: Layers | None,
@@ -58,11 +61,7 @@ def load_parts(
     with warnings.catch_warnings():
         # Pooling reads the token vectors, never the pooler's.
         warnings.simplefilter("ignore", MissingPoolerWarning)
-        encoder = Encoder.from_pretrained(
-            recipe.encoder_directory, device=device, dtype=dtype, quantization=quantization
-        )
-    if encoder.packable:
-        encoder.pack()
+        encoder = load_encoder(recipe.encoder_directory, request)
     if layers is not None:
         recipe = replace(recipe, layers=layer_weights(layers, encoder.spec.num_layers))
     if max_seq_length is None:
@@ -80,10 +79,11 @@ def load_parts(
         )
     parts.loading = Loading(
         path=str(opened.directory),
-        dtype=str(dtype).removeprefix("torch."),
-        quantization=quantization,
+        dtype=request.dtype,
+        quantization=request.quantization,
         pooling=modes,
         max_seq_length=max_seq_length,
         layers=recipe.layers,
+        engine=parts.engine.name,
     )
     return parts

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from encoder_engine import ops
+import numpy as np
+
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.directory.recipe import PoolingRecipe
 from encoder_engine.embedding.embedder import Embedder
+from encoder_engine.embedding.engines.choosing import EngineRequest, load_encoder
 from encoder_engine.embedding.options import EncodeCall
-from encoder_engine.embedding.steps.pooling import normalize
 from encoder_engine.embedding.steps.token_vectors import TokenVectors, embed_tokens
 from encoder_engine.errors import CheckpointFileError, ConfigError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.arrays import widen
 from encoder_engine.families.checkpoints.files import open_tensors
 from encoder_engine.json_values import JsonValue
-from encoder_engine.models import Encoder
-from encoder_engine.models.checkpoints.stacking import to_tensor
 
 if TYPE_CHECKING:
     import os
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from encoder_engine.embedding.engines.engine import EngineChoice, Vectors
     from encoder_engine.embedding.options import OnTruncation
     from encoder_engine.text import Tokenizer
 
@@ -48,7 +48,7 @@ TOKENS = "token_embeddings"
 class MultiVectorEmbedder:
     """Embeds queries and documents token by token, as a ``MultiVectorEncoder`` would.
 
-    projection_ND: projects the encoder's D features to N, without a bias.
+    projection_ND: projects the encoder's D features to N, without a bias; kept as float32.
     skipped: ids of tokens that documents leave out.
 
     Queries begin with the embedder's prompt ``query``, documents with ``document``. Compare the
@@ -58,19 +58,19 @@ class MultiVectorEmbedder:
     def __init__(
         self,
         embedder: Embedder,
-        projection_ND: Tensor | None = None,
+        projection_ND: Vectors | Tensor | None = None,
         *,
         skipped: Iterable[int] = (),
         normalized: bool = True,
     ) -> None:
-        width = embedder.encoder.spec.width
+        width = embedder.engine.spec.width
         if projection_ND is not None and projection_ND.shape[1:] != (width,):
             raise ConfigError(
                 f"the projection is {list(projection_ND.shape)}, the encoder computes {width} "
                 "features; the files belong to different models"
             )
         self.embedder = embedder
-        self.projection_ND = projection_ND
+        self.projection_ND = None if projection_ND is None else _as_array(projection_ND)
         self.skipped = frozenset(skipped)
         self.normalized = normalized
 
@@ -80,6 +80,8 @@ class MultiVectorEmbedder:
         path_or_hub_id: str | os.PathLike[str],
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
+        *,
+        engine: EngineChoice = "auto",
     ) -> Self:
         """Load a MultiVectorEncoder's directory: Transformer, Dense, MultiVectorMask, Normalize.
 
@@ -92,10 +94,7 @@ class MultiVectorEmbedder:
         opened = open_directory(path_or_hub_id, "MultiVectorEncoder", kinds, plain=False)
         _, dense, mask, *norms = opened.modules
         folder, tokenizer = opened.encoder_folder, opened.read_tokenizer()
-        encoder = Encoder.from_pretrained(folder, device=device, dtype=dtype)
-        projection_ND = _read_projection(dense.folder).to(encoder.device, encoder.dtype)
-        if encoder.packable:
-            encoder.pack()
+        encoder = load_encoder(folder, EngineRequest.of(engine, device, dtype))
         recipe = PoolingRecipe(
             encoder_directory=folder,
             pooling=("mean",),
@@ -106,7 +105,7 @@ class MultiVectorEmbedder:
         )
         return cls(
             Embedder(encoder, tokenizer, recipe),
-            projection_ND,
+            _read_projection(dense.folder),
             skipped=_read_skipped(mask.folder, tokenizer),
             normalized=bool([_check_normalize(norm.folder) for norm in norms]),
         )
@@ -115,8 +114,8 @@ class MultiVectorEmbedder:
     def dimension(self) -> int:
         """Features of a token's vector."""
         if self.projection_ND is None:
-            return self.embedder.encoder.spec.width
-        return int(self.projection_ND.shape[0])
+            return self.embedder.engine.spec.width
+        return len(self.projection_ND)
 
     def encode_queries(
         self,
@@ -152,21 +151,20 @@ class MultiVectorEmbedder:
             batch_tokens=batch_tokens,
             on_truncation=on_truncation,
         )
-        transform = partial(_project, weight_ND=self.projection_ND, normalized=self.normalized)
         return embed_tokens(
-            *(self.embedder, texts, self.embedder.resolve(call)),
-            transform=transform,
-            width=self.dimension,
+            *(self.embedder, texts, self.embedder.resolve(call)), projection_ND=self.projection_ND
         )
 
 
-def _project(hidden_TD: Tensor, *, weight_ND: Tensor | None, normalized: bool) -> Tensor:
-    if weight_ND is not None:
-        hidden_TD = ops.linear(hidden_TD.to(weight_ND.dtype), weight_ND).float()
-    return normalize(hidden_TD) if normalized else hidden_TD
+def _as_array(projection_ND: Vectors | Tensor) -> Vectors:
+    """Return a projection as a contiguous float32 array; a tensor is copied from its device."""
+    plain: Any = projection_ND
+    if not isinstance(projection_ND, np.ndarray):
+        plain = projection_ND.detach().float().cpu().numpy()
+    return np.ascontiguousarray(plain, dtype=np.float32)
 
 
-def _read_projection(folder: Path) -> Tensor:
+def _read_projection(folder: Path) -> Vectors:
     config = read_value(folder / "config.json")
     config.only_keys(_DENSE_KEYS)
     wanted = {
@@ -191,7 +189,7 @@ def _read_projection(folder: Path) -> Tensor:
         found = {name: list(tensor.shape) for name, tensor in tensors.items()}
         if found != {"linear.weight": shape}:
             raise CheckpointFileError(f"{weights} holds {found}, expected linear.weight {shape}")
-        return to_tensor(tensors["linear.weight"].read())
+        return widen(tensors["linear.weight"].read())
 
 
 def _read_skipped(folder: Path, tokenizer: Tokenizer) -> set[int]:

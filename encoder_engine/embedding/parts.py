@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_engine.embedding.engines.choosing import vector_engine
 from encoder_engine.embedding.limits import MemoryLimit, default_batch_tokens
 from encoder_engine.embedding.options import (
     EncodeCall,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.embedding.directory.recipe import PoolingRecipe
     from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import Encoder
     from encoder_engine.text import Tokenizer
 
@@ -43,24 +45,30 @@ class Loading:
     pooling: tuple[str, ...] | None
     max_seq_length: int | None
     layers: tuple[tuple[int, float], ...] | None = None
+    engine: str = "auto"
 
 
 class EmbedderParts:
     """A matching tokenizer, encoder and pooling recipe, and the limits of a call.
 
+    ``engine`` computes the vectors of ``encoder``.
+
     Raises :class:`ConfigError` where a token id would lie outside the encoder's vocabulary, where
     the pooling was made for another width, or where the limit leaves no room for a token.
     """
 
-    def __init__(self, encoder: Encoder, tokenizer: Tokenizer, recipe: PoolingRecipe) -> None:
-        spec = encoder.spec
+    def __init__(
+        self, encoder: CompiledEncoder | Encoder, tokenizer: Tokenizer, recipe: PoolingRecipe
+    ) -> None:
+        self.engine = vector_engine(encoder)
+        spec = self.engine.spec
         if recipe.pooling_width not in (None, spec.width):
             raise ConfigError(
                 f"the pooling expects vectors of {recipe.pooling_width} features, "
                 f"the encoder computes {spec.width}; the files belong to different models"
             )
         check_vocabulary(tokenizer, spec)
-        self.encoder = encoder.eval()
+        self.encoder = encoder
         self.tokenizer = tokenizer
         self.recipe = recipe
         # None where the parts were put together in memory.
@@ -81,7 +89,7 @@ class EmbedderParts:
 
     @max_seq_length.setter
     def max_seq_length(self, value: int) -> None:
-        limit, least = self.encoder.spec.max_length, self._least_length()
+        limit, least = self.engine.spec.max_length, self._least_length()
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InputError(
                 f"max_seq_length must be a whole number of at least {least}, got {value!r}"
@@ -97,7 +105,7 @@ class EmbedderParts:
     @property
     def dimension(self) -> int:
         """Features of a vector before ``truncate_dim``."""
-        return self.encoder.spec.width * len(self.recipe.pooling)
+        return self.engine.spec.width * len(self.recipe.pooling)
 
     @property
     def prompts(self) -> Mapping[str, str]:
@@ -106,12 +114,12 @@ class EmbedderParts:
 
     def resolve(self, call: EncodeCall) -> EncodeOptions:
         """Check the options of a call and fill in the directory's settings for those not given."""
-        recipe, encoder = self.recipe, self.encoder
+        recipe, engine = self.recipe, self.engine
         prompt = resolve_prompt(
             call.prompt, call.prompt_name, recipe.prompts, recipe.default_prompt_name
         )
         normalized = call.normalize_embeddings
-        default_tokens = default_batch_tokens(encoder.spec, encoder.device, encoder.dtype)
+        default_tokens = default_batch_tokens(engine.spec, engine.device, engine.dtype)
         return check_options(
             EncodeOptions(
                 prompt=prompt,

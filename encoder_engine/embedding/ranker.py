@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict, get_args
 
 import numpy as np
-import torch
 
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.directory.recipe import CONFIG, Settings
-from encoder_engine.embedding.limits import default_batch_tokens
+from encoder_engine.embedding.engines.choosing import (
+    EngineRequest,
+    load_sequence_classification,
+    scoring_engine,
+)
+from encoder_engine.embedding.limits import MemoryLimit, default_batch_tokens
 from encoder_engine.embedding.options import (
     OnTruncation,
     check_on_truncation,
@@ -18,8 +23,8 @@ from encoder_engine.embedding.options import (
     resolve_prompt,
 )
 from encoder_engine.embedding.parts import check_vocabulary, smallest
+from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.texts import open_texts
-from encoder_engine.embedding.steps.token_rows import TokenRows
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.errors import (
     InputError,
@@ -27,13 +32,18 @@ from encoder_engine.errors import (
     TextError,
     UnsupportedFeatureError,
 )
-from encoder_engine.models import SequenceClassification
+from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
     from pathlib import Path
 
+    import torch
+
+    from encoder_engine.embedding.engines.engine import EngineChoice
+    from encoder_engine.inference import CompiledEncoder
+    from encoder_engine.models import SequenceClassification
     from encoder_engine.text import Tokenizer
 
 __all__ = ["Ranked", "Ranker"]
@@ -63,16 +73,17 @@ class Ranker:
 
     def __init__(
         self,
-        model: SequenceClassification,
+        model: CompiledEncoder | SequenceClassification,
         tokenizer: Tokenizer,
         *,
         max_seq_length: int | None = None,
         activation: Activation = "identity",
         settings: Settings | None = None,
     ) -> None:
-        spec = model.encoder.spec
+        self.model, self.engine = model, scoring_engine(model)
+        spec = self.engine.spec
         check_vocabulary(tokenizer, spec)
-        self.model = model.eval()
+        self.memory_limit = MemoryLimit()
         self.tokenizer = tokenizer
         self.max_seq_length = smallest(max_seq_length, spec.max_length)
         self.activation = _check_activation(activation)
@@ -87,13 +98,13 @@ class Ranker:
         *,
         max_seq_length: int | None = None,
         activation: Activation | None = None,
+        engine: EngineChoice = "auto",
     ) -> Self:
         """Load a model for sequence classification: a CrossEncoder's directory or a plain one.
 
         ``activation`` None: the directory's, or by default sigmoid for a model with one label and
-        identity otherwise. Raises :class:`ConfigError`, :class:`CheckpointError` or
-        :class:`TokenizerFileError` for missing, malformed or contradictory files, and
-        :class:`UnsupportedFeatureError` for modules after the transformer.
+        identity otherwise. Raises :class:`UnsupportedFeatureError` for modules after the
+        transformer. Other options and exceptions: see :meth:`Embedder.from_pretrained`.
         """
         opened = open_directory(
             *(path_or_hub_id, "CrossEncoder", ("Transformer",)),
@@ -102,25 +113,23 @@ class Ranker:
             makes="scores",
         )
         folder = opened.encoder_folder
-        model = SequenceClassification.from_pretrained(folder, device=device, dtype=dtype)
-        if model.encoder.packable:
-            model.encoder.pack()
-        if activation is None:
-            activation = _read_activation(opened.directory, folder)
-        if activation is None:
-            activation = "sigmoid" if len(model.id2label) == 1 else "identity"
-        return cls(
+        model = load_sequence_classification(folder, EngineRequest.of(engine, device, dtype))
+        stated = _read_activation(opened.directory, folder) if activation is None else activation
+        ranker = cls(
             model,
             opened.read_tokenizer(),
             max_seq_length=opened.max_seq_length if max_seq_length is None else max_seq_length,
-            activation=activation,
+            activation="identity" if stated is None else stated,
             settings=opened.settings,
         )
+        if stated is None and ranker.num_labels == 1:
+            ranker.activation = "sigmoid"
+        return ranker
 
     @property
     def num_labels(self) -> int:
         """The number of scores of each pair."""
-        return len(self.model.id2label)
+        return self.engine.num_labels
 
     def score(
         self,
@@ -151,22 +160,21 @@ class Ranker:
         if prefix:
             firsts = [prefix + one if isinstance(one, str) else one for one in firsts]
         encoding = self.tokenizer.encode_batch(
-            firsts, seconds, max_length=self.max_seq_length, num_threads=torch.get_num_threads()
+            firsts, seconds, max_length=self.max_seq_length, num_threads=self.engine.num_threads
         )
         notice = TruncationNotice(on_truncation, limit=self.max_seq_length, row_name="pair")
         notice.observe(np.asarray(encoding.truncated))
         notice.warn()
-        encoder = self.model.encoder
-        budget = default_batch_tokens(encoder.spec, encoder.device, encoder.dtype)
+        engine = self.engine
+        budget = default_batch_tokens(engine.spec, engine.device, engine.dtype)
         scores = np.empty((len(firsts), self.num_labels), dtype=np.float32)
-        self.model.eval()
-        with torch.inference_mode():
-            rows_of = TokenRows.of(encoding)
-            for rows, batch in rows_of.batches(
-                resolve_batch_tokens(batch_tokens, budget), encoder.device
-            ):
-                logits = self.model(batch).float()
-                scores[rows] = (torch.sigmoid(logits) if applied == "sigmoid" else logits).cpu()
+        for rows, found in compute_batches(
+            *(engine, TokenRows.of(encoding), partial(engine.scores, activation=applied)),
+            batch_tokens=resolve_batch_tokens(batch_tokens, budget),
+            limit=self.memory_limit,
+            row_name="pair",
+        ):
+            scores[rows] = found
         broken = np.flatnonzero(~np.isfinite(scores).all(axis=1))
         if len(broken):
             raise NonFiniteVectorError(

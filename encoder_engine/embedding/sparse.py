@@ -6,16 +6,21 @@ Dimensions: T packed tokens, B texts, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
-import torch
 
-from encoder_engine import ops
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.directory.recipe import Settings
-from encoder_engine.embedding.limits import WIDEST_BYTES
+from encoder_engine.embedding.engines.choosing import (
+    EngineRequest,
+    load_masked_lm,
+    vocabulary_engine,
+)
+from encoder_engine.embedding.engines.engine import SparseActivation, SparsePooling
+from encoder_engine.embedding.limits import WIDEST_BYTES, MemoryLimit
 from encoder_engine.embedding.options import (
     OnTruncation,
     check_on_truncation,
@@ -23,8 +28,8 @@ from encoder_engine.embedding.options import (
     resolve_prompt,
 )
 from encoder_engine.embedding.parts import check_vocabulary, smallest
+from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.texts import open_texts
-from encoder_engine.embedding.steps.token_rows import TokenRows
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import tokenized_windows
 from encoder_engine.errors import (
@@ -32,22 +37,22 @@ from encoder_engine.errors import (
     NonFiniteVectorError,
     ShapeError,
 )
-from encoder_engine.models import MaskedLM
+from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
     from pathlib import Path
 
-    from torch import Tensor
+    import torch
 
-    from encoder_engine.packing import PackedBatch
+    from encoder_engine.embedding.engines.engine import EngineChoice
+    from encoder_engine.inference import CompiledEncoder
+    from encoder_engine.models import MaskedLM
     from encoder_engine.text import Tokenizer
 
 __all__ = ["SparseEmbedder", "SparseVectors"]
 
-SparsePooling = Literal["max", "sum"]
-SparseActivation = Literal["relu", "log1p_relu"]
 _POOLING_KEYS = ("pooling_strategy", "activation_function", "embedding_dimension")
 
 
@@ -110,7 +115,7 @@ class SparseEmbedder:
 
     def __init__(
         self,
-        model: MaskedLM,
+        model: CompiledEncoder | MaskedLM,
         tokenizer: Tokenizer,
         *,
         max_seq_length: int | None = None,
@@ -118,7 +123,8 @@ class SparseEmbedder:
         activation: SparseActivation = "relu",
         settings: Settings | None = None,
     ) -> None:
-        spec = model.encoder.spec
+        self.model, self.engine = model, vocabulary_engine(model)
+        spec = self.engine.spec
         check_vocabulary(tokenizer, spec)
         for what, choice, known in (
             ("pooling", pooling, get_args(SparsePooling)),
@@ -126,7 +132,7 @@ class SparseEmbedder:
         ):
             if choice not in known:
                 raise InputError(f"{what} must be one of {', '.join(known)}, got {choice!r}")
-        self.model = model.eval()
+        self.memory_limit = MemoryLimit()
         self.tokenizer = tokenizer
         self.max_seq_length = smallest(max_seq_length, spec.max_length)
         self.pooling, self.activation = pooling, activation
@@ -141,6 +147,7 @@ class SparseEmbedder:
         *,
         pooling: SparsePooling | None = None,
         max_seq_length: int | None = None,
+        engine: EngineChoice = "auto",
     ) -> Self:
         """Load a SparseEncoder's directory, or any masked-language model.
 
@@ -155,12 +162,8 @@ class SparseEmbedder:
         stated = _read_pooling(opened.modules[1].folder) if opened.modules else {}
         if pooling is not None:
             stated["pooling"] = pooling
-        folder = opened.encoder_folder
-        model = MaskedLM.from_pretrained(folder, device=device, dtype=dtype)
-        if model.encoder.packable:
-            model.encoder.pack()
         return cls(
-            model,
+            load_masked_lm(opened.encoder_folder, EngineRequest.of(engine, device, dtype)),
             opened.read_tokenizer(),
             max_seq_length=max_seq_length or opened.max_seq_length,
             settings=opened.settings,
@@ -190,8 +193,8 @@ class SparseEmbedder:
             raise InputError(
                 f"max_active_dims must be a positive whole number, got {max_active_dims!r}"
             )
-        encoder = self.model.encoder
-        vocab_size = encoder.spec.embedding.vocab_size
+        engine = self.engine
+        vocab_size = engine.spec.embedding.vocab_size
         budget = resolve_batch_tokens(batch_tokens, max(1, 4 * WIDEST_BYTES // (4 * vocab_size)))
         parts: list[SparseVectors] = []
         check_on_truncation(on_truncation)
@@ -202,33 +205,24 @@ class SparseEmbedder:
             prompt=prefix,
             num_prompt_tokens=0,
             max_length=self.max_seq_length,
+            num_threads=engine.num_threads,
             notice=notice,
         )
+        compute = partial(engine.vocabulary, pooling=self.pooling, activation=self.activation)
         for window in tokenized:
             encoding, first_row = window.encoding, window.first_row
-            found: list[Any] = [None] * (len(encoding.cu_seqlens) - 1)
-            for rows, batch in TokenRows.of(encoding).batches(budget, encoder.device):
-                weights_BV = self._weigh(batch).cpu().numpy()
+            found: list[Any] = [None] * len(encoding)
+            for rows, weights_BV in compute_batches(
+                *(engine, TokenRows.of(encoding), compute),
+                batch_tokens=budget,
+                limit=self.memory_limit,
+                numbers=first_row + np.arange(len(encoding)),
+            ):
                 for row, weights_V in zip(rows, weights_BV, strict=True):
                     found[row] = _active(weights_V, max_active_dims, first_row + int(row))
             parts.append(_join(found, vocab_size))
         notice.warn()
         return _concatenate(parts, vocab_size)
-
-    @torch.inference_mode()
-    def _weigh(self, batch: PackedBatch) -> Tensor:
-        """Return the weights of a batch, float32 [B, V]."""
-        self.model.eval()
-        logits_TV = self.model(batch).float()
-        # The transformation never falls, so it keeps the greatest.
-        if self.pooling == "max":
-            return self._transform(ops.pooling(logits_TV, batch.sequences, mode="max"))
-        mean_BV = ops.pooling(self._transform(logits_TV), batch.sequences, mode="mean")
-        return mean_BV * torch.from_numpy(batch.sequences.lengths).to(mean_BV)[:, None]
-
-    def _transform(self, logits: Tensor) -> Tensor:
-        weights = logits.relu().log1p()
-        return weights.log1p() if self.activation == "log1p_relu" else weights
 
     def tokens(self, vectors: SparseVectors, number: int) -> list[tuple[str, float]]:
         """Return the tokens of a row with their weights, the largest weight first."""

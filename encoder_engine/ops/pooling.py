@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 from encoder_engine.errors import ShapeError, UnknownNameError
 from encoder_engine.ops import cpu, gpu
 from encoder_engine.ops.registry import CallFacts, Implementation, Operation, check_device
+from encoder_engine.packing.pooling_modes import POOLING_MODES, PoolingMode
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from encoder_engine.packing import Sequences
 
 __all__ = ["POOLING_MODES", "PoolingMode", "pooling"]
-
-PoolingMode = Literal["cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
-POOLING_MODES: tuple[PoolingMode, ...] = get_args(PoolingMode)
 
 # A program holds a whole pooled row in registers.
 WIDEST_TRITON = 16384

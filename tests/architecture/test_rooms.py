@@ -35,6 +35,7 @@ GENERATED = {"csrc/text/unicode/forms.cpp"}
 # What is imported at its first use: the extension, which may not be built, what is made of it, and
 # PyTorch, which a user of the tokenizer does not wait for.
 LATE_IMPORTS = {
+    ("encoder_engine.embedding.engines.choosing", "encoder_engine.embedding.engines"),
     ("encoder_engine.integrations.packed_copy", "encoder_engine.ops.native.memory"),
     ("encoder_engine.models.plan", "encoder_engine.ops.native"),
     ("encoder_engine.ops.cpu", "encoder_engine"),

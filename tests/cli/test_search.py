@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from encoder_engine.embedding import Embedder
+from encoder_engine.models import Encoder
 from encoder_engine.vectors import store_files
 from tests.embedding.tiny_model import write_sentence_directory
 
@@ -99,7 +100,8 @@ def test_stores_that_cannot_be_searched_are_refused(
     out = tmp_path / "out"
     assert run("embed", source, "-o", out, "-m", model, "--quiet").code == 0
     other = write_sentence_directory(tmp_path / "other")
-    embedder = Embedder.from_pretrained(other)
+    embedder = Embedder.from_pretrained(other, engine="torch")
+    assert isinstance(embedder.encoder, Encoder)
     embedder.encoder.embedding.tokens.weight.data[5, 0] += 1
     embedder.encoder.save_pretrained(other)
     result = run("search", out, "a", "-m", other)
@@ -186,8 +188,6 @@ def test_another_model_is_told_before_anything_of_it(
 
     options = ("--max-seq-length", 30, "--quiet")
     assert run("embed", source, "-o", tmp_path / "out", "-m", model, *options).code == 0
-    from encoder_engine.models import Encoder
-
     other = write_sentence_directory(tmp_path / "other")
     encoder = Encoder.from_pretrained(other)
     encoder.embedding.tokens.weight.data[5, 0] += 1

@@ -26,3 +26,9 @@ def tiny_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny(tiny_directory: Path) -> Embedder:
     """Load the tiny directory once; nobody changes the embedder."""
     return Embedder.from_pretrained(tiny_directory, device="cpu")
+
+
+@pytest.fixture(scope="session", params=["compiled", "torch"])
+def tiny_by_engine(tiny_directory: Path, request: pytest.FixtureRequest) -> Embedder:
+    """Load the tiny directory once for each engine; nobody changes the embedders."""
+    return Embedder.from_pretrained(tiny_directory, device="cpu", engine=request.param)

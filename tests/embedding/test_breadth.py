@@ -28,7 +28,7 @@ from encoder_engine.errors import (
     TruncationWarning,
     UnsupportedFeatureError,
 )
-from encoder_engine.models import ScalarMix
+from encoder_engine.models import Encoder, MaskedLM, ScalarMix
 from encoder_engine.ops.testing import assert_within_budget
 from tests.embedding.tiny_model import VOCABULARY, WIDTH, write_transformers_directory
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from encoder_engine.models import Encoder
+    from encoder_engine.packing import PackedBatch
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning",
@@ -47,6 +47,12 @@ pytestmark = pytest.mark.filterwarnings(
 TEXTS = ["the long query", "", "a row of text", "words " * 9]
 LONG = "the long row of text " * 9
 TERMS = 3 * WIDTH + 40
+
+
+@pytest.fixture
+def tiny(tiny_by_engine: Embedder) -> Embedder:
+    """Hold every promise by both engines."""
+    return tiny_by_engine
 
 
 def tensor(array: Any) -> torch.Tensor:
@@ -80,10 +86,18 @@ def save_with_head(folder: Path, kind: str, **options: Any) -> Path:
 
 
 def states(embedder: Embedder, dtype: torch.dtype = torch.float32) -> Any:
-    batch = embedder.tokenizer.encode_batch(TEXTS).to_packed("cpu")
-    encoder = copy.deepcopy(embedder.encoder).unpack().to(dtype)
     with torch.no_grad():
-        return encoder(batch, output_hidden_states=True)
+        return encoder_of(embedder, dtype)(batch_of(embedder), output_hidden_states=True)
+
+
+def batch_of(embedder: Embedder) -> PackedBatch:
+    """Pack the tokens of the texts."""
+    return embedder.tokenizer.encode_batch(TEXTS).to_packed("cpu")
+
+
+def encoder_of(embedder: Embedder, dtype: torch.dtype) -> Encoder:
+    """Load the encoder of an embedder as a module."""
+    return Encoder.from_pretrained(embedder.recipe.encoder_directory, device="cpu", dtype=dtype)
 
 
 @pytest.mark.parametrize("layers", [[-2, -1], [0], {1: 0.25, 2: -1.5}], ids=str)
@@ -148,7 +162,7 @@ def test_a_scalar_mix_learns_weights_that_an_embedder_takes(tiny_directory: Path
         load_again(mixed.loading, "cpu", Embedder).encode(TEXTS), mixed.encode(TEXTS)
     )
     with pytest.raises(ShapeError, match="output_hidden_states"):
-        mix(embedder.encoder(embedder.tokenizer.encode_batch(TEXTS).to_packed("cpu")))
+        mix(encoder_of(embedder, torch.float32)(batch_of(embedder)))
 
 
 @pytest.mark.parametrize("layers", [[], [3], [-4], [1, -2], [True], "last", {1: float("nan")}])
@@ -353,7 +367,7 @@ def test_long_texts_are_pooled_from_overlapping_chunks(
     weights = [1.0] * len(chunks) if pooling == "mean" else [float(len(c)) for c in chunks]
 
     def expected(dtype: torch.dtype) -> torch.Tensor:
-        encoder = copy.deepcopy(tiny.encoder).unpack().to(dtype)
+        encoder = encoder_of(tiny, dtype)
         rows = [np.array([*head, *chunk, *tail], dtype=np.int32) for chunk in chunks]
         stacked = torch.stack([_vector(encoder, ids) for ids in rows])
         if pooling == "max":
@@ -396,12 +410,15 @@ def test_errors_name_the_row_of_the_stream(
 ) -> None:
     monkeypatch.setattr(batching, "WINDOW_TEXTS", 2)
     if kind == "sparse":
-        sparse = SparseEmbedder.from_pretrained(save_with_head(tmp_path, "BertForMaskedLM"))
+        folder = save_with_head(tmp_path, "BertForMaskedLM")
+        sparse = SparseEmbedder.from_pretrained(folder, engine="torch")
         encode: Any = sparse.encode
+        assert isinstance(sparse.model, MaskedLM)
         encoder = sparse.model.encoder
     else:
-        embedder = Embedder.from_pretrained(tiny_directory)
+        embedder = Embedder.from_pretrained(tiny_directory, engine="torch")
         encode = embedder.encode_long if kind == "long" else embedder.encode_tokens
+        assert isinstance(embedder.encoder, Encoder)
         encoder = embedder.encoder
     with pytest.raises(TextError, match="text 3 has a lone surrogate") as wrong:
         encode(["a", LONG if kind == "long" else "b", "c", "\ud800"])

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from encoder_engine.embedding import Embedder
+from encoder_engine.embedding.engines.module import pool
 from encoder_engine.embedding.steps.batching import WINDOW_TEXTS
-from encoder_engine.embedding.steps.pooling import pool
 from encoder_engine.errors import (
     DefaultPoolingWarning,
     InputError,
@@ -35,6 +35,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEXTS = ["the text", "", "a row of words", "query", "q", "passage: the long text"]
+
+
+@pytest.fixture
+def tiny(tiny_by_engine: Embedder) -> Embedder:
+    """Hold every promise by both engines."""
+    return tiny_by_engine
+
+
 LONG = "long " * 40
 
 
@@ -179,7 +187,8 @@ def test_options_of_a_stream_are_checked_before_it_is_read(tiny: Embedder) -> No
 
 
 def test_nan_never_leaves_as_a_vector(tiny_directory: Path) -> None:
-    embedder = Embedder.from_pretrained(tiny_directory)
+    embedder = Embedder.from_pretrained(tiny_directory, engine="torch")
+    assert isinstance(embedder.encoder, Encoder)
     token = int(embedder.tokenizer.encode("query")[1])
     with torch.no_grad():
         embedder.encoder.embedding.tokens.weight[token] = float("nan")
@@ -205,7 +214,7 @@ def test_segments_of_the_tokenizers_template_reach_the_encoder(tiny: Embedder) -
     embedder = Embedder(tiny.encoder, Tokenizer(second), tiny.recipe)
     batch = embedder.tokenizer.encode_batch(TEXTS).to_packed()
     with torch.inference_mode():
-        hidden_TD = tiny.encoder(batch).last_hidden_state
+        hidden_TD = Encoder.from_pretrained(tiny.recipe.encoder_directory)(batch).last_hidden_state
     expected = pool(hidden_TD, batch.sequences, ("mean",), normalized=True).numpy()
     found = embedder.encode(TEXTS)
     np.testing.assert_array_equal(found, expected)
@@ -213,15 +222,16 @@ def test_segments_of_the_tokenizers_template_reach_the_encoder(tiny: Embedder) -
 
 
 def test_an_encoder_left_in_training_mode_gives_no_noise(tiny: Embedder) -> None:
-    spec = tiny.encoder.spec
+    spec = tiny.engine.spec
     encoder = Encoder(replace(spec, embedding=replace(spec.embedding, dropout=0.5)))
     embedder = Embedder(encoder, tiny.tokenizer, tiny.recipe)
     expected = embedder.encode(TEXTS)
-    embedder.encoder.train()
+    encoder.train()
     np.testing.assert_array_equal(embedder.encode(TEXTS), expected)
-    embedder.encoder.train()
+    encoder.train()
     np.testing.assert_array_equal(next(embedder.encode_windows(TEXTS)).vectors, expected)
-    assert not embedder.encoder.training
+    assert embedder.encoder is encoder
+    assert not encoder.training
 
 
 def test_threads_share_an_embedder(tiny: Embedder) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -31,10 +31,10 @@ def texts() -> list[str]:
     return ["", *entries]
 
 
-@pytest.fixture(scope="module")
-def embedder(minilm: Path) -> Embedder:
-    """Load MiniLM on the CPU."""
-    return Embedder.from_pretrained(minilm, device="cpu")
+@pytest.fixture(scope="module", params=["compiled", "torch"])
+def embedder(minilm: Path, request: pytest.FixtureRequest) -> Embedder:
+    """Load MiniLM on the CPU, by each engine."""
+    return Embedder.from_pretrained(minilm, device="cpu", num_threads=1, engine=request.param)
 
 
 @pytest.fixture(autouse=True)
@@ -77,8 +77,14 @@ def test_the_order_of_the_texts_changes_no_bit(embedder: Embedder, texts: list[s
 def test_the_number_of_threads_changes_no_bit(embedder: Embedder, texts: list[str]) -> None:
     expected = embedder.encode(texts, on_truncation="ignore")
     for num_threads in (2, 3):
-        torch.set_num_threads(num_threads)
-        found = embedder.encode(texts, on_truncation="ignore")
+        other = Embedder.from_pretrained(
+            embedder.recipe.encoder_directory,
+            device="cpu",
+            num_threads=num_threads,
+            engine=embedder.engine.name,
+        )
+        assert other.engine.num_threads == num_threads
+        found = other.encode(texts, on_truncation="ignore")
         np.testing.assert_array_equal(found, expected)
 
 
@@ -90,14 +96,21 @@ def assert_blind_to_company(embedder: Embedder) -> None:
         np.testing.assert_array_equal(embedder.encode(texts, batch_tokens=budget), expected)
 
 
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
 @pytest.mark.parametrize("modes", [("mean", "max", "cls"), ("weightedmean", "lasttoken")])
-def test_every_pooling_mode_is_blind_to_company(tiny_directory: Path, modes: list[str]) -> None:
-    assert_blind_to_company(Embedder.from_pretrained(tiny_directory, device="cpu", pooling=modes))
+def test_every_pooling_mode_is_blind_to_company(
+    tiny_directory: Path, modes: list[str], engine: Any
+) -> None:
+    embedder = Embedder.from_pretrained(tiny_directory, device="cpu", pooling=modes, engine=engine)
+    assert_blind_to_company(embedder)
 
 
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
 @pytest.mark.parametrize(("width", "num_heads"), [(30, 3), (30, 1), (36, 3), (16, 1), (30, 10)])
 def test_widths_and_heads_of_every_size_are_blind_to_company(
-    tmp_path: Path, width: int, num_heads: int
+    tmp_path: Path, width: int, num_heads: int, engine: Any
 ) -> None:
     write_transformers_directory(tmp_path, width=width, num_heads=num_heads)
-    assert_blind_to_company(Embedder.from_pretrained(tmp_path, device="cpu", pooling="mean"))
+    assert_blind_to_company(
+        Embedder.from_pretrained(tmp_path, device="cpu", pooling="mean", engine=engine)
+    )

@@ -12,6 +12,7 @@ from encoder_engine.embedding import Embedder
 from encoder_engine.embedding.limits import MemoryLimit
 from encoder_engine.embedding.steps.batching import WINDOW_TEXTS
 from encoder_engine.errors import DeviceMemoryError
+from encoder_engine.models import Encoder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +26,7 @@ class SmallDevice:
     def __init__(self, embedder: Embedder, room: int) -> None:
         self.room = room
         self.tried: list[int] = []
+        assert isinstance(embedder.encoder, Encoder)
         embedder.encoder.register_forward_pre_hook(self._forward)
 
     def _forward(self, _encoder: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
@@ -37,7 +39,7 @@ class SmallDevice:
 @pytest.fixture
 def embedder(tiny_directory: Path) -> Embedder:
     """Load one for each test: what it learns of its device's memory stays with it."""
-    return Embedder.from_pretrained(tiny_directory, device="cpu")
+    return Embedder.from_pretrained(tiny_directory, device="cpu", engine="torch")
 
 
 @pytest.mark.parametrize("room", [16, 17, 100, 1000])
@@ -85,6 +87,7 @@ def test_another_error_of_the_encoder_is_not_taken_for_want_of_memory(embedder: 
     def fail(_encoder: torch.nn.Module, _arguments: tuple[Any, ...]) -> None:
         raise RuntimeError("something else")
 
+    assert isinstance(embedder.encoder, Encoder)
     embedder.encoder.register_forward_pre_hook(fail)
     with pytest.raises(RuntimeError, match="something else"):
         embedder.encode(TEXTS)

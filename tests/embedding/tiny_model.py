@@ -20,6 +20,8 @@ from encoder_engine.models import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from encoder_engine.models.heads import HeadModel
+
 WIDTH = 16
 NUM_HEADS = 2
 POSITIONS = 32
@@ -61,6 +63,21 @@ def write_transformers_directory(
         Encoder(spec).save_pretrained(folder)
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY), "utf-8")
     write_json(folder / "tokenizer_config.json", {"do_lower_case": True, "model_max_length": 24})
+    return folder
+
+
+def write_head_directory(
+    folder: Path, kind: type[HeadModel], *, num_labels: int | None = None
+) -> Path:
+    """Write a plain transformers directory with a head on the tiny model."""
+    write_transformers_directory(folder)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = kind(Encoder.from_pretrained(folder, device="cpu"), num_labels=num_labels)
+        with torch.no_grad():
+            for parameter in model.head.parameters():
+                parameter.normal_(std=0.3)
+    model.save_pretrained(folder)
     return folder
 
 

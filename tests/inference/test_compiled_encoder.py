@@ -14,7 +14,7 @@ import torch
 
 import encoder_engine as ee
 from encoder_engine import ops
-from encoder_engine.embedding.dataset.plan import model_fingerprint
+from encoder_engine.embedding.engines.module import EncoderModule
 from encoder_engine.errors import (
     BatchError,
     CheckpointFileError,
@@ -102,7 +102,7 @@ def test_every_family_has_the_modules_bits(case: Case, precision: str, tmp_path:
         states = output.hidden_states
         mixed: Any = sum(weight * states[layer].float() for layer, weight in layers)
         np.testing.assert_array_equal(compiled.hidden(*arrays(batch), layers=layers), mixed.numpy())
-    assert compiled.fingerprint() == model_fingerprint(module)
+    assert compiled.fingerprint() == EncoderModule(module).fingerprint()
     assert (compiled.quantization, compiled.spec) == (module.quantization, module.spec)
     assert f"torch.{compiled.dtype}" == str(module.dtype)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from encoder_engine.files import file_sha256
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.job import DatasetJob
     from encoder_engine.embedding.options import EncodeOptions
     from encoder_engine.embedding.parts import EmbedderParts
-    from encoder_engine.models import Encoder
     from encoder_engine.text import Tokenizer
 
 
@@ -28,13 +26,14 @@ def make_plan(parts: EmbedderParts, job: DatasetJob, encode: EncodeOptions) -> d
     The plan leaves out what changes only the speed (batches, threads, workers), ``on_error``, and
     the names of the inputs, whose rows are compared by their digests.
     """
-    encoder, options = parts.encoder, job.options
+    engine, options = parts.engine, job.options
     return {
         "model": {
-            "fingerprint": model_fingerprint(encoder),
-            "dtype": str(encoder.dtype).removeprefix("torch."),
-            "device": encoder.device.type,
-            "quantization": encoder.quantization,
+            "fingerprint": engine.fingerprint(),
+            "dtype": engine.dtype,
+            "device": engine.device.partition(":")[0],
+            "quantization": engine.quantization,
+            "engine": engine.name,
             "pooling": list(parts.recipe.pooling),
             "layers": [list(pair) for pair in parts.recipe.layers or ()],
             "max_seq_length": parts.max_seq_length,
@@ -54,14 +53,13 @@ def make_plan(parts: EmbedderParts, job: DatasetJob, encode: EncodeOptions) -> d
             "shard_rows": job.shard_rows,
             "shard_format": job.shard_format,
         },
-        "versions": _versions(job.shard_format),
+        "versions": _versions(job.shard_format) | engine.versions(),
     }
 
 
 def _versions(shard_format: str) -> dict[str, str]:
     versions = {
         "encoder-engine": str(sys.modules["encoder_engine"].__version__),
-        "torch": str(torch.__version__),
         "numpy": np.__version__,
     }
     if shard_format != "npy":
@@ -69,15 +67,6 @@ def _versions(shard_format: str) -> dict[str, str]:
     if shard_format == "lance":
         versions["pylance"] = importlib.metadata.version("pylance")
     return versions
-
-
-def model_fingerprint(encoder: Encoder) -> str:
-    """Return the SHA-256 of the architecture and of every weight as it is in memory."""
-    digest = hashlib.sha256(repr(encoder.spec).encode())
-    for name, tensor in sorted(encoder.state_dict().items()):
-        digest.update(f"\0{name} {tensor.dtype} {list(tensor.shape)}\0".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:

@@ -12,6 +12,7 @@ _OPTIONS = {
     "model.dtype": "--dtype",
     "model.device": "--device",
     "model.quantization": "--quantization",
+    "model.engine": "engine=",
     "model.pooling": "--pooling",
     "model.layers": "layers=",
     "model.max_seq_length": "--max-seq-length",
@@ -31,8 +32,13 @@ _FINGERPRINTS = {"model.fingerprint": "model", "tokenizer.fingerprint": "tokeniz
 _SHOWN_DIGITS = 12
 
 
-def describe_change(found: Difference) -> str:
-    """Describe what differs between two plans: an option by its name, with both values."""
+def describe_change(found: Difference) -> str | None:
+    """Describe what differs between two plans: an option by its name, with both values.
+
+    None for a folder of a version without engines, whose vectors PyTorch's modules computed.
+    """
+    if found == ("model.engine", None, "torch"):
+        return None
     if found.name in _FINGERPRINTS:
         digits = [str(value)[:_SHOWN_DIGITS] for value in (found.before, found.now)]
         return (

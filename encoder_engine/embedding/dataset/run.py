@@ -99,7 +99,7 @@ def run_job(
         model=name,
         max_seq_length=parts.max_seq_length,
         dimension=parts.stored_dimension(options),
-        dtype=str(parts.encoder.dtype).removeprefix("torch."),
+        dtype=parts.engine.dtype,
         workers=job.options.workers,
     )
     summary.seconds["load"] = load_seconds
@@ -107,7 +107,7 @@ def run_job(
     if job.options.workers > 1:
         engine = WorkerEngine(parts, call, job.options.workers)
     else:
-        on_cpu = parts.encoder.device.type == "cpu"
+        on_cpu = parts.engine.device == "cpu"
         engine = LocalEngine(parts, call, overlapped=job.inputs.regular and not on_cpu)
     output = _make_output(job, parts, options, name)
     try:

@@ -10,10 +10,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-
 from encoder_engine.embedding.dataset.pipeline import ahead
-from encoder_engine.embedding.dataset.plan import model_fingerprint
+from encoder_engine.embedding.engines.choosing import require_torch
 from encoder_engine.embedding.loading import load_again
 from encoder_engine.embedding.parts import EmbedderParts
 from encoder_engine.embedding.steps.window import (
@@ -85,16 +83,16 @@ class WorkerEngine:
     """Embeds in several processes, each with a copy of the model and, if used, its own GPU."""
 
     def __init__(self, parts: EmbedderParts, call: EncodeCall, num_workers: int) -> None:
-        self._devices = worker_devices(parts.encoder.device.type, num_workers)
+        self._devices = worker_devices(parts.engine.device.partition(":")[0], num_workers)
         if parts.loading is None:
             raise InputError(
                 "several workers need an embedder that Embedder.from_pretrained loaded: each loads "
                 "the same files"
             )
         self._loading = replace(parts.loading, max_seq_length=parts.max_seq_length)
-        self._fingerprint = model_fingerprint(parts.encoder)
+        self._fingerprint = parts.engine.fingerprint()
         self._call = call
-        self._num_threads = max(1, torch.get_num_threads() // num_workers)
+        self._num_threads = max(1, parts.engine.num_threads // num_workers)
 
     def embed(
         self, windows: Iterator[TextWindow], done: Callable[[int], bool]
@@ -109,12 +107,17 @@ class WorkerEngine:
         devices = context.SimpleQueue()
         for device in self._devices:
             devices.put(device)
-        task = _Task(loading=self._loading, fingerprint=self._fingerprint, call=self._call)
+        task = _Task(
+            loading=self._loading,
+            fingerprint=self._fingerprint,
+            call=self._call,
+            num_threads=self._num_threads,
+        )
         pool = ProcessPoolExecutor(
             len(self._devices),
             mp_context=context,
             initializer=_start_worker,
-            initargs=(devices, self._num_threads),
+            initargs=(devices,),
         )
         waiting: deque[tuple[TextWindow, Future[EmbeddedWindow] | None]] = deque()
         try:
@@ -148,7 +151,7 @@ def worker_devices(kind: str, num_workers: int) -> list[str]:
     """
     if kind != "cuda":
         return [kind] * num_workers
-    num_devices = torch.cuda.device_count()
+    num_devices = require_torch("a GPU").count_gpus()
     if num_workers > num_devices:
         raise InputError(
             f"{num_workers} workers need a CUDA device each, and there are {num_devices}; "
@@ -164,13 +167,14 @@ class _Task:
     loading: Loading
     fingerprint: str
     call: EncodeCall
+    num_threads: int
 
 
 _device = "cpu"
 _loaded: tuple[EmbedderParts, Any] | None = None
 
 
-def _start_worker(devices: SimpleQueue[str], num_threads: int) -> None:
+def _start_worker(devices: SimpleQueue[str]) -> None:
     """Set up a worker: ignore the interrupt key, which the parent handles, and end with it."""
     from multiprocessing import connection, parent_process
 
@@ -187,13 +191,12 @@ def _start_worker(devices: SimpleQueue[str], num_threads: int) -> None:
     threading.Thread(target=follow, daemon=True).start()
     _device = devices.get()
     make_current(_device)
-    torch.set_num_threads(num_threads)
 
 
 def make_current(device: str) -> None:
     """Make a worker's GPU the current one, where tensors without a device and streams belong."""
     if device.startswith("cuda"):
-        torch.cuda.set_device(device)
+        require_torch("a GPU").make_current(device)
 
 
 def _embed_in_worker(task: _Task, texts: list[str], first_row: int) -> EmbeddedWindow:
@@ -204,8 +207,8 @@ def _embed_in_worker(task: _Task, texts: list[str], first_row: int) -> EmbeddedW
         with warnings.catch_warnings():
             # The parent has issued the same warnings.
             warnings.simplefilter("ignore")
-            parts = load_again(task.loading, _device, EmbedderParts)
-        if model_fingerprint(parts.encoder) != task.fingerprint:
+            parts = load_again(task.loading, _device, EmbedderParts, num_threads=task.num_threads)
+        if parts.engine.fingerprint() != task.fingerprint:
             raise ConfigError(
                 f"{task.loading.path} holds other weights than the embedder in memory; save it, "
                 "load it from there, or use one process"

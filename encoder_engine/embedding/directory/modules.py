@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.json_values import JsonValue
-from encoder_engine.ops.pooling import POOLING_MODES, PoolingMode
+from encoder_engine.packing.pooling_modes import POOLING_MODES, PoolingMode
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -18,7 +18,7 @@ from encoder_engine.text import Tokenizer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from encoder_engine.ops.pooling import PoolingMode
+    from encoder_engine.packing.pooling_modes import PoolingMode
 
 CONFIG = "config_sentence_transformers.json"
 _MODEL_KEYS = ("__version__", "default_prompt_name", "model_type", "prompts")

@@ -11,7 +11,7 @@ binary search, one search a batch.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Row = TypeVar("Row")
-IdArray = np.ndarray[Any, np.dtype[np.int32]]
 
 # A window is tokenized, sorted by length and embedded as a whole; its size bounds the memory.
 WINDOW_TEXTS = 4096
@@ -59,24 +58,6 @@ def plan_batches(lengths: npt.NDArray[np.integer], batch_tokens: int) -> list[np
         batches.append(order[start:stop])
         start, spent = stop, int(ends[stop - 1])
     return batches
-
-
-def take(
-    values: IdArray, cu_seqlens: IdArray, rows: npt.NDArray[np.intp]
-) -> tuple[IdArray, IdArray]:
-    """Gather rows of a packed array: ``(values [t], cu_seqlens [b + 1])``.
-
-    Several rows are copied; a single row is a view.
-    """
-    if len(rows) == 1:
-        start, stop = cu_seqlens[rows[0]], cu_seqlens[rows[0] + 1]
-        return values[start:stop], np.array([0, stop - start], dtype=np.int32)
-    starts, stops = cu_seqlens[rows].astype(np.int64), cu_seqlens[rows + 1].astype(np.int64)
-    lengths = stops - starts
-    ends = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=ends[1:])
-    index = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], lengths)
-    return values[index], ends.astype(np.int32)
 
 
 def first_rows(rows: npt.NDArray[np.intp], limit: int = 5) -> str:

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import InputError
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from encoder_engine.models import EncoderOutput
-
-__all__ = ["Layers", "layer_weights", "mix_layers"]
+__all__ = ["Layers", "layer_weights"]
 
 # Numbers of layers, whose mean is taken; or their weights. 0: the embeddings; -1: the last layer.
 Layers = Sequence[int] | Mapping[int, float]
@@ -48,13 +42,3 @@ def layer_weights(layers: object, num_layers: int) -> tuple[tuple[int, float], .
     if not found:
         raise InputError("layers is empty; name at least one")
     return tuple(sorted(found.items()))
-
-
-def mix_layers(output: EncoderOutput, weights: tuple[tuple[int, float], ...]) -> Tensor:
-    """Return the weighted sum of hidden states, float32 [T, D]."""
-    assert output.hidden_states is not None
-    mixed: Any = 0.0
-    for layer, weight in weights:
-        mixed = mixed + weight * output.hidden_states[layer].float()
-    hidden_TD: Tensor = mixed
-    return hidden_TD

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from encoder_engine.embedding.steps.texts import open_texts
-from encoder_engine.embedding.steps.token_rows import TokenRows
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import embed_rows, tokenized_windows
 from encoder_engine.errors import InputError
+from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.vectors.precision import quantize_vectors
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def embed_long(
         prompt=options.prompt,
         num_prompt_tokens=options.num_prompt_tokens,
         max_length=None,
+        num_threads=parts.engine.num_threads,
         notice=TruncationNotice("ignore", limit=None),
     )
     for window in tokenized:
@@ -103,12 +104,13 @@ def chunk_rows(
             chunks = _chunks(head, body, tail, limit, overlap)
         for chunk in chunks:
             ids.append(rows.ids[chunk])
-            types.append(rows.type_ids[chunk])
+            if rows.type_ids is not None:
+                types.append(rows.type_ids[chunk])
             lengths.append(len(chunk))
             owners.append(row)
     cut = TokenRows(
         ids=np.concatenate(ids),
-        type_ids=np.concatenate(types),
+        type_ids=np.concatenate(types) if types else None,
         cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
     )
     return cut, np.asarray(owners)

@@ -6,22 +6,20 @@ Dimensions: T tokens of all texts, D features, Q queries, N documents.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from encoder_engine.embedding.steps.layers import mix_layers
+from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.texts import open_texts
-from encoder_engine.embedding.steps.token_rows import TokenRows
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import tokenized_windows
 from encoder_engine.errors import NonFiniteVectorError, ShapeError
+from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from torch import Tensor
+    from collections.abc import Iterable, Iterator
 
     from encoder_engine.embedding.options import EncodeOptions
     from encoder_engine.embedding.parts import EmbedderParts
@@ -92,11 +90,17 @@ def embed_tokens(
     texts: str | Iterable[str],
     options: EncodeOptions,
     *,
-    transform: Callable[[Tensor], Tensor],
-    width: int,
+    projection_ND: Array | None = None,
 ) -> TokenVectors:
-    """Embed every token; ``transform`` maps an encoder's [t, D] to [t, width]."""
-    encoder = parts.encoder.eval()
+    """Embed every token: the encoder's D features, or N after a projection."""
+    engine = parts.engine
+    width = engine.spec.width if projection_ND is None else len(projection_ND)
+    compute = partial(
+        engine.token_vectors,
+        layers=parts.recipe.layers,
+        projection_ND=projection_ND,
+        normalized=options.normalized,
+    )
     vectors, ids, lengths = [], [], []
     notice = TruncationNotice(options.on_truncation, limit=parts.max_seq_length)
     tokenized = tokenized_windows(
@@ -105,21 +109,20 @@ def embed_tokens(
         prompt=options.prompt,
         num_prompt_tokens=0,
         max_length=parts.max_seq_length,
+        num_threads=engine.num_threads,
         notice=notice,
     )
     for window in tokenized:
         encoding = window.encoding
         found = np.empty((len(encoding.ids), width), dtype=np.float32)
         starts = np.asarray(encoding.cu_seqlens, dtype=np.int64)
-        for rows, batch in TokenRows.of(encoding).batches(options.batch_tokens, encoder.device):
-            with torch.inference_mode():
-                mixed = parts.recipe.layers is not None
-                output = encoder(batch, output_pooled=False, output_hidden_states=mixed)
-                hidden_TD = output.last_hidden_state
-                if parts.recipe.layers is not None:
-                    hidden_TD = mix_layers(output, parts.recipe.layers)
-                computed = transform(hidden_TD.float()).cpu().numpy()
-            own = batch.sequences.offsets
+        for rows, computed in compute_batches(
+            *(engine, TokenRows.of(encoding), compute),
+            batch_tokens=options.batch_tokens,
+            limit=parts.memory_limit,
+            numbers=window.first_row + np.arange(len(encoding)),
+        ):
+            own = np.concatenate([[0], np.cumsum(encoding.lengths[rows])])
             for place, row in enumerate(rows):
                 found[starts[row] : starts[row + 1]] = computed[own[place] : own[place + 1]]
         vectors.append(found)

@@ -39,7 +39,7 @@ class TruncationNotice:
     @classmethod
     def of(cls, parts: EmbedderParts, on_truncation: OnTruncation) -> TruncationNotice:
         """Make the notice of an embedder's call, with advice that fits its limit."""
-        positions, limit = parts.encoder.spec.max_length, parts.max_seq_length
+        positions, limit = parts.engine.spec.max_length, parts.max_seq_length
         raised = (
             f"raise max_seq_length (the model can place {positions}) or "
             if positions is None or (limit or 0) < positions

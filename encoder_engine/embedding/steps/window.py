@@ -2,46 +2,39 @@
 
 How it works: :func:`tokenize_window` tokenizes up to 4,096 texts with all threads; it needs no
 device, so a thread can run it for the next window while a GPU encodes. :func:`embed_rows` groups
-the rows by length into batches of at most ``batch_tokens`` tokens. A batch is packed without
-padding, encoded, pooled to [b, D] on the device, and its vectors are written at the rows of their
-texts, which restores the order. Where a batch exceeds the device's memory, the token limit drops to
-half of that batch and the rows that are left are grouped anew; the limit stays for later calls, and
-a single text that does not fit raises :class:`DeviceMemoryError`. Every window ends with a check
-for NaN and infinity.
+the rows by length into batches of at most ``batch_tokens`` tokens (``batch_loop.py``). The engine
+encodes a batch without padding and pools it to [b, D], and its vectors are written at the rows of
+their texts, which restores the order. Where a batch exceeds the device's memory, the token limit
+drops to half of that batch and the rows that are left are grouped anew; the limit stays for later
+calls, and a single text that does not fit raises :class:`DeviceMemoryError`. Every window ends with
+a check for NaN and infinity.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from encoder_engine.embedding.steps.batching import first_rows, plan_batches, take, windows
-from encoder_engine.embedding.steps.layers import mix_layers
-from encoder_engine.embedding.steps.pooling import normalize, pool
+from encoder_engine.embedding.steps.batch_loop import compute_batches
+from encoder_engine.embedding.steps.batching import first_rows, windows
 from encoder_engine.embedding.steps.truncation import TruncationNotice
-from encoder_engine.errors import (
-    DeviceMemoryError,
-    InputError,
-    NonFiniteVectorError,
-    TextError,
-)
-from encoder_engine.packing import PackedBatch
+from encoder_engine.errors import InputError, NonFiniteVectorError, TextError
+from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.strings import describe_surrogate, find_surrogate
 from encoder_engine.vectors.precision import quantize_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from encoder_engine.embedding.engines.engine import Vectors
     from encoder_engine.embedding.options import EncodeOptions
     from encoder_engine.embedding.parts import EmbedderParts
-    from encoder_engine.embedding.steps.token_rows import TokenRows
+    from encoder_engine.packing.token_rows import RowArray
     from encoder_engine.text import Encoding, Tokenizer
-
-Rows = np.ndarray[Any, np.dtype[np.intp]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,6 +79,7 @@ def tokenized_windows(
     prompt: str,
     num_prompt_tokens: int,
     max_length: int | None,
+    num_threads: int,
     notice: TruncationNotice,
 ) -> Iterator[TokenizedWindow]:
     """Tokenize a stream of texts, each after the prompt, one window in memory at a time.
@@ -101,6 +95,7 @@ def tokenized_windows(
             prompt=prompt,
             num_prompt_tokens=num_prompt_tokens,
             max_length=max_length,
+            num_threads=num_threads,
             notice=notice,
         )
         first_row += len(window)
@@ -116,6 +111,7 @@ def embed_windows(
         prompt=options.prompt,
         num_prompt_tokens=options.num_prompt_tokens,
         max_length=parts.max_seq_length,
+        num_threads=parts.engine.num_threads,
         notice=notice,
     )
     for window in tokenized:
@@ -140,6 +136,7 @@ def tokenize_window(
         prompt=options.prompt,
         num_prompt_tokens=options.num_prompt_tokens,
         max_length=parts.max_seq_length,
+        num_threads=parts.engine.num_threads,
         notice=TruncationNotice.of(parts, options.on_truncation),
     )
 
@@ -151,7 +148,7 @@ def encode_window(
     start = time.perf_counter()
     encoding, first_row = tokenized.encoding, tokenized.first_row
     numbers = first_row + np.arange(len(encoding.cu_seqlens) - 1)
-    vectors, num_padded_tokens = embed_rows(parts, encoding, numbers, options)
+    vectors, num_padded_tokens = embed_rows(parts, TokenRows.of(encoding), numbers, options)
     return EmbeddedWindow(
         vectors=quantize_vectors(vectors, options.precision),
         first_row=first_row,
@@ -171,6 +168,7 @@ def _tokenize(
     prompt: str,
     num_prompt_tokens: int,
     max_length: int | None,
+    num_threads: int,
     notice: TruncationNotice,
 ) -> TokenizedWindow:
     """Tokenize a window of a stream, each text after the prompt, and count its truncated texts.
@@ -181,9 +179,7 @@ def _tokenize(
     start = time.perf_counter()
     texts = [prompt + text for text in window] if prompt else window
     try:
-        encoding = tokenizer.encode_batch(
-            texts, max_length=max_length, num_threads=torch.get_num_threads()
-        )
+        encoding = tokenizer.encode_batch(texts, max_length=max_length, num_threads=num_threads)
     except TextError as error:
         raise _located(error, window, first_row) from None
     _refuse_nothing_to_pool(encoding, first_row, num_prompt_tokens)
@@ -226,112 +222,38 @@ def _located(error: TextError, window: list[str], first_row: int) -> TextError:
 
 
 def embed_rows(
-    parts: EmbedderParts, encoding: Encoding | TokenRows, numbers: Rows, options: EncodeOptions
-) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int]:
+    parts: EmbedderParts, rows: TokenRows, numbers: RowArray, options: EncodeOptions
+) -> tuple[Vectors, int]:
     """Embed rows of tokens; return [n, D], and the tokens that padded batches would have held.
 
     ``numbers`` [n]: the row of each text in the stream, for error messages.
     """
-    # An encoder that was trained meanwhile would still apply dropout.
-    encoder = parts.encoder
-    if encoder.training or any(block.training for block in encoder.blocks):
-        encoder.eval()
-    lengths = encoding.lengths
-    vectors = np.empty((len(lengths), options.dimension), dtype=np.float32)
-    typed = encoding.has_types
+    lengths = rows.lengths
+    vectors = np.empty((len(rows), options.dimension), dtype=np.float32)
     num_padded_tokens = 0
-    limit = parts.memory_limit
-    planned = plan_batches(lengths, limit.cap(options.batch_tokens))
-    while planned:
-        rows = planned[0]
-        found = _embed_if_it_fits(parts, encoding, rows, options, typed=typed)
-        if found is None:
-            _refuse_one_alone(parts, rows, lengths, numbers)
-            limit.lower(int(lengths[rows].sum()))
-            left = np.concatenate(planned)
-            smaller = plan_batches(lengths[left], limit.cap(options.batch_tokens))
-            planned = [left[batch] for batch in smaller]
-            continue
-        num_padded_tokens += int(lengths[rows].max()) * len(rows)
-        vectors[rows] = found
-        del planned[0]
+    compute = partial(
+        parts.engine.pooled,
+        modes=parts.recipe.pooling,
+        num_prompt_tokens=options.num_prompt_tokens,
+        normalized=options.normalized,
+        dimension=options.dimension,
+        layers=parts.recipe.layers,
+    )
+    for batch, found in compute_batches(
+        *(parts.engine, rows, compute),
+        batch_tokens=options.batch_tokens,
+        limit=parts.memory_limit,
+        numbers=numbers,
+    ):
+        num_padded_tokens += int(lengths[batch].max()) * len(batch)
+        vectors[batch] = found
     is_finite = np.isfinite(vectors)
     if not is_finite.all():
         broken = np.unique(numbers[~is_finite.all(axis=1)])
-        hint = "" if parts.encoder.dtype == torch.float32 else "; load it with dtype='float32'"
+        hint = "" if parts.engine.dtype == "float32" else "; load it with dtype='float32'"
         raise NonFiniteVectorError(
             f"the vectors of {len(broken)} texts are NaN or infinite (rows "
             f"{first_rows(broken)}): the model's numbers overflow or are damaged{hint}",
             rows=broken.tolist(),
         )
     return vectors, num_padded_tokens
-
-
-def _embed_if_it_fits(
-    parts: EmbedderParts,
-    encoding: Encoding | TokenRows,
-    rows: Rows,
-    options: EncodeOptions,
-    *,
-    typed: bool,
-) -> np.ndarray[Any, np.dtype[np.float32]] | None:
-    """Embed a batch; None where the device has too little memory, with all tensors freed."""
-    try:
-        return _embed_batch(parts, encoding, rows, options, typed=typed)
-    except torch.OutOfMemoryError:
-        # The error holds the frames, and those hold tensors: both are gone after this block.
-        pass
-    if parts.encoder.device.type == "cuda":
-        torch.cuda.empty_cache()
-    return None
-
-
-def _refuse_one_alone(
-    parts: EmbedderParts, rows: Rows, lengths: np.ndarray[Any, np.dtype[np.integer]], numbers: Rows
-) -> None:
-    """Raise :class:`DeviceMemoryError` for a batch of one text, which cannot be split."""
-    if len(rows) > 1:
-        return
-    row = int(numbers[rows[0]])
-    raise DeviceMemoryError(
-        f"text {row} has {int(lengths[rows[0]])} tokens, and {parts.encoder.device} has too "
-        "little free memory to embed it alone; lower max_seq_length, end what else holds its "
-        "memory, or choose another device",
-        row=row,
-    )
-
-
-@torch.inference_mode()
-def _embed_batch(
-    parts: EmbedderParts,
-    encoding: Encoding | TokenRows,
-    rows: Rows,
-    options: EncodeOptions,
-    *,
-    typed: bool,
-) -> np.ndarray[Any, np.dtype[np.float32]]:
-    ids, cu_seqlens = take(encoding.ids, encoding.cu_seqlens, rows)
-    types = None
-    if typed:
-        types, _ = take(encoding.type_ids, encoding.cu_seqlens, rows)
-    batch = PackedBatch.from_numpy(
-        input_ids=ids,
-        cu_seqlens=cu_seqlens,
-        token_type_ids=types,
-        device=parts.encoder.device,
-    )
-    layers = parts.recipe.layers
-    output = parts.encoder(batch, output_pooled=False, output_hidden_states=layers is not None)
-    is_cut = options.dimension < parts.dimension
-    vectors = pool(
-        output.last_hidden_state if layers is None else mix_layers(output, layers),
-        batch.sequences,
-        parts.recipe.pooling,
-        num_prompt_tokens=options.num_prompt_tokens,
-        normalized=options.normalized and not is_cut,
-    )
-    if is_cut:
-        vectors = vectors[:, : options.dimension]
-        vectors = normalize(vectors) if options.normalized else vectors
-    found: np.ndarray[Any, np.dtype[np.float32]] = vectors.cpu().numpy()
-    return found

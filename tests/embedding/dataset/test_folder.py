@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from encoder_engine.embedding.dataset.journal import Journal
 from encoder_engine.embedding.dataset.plan_changes import describe_change
 from encoder_engine.embedding.steps.window import encode_window
 from encoder_engine.errors import InputError, LockedError, OutputError, ResumeError, RowError
+from encoder_engine.models import Encoder
 from encoder_engine.records import describe_changes
 from encoder_engine.vectors.manifest import ShardRecord
 from tests import ROOT
@@ -100,18 +102,21 @@ def test_a_folder_is_taken_that_was_left_before_its_journal(
 
 
 def test_the_manifest_tells_everything_and_no_time_of_day(
-    tiny: Embedder, source: Path, tmp_path: Path
+    tiny_by_engine: Embedder, source: Path, tmp_path: Path
 ) -> None:
-    run(tiny, source, tmp_path / "out")
+    run(tiny_by_engine, source, tmp_path / "out")
     manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text("utf-8"))
     assert (manifest["rows"], manifest["skipped_rows"]) == (23, 0)
     assert manifest["inputs"] == [str(source)]
     assert len(manifest["plan"]["model"]["fingerprint"]) == 64
     assert len(manifest["plan"]["tokenizer"]["fingerprint"]) == 64
     assert manifest["plan"]["options"]["shard_rows"] == 5
-    assert set(manifest["plan"]["versions"]) == {"encoder-engine", "numpy", "torch"}
+    engine = manifest["plan"]["model"]["engine"]
+    libraries = {"torch"} if engine == "torch" else set()
+    assert engine == tiny_by_engine.engine.name
+    assert set(manifest["plan"]["versions"]) == {"encoder-engine", "numpy", *libraries}
     assert [shard["rows"] for shard in manifest["shards"]] == [5, 5, 5, 5, 3]
-    run(tiny, source, tmp_path / "again")
+    run(tiny_by_engine, source, tmp_path / "again")
     assert contents(tmp_path / "again") == contents(tmp_path / "out")
 
 
@@ -197,9 +202,13 @@ def test_another_model_is_refused(
 ) -> None:
     import torch
 
-    run(tiny, source, tmp_path / "out")
+    load = partial(Embedder.from_pretrained, tiny_directory, device="cpu", engine="torch")
+    run(load(), source, tmp_path / "out")
     truncate_to(tmp_path / "out", 2)
-    other = Embedder.from_pretrained(tiny_directory, device="cpu")
+    with pytest.raises(ResumeError, match=r"engine \(engine=\) was 'torch', is 'compiled'"):
+        run(tiny, source, tmp_path / "out")
+    other = load()
+    assert isinstance(other.encoder, Encoder)
     other.max_seq_length = 9
     with pytest.raises(ResumeError, match=r"max_seq_length \(--max-seq-length\) was 16, is 9"):
         run(other, source, tmp_path / "out")

@@ -105,18 +105,18 @@ def test_a_run_reads_ahead_and_writes_behind_the_computing(
     tiny: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: dict[str, set[str]] = {"write": set(), "encode": set()}
-    append, forward = VectorStore.append, tiny.encoder.forward
+    append, pooled = VectorStore.append, tiny.engine.pooled
 
     def append_here(store: VectorStore, *arguments: Any) -> None:
         threads["write"].add(threading.current_thread().name)
         append(store, *arguments)
 
-    def forward_here(*arguments: Any, **options: Any) -> Any:
+    def pooled_here(*arguments: Any, **options: Any) -> Any:
         threads["encode"].add(threading.current_thread().name)
-        return forward(*arguments, **options)
+        return pooled(*arguments, **options)
 
     monkeypatch.setattr(VectorStore, "append", append_here)
-    monkeypatch.setattr(tiny.encoder, "forward", forward_here)
+    monkeypatch.setattr(tiny.engine, "pooled", pooled_here)
     path = tmp_path / "a.txt"
     texts = [f"text {row}" for row in range(9000)]
     path.write_text("\n".join(texts), encoding="utf-8")

@@ -15,6 +15,7 @@ import torch
 from encoder_engine.embedding import Embedder
 from encoder_engine.embedding.dataset.workers import make_current, worker_devices
 from encoder_engine.errors import ConfigError, InputError, SequenceLengthError
+from encoder_engine.models import Encoder
 from tests import ROOT
 from tests.embedding.kill_long import contents
 
@@ -53,7 +54,8 @@ def test_workers_refuse_what_they_cannot_load_again(
     made = Embedder(tiny.encoder, tiny.tokenizer, tiny.recipe)
     with pytest.raises(InputError, match="from_pretrained"):
         made.encode_dataset(source, tmp_path / "out/", workers=2)
-    changed = Embedder.from_pretrained(tiny_directory, device="cpu")
+    changed = Embedder.from_pretrained(tiny_directory, device="cpu", engine="torch")
+    assert isinstance(changed.encoder, Encoder)
     with torch.no_grad():
         changed.encoder.embedding.tokens.weight[5, 0] += 1
     with pytest.raises(ConfigError, match="other weights"):

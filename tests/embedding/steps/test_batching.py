@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from encoder_engine.embedding import limits
 from encoder_engine.embedding.steps import batching
 from encoder_engine.families.facts.spec import FeedForwardSpec
+from encoder_engine.packing.token_rows import take
 
 if TYPE_CHECKING:
     import pytest
@@ -43,7 +43,7 @@ def test_taken_sequences_are_the_ones_asked_for(
     cu_seqlens = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     values = np.arange(cu_seqlens[-1], dtype=np.int32)
     rows = np.random.default_rng(seed).permutation(len(lengths))[: len(lengths) // 2]
-    taken, bounds = batching.take(values, cu_seqlens, rows)
+    taken, bounds = take(values, cu_seqlens, rows)
     assert taken.dtype == bounds.dtype == np.int32
     assert bounds.tolist() == [0, *np.cumsum(lengths[rows]).tolist()]
     for index, row in enumerate(rows):
@@ -63,21 +63,20 @@ def test_windows_are_bounded_in_texts_and_in_characters(monkeypatch: pytest.Monk
 def test_a_gpu_gets_larger_batches_than_a_cpu_and_wider_models_smaller_ones(
     tiny: Embedder,
 ) -> None:
-    cpu, gpu = torch.device("cpu"), torch.device("cuda", 0)
 
-    def tokens(width: int, dtype: torch.dtype, device: torch.device = cpu) -> int:
-        spec = tiny.encoder.spec
+    def tokens(width: int, dtype: str, device: str = "cpu") -> int:
+        spec = tiny.engine.spec
         wide = replace(spec.blocks[0], feed_forward=FeedForwardSpec(width=width))
         spec = replace(spec, blocks=(*spec.blocks, wide))
         return limits.default_batch_tokens(spec, device, dtype)
 
     for width in (1536, 3072, 4096):
-        for dtype in (torch.float32, torch.bfloat16):
+        for dtype, itemsize in (("float32", 4), ("bfloat16", 2)):
             # Beyond 32 MiB glibc gives memory back when it is freed.
-            assert tokens(width, dtype) * width * dtype.itemsize <= 1 << 25
-            assert 1024 < tokens(width, dtype) < tokens(width, dtype, gpu)
-    assert tokens(4096, torch.float32) < tokens(1536, torch.float32)
-    assert tokens(1 << 30, torch.float32) == 1
+            assert tokens(width, dtype) * width * itemsize <= 1 << 25
+            assert 1024 < tokens(width, dtype) < tokens(width, dtype, "cuda:0")
+    assert tokens(4096, "float32") < tokens(1536, "float32")
+    assert tokens(1 << 30, "float32") == 1
 
 
 def test_row_numbers_in_messages_stay_short() -> None:

@@ -1,0 +1,260 @@
+"""Chooses the engine of a loading, and imports PyTorch only where it computes.
+
+The compiled engine computes in float32, bfloat16 and int8 on a CPU. The modules of PyTorch compute
+everything else: on GPUs, in float64 and float16, architectures without a compiled form, and modules
+that the caller made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from encoder_engine.embedding.engines.engine import EngineChoice
+from encoder_engine.errors import ConfigError, ImplementationError, MissingDependencyError
+from encoder_engine.families.config import read_config, spec_from_config
+
+if TYPE_CHECKING:
+    import torch
+
+    from encoder_engine.embedding.engines.engine import (
+        ScoringEngine,
+        VectorEngine,
+        VocabularyEngine,
+    )
+    from encoder_engine.families.facts.head_layout import Task
+    from encoder_engine.inference import CompiledEncoder
+    from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
+
+__all__ = [
+    "EngineRequest",
+    "load_encoder",
+    "load_masked_lm",
+    "load_sequence_classification",
+    "refuse_compiled",
+    "require_torch",
+    "scoring_engine",
+    "vector_engine",
+    "vocabulary_engine",
+]
+
+ENGINES: tuple[EngineChoice, ...] = get_args(EngineChoice)
+COMPILED_DTYPES = ("auto", "float32", "bfloat16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineRequest:
+    """The engine, the device and the precision of a loading, by name.
+
+    See :meth:`Embedder.from_pretrained`. Raises :class:`ConfigError` for an unknown engine.
+    """
+
+    engine: str = "auto"
+    device: str = "auto"
+    dtype: str = "auto"
+    quantization: str | None = None
+    num_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {self.engine!r}")
+
+    @classmethod
+    def of(
+        cls,
+        engine: str,
+        device: str | torch.device,
+        dtype: str | torch.dtype,
+        quantization: str | None = None,
+        num_threads: int | None = None,
+    ) -> EngineRequest:
+        """Name PyTorch's objects for devices and dtypes."""
+        return cls(
+            engine=engine,
+            device=str(device),
+            dtype=str(dtype).removeprefix("torch."),
+            quantization=quantization,
+            num_threads=num_threads,
+        )
+
+
+def load_encoder(directory: Path, request: EngineRequest) -> CompiledEncoder | Encoder:
+    """Load an encoder for inference.
+
+    Raises :class:`ImplementationError` where a requested engine refuses, and
+    :class:`MissingDependencyError` where only PyTorch could compute it. Other exceptions: see
+    :meth:`Encoder.from_pretrained`.
+    """
+    module = _modules_for(directory, request)
+    if module is None:
+        return _load_compiled(directory, request, None)
+    encoder: Encoder = module.load_encoder(
+        directory, device=request.device, dtype=request.dtype, quantization=request.quantization
+    )
+    return encoder
+
+
+def load_sequence_classification(
+    directory: Path, request: EngineRequest
+) -> CompiledEncoder | SequenceClassification:
+    """Load a classifier for inference. Exceptions: see :func:`load_encoder`."""
+    module = _modules_for(directory, request)
+    if module is None:
+        return _load_compiled(directory, request, "sequence-classification")
+    model: SequenceClassification = module.load_sequence_classification(
+        directory, device=request.device, dtype=request.dtype
+    )
+    return model
+
+
+def load_masked_lm(directory: Path, request: EngineRequest) -> CompiledEncoder | MaskedLM:
+    """Load a masked LM for inference. Exceptions: see :func:`load_encoder`."""
+    module = _modules_for(directory, request)
+    if module is None:
+        return _load_compiled(directory, request, "masked-lm")
+    model: MaskedLM = module.load_masked_lm(directory, device=request.device, dtype=request.dtype)
+    return model
+
+
+def vector_engine(encoder: CompiledEncoder | Encoder) -> VectorEngine:
+    """Return the engine that computes an encoder."""
+    compiled: VectorEngine | None = _compiled_engine(encoder)
+    if compiled is not None:
+        return compiled
+    engine: VectorEngine = require_torch("an Encoder").EncoderModule(encoder)
+    return engine
+
+
+def scoring_engine(model: CompiledEncoder | SequenceClassification) -> ScoringEngine:
+    """Return the engine that computes a classifier."""
+    compiled: ScoringEngine | None = _compiled_engine(model)
+    if compiled is not None:
+        return compiled
+    engine: ScoringEngine = require_torch("a classifier").SequenceClassificationModule(model)
+    return engine
+
+
+def vocabulary_engine(model: CompiledEncoder | MaskedLM) -> VocabularyEngine:
+    """Return the engine that computes a masked LM."""
+    compiled: VocabularyEngine | None = _compiled_engine(model)
+    if compiled is not None:
+        return compiled
+    engine: VocabularyEngine = require_torch("a masked LM").MaskedLMModule(model)
+    return engine
+
+
+def refuse_compiled(directory: Path, request: EngineRequest) -> str | None:
+    """Return the reason why the compiled engine cannot compute a model, or None.
+
+    Raises :class:`ConfigError` for a configuration that no engine can read.
+    """
+    device = request.device.partition(":")[0]
+    if device not in ("auto", "cpu"):
+        return f"it computes on a CPU, not on {request.device}"
+    if request.dtype not in COMPILED_DTYPES:
+        return f"it computes float32, bfloat16 and int8, not {request.dtype}"
+    compiled = _import_compiled()
+    if compiled is None:
+        return "the extension is not built"
+    with warnings.catch_warnings():
+        # The loading that follows issues them.
+        warnings.simplefilter("ignore")
+        spec = spec_from_config(read_config(directory))
+    refusal: str | None = compiled.CompiledEncoder.supports(spec)
+    return refusal
+
+
+def require_torch(purpose: str) -> Any:
+    """Import the engine of PyTorch's modules; ``purpose`` begins the message where torch is absent.
+
+    Raises :class:`MissingDependencyError`.
+    """
+    try:
+        from encoder_engine.embedding.engines import module
+    except ImportError as error:
+        if (error.name or "torch").partition(".")[0] != "torch":
+            raise
+        raise MissingDependencyError(purpose, library="torch", extra="torch") from None
+    return module
+
+
+def _modules_for(directory: Path, request: EngineRequest) -> Any | None:
+    """Return the engine of PyTorch's modules where it is to compute a model; None: compiled."""
+    if request.engine == "torch":
+        reason: str | None = "engine='torch' was requested"
+    else:
+        reason = refuse_compiled(directory, request)
+    if request.engine == "compiled" and reason is not None:
+        raise ImplementationError(
+            f"the compiled engine cannot compute {directory}: {reason}; leave engine= out, or pass "
+            "engine='torch'"
+        )
+    if reason is None:
+        # int8 is for CPUs.
+        on_cpu = request.device != "auto" or request.quantization is not None
+        if request.engine == "compiled" or on_cpu or not _gpu_is_available():
+            return None
+        reason = "there is a GPU"
+    module = require_torch(f"{directory} is not for the compiled engine ({reason}) and")
+    if request.num_threads is not None:
+        module.set_num_threads(request.num_threads)
+    return module
+
+
+def _load_compiled(directory: Path, request: EngineRequest, head: Task | None) -> CompiledEncoder:
+    compiled = _import_compiled()
+    assert compiled is not None, "refuse_compiled has asked for it"
+    encoder: CompiledEncoder = compiled.CompiledEncoder.from_pretrained(
+        directory,
+        dtype=request.dtype,
+        quantization=request.quantization,
+        head=head,
+        num_threads=request.num_threads,
+    )
+    return encoder
+
+
+def _compiled_engine(model: object) -> Any | None:
+    """Return the engine of a compiled encoder, or None for anything else."""
+    compiled = _import_compiled()
+    if compiled is None or not isinstance(model, compiled.CompiledEncoder):
+        return None
+    return compiled.CompiledEngine(model)
+
+
+def _import_compiled() -> Any | None:
+    """Import the engine of compiled encoders; None where the extension is not built."""
+    try:
+        from encoder_engine.embedding.engines import compiled
+    except ImportError as error:
+        if "_native" not in str(error):
+            raise
+        return None
+    return compiled
+
+
+def _gpu_is_available() -> bool:
+    """Return whether PyTorch would compute on a GPU.
+
+    PyTorch takes a second to import, so it is asked only where a GPU's driver can be loaded.
+    """
+    if not _gpu_driver_is_there():
+        return False
+    try:
+        return bool(require_torch("a GPU").gpu_is_available())
+    except MissingDependencyError:
+        return False
+
+
+def _gpu_driver_is_there() -> bool:
+    if Path("/dev/kfd").exists():
+        return True
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,248 @@
+"""The engine of compiled encoders: on a CPU, without PyTorch.
+
+How it works: a text pooled by one mode, the usual case, is one native call from token ids to its
+vector. Several modes, prompts left out and mixed layers take the rows of all tokens first and
+reduce them by the same kernels.
+
+Dimensions: T packed tokens, B sequences, D features, N outputs, C labels, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
+from encoder_engine.inference import CompiledEncoder
+from encoder_engine.inference.layers import pack
+from encoder_engine.inference.rows import normalize_rows, pool_rows, project_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from encoder_engine.embedding.engines.engine import (
+        EngineName,
+        SparseActivation,
+        SparsePooling,
+        Vectors,
+    )
+    from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.inference.layers import Dense
+    from encoder_engine.packing.pooling_modes import PoolingMode
+    from encoder_engine.packing.token_rows import TokenRows
+
+    Layers = tuple[tuple[int, float], ...]
+
+__all__ = ["CompiledEncoder", "CompiledEngine"]
+
+
+class CompiledEngine:
+    """An engine over a :class:`CompiledEncoder`.
+
+    It fulfils :class:`VectorEngine`, and with the head of a classifier or of a masked LM
+    :class:`ScoringEngine` or :class:`VocabularyEngine`.
+    """
+
+    name: ClassVar[EngineName] = "compiled"
+
+    def __init__(self, encoder: CompiledEncoder) -> None:
+        self.encoder = encoder
+        # The last projection, packed for the kernels.
+        self._projection: tuple[Vectors, Dense] | None = None
+
+    @property
+    def spec(self) -> EncoderSpec:
+        """The encoder's architecture."""
+        return self.encoder.spec
+
+    @property
+    def dtype(self) -> str:
+        """The name of the weights' dtype."""
+        return self.encoder.dtype
+
+    @property
+    def device(self) -> str:
+        """``"cpu"``."""
+        return self.encoder.device
+
+    @property
+    def quantization(self) -> str | None:
+        """``"int8"`` or None."""
+        return self.encoder.quantization
+
+    @property
+    def num_threads(self) -> int:
+        """The threads of a call."""
+        return self.encoder.num_threads
+
+    @property
+    def num_labels(self) -> int:
+        """The number of labels, C."""
+        return self.encoder.num_labels
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the architecture and of every weight."""
+        return self.encoder.fingerprint()
+
+    def versions(self) -> dict[str, str]:
+        """Return no versions: NumPy and the extension decide the bits."""
+        return {}
+
+    def pooled(
+        self,
+        rows: TokenRows,
+        *,
+        modes: tuple[PoolingMode, ...],
+        num_prompt_tokens: int = 0,
+        normalized: bool = False,
+        dimension: int | None = None,
+        layers: Layers | None = None,
+    ) -> Vectors:
+        """Fulfil :meth:`VectorEngine.pooled`."""
+        is_cut = dimension is not None and dimension < self.spec.width * len(modes)
+        normalized_at_once = normalized and not is_cut
+        with _memory():
+            if len(modes) == 1 and not num_prompt_tokens and layers is None:
+                vectors_BD: Vectors = self.encoder.pooled(
+                    *(rows.ids, rows.cu_seqlens, rows.type_ids),
+                    mode=modes[0],
+                    normalized=normalized_at_once,
+                )
+            else:
+                vectors_BD = self._pool(
+                    self._hidden(rows, layers),
+                    rows.cu_seqlens,
+                    modes,
+                    num_prompt_tokens=num_prompt_tokens,
+                    normalized=normalized_at_once,
+                )
+            if is_cut:
+                vectors_BD = vectors_BD[:, :dimension]
+                vectors_BD = self._normalize(vectors_BD) if normalized else vectors_BD
+            return vectors_BD
+
+    def token_vectors(
+        self,
+        rows: TokenRows,
+        *,
+        layers: Layers | None = None,
+        projection_ND: Vectors | None = None,
+        normalized: bool = False,
+    ) -> Vectors:
+        """Fulfil :meth:`VectorEngine.token_vectors`."""
+        with _memory():
+            vectors = self._hidden(rows, layers)
+            if projection_ND is not None:
+                layer = self._packed(projection_ND)
+                vectors = project_rows(vectors, layer, num_threads=self.num_threads)
+            return self._normalize(vectors) if normalized else vectors
+
+    def scores(self, rows: TokenRows, *, activation: Literal["identity", "sigmoid"]) -> Vectors:
+        """Fulfil :meth:`ScoringEngine.scores`."""
+        with _memory():
+            logits_BC: Vectors = self.encoder.logits(rows.ids, rows.cu_seqlens, rows.type_ids)
+        if activation == "identity":
+            return logits_BC
+        # A logit below -709 has the score 0.
+        with np.errstate(over="ignore"):
+            scores_BC: Vectors = (1 / (1 + np.exp(-logits_BC.astype(np.float64)))).astype(
+                np.float32
+            )
+        return scores_BC
+
+    def vocabulary(
+        self, rows: TokenRows, *, pooling: SparsePooling, activation: SparseActivation
+    ) -> Vectors:
+        """Fulfil :meth:`VocabularyEngine.vocabulary`."""
+        with _memory():
+            logits_TV: Vectors = self.encoder.logits(rows.ids, rows.cu_seqlens, rows.type_ids)
+            # The transformation never falls, so it keeps the greatest.
+            if pooling == "max":
+                return _sparse_weights(self._reduce(logits_TV, rows.cu_seqlens, "max"), activation)
+            weights_TV = _sparse_weights(logits_TV, activation)
+            mean_BV = self._reduce(weights_TV, rows.cu_seqlens, "mean")
+            mean_BV *= rows.lengths.astype(np.float32)[:, None]
+            return mean_BV
+
+    def _hidden(self, rows: TokenRows, layers: Layers | None) -> Vectors:
+        found: Vectors = self.encoder.hidden(
+            rows.ids, rows.cu_seqlens, rows.type_ids, layers=layers
+        )
+        return found
+
+    def _pool(
+        self,
+        hidden_TD: Vectors,
+        cu_seqlens: npt.NDArray[np.int32],
+        modes: tuple[PoolingMode, ...],
+        *,
+        num_prompt_tokens: int,
+        normalized: bool,
+    ) -> Vectors:
+        """Pool each sequence, without its first rows, by every mode; concatenate the results."""
+        if num_prompt_tokens:
+            lengths = cu_seqlens[1:] - cu_seqlens[:-1]
+            assert (lengths > num_prompt_tokens).all(), "a sequence is nothing but its prompt"
+            places = np.arange(len(hidden_TD)) - np.repeat(cu_seqlens[:-1], lengths)
+            hidden_TD = hidden_TD[places >= num_prompt_tokens]
+            cu_seqlens = cu_seqlens - np.arange(len(cu_seqlens), dtype=np.int32) * num_prompt_tokens
+        parts = [self._reduce(hidden_TD, cu_seqlens, mode) for mode in modes]
+        if num_prompt_tokens and "weightedmean" in modes:
+            mean_BD = self._reduce(hidden_TD, cu_seqlens, "mean")
+            for index, mode in enumerate(modes):
+                if mode == "weightedmean":
+                    parts[index] = _moved_weights(
+                        parts[index], mean_BD, cu_seqlens, num_prompt_tokens
+                    )
+        pooled_BD: Vectors = np.concatenate(parts, axis=1)
+        return self._normalize(pooled_BD) if normalized else pooled_BD
+
+    def _reduce(self, rows: Vectors, cu_seqlens: npt.NDArray[np.int32], mode: str) -> Vectors:
+        return pool_rows(rows, cu_seqlens, mode=mode, num_threads=self.num_threads)
+
+    def _normalize(self, rows: Vectors) -> Vectors:
+        return normalize_rows(rows, num_threads=self.num_threads)
+
+    def _packed(self, projection_ND: Vectors) -> Dense:
+        packed = self._projection
+        if packed is None or packed[0] is not projection_ND:
+            packed = self._projection = (projection_ND, pack(projection_ND, None))
+        return packed[1]
+
+
+def _moved_weights(
+    weighted_BD: Vectors, mean_BD: Vectors, cu_seqlens: npt.NDArray[np.int32], shift: int
+) -> Vectors:
+    """Return the weighted mean with weights 1 + shift, .. n + shift instead of 1, .. n.
+
+    ``sum((i + shift) x_i) = S * weighted + shift * n * mean`` with ``S = n (n + 1) / 2``.
+    """
+    lengths: Vectors = np.diff(cu_seqlens).astype(np.float32)[:, None]
+    total = lengths * (lengths + 1) / np.float32(2)
+    moved = lengths * np.float32(shift)
+    found: Vectors = (weighted_BD * total + mean_BD * moved) / (total + moved)
+    return found
+
+
+def _sparse_weights(logits: Vectors, activation: SparseActivation) -> Vectors:
+    """Return ``log(1 + relu(logits))`` in the memory of the logits."""
+    # NaN stays NaN, to be found.
+    weights = np.log1p(np.maximum(logits, 0, out=logits), out=logits)
+    return np.log1p(weights, out=weights) if activation == "log1p_relu" else weights
+
+
+@contextmanager
+def _memory() -> Iterator[None]:
+    """Turn a lack of memory into :class:`OutOfDeviceMemoryError`."""
+    try:
+        yield
+    except MemoryError as error:
+        message = f"a batch exceeds the memory of the CPU: {error}"
+    else:
+        return
+    # Outside of the block, the frames that hold the arrays are gone.
+    raise OutOfDeviceMemoryError(message)

@@ -1,0 +1,133 @@
+"""The protocols of an engine, which computes vectors and scores of token rows.
+
+All values are NumPy arrays, so that nothing around an engine imports PyTorch. ``module.py`` runs
+the PyTorch modules of ``models`` on any device, ``compiled.py`` the compiled encoder of
+``inference`` on a CPU; ``choosing.py`` chooses between them.
+
+Dimensions: T packed tokens, B sequences, D features, C labels, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.packing.pooling_modes import PoolingMode
+    from encoder_engine.packing.token_rows import TokenRows
+
+__all__ = [
+    "Engine",
+    "EngineChoice",
+    "EngineName",
+    "OutOfDeviceMemoryError",
+    "ScoringEngine",
+    "SparseActivation",
+    "SparsePooling",
+    "VectorEngine",
+    "Vectors",
+    "VocabularyEngine",
+]
+
+EngineName = Literal["compiled", "torch"]
+EngineChoice = Literal["auto", "compiled", "torch"]
+SparsePooling = Literal["max", "sum"]
+SparseActivation = Literal["relu", "log1p_relu"]
+Vectors = np.ndarray[Any, np.dtype[np.float32]]
+
+
+class OutOfDeviceMemoryError(Exception):
+    """A batch does not fit into the device's memory; all of it is freed, and it may be split."""
+
+
+class Engine(Protocol):
+    """The facts of an engine.
+
+    name: ``"compiled"`` or ``"torch"``.
+    spec: the encoder's architecture.
+    dtype: the name of the weights' dtype: ``"float32"``, ``"bfloat16"``, ...
+    device: ``"cpu"``, ``"cuda:0"``, ...
+    quantization: ``"int8"`` or None.
+    num_threads: the threads of a call on a CPU.
+    """
+
+    @property
+    def name(self) -> EngineName: ...  # noqa: D102
+    @property
+    def spec(self) -> EncoderSpec: ...  # noqa: D102
+    @property
+    def dtype(self) -> str: ...  # noqa: D102
+    @property
+    def device(self) -> str: ...  # noqa: D102
+    @property
+    def quantization(self) -> str | None: ...  # noqa: D102
+    @property
+    def num_threads(self) -> int: ...  # noqa: D102
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the architecture and of every weight as it is in memory.
+
+        Engines of the same weights in the same precision return the same.
+        """
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of the libraries, beside NumPy, that decide the bits."""
+
+
+class VectorEngine(Engine, Protocol):
+    """An engine of an encoder. Methods raise :class:`OutOfDeviceMemoryError`."""
+
+    def pooled(
+        self,
+        rows: TokenRows,
+        *,
+        modes: tuple[PoolingMode, ...],
+        num_prompt_tokens: int = 0,
+        normalized: bool = False,
+        dimension: int | None = None,
+        layers: tuple[tuple[int, float], ...] | None = None,
+    ) -> Vectors:
+        """Pool each sequence by every mode and concatenate the results, [B, D * len(modes)].
+
+        num_prompt_tokens: leading rows of each sequence to leave out; every sequence has more.
+            ``weightedmean`` still counts positions from the start, as sentence-transformers does.
+        normalized: divide by the Euclidean norm.
+        dimension: keep so many leading features, before the division; None: all.
+        layers: pool the weighted sum of these hidden states, 0 the embeddings; None: the last.
+        """
+
+    def token_vectors(
+        self,
+        rows: TokenRows,
+        *,
+        layers: tuple[tuple[int, float], ...] | None = None,
+        projection_ND: Vectors | None = None,
+        normalized: bool = False,
+    ) -> Vectors:
+        """Return the vector of each token, [T, D], or [T, N] after a projection."""
+
+
+class ScoringEngine(Engine, Protocol):
+    """An engine of a classifier. Methods raise :class:`OutOfDeviceMemoryError`."""
+
+    @property
+    def num_labels(self) -> int:
+        """The number of labels, C."""
+
+    def scores(self, rows: TokenRows, *, activation: Literal["identity", "sigmoid"]) -> Vectors:
+        """Return the activated logits of each sequence, [B, C]."""
+
+
+class VocabularyEngine(Engine, Protocol):
+    """An engine of a masked-language model. Methods raise :class:`OutOfDeviceMemoryError`."""
+
+    def vocabulary(
+        self, rows: TokenRows, *, pooling: SparsePooling, activation: SparseActivation
+    ) -> Vectors:
+        """Return the weight of every token of the vocabulary for each sequence, [B, V].
+
+        A weight is ``log(1 + relu(logit))``, and its logarithm once more with ``"log1p_relu"``,
+        pooled over the sequence's positions.
+        """

@@ -1,0 +1,354 @@
+"""The engine of PyTorch modules, on any device: the one file of embedding that imports torch.
+
+How it works: rows become a :class:`PackedBatch` on the module's device, without a copy on a CPU.
+The module runs in inference mode and evaluation mode; pooling, projection and normalization run on
+the device too, so that a GPU sends [B, D] to the host instead of [T, D].
+
+Dimensions: T packed tokens, B sequences, D features, C labels, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from encoder_engine import ops
+from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
+from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
+from encoder_engine.packing import PackedBatch, Sequences
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from encoder_engine.embedding.engines.engine import (
+        EngineName,
+        SparseActivation,
+        SparsePooling,
+        Vectors,
+    )
+    from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.models import EncoderOutput
+    from encoder_engine.packing.pooling_modes import PoolingMode
+    from encoder_engine.packing.token_rows import TokenRows
+
+    Layers = tuple[tuple[int, float], ...]
+
+__all__ = [
+    "EncoderModule",
+    "MaskedLMModule",
+    "SequenceClassificationModule",
+    "as_tensor",
+    "count_gpus",
+    "gpu_is_available",
+    "load_encoder",
+    "load_masked_lm",
+    "load_sequence_classification",
+    "make_current",
+    "normalize",
+    "pool",
+    "set_num_threads",
+]
+
+
+class _ModuleEngine:
+    """The facts of an encoder's module, and the running of a batch."""
+
+    name: ClassVar[EngineName] = "torch"
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+
+    @property
+    def spec(self) -> EncoderSpec:
+        return self.encoder.spec
+
+    @property
+    def dtype(self) -> str:
+        return str(self.encoder.dtype).removeprefix("torch.")
+
+    @property
+    def device(self) -> str:
+        return str(self.encoder.device)
+
+    @property
+    def quantization(self) -> str | None:
+        return self.encoder.quantization
+
+    @property
+    def num_threads(self) -> int:
+        return torch.get_num_threads()
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the architecture and of every weight; see :class:`Engine`."""
+        digest = hashlib.sha256(repr(self.spec).encode())
+        for name, tensor in sorted(self.encoder.state_dict().items()):
+            digest.update(f"\0{name} {tensor.dtype} {list(tensor.shape)}\0".encode())
+            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def versions(self) -> dict[str, str]:
+        """Return the version of PyTorch."""
+        return {"torch": str(torch.__version__)}
+
+    def _batch(self, rows: TokenRows) -> PackedBatch:
+        return PackedBatch.from_numpy(
+            input_ids=rows.ids,
+            cu_seqlens=rows.cu_seqlens,
+            token_type_ids=rows.type_ids,
+            device=self.encoder.device,
+        )
+
+    def _run(self, compute: Callable[[], Tensor]) -> Vectors:
+        """Compute a float32 result and copy it to the host.
+
+        Raises :class:`OutOfDeviceMemoryError`, with all tensors freed.
+        """
+        try:
+            with torch.inference_mode():
+                found: Vectors = compute().cpu().numpy()
+            return found
+        except torch.OutOfMemoryError:
+            # The error holds the frames, and those hold tensors: both are gone after this block.
+            pass
+        if self.encoder.device.type == "cuda":
+            torch.cuda.empty_cache()
+        raise OutOfDeviceMemoryError(f"a batch exceeds the memory of {self.device}")
+
+
+class EncoderModule(_ModuleEngine):
+    """A :class:`VectorEngine` over an :class:`Encoder`, which it puts into evaluation mode."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__(encoder.eval())
+
+    def pooled(
+        self,
+        rows: TokenRows,
+        *,
+        modes: tuple[PoolingMode, ...],
+        num_prompt_tokens: int = 0,
+        normalized: bool = False,
+        dimension: int | None = None,
+        layers: Layers | None = None,
+    ) -> Vectors:
+        """Fulfil :meth:`VectorEngine.pooled`."""
+        is_cut = dimension is not None and dimension < self.spec.width * len(modes)
+
+        def compute() -> Tensor:
+            batch = self._batch(rows)
+            vectors_BD = pool(
+                *(self._hidden(batch, layers), batch.sequences, modes),
+                num_prompt_tokens=num_prompt_tokens,
+                normalized=normalized and not is_cut,
+            )
+            if is_cut:
+                vectors_BD = vectors_BD[:, :dimension]
+                vectors_BD = normalize(vectors_BD) if normalized else vectors_BD
+            return vectors_BD
+
+        return self._run(compute)
+
+    def token_vectors(
+        self,
+        rows: TokenRows,
+        *,
+        layers: Layers | None = None,
+        projection_ND: Vectors | None = None,
+        normalized: bool = False,
+    ) -> Vectors:
+        """Fulfil :meth:`VectorEngine.token_vectors`."""
+
+        def compute() -> Tensor:
+            hidden_TD = self._hidden(self._batch(rows), layers).float()
+            if projection_ND is not None:
+                weight_ND = torch.from_numpy(projection_ND)
+                weight_ND = weight_ND.to(self.encoder.device, self.encoder.dtype)
+                hidden_TD = ops.linear(hidden_TD.to(weight_ND.dtype), weight_ND).float()
+            return normalize(hidden_TD) if normalized else hidden_TD.contiguous()
+
+        return self._run(compute)
+
+    def _hidden(self, batch: PackedBatch, layers: Layers | None) -> Tensor:
+        """Return the last hidden state or a weighted sum of several, [T, D]."""
+        # An encoder that was trained meanwhile would still apply dropout.
+        encoder = self.encoder
+        if encoder.training or any(block.training for block in encoder.blocks):
+            encoder.eval()
+        output: EncoderOutput = encoder(
+            batch, output_pooled=False, output_hidden_states=layers is not None
+        )
+        return output.last_hidden_state if layers is None else _mix(output, layers)
+
+
+class SequenceClassificationModule(_ModuleEngine):
+    """A :class:`ScoringEngine` over a classifier, which it puts into evaluation mode."""
+
+    def __init__(self, model: SequenceClassification) -> None:
+        super().__init__(model.eval().encoder)
+        self.model = model
+
+    @property
+    def num_labels(self) -> int:
+        """The number of labels."""
+        return len(self.model.id2label)
+
+    def scores(self, rows: TokenRows, *, activation: Literal["identity", "sigmoid"]) -> Vectors:
+        """Fulfil :meth:`ScoringEngine.scores`."""
+        self.model.eval()
+
+        def compute() -> Tensor:
+            logits_BC: Tensor = self.model(self._batch(rows)).float()
+            return torch.sigmoid(logits_BC) if activation == "sigmoid" else logits_BC
+
+        return self._run(compute)
+
+
+class MaskedLMModule(_ModuleEngine):
+    """A :class:`VocabularyEngine` over a masked LM, which it puts into evaluation mode."""
+
+    def __init__(self, model: MaskedLM) -> None:
+        super().__init__(model.eval().encoder)
+        self.model = model
+
+    def vocabulary(
+        self, rows: TokenRows, *, pooling: SparsePooling, activation: SparseActivation
+    ) -> Vectors:
+        """Fulfil :meth:`VocabularyEngine.vocabulary`."""
+        self.model.eval()
+        return self._run(partial(self._weights, rows, pooling, activation))
+
+    def _weights(
+        self, rows: TokenRows, pooling: SparsePooling, activation: SparseActivation
+    ) -> Tensor:
+        batch = self._batch(rows)
+        logits_TV: Tensor = self.model(batch).float()
+        # The transformation never falls, so it keeps the greatest.
+        if pooling == "max":
+            highest_BV = ops.pooling(logits_TV, batch.sequences, mode="max")
+            return _sparse_weights(highest_BV, activation)
+        weights_TV = _sparse_weights(logits_TV, activation)
+        mean_BV = ops.pooling(weights_TV, batch.sequences, mode="mean")
+        return mean_BV * torch.from_numpy(batch.sequences.lengths).to(mean_BV)[:, None]
+
+
+def _sparse_weights(logits: Tensor, activation: SparseActivation) -> Tensor:
+    weights = logits.relu().log1p()
+    return weights.log1p() if activation == "log1p_relu" else weights
+
+
+def _mix(output: EncoderOutput, layers: Layers) -> Tensor:
+    """Return the weighted sum of hidden states, float32 [T, D]."""
+    assert output.hidden_states is not None
+    mixed: Any = 0.0
+    for layer, weight in layers:
+        mixed = mixed + weight * output.hidden_states[layer].float()
+    hidden_TD: Tensor = mixed
+    return hidden_TD
+
+
+def pool(
+    hidden_TD: Tensor,
+    sequences: Sequences,
+    modes: tuple[PoolingMode, ...],
+    *,
+    num_prompt_tokens: int = 0,
+    normalized: bool = False,
+) -> Tensor:
+    """Pool each sequence by every mode and concatenate the results: float32 [B, D * len(modes)].
+
+    hidden_TD: [T, D].
+    num_prompt_tokens, normalized: see :meth:`VectorEngine.pooled`.
+    """
+    hidden_TD = hidden_TD.float()
+    if len(modes) == 1 and not num_prompt_tokens:
+        return ops.pooling(hidden_TD, sequences, mode=modes[0], normalize=normalized)
+    if num_prompt_tokens:
+        lengths = sequences.lengths - num_prompt_tokens
+        assert (lengths > 0).all(), "a sequence is nothing but its prompt"
+        kept = sequences.positions >= num_prompt_tokens
+        hidden_TD = hidden_TD[kept]
+        sequences = Sequences.from_lengths(lengths.tolist(), device=hidden_TD.device)
+    parts = [ops.pooling(hidden_TD, sequences, mode=mode) for mode in modes]
+    if num_prompt_tokens and "weightedmean" in modes:
+        mean_BD = ops.pooling(hidden_TD, sequences, mode="mean")
+        for index, mode in enumerate(modes):
+            if mode == "weightedmean":
+                parts[index] = _moved_weights(parts[index], mean_BD, sequences, num_prompt_tokens)
+    pooled_BD = torch.cat(parts, dim=-1)
+    return normalize(pooled_BD) if normalized else pooled_BD
+
+
+def _moved_weights(
+    weighted_BD: Tensor, mean_BD: Tensor, sequences: Sequences, shift: int
+) -> Tensor:
+    """Return the weighted mean with weights 1 + shift, .. n + shift instead of 1, .. n.
+
+    ``sum((i + shift) x_i) = S * weighted + shift * n * mean`` with ``S = n (n + 1) / 2``.
+    """
+    lengths = torch.from_numpy(sequences.lengths).to(mean_BD)[:, None]
+    total = lengths * (lengths + 1) / 2
+    moved = shift * lengths
+    return (weighted_BD * total + mean_BD * moved) / (total + moved)
+
+
+def normalize(vectors_BD: Tensor) -> Tensor:
+    """Divide each row by its Euclidean norm, at least 1e-12: ``F.normalize(vectors, dim=-1)``."""
+    return torch.nn.functional.normalize(vectors_BD, dim=-1)
+
+
+def load_encoder(
+    directory: str | os.PathLike[str], *, device: str, dtype: str, quantization: str | None
+) -> Encoder:
+    """Load an encoder, packed where its device and dtype allow it."""
+    encoder = Encoder.from_pretrained(
+        directory, device=device, dtype=dtype, quantization=quantization
+    )
+    return encoder.pack() if encoder.packable else encoder
+
+
+def load_sequence_classification(
+    directory: str | os.PathLike[str], *, device: str, dtype: str
+) -> SequenceClassification:
+    """Load a classifier whose encoder is packed where its device and dtype allow it."""
+    model = SequenceClassification.from_pretrained(directory, device=device, dtype=dtype)
+    if model.encoder.packable:
+        model.encoder.pack()
+    return model
+
+
+def load_masked_lm(directory: str | os.PathLike[str], *, device: str, dtype: str) -> MaskedLM:
+    """Load a masked LM whose encoder is packed where its device and dtype allow it."""
+    model = MaskedLM.from_pretrained(directory, device=device, dtype=dtype)
+    if model.encoder.packable:
+        model.encoder.pack()
+    return model
+
+
+def as_tensor(vectors: Any) -> Tensor:
+    """Return a NumPy array as a tensor on the CPU that shares its memory."""
+    return torch.from_numpy(vectors)
+
+
+def gpu_is_available() -> bool:
+    """Return whether there is a CUDA device."""
+    return torch.cuda.is_available()
+
+
+def count_gpus() -> int:
+    """Count the CUDA devices."""
+    return torch.cuda.device_count()
+
+
+def make_current(device: str) -> None:
+    """Make a GPU the current one."""
+    torch.cuda.set_device(device)
+
+
+def set_num_threads(num_threads: int) -> None:
+    """Set the threads of this process's CPU kernels."""
+    torch.set_num_threads(num_threads)

@@ -1,0 +1,69 @@
+"""Computes token rows batch by batch on an engine, smaller ones where a device is too small."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
+from encoder_engine.embedding.steps.batching import plan_batches
+from encoder_engine.errors import DeviceMemoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from encoder_engine.embedding.engines.engine import Engine, Vectors
+    from encoder_engine.embedding.limits import MemoryLimit
+    from encoder_engine.packing.token_rows import RowArray, TokenRows
+
+__all__ = ["compute_batches"]
+
+
+def compute_batches(
+    engine: Engine,
+    rows: TokenRows,
+    compute: Callable[[TokenRows], Vectors],
+    *,
+    batch_tokens: int,
+    limit: MemoryLimit,
+    numbers: RowArray | None = None,
+    row_name: str = "text",
+) -> Iterator[tuple[RowArray, Vectors]]:
+    """Yield the rows of each batch and what ``compute`` makes of them, the longest rows first.
+
+    batch_tokens: the most tokens of a batch.
+    limit: lowered to half of a batch that exceeds the device's memory; the rows that are left are
+        grouped anew.
+    numbers: the number of each row in the stream, for the message; None: from 0.
+
+    Raises :class:`DeviceMemoryError` for a single row that does not fit.
+    """
+    lengths = rows.lengths
+    planned = plan_batches(lengths, limit.cap(batch_tokens))
+    while planned:
+        found = _compute_if_it_fits(rows.take(planned[0]), compute)
+        if found is None:
+            first = int(planned[0][0])
+            if len(planned[0]) == 1:
+                row = first if numbers is None else int(numbers[first])
+                raise DeviceMemoryError(
+                    f"{row_name} {row} has {int(lengths[first])} tokens, and {engine.device} has "
+                    "too little free memory to embed it alone; lower max_seq_length, end what else "
+                    "holds its memory, or choose another device",
+                    row=row,
+                )
+            limit.lower(int(lengths[planned[0]].sum()))
+            left = np.concatenate(planned)
+            smaller = plan_batches(lengths[left], limit.cap(batch_tokens))
+            planned = [left[batch] for batch in smaller]
+            continue
+        yield planned.pop(0), found
+
+
+def _compute_if_it_fits(rows: TokenRows, compute: Callable[[TokenRows], Vectors]) -> Vectors | None:
+    """Compute a batch; None where it exceeds the device's memory."""
+    try:
+        return compute(rows)
+    except OutOfDeviceMemoryError:
+        return None

@@ -1,0 +1,63 @@
+"""Pools, normalizes and projects float32 rows by the extension.
+
+Dimensions: T packed tokens, B texts, D features, N outputs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from encoder_engine import _native
+from encoder_engine.inference.memory import address
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from encoder_engine.inference.layers import Dense
+
+    Rows = npt.NDArray[np.float32]
+
+__all__ = ["normalize_rows", "pool_rows", "project_rows"]
+
+
+def pool_rows(
+    rows_TD: Rows,
+    cu_seqlens: npt.NDArray[np.int32],
+    *,
+    mode: str,
+    normalized: bool = False,
+    num_threads: int,
+) -> Rows:
+    """Reduce the rows of each text to one, [B, D], with the bits of :func:`ops.pooling` on a CPU.
+
+    ``cu_seqlens``: first row of each text, then T: [B + 1].
+    """
+    rows_TD = np.ascontiguousarray(rows_TD)
+    num_texts, width = len(cu_seqlens) - 1, rows_TD.shape[1]
+    pooled_BD = np.empty((num_texts, width), dtype=np.float32)
+    _native.pool_rows(
+        *(False, mode, normalized),
+        *(address(rows_TD), address(cu_seqlens), address(pooled_BD)),
+        *(num_texts, width, num_threads),
+    )
+    return pooled_BD
+
+
+def normalize_rows(rows_TD: Rows, *, num_threads: int) -> Rows:
+    """Divide each row by its Euclidean norm, at least 1e-12."""
+    # Each row is a text of its own, pooled by taking its first row.
+    every = np.arange(len(rows_TD) + 1, dtype=np.int32)
+    return pool_rows(rows_TD, every, mode="cls", normalized=True, num_threads=num_threads)
+
+
+def project_rows(rows_TD: Rows, layer: Dense, *, num_threads: int) -> Rows:
+    """Multiply rows by a float32 layer: [T, N]. A row's result does not depend on the others."""
+    rows_TD = np.ascontiguousarray(rows_TD)
+    projected_TN = np.empty((len(rows_TD), layer.width), dtype=np.float32)
+    _native.packed_linear(
+        *(False, "none", address(rows_TD), address(layer.content), address(projected_TN)),
+        *(len(rows_TD), layer.depth, layer.width, num_threads),
+    )
+    return projected_TN

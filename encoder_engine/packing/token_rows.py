@@ -1,0 +1,84 @@
+"""Packed rows of token ids as NumPy arrays: a batch before any device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["IdArray", "RowArray", "TokenRows", "TokenizedRows", "take"]
+
+IdArray = np.ndarray[Any, np.dtype[np.int32]]
+RowArray = np.ndarray[Any, np.dtype[np.intp]]
+
+
+class TokenizedRows(Protocol):
+    """The result of a tokenizer, as far as :class:`TokenRows` reads it."""
+
+    ids: IdArray
+    cu_seqlens: IdArray
+
+    @property
+    def type_ids(self) -> IdArray:
+        """The segment of each token, int32 [T]."""
+
+    @property
+    def has_types(self) -> bool:
+        """True where a token may have a segment other than 0."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenRows:
+    """B sequences of T tokens, concatenated.
+
+    ids: int32 [T].
+    cu_seqlens: the offsets of the sequences, int32 [B + 1].
+    type_ids: the segment of each token, int32 [T]; None: all 0.
+    """
+
+    ids: IdArray
+    cu_seqlens: IdArray
+    type_ids: IdArray | None = None
+
+    @classmethod
+    def of(cls, encoding: TokenizedRows) -> Self:
+        """Take the rows of a tokenizer's result."""
+        types = encoding.type_ids if encoding.has_types else None
+        return cls(ids=encoding.ids, cu_seqlens=encoding.cu_seqlens, type_ids=types)
+
+    def __len__(self) -> int:
+        """Count the sequences."""
+        return len(self.cu_seqlens) - 1
+
+    @property
+    def lengths(self) -> IdArray:
+        """Tokens of each sequence, int32 [B]."""
+        return self.cu_seqlens[1:] - self.cu_seqlens[:-1]
+
+    def take(self, rows: RowArray) -> TokenRows:
+        """Return the sequences of these numbers, in this order; a single one is a view."""
+        ids, cu_seqlens = take(self.ids, self.cu_seqlens, rows)
+        types = None if self.type_ids is None else take(self.type_ids, self.cu_seqlens, rows)[0]
+        return TokenRows(ids=ids, cu_seqlens=cu_seqlens, type_ids=types)
+
+
+def take(
+    values: IdArray, cu_seqlens: IdArray, rows: npt.NDArray[np.intp]
+) -> tuple[IdArray, IdArray]:
+    """Gather rows of a packed array: ``(values [t], cu_seqlens [b + 1])``.
+
+    Several rows are copied; a single row is a view.
+    """
+    if len(rows) == 1:
+        start, stop = cu_seqlens[rows[0]], cu_seqlens[rows[0] + 1]
+        return values[start:stop], np.array([0, stop - start], dtype=np.int32)
+    starts, stops = cu_seqlens[rows].astype(np.int64), cu_seqlens[rows + 1].astype(np.int64)
+    lengths = stops - starts
+    ends = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=ends[1:])
+    index = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], lengths)
+    return values[index], ends.astype(np.int32)

@@ -1,0 +1,138 @@
+"""Everything but modules, GPUs and training runs where importing PyTorch raises."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from encoder_engine.models import MaskedLM, SequenceClassification
+from tests import ROOT
+from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+NO_TORCH = """
+import sys
+
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "triton"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NoTorch())
+"""
+IMPORTS = """
+import encoder_engine.cli
+import encoder_engine.embedding
+import encoder_engine.embedding.accuracy
+import encoder_engine.errors
+import encoder_engine.packing.pooling_modes
+import encoder_engine.packing.token_rows
+from encoder_engine import EmbedBatch, Embedder, StoredVectors, Tokenizer, load_vectors
+"""
+EMBEDDING = """
+import numpy as np
+from encoder_engine.embedding import *
+from encoder_engine.errors import MissingDependencyError
+sentences, masked, ranking, out = sys.argv[1:]
+texts = ["the text", "a row of words", "long " * 40]
+embedder = Embedder.from_pretrained(sentences)
+assert embedder.engine.name == "compiled", embedder
+assert embedder.encode(texts, on_truncation="ignore").shape == (3, 16)
+for options in ({"precision": "ubinary"}, {"truncate_dim": 5}, {"prompt_name": "query"}):
+    embedder.encode(texts, on_truncation="ignore", **options)
+for quantization in (None, "int8"):
+    loaded = Embedder.from_pretrained(sentences, "cpu", "bfloat16", quantization)
+    assert np.isfinite(loaded.encode(texts[:2])).all()
+layered = Embedder.from_pretrained(sentences, layers=[-2, -1], pooling=["mean", "max"])
+assert layered.encode(texts[:2]).shape == (2, 32)
+assert embedder.encode_long(texts).shape == (3, 16)
+assert len(embedder.encode_tokens(texts[:2])) == 2
+assert EmbedBatch(sentences)({"text": texts[:2]})["embedding"].shape == (2, 16)
+assert len(SparseEmbedder.from_pretrained(masked).encode(texts[:2])) == 2
+ranker = Ranker.from_pretrained(ranking)
+assert len(ranker.rank("the query", texts[:2])) == 2
+many = MultiVectorEmbedder(embedder, np.ones((4, 16), np.float32))
+assert many.encode_queries(texts[:2])[0].shape[1] == 4
+with open(out + ".txt", "w") as file:
+    file.write("the text\\na row\\n" * 50)
+for workers in (1, 2):
+    embedder.encode_dataset(out + ".txt", f"{out}{workers}.npy", workers=workers)
+assert np.array_equal(np.load(out + "1.npy"), embedder.encode(["the text", "a row"] * 50))
+for call in (
+    lambda: embedder.encode(texts[:1], output="torch"),
+    lambda: Embedder.from_pretrained(sentences, dtype="float64"),
+    lambda: Embedder.from_pretrained(sentences, device="cuda"),
+    lambda: Embedder.from_pretrained(sentences, engine="torch"),
+):
+    try:
+        call()
+    except MissingDependencyError as error:
+        assert error.extra == "torch", error
+    else:
+        raise AssertionError("nothing was raised")
+assert "torch" not in sys.modules
+"""
+COMMANDS = """
+import json, os
+from encoder_engine.cli import main
+sentences, out = sys.argv[1:]
+with open(out + ".txt", "w") as file:
+    file.write("the text\\na row\\nlong words\\n")
+for command in (
+    ["--help"],
+    ["embed", out + ".txt", "-o", out + "/", "-m", sentences, "--quiet", "--threads", "1"],
+    ["search", out, "a row", "--top", "2"],
+    ["plot", out, "-o", out + ".html"],
+    ["tokenize", out + ".txt", "-m", sentences],
+    ["doctor", "--json"],
+    ["doctor", "--model", sentences],
+):
+    assert main(command) == 0, command
+assert main(["doctor", "--accuracy", sentences]) == 1
+assert main(["embed", out + ".txt", "-o", out + "2/", "-m", sentences, "--dtype", "float64"]) == 1
+assert "torch" not in sys.modules
+"""
+
+
+def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process where importing PyTorch raises."""
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", NO_TORCH + script, *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr + ran.stdout
+    return ran
+
+
+@pytest.fixture(scope="module")
+def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a sentence-transformers directory."""
+    return write_sentence_directory(tmp_path_factory.mktemp("sentences"))
+
+
+def test_everything_that_embeds_can_be_imported() -> None:
+    run(IMPORTS)
+
+
+def test_everything_that_embeds_runs(sentences: Path, tmp_path: Path) -> None:
+    masked = write_head_directory(tmp_path / "masked", MaskedLM)
+    ranking = write_head_directory(tmp_path / "ranking", SequenceClassification, num_labels=1)
+    run(EMBEDDING, sentences, masked, ranking, tmp_path / "out")
+
+
+def test_the_command_line_runs(sentences: Path, tmp_path: Path) -> None:
+    ran = run(COMMANDS, sentences, tmp_path / "out")
+    report = next(json.loads(line) for line in ran.stdout.splitlines() if line.startswith('{"mach'))
+    assert report["operations"] == {}
+    assert report["native_extension"]["present"]
+    assert "torch, which is not installed" in ran.stderr
