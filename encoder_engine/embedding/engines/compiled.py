@@ -224,8 +224,8 @@ def _moved_weights(
     lengths: Vectors = np.diff(cu_seqlens).astype(np.float32)[:, None]
     total = lengths * (lengths + 1) / np.float32(2)
     moved = lengths * np.float32(shift)
-    found: Vectors = (weighted_BD * total + mean_BD * moved) / (total + moved)
-    return found
+    summed = weighted_BD * total + mean_BD * moved
+    return np.divide(summed, total + moved, dtype=np.float32)
 
 
 def _sparse_weights(logits: Vectors, activation: SparseActivation) -> Vectors:
