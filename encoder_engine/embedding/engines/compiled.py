@@ -225,7 +225,8 @@ def _moved_weights(
     total = lengths * (lengths + 1) / np.float32(2)
     moved = lengths * np.float32(shift)
     summed = weighted_BD * total + mean_BD * moved
-    return np.divide(summed, total + moved, dtype=np.float32)
+    found: Vectors = np.divide(summed, total + moved, dtype=np.float32)
+    return found
 
 
 def _sparse_weights(logits: Vectors, activation: SparseActivation) -> Vectors:
