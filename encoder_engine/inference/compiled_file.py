@@ -21,7 +21,7 @@ from encoder_engine import _native
 from encoder_engine.errors import CheckpointFileError
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, dtype_name
 from encoder_engine.files import PendingFile, writing
-from encoder_engine.inference.layers import OUTPUT, Dense, NormWeights, QuantizedDense
+from encoder_engine.inference.layers import OUTPUT, Convolution, Dense, NormWeights, QuantizedDense
 from encoder_engine.inference.memory import ALIGNMENT, address
 
 if TYPE_CHECKING:
@@ -59,9 +59,13 @@ class Description:
 
 def write_compiled(path: Path, description: Description, layers: Mapping[str, Layer]) -> None:
     """Write an encoder's layers to a file, which another process finds whole or not at all."""
+    dense = {
+        name: layer.dense if isinstance(layer, Convolution) else layer
+        for name, layer in layers.items()
+    }
     arrays = {
         f"{name}/{part}": np.ascontiguousarray(array)
-        for name, layer in layers.items()
+        for name, layer in dense.items()
         for part, array in _arrays_of(layer).items()
     }
     stated = vars(description) | {
@@ -70,7 +74,7 @@ def write_compiled(path: Path, description: Description, layers: Mapping[str, La
         },
         "sizes": {
             name: [layer.width, layer.depth]
-            for name, layer in layers.items()
+            for name, layer in dense.items()
             if isinstance(layer, Dense | QuantizedDense)
         },
     }
@@ -200,6 +204,13 @@ class CompiledReader:
         )
         return layer
 
+    def convolution(self, name: str) -> Convolution:
+        """Return a convolution over rows as wide as the result."""
+        dense = self.dense(name)
+        layer = Convolution(dense=dense, kernel_size=dense.depth // dense.width)
+        self.made[name] = layer
+        return layer
+
     def vocabulary(self, _tokens: Array) -> Dense:
         """Return the output layer of a vocabulary."""
         return self.dense(OUTPUT)
@@ -215,7 +226,7 @@ class CompiledReader:
         return BFLOAT16 if self.dtype == "bfloat16" else np.dtype(np.float32)
 
 
-def _arrays_of(layer: Layer) -> dict[str, Array]:
+def _arrays_of(layer: Array | Dense | QuantizedDense | NormWeights) -> dict[str, Array]:
     if isinstance(layer, np.ndarray):
         return {"table": layer}
     if isinstance(layer, NormWeights):

@@ -34,6 +34,7 @@ from encoder_engine.inference.compiled_file import (
     map_compiled,
     write_compiled,
 )
+from encoder_engine.inference.constants import unsettled_distances
 from encoder_engine.inference.layers import LayerReader, ParametersInMemory
 from encoder_engine.inference.memory import MappedFiles
 from encoder_engine.inference.network import CompiledHead, CompiledNetwork
@@ -238,7 +239,7 @@ class CompiledEncoder:
     @staticmethod
     def supports(spec: EncoderSpec) -> str | None:
         """Return the reason why an architecture cannot be compiled; None: it can."""
-        return CompiledNetwork.supports(spec)
+        return unsettled_distances(spec)
 
     @property
     def spec(self) -> EncoderSpec:

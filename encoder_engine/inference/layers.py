@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OUTPUT",
+    "Convolution",
     "Dense",
     "Layer",
     "LayerReader",
@@ -73,6 +74,20 @@ class QuantizedDense:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Convolution:
+    """A convolution over neighbouring tokens, as a dense layer of ``kernel_size`` rows at once."""
+
+    dense: Dense
+    kernel_size: int
+
+    def parameters(self) -> dict[str, Array]:
+        """Return the weight, [width, depth, kernel_size], and the bias."""
+        found = self.dense.parameters()
+        steps = found["weight"].reshape(self.dense.width, self.kernel_size, -1)
+        return found | {"weight": np.ascontiguousarray(steps.transpose(0, 2, 1))}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class NormWeights:
     """The weight and the bias of a norm, [D]."""
 
@@ -89,7 +104,7 @@ def _with_bias(parameters: dict[str, Array], bias: Array | None) -> dict[str, Ar
     return parameters if bias is None else parameters | {"bias": bias}
 
 
-Layer = np.ndarray[Any, np.dtype[Any]] | Dense | QuantizedDense | NormWeights
+Layer = np.ndarray[Any, np.dtype[Any]] | Convolution | Dense | QuantizedDense | NormWeights
 
 
 class Reader(Protocol):
@@ -109,6 +124,9 @@ class Reader(Protocol):
 
     def block_dense(self, name: str) -> Dense | QuantizedDense:
         """Return a dense layer of a block, which int8 concerns."""
+
+    def convolution(self, name: str) -> Convolution:
+        """Return a convolution."""
 
     def vocabulary(self, tokens: Array) -> Dense:
         """Return the output layer of a vocabulary, whose weight is the table of tokens."""
@@ -192,6 +210,15 @@ class LayerReader:
         if not self._quantized:
             return self.dense(name)
         self.made[name] = layer = self._saved_int8(name) if self._saved else self._rounded(name)
+        return layer
+
+    def convolution(self, name: str) -> Convolution:
+        """Read a convolution and pack it: the rows of a token's neighbours lie side by side."""
+        weight_NDK = self._array(f"{name}.weight")
+        weight_NK = weight_NDK.transpose(0, 2, 1).reshape(len(weight_NDK), -1)
+        dense = pack(np.ascontiguousarray(weight_NK), self._vector(f"{name}.bias"))
+        layer = Convolution(dense=dense, kernel_size=weight_NDK.shape[2])
+        self.made[name] = layer
         return layer
 
     def vocabulary(self, tokens: Array) -> Dense:
