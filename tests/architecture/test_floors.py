@@ -21,12 +21,8 @@ FLOORS: list[set[str]] = [
         "warn",
     },
     {"ops", "text", "packing", "families", "inputs"},
-<<<<<<< HEAD
-    {"models", "inference", "vectors"},
-=======
     {"inference"},
     {"models", "vectors"},
->>>>>>> inference
     {"objectives", "data"},
     {"training", "finetuning", "embedding", "analysis"},
     {"cli", "server", "integrations"},
@@ -45,11 +41,7 @@ SAME_FLOOR = {
     ("records", "files"),
     ("renamed", "warn"),
 }
-<<<<<<< HEAD
-ONLY_IMPORTERS = {"kernels": {"ops"}, "_native": {"text", "ops", "inference"}}
-=======
 ONLY_IMPORTERS = {"kernels": {"ops"}, "_native": {"inference", "ops", "text"}}
->>>>>>> inference
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = sources("encoder_engine", "kernels")
 
