@@ -20,7 +20,7 @@ from encoder_engine.positions import rotary_table
 if TYPE_CHECKING:
     from encoder_engine.families.checkpoints.arrays import Array
     from encoder_engine.families.facts.spec import AttentionSpec, BlockSpec, EncoderSpec
-    from encoder_engine.inference.layers import Dense, LayerReader, NormWeights
+    from encoder_engine.inference.layers import Dense, NormWeights, Reader
     from encoder_engine.inference.program import Program, QuantizedRows
 
 __all__ = ["BlockBuilder", "BlockWeights", "Constants", "read_block", "unsupported"]
@@ -42,7 +42,7 @@ class BlockWeights:
     feed_forward_norm: NormWeights
 
 
-def read_block(reader: LayerReader, spec: BlockSpec, place: int) -> BlockWeights:
+def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
     """Read the weights of a block."""
     name = f"blocks.{place}"
     up = "halves" if spec.feed_forward.gated else "up"

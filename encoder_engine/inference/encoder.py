@@ -10,8 +10,8 @@ share the weights. Nothing can change after loading, so a call checks its batch 
 from __future__ import annotations
 
 import hashlib
-import os
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -20,15 +20,27 @@ from encoder_engine import _native
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, dtype_name, widen
 from encoder_engine.families.checkpoints.assembling import warn_of_suspicious
+from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.families.checkpoints.memory import trim_heap
 from encoder_engine.families.checkpoints.opening import open_checkpoint, warn_of_unused
-from encoder_engine.families.heads import check_head, count_outputs, find_layout, read_rows
+from encoder_engine.families.config import spec_from_config
+from encoder_engine.families.heads import count_outputs, find_layout, read_rows
+from encoder_engine.files import writing
 from encoder_engine.inference.batch import Batch
+from encoder_engine.inference.compiled_file import (
+    COMPILED,
+    HEAD,
+    Description,
+    map_compiled,
+    write_compiled,
+)
 from encoder_engine.inference.layers import LayerReader
 from encoder_engine.inference.memory import MappedFiles
 from encoder_engine.inference.network import CompiledHead, CompiledNetwork
 
 if TYPE_CHECKING:
+    import os
+
     import numpy.typing as npt
 
     from encoder_engine.families.checkpoints.arrays import Array
@@ -56,15 +68,15 @@ class CompiledEncoder:
         self,
         network: CompiledNetwork,
         head: CompiledHead | None,
+        description: Description,
         *,
-        quantization: str | None,
         num_threads: int | None,
-        mapped_files: MappedFiles | None = None,
+        mapped_files: MappedFiles | None,
     ) -> None:
         self._network = network
         self._head = head
-        self.quantization = quantization
-        self.num_threads = _default_threads() if num_threads is None else num_threads
+        self._description = description
+        self.num_threads = _native.default_threads() if num_threads is None else num_threads
         self._programs: dict[object, Program] = {}
         self._mapped_files = mapped_files
 
@@ -98,8 +110,11 @@ class CompiledEncoder:
                 f"{', '.join(map(repr, QUANTIZATIONS))}"
             )
         _resolve_dtype(dtype, quantized=False)
+        directory = resolve_directory(path_or_hub_id)
+        if (directory / COMPILED).exists():
+            return cls._map(directory, dtype, quantization, head, num_threads)
         with ExitStack() as files:
-            checkpoint = open_checkpoint(path_or_hub_id, files)
+            checkpoint = open_checkpoint(directory, files)
             mapped_files = MappedFiles(checkpoint.directory)
             quantized = quantization is not None or checkpoint.quantized
             resolved = _resolve_dtype(dtype, quantized=quantized)
@@ -120,13 +135,67 @@ class CompiledEncoder:
                 compiled_head = _read_head(checkpoint, head, network, suspicious)
         warn_of_suspicious(suspicious, stacklevel=3)
         trim_heap()
+        description = Description(
+            config=checkpoint.config,
+            dtype=resolved,
+            quantization="int8" if quantized else None,
+            has_pooler=checkpoint.has_pooler,
+            head=head,
+        )
+        mapped = mapped_files if network.is_mapped else None
+        return cls(
+            network, compiled_head, description, num_threads=num_threads, mapped_files=mapped
+        )
+
+    @classmethod
+    def _map(
+        cls,
+        directory: Path,
+        dtype: str,
+        quantization: str | None,
+        head: Task | None,
+        num_threads: int | None,
+    ) -> Self:
+        """Map the compiled encoder of a directory; see :meth:`save_compiled`."""
+        mapped_files = MappedFiles(directory)
+        description, reader = map_compiled(directory / COMPILED)
+        wanted = {"dtype": None if dtype == "auto" else dtype, "quantization": quantization}
+        for name, value in (wanted | {"head": head}).items():
+            stated = getattr(description, name)
+            if value not in (None, stated):
+                raise ConfigError(
+                    f"{directory} was compiled with {name}={stated!r}, not {value!r}; compile the "
+                    "original again with it"
+                )
+        spec = spec_from_config(description.config)
+        network = CompiledNetwork.read(spec, reader, pooler=description.has_pooler)
+        compiled_head = None
+        if description.head is not None:
+            compiled_head = CompiledHead.read(
+                description.config, description.head, network, reader.of_head()
+            )
         return cls(
             network,
             compiled_head,
-            quantization="int8" if quantized else None,
+            description,
             num_threads=num_threads,
-            mapped_files=mapped_files if network.is_mapped else None,
+            mapped_files=mapped_files,
         )
+
+    def save_compiled(self, directory: str | os.PathLike[str]) -> None:
+        """Write the encoder as it is in memory to ``compiled.safetensors`` in a directory.
+
+        :meth:`from_pretrained` then maps that file: nothing is read or packed, and all processes
+        share its pages. Other files of the directory are left alone. Raises :class:`OutputError`.
+        """
+        layers = dict(self._network.reader.made)
+        if self._head is not None:
+            made = self._head.reader.made.items()
+            layers |= {f"{HEAD}{name}": layer for name, layer in made}
+        folder = Path(directory)
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_compiled(folder / COMPILED, self._description, layers)
 
     @staticmethod
     def supports(spec: EncoderSpec) -> str | None:
@@ -142,6 +211,11 @@ class CompiledEncoder:
     def dtype(self) -> str:
         """``"float32"`` or ``"bfloat16"``: of the weights that are not int8, and of all rows."""
         return self._network.dtype
+
+    @property
+    def quantization(self) -> str | None:
+        """``"int8"`` where the blocks' dense layers are in 8-bit integers, else None."""
+        return self._description.quantization
 
     @property
     def device(self) -> str:
@@ -284,17 +358,14 @@ def _read_head(
     checkpoint: Checkpoint, task: Task, network: CompiledNetwork, suspicious: list[str]
 ) -> CompiledHead:
     layout = find_layout(checkpoint.spec.model_type, task)
-    check_head(layout, checkpoint.config)
-    rows = read_rows(layout, checkpoint.config)
-    num_outputs = count_outputs(layout, checkpoint.spec, checkpoint.config)
     assembly = checkpoint.assemble_head(
         layout,
-        num_outputs,
-        reads_pooler=rows == "pooled",
+        count_outputs(layout, checkpoint.spec, checkpoint.config),
+        reads_pooler=read_rows(layout, checkpoint.config) == "pooled",
         hint="a compiled encoder has no new heads: train one with the extra torch",
     )
     reader = LayerReader(assembly, dtype=network.dtype, quantized=False, saved=False)
-    head = CompiledHead.read(layout, rows, num_outputs, network, reader)
+    head = CompiledHead.read(checkpoint.config, task, network, reader)
     suspicious += assembly.suspicious
     return head
 
@@ -310,11 +381,3 @@ def _resolve_dtype(dtype: str, *, quantized: bool) -> str:
             f"{dtype!r}"
         )
     return name
-
-
-def _default_threads() -> int:
-    """Return the threads of a call: ``OMP_NUM_THREADS``, else the processors of the process."""
-    stated = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    if stated.isdigit() and int(stated) > 0:
-        return int(stated)
-    return len(os.sched_getaffinity(0))

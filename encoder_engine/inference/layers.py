@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from encoder_engine import _native
 from encoder_engine.errors import CheckpointFileError, UnsupportedFeatureError
-from encoder_engine.families.checkpoints.arrays import BFLOAT16, cast, widen
+from encoder_engine.families.checkpoints.arrays import BFLOAT16, cast
 from encoder_engine.inference.memory import address, aligned_bytes
 
 if TYPE_CHECKING:
@@ -18,14 +18,21 @@ if TYPE_CHECKING:
     from encoder_engine.families.checkpoints.assembling import Assembly
     from encoder_engine.families.facts.spec import NormSpec
 
-__all__ = ["Dense", "LayerReader", "NormWeights", "QuantizedDense", "pack"]
+__all__ = [
+    "OUTPUT",
+    "Dense",
+    "Layer",
+    "LayerReader",
+    "NormWeights",
+    "QuantizedDense",
+    "Reader",
+    "pack",
+]
 
 # 131,072 products of a byte and an int8, 255 * 127 each, may overflow int32.
 MOST_TERMS = 2**17 - 1
-# Elements of a weight quantized at a time: small temporaries stay in the cache.
-ROUNDED_AT_ONCE = 1 << 18
-# A feature without a magnitude above this has scale 1.
-SMALLEST_SCALED = np.float32(2.0**-100)
+# A head's last layer.
+OUTPUT = "output"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,6 +87,31 @@ def _with_bias(parameters: dict[str, Array], bias: Array | None) -> dict[str, Ar
     return parameters if bias is None else parameters | {"bias": bias}
 
 
+Layer = np.ndarray[Any, np.dtype[Any]] | Dense | QuantizedDense | NormWeights
+
+
+class Reader(Protocol):
+    """Makes the layers of an encoder by name; ``made``: those that were made."""
+
+    dtype: str
+    made: dict[str, Layer]
+
+    def table(self, name: str) -> Array:
+        """Return a table."""
+
+    def norm(self, name: str, spec: NormSpec | None) -> NormWeights | None:
+        """Return a norm; None where the spec has none."""
+
+    def dense(self, name: str) -> Dense:
+        """Return a dense layer."""
+
+    def block_dense(self, name: str) -> Dense | QuantizedDense:
+        """Return a dense layer of a block, which int8 concerns."""
+
+    def vocabulary(self, tokens: Array) -> Dense:
+        """Return the output layer of a vocabulary, whose weight is the table of tokens."""
+
+
 class LayerReader:
     """Reads layers from a checkpoint, each once.
 
@@ -93,7 +125,7 @@ class LayerReader:
         self.dtype = dtype
         self._quantized = quantized
         self._saved = saved
-        self.made: dict[str, Array | Dense | QuantizedDense | NormWeights] = {}
+        self.made: dict[str, Layer] = {}
 
     def table(self, name: str) -> Array:
         """Read a table in the dtype."""
@@ -131,6 +163,11 @@ class LayerReader:
         if not self._quantized:
             return self.dense(name)
         self.made[name] = layer = self._saved_int8(name) if self._saved else self._rounded(name)
+        return layer
+
+    def vocabulary(self, tokens: Array) -> Dense:
+        """Pack the output layer of a vocabulary, whose weight is the table of tokens."""
+        self.made[OUTPUT] = layer = pack(tokens, self._vector(f"{OUTPUT}.bias"))
         return layer
 
     def _rounded(self, name: str) -> QuantizedDense:
@@ -171,13 +208,10 @@ def quantize(name: str, weight: Array, bias: Array | None) -> QuantizedDense:
     width, depth = weight.shape
     rounded = np.empty(weight.shape, dtype=np.int8)
     scales = np.empty(width, dtype=np.float32)
-    step = max(1, ROUNDED_AT_ONCE // depth)
-    for start in range(0, width, step):
-        rows = slice(start, start + step)
-        wide = widen(weight[rows])
-        largest = np.abs(wide).max(axis=1)
-        scales[rows] = np.where(largest < SMALLEST_SCALED, np.float32(1), largest / np.float32(127))
-        rounded[rows] = np.rint(wide / scales[rows, None])
+    _native.quantize_weight(
+        *(weight.dtype == BFLOAT16, address(weight), width, depth),
+        *(address(rounded), address(scales), _native.default_threads()),
+    )
     return _pack_int8(name, rounded, scales, bias)
 
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from encoder_engine.families.heads import check_head, count_outputs, find_layout, read_rows
 from encoder_engine.inference.blocks import BlockBuilder, Constants, read_block, unsupported
-from encoder_engine.inference.layers import pack
 from encoder_engine.inference.program import INPUT, OUTPUT, Program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from encoder_engine.families.checkpoints.arrays import Array
-    from encoder_engine.families.facts.head_layout import HeadLayout, Rows
+    from encoder_engine.families.facts.head_layout import HeadLayout, Rows, Task
     from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.inference.blocks import BlockWeights
-    from encoder_engine.inference.layers import Dense, LayerReader, NormWeights
+    from encoder_engine.inference.layers import Dense, NormWeights, Reader
 
 __all__ = ["CompiledHead", "CompiledNetwork"]
 
@@ -38,10 +38,10 @@ class CompiledNetwork:
     final_norm: NormWeights | None
     pooler: Dense | None
     constants: Constants
-    reader: LayerReader
+    reader: Reader
 
     @classmethod
-    def read(cls, spec: EncoderSpec, reader: LayerReader, *, pooler: bool) -> Self:
+    def read(cls, spec: EncoderSpec, reader: Reader, *, pooler: bool) -> Self:
         """Read the weights of an encoder layer by layer."""
         embedding = spec.embedding
         tables = {
@@ -171,32 +171,32 @@ class CompiledHead:
     norm: NormWeights | None
     output: Dense
     activation: str
+    reader: Reader
 
     @classmethod
     def read(
-        cls,
-        layout: HeadLayout,
-        rows: Rows,
-        num_outputs: int,
-        network: CompiledNetwork,
-        reader: LayerReader,
+        cls, config: Mapping[str, Any], task: Task, network: CompiledNetwork, reader: Reader
     ) -> Self:
         """Read the weights of a head; the output weight of a vocabulary is the token table."""
-        dense, spec = layout.dense, network.spec
+        spec = network.spec
+        layout = find_layout(spec.model_type, task)
+        check_head(layout, config)
+        dense = layout.dense
         norm = None if dense is None or not dense.norm else spec.blocks[0].norm
         chosen = None if dense is None else dense.activation
         if layout.task == "masked-lm":
-            output = pack(network.tokens, reader.table("output.bias"))
+            output = reader.vocabulary(network.tokens)
         else:
             output = reader.dense("output")
         return cls(
             layout=layout,
-            rows=rows,
-            num_outputs=num_outputs,
+            rows=read_rows(layout, config),
+            num_outputs=count_outputs(layout, spec, config),
             dense=None if dense is None else reader.dense("dense"),
             norm=reader.norm("norm", norm),
             output=output,
             activation=chosen or spec.blocks[0].feed_forward.activation,
+            reader=reader,
         )
 
     def program(self, network: CompiledNetwork) -> Program:

@@ -23,7 +23,9 @@ from encoder_engine.errors import (
     TokenIdError,
     UnsupportedFeatureError,
 )
+from encoder_engine.families.registry import all_families
 from encoder_engine.inference import CompiledEncoder
+from encoder_engine.inference.compiled_file import COMPILED
 from encoder_engine.models import heads
 from encoder_engine.ops.cpu import native_instruction_set
 from encoder_engine.ops.testing import assert_within_budget
@@ -235,3 +237,58 @@ def test_a_file_that_is_written_to_is_noticed(tmp_path: Path) -> None:
         file.write(b"oops")
     with pytest.raises(CheckpointFileError, match="was written to while an encoder reads"):
         compiled.hidden(*arrays(batch))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_compiled_file_has_the_same_bits(precision: str, tmp_path: Path) -> None:
+    _, compiled = load(BERT, tmp_path / "model", precision)
+    compiled.save_compiled(tmp_path / "compiled")
+    mapped = CompiledEncoder.from_pretrained(tmp_path / "compiled")
+    batch = draw_batch(num_types=2)
+    np.testing.assert_array_equal(mapped.hidden(*arrays(batch)), compiled.hidden(*arrays(batch)))
+    assert mapped.fingerprint() == compiled.fingerprint()
+    assert repr(mapped) == repr(compiled)
+
+
+@pytest.mark.parametrize("layout", all_families()["bert"].layouts, ids=lambda one: one.task)
+def test_a_compiled_head_has_the_same_bits(layout: HeadLayout, tmp_path: Path) -> None:
+    build(BERT, layout, tmp_path / "model")
+    compiled = CompiledEncoder.from_pretrained(tmp_path / "model", head=layout.task)
+    compiled.save_compiled(tmp_path / "compiled")
+    mapped = CompiledEncoder.from_pretrained(tmp_path / "compiled", head=layout.task)
+    batch = draw_batch()
+    np.testing.assert_array_equal(mapped.logits(*arrays(batch)), compiled.logits(*arrays(batch)))
+    with pytest.raises(ConfigError, match="was compiled with head="):
+        CompiledEncoder.from_pretrained(tmp_path / "compiled", head="replaced-tokens")
+
+
+def test_a_damaged_compiled_file_is_refused(tmp_path: Path) -> None:
+    _, compiled = load(BERT, tmp_path / "model", "float32")
+    compiled.save_compiled(tmp_path)
+    path = tmp_path / COMPILED
+    whole = path.read_bytes()
+    batch = draw_batch()
+    expected = compiled.hidden(*arrays(batch))
+    generator = np.random.default_rng(3)
+    size = 8 + int.from_bytes(whole[:8], "little")
+    for case in range(300):
+        damaged = bytearray(whole)
+        limit = size if case % 2 else len(whole)
+        place = int(generator.integers(limit))
+        damaged[place] ^= 1 << int(generator.integers(8))
+        path.write_bytes(damaged if case % 5 else whole[:place])
+        try:
+            again = CompiledEncoder.from_pretrained(tmp_path)
+        except CheckpointFileError:
+            continue
+        # Padding, and names that nothing depends on.
+        np.testing.assert_array_equal(again.hidden(*arrays(batch)), expected)
+
+
+def test_a_compiled_file_is_for_what_it_was_compiled_for(tmp_path: Path) -> None:
+    _, compiled = load(BERT, tmp_path / "model", "bfloat16")
+    compiled.save_compiled(tmp_path)
+    with pytest.raises(ConfigError, match="compiled with dtype='bfloat16', not 'float32'"):
+        CompiledEncoder.from_pretrained(tmp_path, "float32")
+    with pytest.raises(ConfigError, match="compiled with quantization=None, not 'int8'"):
+        CompiledEncoder.from_pretrained(tmp_path, quantization="int8")

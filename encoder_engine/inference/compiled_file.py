@@ -1,0 +1,242 @@
+"""A compiled encoder in a file, which is mapped: nothing is read, packed or rounded at loading.
+
+How it works: the file is a safetensors file of bytes. Its metadata describes the encoder and the
+arrays; every array begins at a multiple of 64 bytes, as the kernels' memory does. The packed layout
+is the same for all instruction sets. All processes that map the file share its pages. A 64-bit hash
+of all arrays is compared at loading, at memory bandwidth, and a SHA-256 of the description.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from encoder_engine import _native
+from encoder_engine.errors import CheckpointFileError
+from encoder_engine.families.checkpoints.arrays import BFLOAT16, dtype_name
+from encoder_engine.files import PendingFile, writing
+from encoder_engine.inference.layers import OUTPUT, Dense, NormWeights, QuantizedDense
+from encoder_engine.inference.memory import ALIGNMENT, address
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from encoder_engine.families.checkpoints.arrays import Array
+    from encoder_engine.families.facts.head_layout import Task
+    from encoder_engine.families.facts.spec import NormSpec
+    from encoder_engine.inference.layers import Layer
+
+__all__ = ["COMPILED", "CompiledReader", "Description", "map_compiled", "write_compiled"]
+
+COMPILED = "compiled.safetensors"
+# Begins the names of a head's layers.
+HEAD = "head."
+# Of the layout of arrays and of the description.
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What a compiled file says of its encoder.
+
+    config: config.json.
+    head: the task of the head; None without one.
+    """
+
+    config: dict[str, Any]
+    dtype: str
+    quantization: str | None
+    has_pooler: bool
+    head: Task | None
+
+
+def write_compiled(path: Path, description: Description, layers: Mapping[str, Layer]) -> None:
+    """Write an encoder's layers to a file, which another process finds whole or not at all."""
+    arrays = {
+        f"{name}/{part}": np.ascontiguousarray(array)
+        for name, layer in layers.items()
+        for part, array in _arrays_of(layer).items()
+    }
+    stated = vars(description) | {
+        "arrays": {
+            name: [dtype_name(array.dtype), list(array.shape)] for name, array in arrays.items()
+        },
+        "sizes": {
+            name: [layer.width, layer.depth]
+            for name, layer in layers.items()
+            if isinstance(layer, Dense | QuantizedDense)
+        },
+    }
+    text = json.dumps(stated, sort_keys=True)
+    metadata = {
+        "format": "encoder_engine compiled",
+        "version": str(VERSION),
+        "description": text,
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "hash": str(_hash(arrays)),
+    }
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name, array in arrays.items():
+        begin, end = end, end + -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        header[name] = {"dtype": "U8", "shape": [end - begin], "data_offsets": [begin, end]}
+    encoded = json.dumps(header).encode()
+    encoded += b" " * (-(8 + len(encoded)) % ALIGNMENT)
+    pending = PendingFile(path, overwrite=True)
+    try:
+        with writing(path):
+            pending.stream.write(len(encoded).to_bytes(8, "little") + encoded)
+            for array in arrays.values():
+                pending.stream.write(array.reshape(-1).view(np.uint8).data)
+                pending.stream.write(bytes(-array.nbytes % ALIGNMENT))
+            pending.publish()
+    finally:
+        pending.discard()
+
+
+def map_compiled(path: Path) -> tuple[Description, CompiledReader]:
+    """Map a compiled file; raises :class:`CheckpointFileError` unless it is as it was written."""
+    try:
+        with safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+        with path.open("rb") as stream:
+            size = int.from_bytes(stream.read(8), "little")
+            header = json.loads(stream.read(size))
+            pages = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointFileError(
+            f"{path} is not a readable compiled encoder: {error}; compile it again"
+        ) from error
+    if metadata.get("format") != "encoder_engine compiled":
+        raise CheckpointFileError(f"{path} is no compiled encoder")
+    if metadata.get("version") != str(VERSION):
+        raise CheckpointFileError(
+            f"{path} is of version {metadata.get('version')} of compiled encoders, this release "
+            f"reads version {VERSION}; compile it again"
+        )
+    text = metadata.get("description", "")
+    if hashlib.sha256(text.encode()).hexdigest() != metadata.get("sha256"):
+        raise CheckpointFileError(f"the description in {path} is damaged; compile it again")
+    stated = json.loads(text)
+    arrays = {}
+    for name, (dtype, shape) in stated.pop("arrays").items():
+        if name not in header:
+            raise CheckpointFileError(f"{path} has no {name}, which it names; compile it again")
+        start, end = header[name]["data_offsets"]
+        arrays[name] = _view(pages, 8 + size + start, end - start, dtype, tuple(shape))
+    if str(_hash(arrays)) != metadata.get("hash"):
+        raise CheckpointFileError(f"the weights in {path} are damaged; compile it again")
+    reader = CompiledReader(arrays, stated.pop("sizes"), dtype=stated["dtype"])
+    return Description(**stated), reader
+
+
+class CompiledReader:
+    """Makes layers of a compiled file's arrays, as a :class:`LayerReader` does of a checkpoint's.
+
+    made: the layers that were made, by name.
+    """
+
+    def __init__(
+        self,
+        arrays: dict[str, Array],
+        sizes: dict[str, tuple[int, int]],
+        *,
+        dtype: str,
+        prefix: str = "",
+    ) -> None:
+        self._arrays = arrays
+        self._sizes = sizes
+        self._prefix = prefix
+        self.dtype = dtype
+        self.made: dict[str, Layer] = {}
+
+    def of_head(self) -> CompiledReader:
+        """Return the reader of the head's layers, by their own names."""
+        return CompiledReader(self._arrays, self._sizes, dtype=self.dtype, prefix=HEAD)
+
+    def table(self, name: str) -> Array:
+        """Return a table."""
+        self.made[name] = table = self._array(name, "table")
+        return table
+
+    def norm(self, name: str, spec: NormSpec | None) -> NormWeights | None:
+        """Return a norm; None where the spec has none."""
+        if spec is None:
+            return None
+        norm = NormWeights(weight=self._array(name, "weight"), bias=self._bias(name), spec=spec)
+        self.made[name] = norm
+        return norm
+
+    def dense(self, name: str) -> Dense:
+        """Return a dense layer."""
+        width, depth = self._sizes[f"{self._prefix}{name}"]
+        self.made[name] = layer = Dense(
+            content=self._array(name, "content"),
+            bias=self._bias(name),
+            dtype=self._numpy_dtype,
+            depth=depth,
+            width=width,
+        )
+        return layer
+
+    def block_dense(self, name: str) -> Dense | QuantizedDense:
+        """Return a dense layer of a block, in int8 where it was written so."""
+        if f"{self._prefix}{name}/scales" not in self._arrays:
+            return self.dense(name)
+        width, depth = self._sizes[f"{self._prefix}{name}"]
+        self.made[name] = layer = QuantizedDense(
+            content=self._array(name, "content"),
+            scales=self._array(name, "scales"),
+            bias=self._bias(name),
+            depth=depth,
+            width=width,
+        )
+        return layer
+
+    def vocabulary(self, _tokens: Array) -> Dense:
+        """Return the output layer of a vocabulary."""
+        return self.dense(OUTPUT)
+
+    def _array(self, name: str, part: str) -> Array:
+        return self._arrays[f"{self._prefix}{name}/{part}"]
+
+    def _bias(self, name: str) -> Array | None:
+        return self._arrays.get(f"{self._prefix}{name}/bias")
+
+    @property
+    def _numpy_dtype(self) -> np.dtype[Any]:
+        return BFLOAT16 if self.dtype == "bfloat16" else np.dtype(np.float32)
+
+
+def _arrays_of(layer: Layer) -> dict[str, Array]:
+    if isinstance(layer, np.ndarray):
+        return {"table": layer}
+    if isinstance(layer, NormWeights):
+        found = {"weight": layer.weight}
+    elif isinstance(layer, Dense):
+        found = {"content": layer.content}
+    else:
+        found = {"content": layer.content, "scales": layer.scales}
+    return found if layer.bias is None else found | {"bias": layer.bias}
+
+
+def _hash(arrays: Mapping[str, Array]) -> int:
+    places = [(address(arrays[name]), arrays[name].nbytes) for name in sorted(arrays)]
+    return _native.hash_memory(places, _native.default_threads())
+
+
+def _view(
+    pages: mmap.mmap, start: int, num_bytes: int, dtype: str, shape: tuple[int, ...]
+) -> Array:
+    kind = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
+    count = int(np.prod(shape, dtype=np.int64))
+    if count * kind.itemsize > num_bytes:
+        raise CheckpointFileError(f"an array of {count} {dtype} does not fit in {num_bytes} bytes")
+    return np.frombuffer(pages, dtype=kind, count=count, offset=start).reshape(shape)
