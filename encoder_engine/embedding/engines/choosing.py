@@ -36,8 +36,8 @@ __all__ = [
     "load_masked_lm",
     "load_sequence_classification",
     "refuse_compiled",
-    "require_torch",
     "scoring_engine",
+    "torch_engine",
     "vector_engine",
     "vocabulary_engine",
 ]
@@ -125,7 +125,7 @@ def vector_engine(encoder: CompiledEncoder | Encoder) -> VectorEngine:
     compiled: VectorEngine | None = _compiled_engine(encoder)
     if compiled is not None:
         return compiled
-    engine: VectorEngine = require_torch("an Encoder").EncoderModule(encoder)
+    engine: VectorEngine = torch_engine("an Encoder").EncoderModule(encoder)
     return engine
 
 
@@ -134,7 +134,7 @@ def scoring_engine(model: CompiledEncoder | SequenceClassification) -> ScoringEn
     compiled: ScoringEngine | None = _compiled_engine(model)
     if compiled is not None:
         return compiled
-    engine: ScoringEngine = require_torch("a classifier").SequenceClassificationModule(model)
+    engine: ScoringEngine = torch_engine("a classifier").SequenceClassificationModule(model)
     return engine
 
 
@@ -143,7 +143,7 @@ def vocabulary_engine(model: CompiledEncoder | MaskedLM) -> VocabularyEngine:
     compiled: VocabularyEngine | None = _compiled_engine(model)
     if compiled is not None:
         return compiled
-    engine: VocabularyEngine = require_torch("a masked LM").MaskedLMModule(model)
+    engine: VocabularyEngine = torch_engine("a masked LM").MaskedLMModule(model)
     return engine
 
 
@@ -168,7 +168,7 @@ def refuse_compiled(directory: Path, request: EngineRequest) -> str | None:
     return refusal
 
 
-def require_torch(purpose: str) -> Any:
+def torch_engine(purpose: str) -> Any:
     """Import the engine of PyTorch's modules; ``purpose`` begins the message where torch is absent.
 
     Raises :class:`MissingDependencyError`.
@@ -199,7 +199,7 @@ def _modules_for(directory: Path, request: EngineRequest) -> Any | None:
         if request.engine == "compiled" or on_cpu or not _gpu_is_available():
             return None
         reason = "there is a GPU"
-    module = require_torch(f"{directory} is not for the compiled engine ({reason}) and")
+    module = torch_engine(f"{directory} is not for the compiled engine ({reason}) and")
     if request.num_threads is not None:
         module.set_num_threads(request.num_threads)
     return module
@@ -245,7 +245,7 @@ def _gpu_is_available() -> bool:
     if not _gpu_driver_is_there():
         return False
     try:
-        return bool(require_torch("a GPU").gpu_is_available())
+        return bool(torch_engine("a GPU").gpu_is_available())
     except MissingDependencyError:
         return False
 

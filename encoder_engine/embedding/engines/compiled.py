@@ -224,8 +224,8 @@ def _moved_weights(
     lengths: Vectors = np.diff(cu_seqlens).astype(np.float32)[:, None]
     total = lengths * (lengths + 1) / np.float32(2)
     moved = lengths * np.float32(shift)
-    found: Vectors = (weighted_BD * total + mean_BD * moved) / (total + moved)
-    return found
+    found = (weighted_BD * total + mean_BD * moved) / (total + moved)
+    return found.astype(np.float32, copy=False)
 
 
 def _sparse_weights(logits: Vectors, activation: SparseActivation) -> Vectors:

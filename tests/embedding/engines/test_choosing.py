@@ -78,7 +78,7 @@ def test_a_gpu_is_used_where_there_is_one(
             found.append(device)
             return Encoder.from_pretrained(directory, device="cpu")
 
-    monkeypatch.setattr(choosing, "require_torch", lambda _purpose: Modules())
+    monkeypatch.setattr(choosing, "torch_engine", lambda _purpose: Modules())
     for device, count in (("auto", 1), ("cpu", 1), ("cuda:0", 2)):
         choosing.load_encoder(tiny_directory, EngineRequest(device=device))
         assert len(found) == count
