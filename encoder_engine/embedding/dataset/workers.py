@@ -1,4 +1,4 @@
-"""Engines that embed the windows of a run: in this process, or in several, bit for bit equal."""
+"""Embeds the windows of a run: in this process, or in several, bit for bit equal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _WINDOWS_AHEAD = 2
 
 
-class Engine(Protocol):
+class WindowEmbedder(Protocol):
     """Embeds windows and yields them in order."""
 
     def embed(
@@ -45,7 +45,7 @@ class Engine(Protocol):
         """Embed all windows but those of shards that are done."""
 
 
-class LocalEngine:
+class LocalEmbedder:
     """Embeds in this process, one window at a time.
 
     ``overlapped``: a thread tokenizes the next window meanwhile. This pays where a GPU computes; on
@@ -79,7 +79,7 @@ class LocalEngine:
             yield window, half
 
 
-class WorkerEngine:
+class WorkerPool:
     """Embeds in several processes, each with a copy of the model and, if used, its own GPU."""
 
     def __init__(self, parts: EmbedderParts, call: EncodeCall, num_workers: int) -> None:
