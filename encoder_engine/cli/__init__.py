@@ -12,6 +12,7 @@ import click
 
 from encoder_engine.cli.bench import bench
 from encoder_engine.cli.common import debug_option, debug_wanted, engine_version
+from encoder_engine.cli.compile import compile_
 from encoder_engine.cli.doctor import doctor
 from encoder_engine.cli.embed import embed
 from encoder_engine.cli.index import index
@@ -41,6 +42,7 @@ def cli() -> None:
 
 _VERBS = (
     bench,
+    compile_,
     doctor,
     embed,
     index,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -34,12 +34,13 @@ from encoder_engine.inference.compiled_file import (
     map_compiled,
     write_compiled,
 )
-from encoder_engine.inference.layers import LayerReader
+from encoder_engine.inference.layers import LayerReader, ParametersInMemory
 from encoder_engine.inference.memory import MappedFiles
 from encoder_engine.inference.network import CompiledHead, CompiledNetwork
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
 
     import numpy.typing as npt
 
@@ -146,6 +147,43 @@ class CompiledEncoder:
         return cls(
             network, compiled_head, description, num_threads=num_threads, mapped_files=mapped
         )
+
+    @classmethod
+    def from_parameters(
+        cls,
+        spec: EncoderSpec,
+        parameters: Mapping[str, Array],
+        dtype: str = "float32",
+        quantization: str | None = None,
+        *,
+        config: Mapping[str, Any] | None = None,
+        num_threads: int | None = None,
+    ) -> Self:
+        """Compile parameters in memory, by the names of :meth:`Encoder.state_dict`.
+
+        Tables and vectors that have the dtype are not copied: a change of them changes the encoder.
+        Dense layers are. Raises :class:`UnsupportedFeatureError` as :meth:`from_pretrained` does.
+        """
+        reason = cls.supports(spec)
+        if reason is not None:
+            raise UnsupportedFeatureError(f"a {spec.model_type} cannot be compiled: {reason}")
+        saved = any(name.endswith(".weight_scale") for name in parameters)
+        reader = LayerReader(
+            ParametersInMemory(parameters),
+            dtype=_resolve_dtype(dtype, quantized=quantization is not None),
+            quantized=saved or quantization is not None,
+            saved=saved,
+        )
+        has_pooler = "pooler.dense.weight" in parameters
+        network = CompiledNetwork.read(spec, reader, pooler=has_pooler)
+        description = Description(
+            config=dict(config or {}),
+            dtype=reader.dtype,
+            quantization="int8" if saved else quantization,
+            has_pooler=has_pooler,
+            head=None,
+        )
+        return cls(network, None, description, num_threads=num_threads, mapped_files=None)
 
     @classmethod
     def _map(

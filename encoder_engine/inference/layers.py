@@ -14,8 +14,9 @@ from encoder_engine.families.checkpoints.arrays import BFLOAT16, cast
 from encoder_engine.inference.memory import address, aligned_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from encoder_engine.families.checkpoints.arrays import Array
-    from encoder_engine.families.checkpoints.assembling import Assembly
     from encoder_engine.families.facts.spec import NormSpec
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Layer",
     "LayerReader",
     "NormWeights",
+    "ParametersInMemory",
     "QuantizedDense",
     "Reader",
     "pack",
@@ -112,16 +114,42 @@ class Reader(Protocol):
         """Return the output layer of a vocabulary, whose weight is the table of tokens."""
 
 
+class Parameters(Protocol):
+    """The parameters of an encoder by name, each read once."""
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a parameter of this name."""
+
+    def read_one(self, name: str, *, mapped: bool) -> Array:
+        """Return a parameter; ``mapped``: in memory that is read-only."""
+
+
+class ParametersInMemory:
+    """Parameters in arrays, which the layers share where their layout is the same."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._arrays = arrays
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a parameter of this name."""
+        return name in self._arrays
+
+    def read_one(self, name: str, *, mapped: bool) -> Array:
+        """Return the array of a parameter."""
+        del mapped
+        return self._arrays[name]
+
+
 class LayerReader:
-    """Reads layers from a checkpoint, each once.
+    """Makes layers of parameters, each once.
 
     dtype: ``"float32"`` or ``"bfloat16"``, of all weights that are not int8.
     quantized: the dense layers of blocks become int8, or are it in the checkpoint (``saved``).
     made: the layers that were read, by name.
     """
 
-    def __init__(self, assembly: Assembly, *, dtype: str, quantized: bool, saved: bool) -> None:
-        self._assembly = assembly
+    def __init__(self, parameters: Parameters, *, dtype: str, quantized: bool, saved: bool) -> None:
+        self._parameters = parameters
         self.dtype = dtype
         self._quantized = quantized
         self._saved = saved
@@ -133,15 +161,16 @@ class LayerReader:
         return table
 
     def _array(self, name: str) -> Array:
-        return np.ascontiguousarray(cast(self._assembly.read_one(name, mapped=True), self.dtype))
+        return np.ascontiguousarray(cast(self._parameters.read_one(name, mapped=True), self.dtype))
 
     def _vector(self, name: str) -> Array:
+        array = self._array(name)
         # A mapping of its own would be a page for a few numbers.
-        return np.array(self._array(name))
+        return array if array.flags.writeable else np.array(array)
 
     def has(self, name: str) -> bool:
-        """Return whether the checkpoint has a parameter."""
-        return self._assembly.has(name)
+        """Return whether there is a parameter of this name."""
+        return self._parameters.has(name)
 
     def norm(self, name: str, spec: NormSpec | None) -> NormWeights | None:
         """Read a norm; None where the spec has none."""
@@ -177,7 +206,7 @@ class LayerReader:
         return quantize(name, weight, None if bias is None else cast(bias, "float32"))
 
     def _saved_int8(self, name: str) -> QuantizedDense:
-        read = partial(self._assembly.read_one, mapped=True)
+        read = partial(self._parameters.read_one, mapped=True)
         scales = cast(read(f"{name}.weight_scale"), "float32")
         if not bool((scales > 0).all()):
             raise CheckpointFileError(

@@ -127,8 +127,8 @@ def read_modules(
     return modules
 
 
-def read_first_folder(directory: Path) -> Path:
-    """Read the folder of the first module, whatever modules follow.
+def read_module_folders(directory: Path) -> list[Path]:
+    """Read the folder of each module, whatever the modules are.
 
     Raises :class:`ConfigError` for a malformed file or a folder outside the directory.
     """
@@ -136,7 +136,7 @@ def read_first_folder(directory: Path) -> Path:
     entries = read_value(path).items()
     if not entries:
         raise ConfigError(f"{path} lists no modules")
-    return _module_folder(path, entries[0])
+    return [_module_folder(path, entry) for entry in entries]
 
 
 def _module_folder(path: Path, entry: JsonValue) -> Path:

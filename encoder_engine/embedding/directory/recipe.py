@@ -9,7 +9,7 @@ from encoder_engine.embedding.directory.checksums import verify_settings
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.modules import (
     MODULES,
-    read_first_folder,
+    read_module_folders,
 )
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.json_values import JsonValue
@@ -157,6 +157,6 @@ def encoder_directory(directory: Path) -> Path:
     verify_settings(directory)
     if not (directory / MODULES).is_file():
         return directory
-    folder = read_first_folder(directory)
+    folder = read_module_folders(directory)[0]
     verify_settings(folder)
     return folder
