@@ -188,21 +188,33 @@ def _modules_for(directory: Path, request: EngineRequest) -> Any | None:
         reason: str | None = "engine='torch' was requested"
     else:
         reason = refuse_compiled(directory, request)
+    if reason is not None and _is_compiled(directory):
+        raise ConfigError(
+            f"{directory} holds a compiled encoder, which has one engine: {reason}; load the "
+            "directory that it was compiled from"
+        )
     if request.engine == "compiled" and reason is not None:
         raise ImplementationError(
             f"the compiled engine cannot compute {directory}: {reason}; leave engine= out, or pass "
             "engine='torch'"
         )
     if reason is None:
-        # int8 is for CPUs.
-        on_cpu = request.device != "auto" or request.quantization is not None
-        if request.engine == "compiled" or on_cpu or not _gpu_is_available():
+        # int8 and compiled files are for CPUs.
+        is_free = request.device == "auto" and request.quantization is None
+        is_free = is_free and request.engine == "auto" and not _is_compiled(directory)
+        if not is_free or not _gpu_is_available():
             return None
         reason = "there is a GPU"
     module = torch_engine(f"{directory} is not for the compiled engine ({reason}) and")
     if request.num_threads is not None:
         module.set_num_threads(request.num_threads)
     return module
+
+
+def _is_compiled(directory: Path) -> bool:
+    """Return whether a directory holds a compiled encoder instead of a checkpoint."""
+    compiled = _import_compiled()
+    return compiled is not None and (directory / compiled.COMPILED).is_file()
 
 
 def _load_compiled(directory: Path, request: EngineRequest, head: Task | None) -> CompiledEncoder:
