@@ -113,3 +113,25 @@ def test_benchmarks_and_tests_do_not_import_each_other() -> None:
         for path in sources(folder):
             for found in imports(path):
                 assert found.imported.partition(".")[0] != other, found
+
+
+def test_one_file_of_embedding_imports_pytorch() -> None:
+    found = {
+        found.importer
+        for path in sources("encoder_engine/embedding")
+        for found in imports(path)
+        if found.imported.partition(".")[0] == "torch"
+        and not under_type_checking(path, found.line)
+    }
+    assert found == {"encoder_engine.embedding.engines.module"}
+
+
+def under_type_checking(path: Path, line: int) -> bool:
+    """Return whether a line is for type checkers alone."""
+    blocks = [node for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.If)]
+    return any(
+        isinstance(block.test, ast.Name)
+        and block.test.id == "TYPE_CHECKING"
+        and block.lineno <= line <= (block.end_lineno or line)
+        for block in blocks
+    )
