@@ -120,5 +120,6 @@ def test_native_attention_is_an_operator_that_traces() -> None:
 
     packed = [rows(20, 2, 8, seed=s, dtype=torch.float32, device="cpu") for s in range(3)]
     torch.library.opcheck(
-        operator, (*packed, sequences([3, 17], "cpu").cu_seqlens, 0.3, 5, False, None)
+        operator,
+        (*packed, sequences([3, 17], "cpu").cu_seqlens, 0.3, 5, False, *[None] * 9),
     )
