@@ -32,9 +32,11 @@ LONGER_HEADERS = {
 }
 # Tables that a program writes.
 GENERATED = {"csrc/text/unicode/forms.cpp"}
-# What is imported at its first use: the extension, which may not be built, what is made of it, and
-# PyTorch, which a user of the tokenizer does not wait for.
+# What is imported at its first use: the extension, which may not be built, what is made of it,
+# PyTorch, which a user of the tokenizer does not wait for, and jobs over files.
 LATE_IMPORTS = {
+    ("encoder_engine.embedding.embedder", "encoder_engine.embedding.dataset.job"),
+    ("encoder_engine.embedding.embedder", "encoder_engine.embedding.dataset.run"),
     ("encoder_engine.embedding.engines.choosing", "encoder_engine.embedding.engines"),
     ("encoder_engine.integrations.packed_copy", "encoder_engine.ops.native.memory"),
     ("encoder_engine.models.plan", "encoder_engine.ops.native"),
@@ -120,8 +122,7 @@ def test_one_file_of_embedding_imports_pytorch() -> None:
         found.importer
         for path in sources("encoder_engine/embedding")
         for found in imports(path)
-        if found.imported.partition(".")[0] == "torch"
-        and not under_type_checking(path, found.line)
+        if found.imported.partition(".")[0] == "torch" and not under_type_checking(path, found.line)
     }
     assert found == {"encoder_engine.embedding.engines.module"}
 
