@@ -120,8 +120,7 @@ def test_one_file_of_embedding_imports_pytorch() -> None:
         found.importer
         for path in sources("encoder_engine/embedding")
         for found in imports(path)
-        if found.imported.partition(".")[0] == "torch"
-        and not under_type_checking(path, found.line)
+        if found.imported.partition(".")[0] == "torch" and not under_type_checking(path, found.line)
     }
     assert found == {"encoder_engine.embedding.engines.module"}
 
