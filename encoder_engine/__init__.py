@@ -9,8 +9,9 @@
 Each name is imported at its first use (PEP 562): a user of the tokenizer does not wait for torch.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from encoder_engine.lazy import lazy_names
 
 if TYPE_CHECKING:
     from encoder_engine import errors, ops, packing
@@ -62,17 +63,4 @@ _MODULES = {
     "vectors": "",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if not _MODULES[name]:
-        return importlib.import_module(f"{__name__}.{name}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -32,9 +32,11 @@ LONGER_HEADERS = {
 }
 # Tables that a program writes.
 GENERATED = {"csrc/text/unicode/forms.cpp"}
-# What is imported at its first use: the extension, which may not be built, what is made of it, and
-# PyTorch, which a user of the tokenizer does not wait for.
+# What is imported at its first use: the extension, which may not be built, what is made of it,
+# PyTorch, which a user of the tokenizer does not wait for, and jobs over files.
 LATE_IMPORTS = {
+    ("encoder_engine.embedding.embedder", "encoder_engine.embedding.dataset.job"),
+    ("encoder_engine.embedding.embedder", "encoder_engine.embedding.dataset.run"),
     ("encoder_engine.embedding.engines.choosing", "encoder_engine.embedding.engines"),
     ("encoder_engine.integrations.packed_copy", "encoder_engine.ops.native.memory"),
     ("encoder_engine.models.plan", "encoder_engine.ops.native"),
