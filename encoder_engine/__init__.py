@@ -16,6 +16,7 @@ from encoder_engine.lazy import lazy_names
 if TYPE_CHECKING:
     from encoder_engine import errors, ops, packing
     from encoder_engine.embedding import EmbedBatch, Embedder
+    from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import Encoder, EncoderOutput
     from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
     from encoder_engine.text import Encoding, Tokenizer
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CompiledEncoder",
     "EmbedBatch",
     "Embedder",
     "Encoder",
@@ -43,6 +45,7 @@ __all__ = [
 
 # The module that each name is in; "": a module itself.
 _MODULES = {
+    "CompiledEncoder": "inference",
     "EmbedBatch": "embedding",
     "Embedder": "embedding",
     "Encoder": "models",
@@ -55,6 +58,7 @@ _MODULES = {
     "Tokenizer": "text",
     "embedding": "",
     "errors": "",
+    "inference": "",
     "load_vectors": "vectors",
     "models": "",
     "ops": "",

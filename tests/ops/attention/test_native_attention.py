@@ -75,6 +75,40 @@ def test_native_output_with_every_term_is_within_budget(
     hold_to_budget(TERMS[name], lengths, dtype)
 
 
+DISTANCES = {
+    "few vectors": AttentionCase(reach_of_vectors=2),
+    "vectors": AttentionCase(num_heads=3, head_dim=40, reach_of_vectors=30),
+    "more vectors than distances": AttentionCase(num_heads=1, head_dim=64, reach_of_vectors=600),
+    "vectors and queries": AttentionCase(reach_of_vectors=20, nth_is_query=5),
+    "vectors and every term": AttentionCase(
+        reach_of_vectors=9, window=40, causal=True, slopes=True, bias_reach=6, nth_is_query=3
+    ),
+}
+DISTANCE_LENGTHS = [[], [0, 1], [5, 0, 1, 130, 5], [300]]
+
+
+def refused_distances(name: str, dtype: torch.dtype) -> str | None:
+    return refused_case(DISTANCES[name], dtype)
+
+
+@unless(refused_distances)
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+@pytest.mark.parametrize("lengths", DISTANCE_LENGTHS, ids=lengths_id)
+@pytest.mark.parametrize("name", DISTANCES)
+def test_native_output_with_distance_vectors_is_within_budget(
+    name: str, lengths: list[int], dtype: torch.dtype
+) -> None:
+    case, layout = DISTANCES[name], sequences(lengths, "cpu")
+    # A score is a sum of products: its terms reach the head size, times the scale.
+    compare_outputs(
+        case.attend(layout, dtype, "native"),
+        partial(case.eager, layout=layout),
+        case.attend(layout, torch.float64, "reference"),
+        case.inputs(sum(lengths), dtype, "cpu"),
+        terms=max(3 * case.head_dim, *lengths, 1),
+    )
+
+
 @unless(refused_width)
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("head_dim", WIDTHS)
