@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Unpack
 
+    from encoder_engine.embedding.engines.engine import EngineChoice
     from encoder_engine.embedding.options import EncodeKeywords
 
 __all__ = ["EmbedBatch"]
@@ -25,7 +26,8 @@ class EmbedBatch:
 
     A batch is a mapping of columns. ``text_column`` is a list, a numpy array or an Arrow array of
     texts; ``vector_column`` becomes float32 [n, D], or the type of ``precision``. The vectors are
-    those of :meth:`Embedder.encode` with the same options.
+    those of :meth:`Embedder.encode` with the same options. ``device``, ``dtype``, ``quantization``
+    and ``engine``: see :meth:`Embedder.from_pretrained`.
 
     The object holds names and options alone, and loads the model at the first call in each process.
     It can therefore be pickled and sent to workers, which all compute the same.
@@ -40,6 +42,7 @@ class EmbedBatch:
         device: str = "auto",
         dtype: str = "auto",
         quantization: str | None = None,
+        engine: EngineChoice = "auto",
         on_truncation: Literal["ignore", "error"] = "ignore",
         **options: Unpack[EncodeKeywords],
     ) -> None:
@@ -49,6 +52,7 @@ class EmbedBatch:
             "device": device,
             "dtype": dtype,
             "quantization": quantization,
+            "engine": engine,
         }
         self._call = EncodeCall.of("EmbedBatch", options, on_truncation)
         self._embedder: Embedder | None = None

@@ -29,6 +29,8 @@ def test_a_batch_keeps_its_columns_and_gets_one_of_vectors(tiny_directory: Path)
     )
     np.testing.assert_array_equal(found["embedding"], expected)
     assert embed.dimension == 5
+    modules = ee.EmbedBatch(tiny_directory, device="cpu", engine="torch")
+    assert modules.embedder.engine.name == "torch"
 
 
 @pytest.mark.parametrize("kind", ["list", "str", "object", "arrow"])
