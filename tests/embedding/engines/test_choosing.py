@@ -153,6 +153,8 @@ def test_an_encoder_that_was_passed_stays_that_object(tiny_directory: Path) -> N
         assert embedder.encoder is encoder
         assert embedder.engine.name == name
         np.testing.assert_allclose(embedder.encode(TEXTS), expected, rtol=1e-5, atol=1e-5)
+        loaded.encoder = encoder
+        assert loaded.engine.name == name
 
 
 def test_all_four_embedders_choose(tmp_path: Path) -> None:
