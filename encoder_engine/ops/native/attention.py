@@ -23,9 +23,9 @@ def attention(
     """Fulfil ``ops.attention``."""
     # The operator exists for tracing; a call through it costs more than a short text's attention.
     compute = operator if torch.compiler.is_compiling() else _compute
+    options = (terms.scale, terms.window, terms.causal, terms.slopes_H, terms.bias_HR)
     queries = _rows(terms.query_rows)
     distances = terms.disentangled or (None, None, None)
-    options = (terms.scale, terms.window, terms.causal, terms.slopes_H, terms.bias_HR)
     output: Tensor = compute(
         *(query_THD, key_TKD, value_TKD, sequences.cu_seqlens, *options),
         *(*queries, *_rows(terms.global_rows), *distances),
@@ -98,7 +98,11 @@ def _compute(
         address(slopes_H),
         torch.get_num_threads(),
     )
-    # Everything below keeps its tensors until the call has returned.
+    others = (bias_HR, cu_queries, cu_global, entries_R)
+    if all(x is None for x in others):
+        _native.attention(*given)
+        return output
+    # Named, so that they live until the call has returned.
     rows = [_narrow(x) for x in (query_rows, cu_queries, global_rows, cu_global, entries_R)]
     bias_HR = None if bias_HR is None else bias_HR.float().contiguous()
     vectors = [
@@ -107,16 +111,11 @@ def _compute(
     ]
     _native.attention(
         *given,
-        query_rows=address(rows[0]),
-        cu_queries=address(rows[1]),
-        relative_bias=address(bias_HR),
-        bias_reach=0 if bias_HR is None else bias_HR.shape[1] // 2,
-        distance_keys=_heads(vectors[0]),
-        distance_queries=_heads(vectors[1]),
-        entries=address(rows[4]),
-        entries_reach=0 if entries_R is None else len(entries_R) // 2,
-        global_rows=address(rows[2]),
-        cu_global=address(rows[3]),
+        *(address(rows[0]), address(rows[1])),
+        *(address(bias_HR), 0 if bias_HR is None else bias_HR.shape[1] // 2),
+        *map(_heads, vectors),
+        *(address(rows[4]), 0 if entries_R is None else len(entries_R) // 2),
+        *(address(rows[2]), address(rows[3])),
     )
     return output
 

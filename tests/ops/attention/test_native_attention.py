@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -157,3 +158,65 @@ def test_native_attention_is_an_operator_that_traces() -> None:
         operator,
         (*packed, sequences([3, 17], "cpu").cu_seqlens, 0.3, 5, False, *[None] * 9),
     )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+@pytest.mark.parametrize("term", ["none", "bias", "slopes", "vectors"])
+def test_chosen_queries_have_the_bits_of_all(dtype: torch.dtype, term: str) -> None:
+    """Without a window, whose blocks of keys begin at the first query."""
+    case = {
+        "none": AttentionCase(num_heads=3, head_dim=40),
+        "bias": AttentionCase(bias_reach=20),
+        "slopes": AttentionCase(slopes=True, causal=True),
+        "vectors": AttentionCase(reach_of_vectors=50),
+    }[term]
+    reason = refused_case(case, dtype)
+    if reason is not None:
+        pytest.skip(reason)
+    lengths = [1, 300, 0, 40, 65]
+    layout = sequences(lengths, "cpu")
+    inputs = case.inputs(sum(lengths), dtype, "cpu")
+    everything = case.attend(layout, dtype, "native")(**inputs)
+    for nth in (2, 9, 150):
+        few = replace(case, nth_is_query=nth)
+        chosen = few.rows(sum(lengths), nth)
+        found = few.attend(layout, dtype, "native")(**inputs | {"query": inputs["query"][chosen]})
+        assert torch.equal(found, everything[chosen])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+@pytest.mark.parametrize("term", ["bias", "queries", "global rows", "vectors"])
+def test_native_terms_depend_on_neither_threads_nor_other_sequences(
+    dtype: torch.dtype, term: str
+) -> None:
+    case = {
+        "bias": AttentionCase(bias_reach=20, window=30),
+        "queries": AttentionCase(nth_is_query=3),
+        "global rows": AttentionCase(window=7, nth_is_global=13),
+        "vectors": AttentionCase(reach_of_vectors=50, num_heads=3),
+    }[term]
+    reason = refused_case(case, dtype)
+    if reason is not None:
+        pytest.skip(reason)
+    lengths = [26, 650, 13, 39, 78]  # multiples of every nth
+    inputs = case.inputs(sum(lengths), dtype, "cpu")
+    attend = case.attend(sequences(lengths, "cpu"), dtype, "native")
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for num_threads in (1, 2, 5):
+            torch.set_num_threads(num_threads)
+            found.append(attend(**inputs))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    if case.nth_is_query is not None:
+        return
+    start = 0
+    for length in lengths:
+        here = slice(start, start + length)
+        own = {name: x[here] if len(x) == sum(lengths) else x for name, x in inputs.items()}
+        alone = case.attend(sequences([length], "cpu"), dtype, "native")(**own)
+        assert torch.equal(alone, found[0][here])
+        start += length
