@@ -70,13 +70,25 @@ def _describe(embedder: Embedder) -> dict[str, Any]:
         "dimension": embedder.dimension,
         "parameters": sum(prod(shape) for shape in encoder_shapes(spec).values()),
         "dtype": engine.dtype,
-        "engine": f"{engine.name} on {engine.device}",
+        "engine": _describe_engine(embedder),
         "pooling": ", ".join(recipe.pooling),
         "normalized": recipe.normalized,
         "prompts": {name: prompt for name, prompt in recipe.prompts.items() if prompt},
         "vocabulary": f"tokenizer {known}, model {table}",
         "truncation": f"at {embedder.max_seq_length} tokens; the model can place {spec.max_length}",
     }
+
+
+def _describe_engine(embedder: Embedder) -> str:
+    """Name the engine, and why it is not the compiled one."""
+    from encoder_engine.embedding.engines.choosing import EngineRequest, refuse_compiled
+
+    engine = embedder.engine
+    described = f"{engine.name} on {engine.device}"
+    if engine.name == "compiled":
+        return described
+    reason = refuse_compiled(embedder.recipe.encoder_directory, EngineRequest())
+    return described if reason is None else f"{described}; the compiled one: {reason}"
 
 
 def _first_vector(embedder: Embedder) -> str:
