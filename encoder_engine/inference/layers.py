@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ __all__ = [
     "Dense",
     "Layer",
     "LayerReader",
+    "MadeLayers",
     "NormWeights",
     "ParametersInMemory",
     "QuantizedDense",
@@ -104,6 +105,7 @@ def _with_bias(parameters: dict[str, Array], bias: Array | None) -> dict[str, Ar
     return parameters if bias is None else parameters | {"bias": bias}
 
 
+Kind = TypeVar("Kind")
 Layer = np.ndarray[Any, np.dtype[Any]] | Convolution | Dense | QuantizedDense | NormWeights
 
 
@@ -130,6 +132,46 @@ class Reader(Protocol):
 
     def vocabulary(self, tokens: Array) -> Dense:
         """Return the output layer of a vocabulary, whose weight is the table of tokens."""
+
+
+class MadeLayers:
+    """Gives layers that were made before, by name."""
+
+    def __init__(self, layers: dict[str, Layer], *, dtype: str) -> None:
+        self.made = layers
+        self.dtype = dtype
+
+    def table(self, name: str) -> Array:
+        """Return a table."""
+        return self._find(name, np.ndarray)
+
+    def norm(self, name: str, spec: NormSpec | None) -> NormWeights | None:
+        """Return a norm; None where the spec has none."""
+        return None if spec is None else replace(self._find(name, NormWeights), spec=spec)
+
+    def dense(self, name: str) -> Dense:
+        """Return a dense layer."""
+        return self._find(name, Dense)
+
+    def block_dense(self, name: str) -> Dense | QuantizedDense:
+        """Return a dense layer of a block, in int8 where it was made so."""
+        layer = self.made.get(name)
+        return layer if isinstance(layer, QuantizedDense) else self._find(name, Dense)
+
+    def convolution(self, name: str) -> Convolution:
+        """Return a convolution."""
+        return self._find(name, Convolution)
+
+    def vocabulary(self, tokens: Array) -> Dense:
+        """Return the output layer of a vocabulary."""
+        del tokens
+        return self.dense(OUTPUT)
+
+    def _find(self, name: str, kind: type[Kind]) -> Kind:
+        layer = self.made.get(name)
+        if not isinstance(layer, kind):
+            raise CheckpointFileError(f"the compiled encoder has no {name} of kind {kind.__name__}")
+        return layer
 
 
 class Parameters(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,7 @@ from encoder_engine.models import heads
 from encoder_engine.ops.cpu import native_instruction_set
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
-from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id
+from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id, one_per_family
 from tests.models.test_heads import MODELS, PAIRS, build, pair_id
 
 if TYPE_CHECKING:
@@ -254,14 +255,24 @@ def test_a_file_that_is_written_to_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_compiled_file_has_the_same_bits(precision: str, tmp_path: Path) -> None:
-    _, compiled = load(BERT, tmp_path / "model", precision)
+@pytest.mark.parametrize("case", one_per_family(), ids=case_id)
+def test_a_compiled_file_has_the_same_bits(case: Case, precision: str, tmp_path: Path) -> None:
+    module, compiled = load(case, tmp_path / "model", precision)
     compiled.save_compiled(tmp_path / "compiled")
     mapped = CompiledEncoder.from_pretrained(tmp_path / "compiled")
-    batch = draw_batch(num_types=2)
+    batch = draw_batch(num_types=max(1, module.spec.embedding.num_segments))
     np.testing.assert_array_equal(mapped.hidden(*arrays(batch)), compiled.hidden(*arrays(batch)))
     assert mapped.fingerprint() == compiled.fingerprint()
     assert repr(mapped) == repr(compiled)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_pickled_encoder_has_the_same_bits(precision: str, tmp_path: Path) -> None:
+    _, compiled = load(BERT, tmp_path, precision)
+    again = pickle.loads(pickle.dumps(compiled))
+    batch = draw_batch(num_types=2)
+    np.testing.assert_array_equal(again.hidden(*arrays(batch)), compiled.hidden(*arrays(batch)))
+    assert again.fingerprint() == compiled.fingerprint()
 
 
 @pytest.mark.parametrize("layout", all_families()["bert"].layouts, ids=lambda one: one.task)
