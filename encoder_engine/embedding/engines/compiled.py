@@ -10,11 +10,13 @@ Dimensions: T packed tokens, B sequences, D features, N outputs, C labels, V voc
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
+from encoder_engine.embedding.engines.modes import pool_modes
 from encoder_engine.inference import CompiledEncoder
 from encoder_engine.inference.compiled_file import COMPILED
 from encoder_engine.inference.layers import pack
@@ -191,14 +193,9 @@ class CompiledEngine:
             places = np.arange(len(hidden_TD)) - np.repeat(cu_seqlens[:-1], lengths)
             hidden_TD = hidden_TD[places >= num_prompt_tokens]
             cu_seqlens = cu_seqlens - np.arange(len(cu_seqlens), dtype=np.int32) * num_prompt_tokens
-        parts = [self._reduce(hidden_TD, cu_seqlens, mode) for mode in modes]
-        if num_prompt_tokens and "weightedmean" in modes:
-            mean_BD = self._reduce(hidden_TD, cu_seqlens, "mean")
-            for index, mode in enumerate(modes):
-                if mode == "weightedmean":
-                    parts[index] = _moved_weights(
-                        parts[index], mean_BD, cu_seqlens, num_prompt_tokens
-                    )
+        lengths_B1: Vectors = np.diff(cu_seqlens).astype(np.float32)[:, None]
+        reduce = partial(self._reduce, hidden_TD, cu_seqlens)
+        parts = pool_modes(reduce, modes, lengths_B1, num_prompt_tokens)
         pooled_BD: Vectors = np.concatenate(parts, axis=1)
         return self._normalize(pooled_BD) if normalized else pooled_BD
 
@@ -213,20 +210,6 @@ class CompiledEngine:
         if packed is None or packed[0] is not projection_ND:
             packed = self._projection = (projection_ND, pack(projection_ND, None))
         return packed[1]
-
-
-def _moved_weights(
-    weighted_BD: Vectors, mean_BD: Vectors, cu_seqlens: npt.NDArray[np.int32], shift: int
-) -> Vectors:
-    """Return the weighted mean with weights 1 + shift, .. n + shift instead of 1, .. n.
-
-    ``sum((i + shift) x_i) = S * weighted + shift * n * mean`` with ``S = n (n + 1) / 2``.
-    """
-    lengths: Vectors = np.diff(cu_seqlens).astype(np.float32)[:, None]
-    total = lengths * (lengths + 1) / np.float32(2)
-    moved = lengths * np.float32(shift)
-    found = (weighted_BD * total + mean_BD * moved) / (total + moved)
-    return found.astype(np.float32, copy=False)
 
 
 def _sparse_weights(logits: Vectors, activation: SparseActivation) -> Vectors:

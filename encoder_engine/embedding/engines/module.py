@@ -18,6 +18,7 @@ from torch import Tensor
 
 from encoder_engine import ops
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
+from encoder_engine.embedding.engines.modes import pool_modes
 from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
 from encoder_engine.packing import PackedBatch, Sequences
 
@@ -273,27 +274,14 @@ def pool(
         kept = sequences.positions >= num_prompt_tokens
         hidden_TD = hidden_TD[kept]
         sequences = Sequences.from_lengths(lengths.tolist(), device=hidden_TD.device)
-    parts = [ops.pooling(hidden_TD, sequences, mode=mode) for mode in modes]
-    if num_prompt_tokens and "weightedmean" in modes:
-        mean_BD = ops.pooling(hidden_TD, sequences, mode="mean")
-        for index, mode in enumerate(modes):
-            if mode == "weightedmean":
-                parts[index] = _moved_weights(parts[index], mean_BD, sequences, num_prompt_tokens)
-    pooled_BD = torch.cat(parts, dim=-1)
+    lengths_B1 = torch.from_numpy(sequences.lengths).to(hidden_TD)[:, None]
+    reduce = partial(_reduce, hidden_TD, sequences)
+    pooled_BD = torch.cat(pool_modes(reduce, modes, lengths_B1, num_prompt_tokens), dim=-1)
     return normalize(pooled_BD) if normalized else pooled_BD
 
 
-def _moved_weights(
-    weighted_BD: Tensor, mean_BD: Tensor, sequences: Sequences, shift: int
-) -> Tensor:
-    """Return the weighted mean with weights 1 + shift, .. n + shift instead of 1, .. n.
-
-    ``sum((i + shift) x_i) = S * weighted + shift * n * mean`` with ``S = n (n + 1) / 2``.
-    """
-    lengths = torch.from_numpy(sequences.lengths).to(mean_BD)[:, None]
-    total = lengths * (lengths + 1) / 2
-    moved = shift * lengths
-    return (weighted_BD * total + mean_BD * moved) / (total + moved)
+def _reduce(hidden_TD: Tensor, sequences: Sequences, mode: PoolingMode) -> Tensor:
+    return ops.pooling(hidden_TD, sequences, mode=mode)
 
 
 def normalize(vectors_BD: Tensor) -> Tensor:
