@@ -30,6 +30,7 @@ from encoder_engine.models import heads
 from encoder_engine.ops.cpu import native_instruction_set
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
+from tests.inference.native_module import use_native_products
 from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id
 from tests.models.test_heads import MODELS, PAIRS, build, pair_id
 
@@ -78,8 +79,6 @@ def load(case: Case, folder: Path, precision: str) -> tuple[ee.Encoder, Compiled
     reason = CompiledEncoder.supports(module.spec)
     if reason is not None:
         pytest.xfail(reason)
-    if module.packable:
-        module.pack()
     return module, CompiledEncoder.from_pretrained(folder, dtype, quantization)
 
 
@@ -87,6 +86,8 @@ def load(case: Case, folder: Path, precision: str) -> tuple[ee.Encoder, Compiled
 @pytest.mark.parametrize("case", CASES, ids=case_id)
 def test_every_family_has_the_modules_bits(case: Case, precision: str, tmp_path: Path) -> None:
     module, compiled = load(case, tmp_path, precision)
+    assert compiled.fingerprint() == EncoderModule(module).fingerprint()
+    use_native_products(module)
     batch = draw_batch(num_types=max(1, module.spec.embedding.num_segments))
     with torch.inference_mode():
         output = module(batch, output_hidden_states=True)
@@ -102,7 +103,6 @@ def test_every_family_has_the_modules_bits(case: Case, precision: str, tmp_path:
         states = output.hidden_states
         mixed: Any = sum(weight * states[layer].float() for layer, weight in layers)
         np.testing.assert_array_equal(compiled.hidden(*arrays(batch), layers=layers), mixed.numpy())
-    assert compiled.fingerprint() == EncoderModule(module).fingerprint()
     assert (compiled.quantization, compiled.spec) == (module.quantization, module.spec)
     assert f"torch.{compiled.dtype}" == str(module.dtype)
 
