@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from encoder_engine import _native
 from encoder_engine.inference.layers import pack
-from encoder_engine.inference.memory import address
-from encoder_engine.models.checkpoints.stacking import to_array
+from encoder_engine.inference.rows import project_rows
+from encoder_engine.models.checkpoints.stacking import to_array, to_tensor
 from encoder_engine.models.linear import Linear, replace_layers
 
 if TYPE_CHECKING:
@@ -35,14 +34,13 @@ class NativeLinear(nn.Module):
 
     def forward(self, input_TK: Tensor, *, gelu: ops.Approximation | None = None) -> Tensor:
         """Return [T, N]."""
-        layer, input_TK = self.layer, input_TK.contiguous()
-        output_TN = torch.empty(len(input_TK), layer.width, dtype=input_TK.dtype)
-        _native.packed_linear(
-            *(input_TK.dtype == torch.bfloat16, FUNCTIONS[gelu]),
-            *(input_TK.data_ptr(), address(layer.content), output_TN.data_ptr()),
-            *(len(input_TK), layer.depth, layer.width, torch.get_num_threads()),
+        output_TN = project_rows(
+            to_array(input_TK),
+            self.layer,
+            function=FUNCTIONS[gelu],
+            num_threads=torch.get_num_threads(),
         )
-        return output_TN
+        return to_tensor(output_TN)
 
 
 def use_native_products(model: nn.Module) -> None:

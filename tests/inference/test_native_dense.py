@@ -5,13 +5,11 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine.inference.layers import pack
-from encoder_engine.inference.rows import project_rows
 from encoder_engine.models.checkpoints.stacking import to_array, to_tensor
 from encoder_engine.models.linear import Linear
 from encoder_engine.ops.testing import assert_within_budget, largest
@@ -88,12 +86,6 @@ def test_a_packed_weight_is_given_back_bit_for_bit(
     assert torch.equal(found["bias"], bias)
     strided = pack(to_array(weight.T.contiguous().T), None)
     assert torch.equal(to_tensor(strided.parameters()["weight"]), weight)
-
-
-def test_projected_rows_are_those_of_the_layer() -> None:
-    x, weight = (draw(n, 40, seed=n, dtype=torch.float32) for n in (19, 23))
-    found = project_rows(x.numpy(), pack(weight.numpy(), None), num_threads=2)
-    np.testing.assert_array_equal(found, native_layer(weight)(x).numpy())
 
 
 def test_a_small_product_ends_no_thread_that_a_large_one_needs() -> None:
