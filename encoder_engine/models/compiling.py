@@ -21,15 +21,13 @@ from encoder_engine.models.network import Network
 if TYPE_CHECKING:
     from encoder_engine.inference import CompiledEncoder
 
-__all__ = ["compile_network"]
+__all__ = ["compile_network", "find_compiled_encoder"]
 
 
-def compile_network(
-    network: Network, dtype: str | torch.dtype | None, quantization: str | None
-) -> CompiledEncoder:
-    """Fulfil :meth:`Encoder.compile_for_inference`."""
+def find_compiled_encoder() -> type[CompiledEncoder]:
+    """Import :class:`CompiledEncoder`; raises :class:`MissingExtensionError`."""
     try:
-        # Late: without the extension, modules work nevertheless.
+        # Late: modules compute where the extension is not built.
         from encoder_engine.inference import CompiledEncoder
     except ImportError as error:
         if "_native" not in str(error):
@@ -39,6 +37,13 @@ def compile_network(
             f"({error}); build it with: pip install . (or, in a checkout, "
             "python setup.py build_ext --inplace)"
         ) from error
+    return CompiledEncoder
+
+
+def compile_network(
+    network: Network, dtype: str | torch.dtype | None, quantization: str | None
+) -> CompiledEncoder:
+    """Fulfil :meth:`Encoder.compile_for_inference`."""
     _check_modules(network)
     dense = {f"{name}.weight" for name, m in network.named_modules() if isinstance(m, Linear)}
     # Packing copies dense weights; others would be shared with the module.
@@ -46,7 +51,7 @@ def compile_network(
         name: to_array(tensor.cpu() if name in dense else tensor.to("cpu", copy=True))
         for name, tensor in network.state_dict().items()
     }
-    return CompiledEncoder.from_parameters(
+    return find_compiled_encoder().from_parameters(
         network.spec,
         arrays,
         str(network.dtype if dtype is None else dtype),

@@ -36,6 +36,7 @@ GENERATED = {"csrc/text/unicode/forms.cpp"}
 # PyTorch, which a user of the tokenizer does not wait for.
 LATE_IMPORTS = {
     ("encoder_engine.embedding.engines.choosing", "encoder_engine.embedding.engines"),
+    ("encoder_engine.integrations.compiled_copy", "encoder_engine.ops.native.memory"),
     ("encoder_engine.models.compiling", "encoder_engine.inference"),
     ("encoder_engine.ops.cpu", "encoder_engine"),
     ("encoder_engine.text.encoding", "encoder_engine.packing"),

@@ -24,7 +24,8 @@ def draw(*shape: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def native_layer(weight: torch.Tensor, bias: torch.Tensor | None = None) -> NativeLinear:
-    plain = Linear(*reversed(weight.shape), bias=bias is not None, device="meta")
+    outer, inner = weight.shape
+    plain = Linear(inner, outer, bias=bias is not None, device="meta")
     plain.weight = torch.nn.Parameter(weight)
     if bias is not None:
         plain.bias = torch.nn.Parameter(bias)
