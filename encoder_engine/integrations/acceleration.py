@@ -174,7 +174,7 @@ class ReplacedForward:
         self._shared: SharedEncoder | None = None
         self._compiled: CompiledCopy | None = None
         self._refusal: str | None = None
-        self._has_warned = False
+        self._has_warned = self._has_told = False
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -196,17 +196,19 @@ class ReplacedForward:
     def prepare(self) -> None:
         """Make the encoder now, so that errors are raised now."""
         encoder = self._make_current().encoder
-        if not self.pack:
-            return
-        if not _has_kernels(encoder):
+        if self.pack and not _has_kernels(encoder):
             raise UnsupportedFeatureError(
                 f"pack needs float32 or bfloat16 on a CPU, this model is {encoder.dtype} on "
                 f"{encoder.device}; leave it out"
             )
-        if self._refusal is not None:
+        self._tell_refusal(encoder.spec)
+
+    def _tell_refusal(self, spec: EncoderSpec) -> None:
+        if self._refusal is not None and not self._has_told:
+            self._has_told = True
             message = (
-                f"pack=True changes nothing for this {encoder.spec.model_type} model: "
-                f"{self._refusal}; it is accelerated as without pack"
+                f"pack=True changes nothing for this {spec.model_type} model: {self._refusal}; it "
+                "is accelerated as without pack"
             )
             warn_caller(EncoderEngineWarning(message), passed_on=PASSED_ON)
 
@@ -297,6 +299,7 @@ class ReplacedForward:
 
     def _follow(self) -> SharedEncoder:
         shared = self._make_current()
+        self._tell_refusal(shared.encoder.spec)
         if shared.follow() or shared.encoder.training:
             self._compiled = None
         return shared

@@ -11,7 +11,8 @@ import torch
 from encoder_engine import ops
 from encoder_engine.errors import EncoderEngineWarning
 from encoder_engine.inference import CompiledEncoder
-from encoder_engine.integrations import compiled_copy
+from encoder_engine.integrations import acceleration, compiled_copy
+from encoder_engine.integrations.patching import apply_encoder_engine, revert_encoder_engine
 from encoder_engine.integrations.shared import read_spec
 from encoder_engine.integrations.transformers import accelerate, restore
 from tests.integrations.test_acceleration import batch_of, bert, hidden
@@ -156,6 +157,20 @@ def test_a_family_that_cannot_be_compiled_is_told_of_and_computed(case: Case) ->
     else:
         assert not ours
         assert model.forward._compiled is not None
+
+
+def test_a_model_of_a_patched_class_tells_at_its_first_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(acceleration, "refuse_compiled", lambda _: "it is another one")
+    apply_encoder_engine("bert", pack=True)
+    try:
+        model = bert()
+    finally:
+        revert_encoder_engine("bert")
+    with pytest.warns(EncoderEngineWarning, match="nothing for this bert model: it is another one"):
+        hidden(model)
+    hidden(model)
 
 
 def test_without_kernels_it_is_told_of_and_computed(monkeypatch: pytest.MonkeyPatch) -> None:
