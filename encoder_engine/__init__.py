@@ -9,12 +9,14 @@
 Each name is imported at its first use (PEP 562): a user of the tokenizer does not wait for torch.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from encoder_engine.lazy import lazy_names
 
 if TYPE_CHECKING:
     from encoder_engine import errors, ops, packing
     from encoder_engine.embedding import EmbedBatch, Embedder
+    from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import Encoder, EncoderOutput
     from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
     from encoder_engine.text import Encoding, Tokenizer
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CompiledEncoder",
     "EmbedBatch",
     "Embedder",
     "Encoder",
@@ -42,6 +45,7 @@ __all__ = [
 
 # The module that each name is in; "": a module itself.
 _MODULES = {
+    "CompiledEncoder": "inference",
     "EmbedBatch": "embedding",
     "Embedder": "embedding",
     "Encoder": "models",
@@ -54,6 +58,7 @@ _MODULES = {
     "Tokenizer": "text",
     "embedding": "",
     "errors": "",
+    "inference": "",
     "load_vectors": "vectors",
     "models": "",
     "ops": "",
@@ -62,17 +67,4 @@ _MODULES = {
     "vectors": "",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if not _MODULES[name]:
-        return importlib.import_module(f"{__name__}.{name}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -144,6 +144,17 @@ def attention(
     causal: bool,
     alibi_slopes: int,
     num_threads: int,
+    # All of these or none.
+    query_rows: int = ...,
+    cu_queries: int = ...,
+    relative_bias: int = ...,
+    bias_reach: int = ...,
+    distance_keys: tuple[int, int, int] = ...,
+    distance_queries: tuple[int, int, int] = ...,
+    entries: int = ...,
+    entries_reach: int = ...,
+    global_rows: int = ...,
+    cu_global: int = ...,
     /,
 ) -> None: ...
 def normalize_rows(
@@ -309,6 +320,32 @@ class Plan:
         self, half: bool, mode: str, normalized: bool, width: int, source: int, target: int, /
     ) -> None: ...
     def widen(self, width: int, source: int, target: int, /) -> None: ...
+    def put_rows(self, half: bool, width: int, source: int, target: int, /) -> None: ...
+    def take_neighbours(
+        self, half: bool, width: int, kernel_size: int, source: int, target: int, /
+    ) -> None: ...
+    def attend(
+        self,
+        half: bool,
+        num_heads: int,
+        num_key_heads: int,
+        head_dim: int,
+        scale: float,
+        query: tuple[int, int, int],
+        key: tuple[int, int, int],
+        value: tuple[int, int, int],
+        target: int,
+        window: int = -1,
+        causal: bool = False,
+        alibi_slopes: int = 0,
+        relative_bias: int = 0,
+        bias_reach: int = 0,
+        distance_keys: tuple[int, int, int] = (0, 0, 0),
+        distance_queries: tuple[int, int, int] = (0, 0, 0),
+        entries: int = 0,
+        entries_reach: int = 0,
+        sees_global: bool = False,
+    ) -> None: ...
     def packed_linear(
         self,
         half: bool,
@@ -402,4 +439,6 @@ class Plan:
         position_ids: int = 0,
         selected_rows: int = 0,
         cu_selected: int = 0,
+        global_rows: int = 0,
+        cu_global: int = 0,
     ) -> None: ...

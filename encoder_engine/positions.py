@@ -12,7 +12,20 @@ from encoder_engine.errors import ShapeError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["log_position_entries", "relative_position_buckets", "rotary_table"]
+__all__ = [
+    "log_position_entries",
+    "log_positions_are_settled",
+    "relative_position_buckets",
+    "relative_positions_are_settled",
+    "rotary_table",
+]
+
+# The sizes of published models, whose tables were compared with PyTorch's.
+PUBLISHED_BIAS = (32, 128)
+PUBLISHED_VECTORS = (256, 512)
+# A logarithm of float32, its argument and the two operations after it are each off by at most one
+# unit in the last place.
+ROUNDINGS = 4
 
 
 def rotary_table(
@@ -86,6 +99,29 @@ def log_position_entries(num_buckets: int | None, max_distance: int) -> npt.NDAr
     entries = np.where(np.abs(distance) <= middle, distance, far) + num_buckets
     clipped: npt.NDArray[np.int64] = np.clip(entries, 0, 2 * num_buckets - 1)
     return clipped
+
+
+def relative_positions_are_settled(num_buckets: int, max_distance: int) -> bool:
+    """Return whether no distance lies so near a border that rounding chooses its bucket."""
+    exact = num_buckets // 4
+    away = np.arange(exact + 1, max_distance)
+    published = (num_buckets, max_distance) == PUBLISHED_BIAS
+    return published or _settled(away, exact, max_distance / exact, exact)
+
+
+def log_positions_are_settled(num_buckets: int | None, max_distance: int) -> bool:
+    """Return whether no distance lies so near a border that rounding chooses its entry."""
+    if num_buckets is None or (num_buckets, max_distance) == PUBLISHED_VECTORS:
+        return True
+    middle = num_buckets // 2
+    away = np.arange(middle + 1, max_distance - 1)
+    return _settled(away, middle, (max_distance - 1) / middle, middle - 1)
+
+
+def _settled(away: npt.NDArray[np.int64], unit: int, whole: float, count: int) -> bool:
+    steps = np.log(away / unit) / math.log(whole) * count
+    near = np.abs(steps - np.rint(steps)) <= ROUNDINGS * np.finfo(np.float32).eps * steps
+    return not near.any()
 
 
 def _octaves(away: npt.NDArray[np.int64], unit: int, whole: float) -> npt.NDArray[np.float32]:

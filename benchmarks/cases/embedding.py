@@ -259,11 +259,8 @@ def build_ours(job: EmbeddingJob) -> Call:
 
 def load_ours(job: EmbeddingJob, engine: EngineChoice = "auto") -> Embedder:
     """Load the engine's model in the job's precision."""
-    import torch
-
     from encoder_engine import Embedder
 
-    torch.set_num_threads(job.threads)
     quantized = job.precision == "int8"
     return Embedder.from_pretrained(
         job.directory,
@@ -271,5 +268,6 @@ def load_ours(job: EmbeddingJob, engine: EngineChoice = "auto") -> Embedder:
         dtype="auto" if quantized else job.precision,
         quantization="int8" if quantized else None,
         max_seq_length=job.max_length,
+        num_threads=job.threads,
         engine=engine,
     )

@@ -85,7 +85,11 @@ class Times:
 
 def time_parts(job: EmbeddingJob) -> Times:
     """Embed all texts several times, plain and instrumented in turns."""
+    from encoder_engine import Encoder
+
+    # Its operations are called one by one, so that they can be timed.
     embedder = load_ours(job, engine="torch")
+    assert isinstance(embedder.encoder, Encoder)
     texts = list(job.texts)
     parts: dict[str, float] = defaultdict(float)
 

@@ -15,30 +15,55 @@
 namespace py = pybind11;
 
 namespace encoder_engine {
+namespace {
+
+// Queries, relative bias, distance vectors and global rows, in the order of _native.pyi.
+void add_terms(attention_call& call, const py::args& others) {
+    constexpr size_t kMost = 10;
+    if (others.size() != kMost) {
+        throw py::type_error("attention takes 21 or 31 arguments, got " +
+                             std::to_string(21 + others.size()));
+    }
+    const auto address = [&](size_t i) { return others[i].cast<uintptr_t>(); };
+    call.query_rows = at<int32_t>(address(0));
+    call.cu_queries = at<int32_t>(address(1));
+    call.relative_bias = at<float>(address(2));
+    call.bias_reach = others[3].cast<int64_t>();
+    call.distances = distances_of(others[4].cast<vectors_argument>(), others[5].cast<vectors_argument>(),
+                                  address(6), others[7].cast<int64_t>());
+    call.global_rows = at<int32_t>(address(8));
+    call.cu_global = at<int32_t>(address(9));
+}
+
+}  // namespace
 
 void bind_cpu(py::module_& module) {
     module.def("attention", [](bool half, uintptr_t query, int64_t query_token, int64_t query_head,
                                uintptr_t key, int64_t key_token, int64_t key_head, uintptr_t value,
                                int64_t value_token, int64_t value_head, uintptr_t output,
                                uintptr_t cu_seqlens, int64_t num_sequences, int64_t num_heads,
-                               int64_t num_key_heads, int64_t head_dim, float scale, int64_t window, bool causal,
-                               uintptr_t alibi_slopes, int num_threads) {
+                               int64_t num_key_heads, int64_t head_dim, float scale, int64_t window,
+                               bool causal, uintptr_t alibi_slopes, int num_threads,
+                               const py::args& others) {
+        attention_call call{type_of(half),
+                            {at<void>(query), query_token, query_head},
+                            {at<void>(key), key_token, key_head},
+                            {at<void>(value), value_token, value_head},
+                            at<void>(output),
+                            at<int32_t>(cu_seqlens),
+                            num_sequences,
+                            num_heads,
+                            num_key_heads,
+                            head_dim,
+                            scale,
+                            window,
+                            causal,
+                            at<float>(alibi_slopes),
+                            num_threads};
+        // Most calls have none, and would wait for the defaults of ten.
+        if (!others.empty()) add_terms(call, others);
         const py::gil_scoped_release unlocked;
-        attention({type_of(half),
-                   {at<void>(query), query_token, query_head},
-                   {at<void>(key), key_token, key_head},
-                   {at<void>(value), value_token, value_head},
-                   at<void>(output),
-                   at<int32_t>(cu_seqlens),
-                   num_sequences,
-                   num_heads,
-                   num_key_heads,
-                   head_dim,
-                   scale,
-                   window,
-                   causal,
-                   at<float>(alibi_slopes),
-                   num_threads});
+        attention(call);
     });
     module.def("normalize_rows", [](bool half, uintptr_t input, uintptr_t residual, uintptr_t weight,
                                     uintptr_t bias, uintptr_t sum, uintptr_t output,

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include <cstdint>
 #include <string>
+#include <tuple>
 
+#include "cpu/attention.h"
 #include "cpu/conversion.h"
 #include "cpu/element.h"
 #include "cpu/rows.h"
@@ -17,6 +20,17 @@ inline element_type type_of(bool half) { return half ? element_type::bfloat16 : 
 template <typename T>
 T* at(uintptr_t address) {
     return reinterpret_cast<T*>(address);
+}
+
+// An address, and the elements between vectors and between heads.
+using vectors_argument = std::tuple<uintptr_t, int64_t, int64_t>;
+
+inline distance_vectors distances_of(const vectors_argument& keys, const vectors_argument& queries,
+                                     uintptr_t entries, int64_t reach) {
+    const auto rows = [](const vectors_argument& x) {
+        return head_rows{at<void>(std::get<0>(x)), std::get<1>(x), std::get<2>(x)};
+    };
+    return {rows(keys), rows(queries), at<int32_t>(entries), reach};
 }
 
 inline activation activation_of(const std::string& name) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <tuple>
 
 #include "bindings/cpu.h"
 #include "bindings/cpu_arguments.h"
@@ -14,11 +15,14 @@ namespace encoder_engine {
 
 namespace {
 
+using heads_argument = std::tuple<int, int64_t, int64_t>;
+
 row_domain row_domain_of(const std::string& name) {
     if (name == "tokens") return row_domain::tokens;
     if (name == "selected") return row_domain::selected;
+    if (name == "global") return row_domain::global;
     if (name == "sequences") return row_domain::sequences;
-    throw py::value_error("no rows '" + name + "'; there are tokens, selected, sequences");
+    throw py::value_error("no rows '" + name + "'; there are tokens, selected, global, sequences");
 }
 
 }  // namespace
@@ -63,6 +67,52 @@ void bind_plan(py::module_& module) {
                  self.add(call, input, output);
              })
         .def("widen", &plan::add_widening)
+        .def("put_rows",
+             [](plan& self, bool half, int64_t width, int input, int output) {
+                 take_call call{};
+                 call.row_bytes = width * element_bytes(type_of(half));
+                 self.add_putting(call, input, output);
+             })
+        .def("take_neighbours",
+             [](plan& self, bool half, int64_t width, int64_t kernel_size, int input, int output) {
+                 if (kernel_size < 1 || kernel_size % 2 == 0) {
+                     throw py::value_error("kernel_size must be odd, got " + std::to_string(kernel_size));
+                 }
+                 neighbours_call call{};
+                 call.row_bytes = width * element_bytes(type_of(half));
+                 call.kernel_size = kernel_size;
+                 self.add(call, input, output);
+             })
+        .def("attend",
+             [](plan& self, bool half, int64_t num_heads, int64_t num_key_heads, int64_t head_dim,
+                float scale, const heads_argument& query, const heads_argument& key,
+                const heads_argument& value, int output, int64_t window, bool causal,
+                uintptr_t alibi_slopes, uintptr_t relative_bias, int64_t bias_reach,
+                const vectors_argument& distance_keys, const vectors_argument& distance_queries,
+                uintptr_t entries, int64_t entries_reach, bool sees_global) {
+                 attention_call call{};
+                 call.type = type_of(half);
+                 call.num_heads = num_heads;
+                 call.num_key_heads = num_key_heads;
+                 call.head_dim = head_dim;
+                 call.scale = scale;
+                 call.window = window;
+                 call.causal = causal;
+                 call.alibi_slopes = at<float>(alibi_slopes);
+                 call.relative_bias = at<float>(relative_bias);
+                 call.bias_reach = bias_reach;
+                 call.distances = distances_of(distance_keys, distance_queries, entries, entries_reach);
+                 const auto heads = [](const heads_argument& x) {
+                     return plan_heads{std::get<0>(x), std::get<1>(x), std::get<2>(x)};
+                 };
+                 self.add(call, heads(query), heads(key), heads(value), output, sees_global);
+             },
+             py::arg("half"), py::arg("num_heads"), py::arg("num_key_heads"), py::arg("head_dim"),
+             py::arg("scale"), py::arg("query"), py::arg("key"), py::arg("value"), py::arg("target"),
+             py::arg("window") = -1, py::arg("causal") = false, py::arg("alibi_slopes") = 0,
+             py::arg("relative_bias") = 0, py::arg("bias_reach") = 0,
+             py::arg("distance_keys") = vectors_argument{}, py::arg("distance_queries") = vectors_argument{},
+             py::arg("entries") = 0, py::arg("entries_reach") = 0, py::arg("sees_global") = false)
         .def("packed_linear",
              [](plan& self, bool half, const std::string& function, uintptr_t weight, int64_t depth,
                 int64_t width, int input, int output) {
@@ -152,17 +202,18 @@ void bind_plan(py::module_& module) {
              [](const plan& self, uintptr_t input, uintptr_t output, uintptr_t cu_seqlens,
                 uintptr_t positions, int64_t num_sequences, int64_t num_rows, int num_threads,
                 uintptr_t ids, uintptr_t type_ids, uintptr_t position_ids, uintptr_t selected_rows,
-                uintptr_t cu_selected) {
+                uintptr_t cu_selected, uintptr_t global_rows, uintptr_t cu_global) {
                  const py::gil_scoped_release unlocked;
                  self.run({at<void>(input), at<void>(output), at<int32_t>(cu_seqlens),
                            at<int32_t>(positions), num_sequences, num_rows, num_threads,
                            at<int32_t>(ids), at<int32_t>(type_ids), at<int32_t>(position_ids),
-                           at<int32_t>(selected_rows), at<int32_t>(cu_selected)});
+                           at<int32_t>(selected_rows), at<int32_t>(cu_selected),
+                           at<int32_t>(global_rows), at<int32_t>(cu_global)});
              },
              py::arg("source"), py::arg("target"), py::arg("cu_seqlens"), py::arg("positions"),
              py::arg("num_sequences"), py::arg("num_rows"), py::arg("num_threads"), py::arg("ids") = 0,
              py::arg("type_ids") = 0, py::arg("position_ids") = 0, py::arg("selected_rows") = 0,
-             py::arg("cu_selected") = 0);
+             py::arg("cu_selected") = 0, py::arg("global_rows") = 0, py::arg("cu_global") = 0);
 }
 
 }  // namespace encoder_engine

@@ -1,10 +1,11 @@
 // Threads are started when first needed; between tasks they poll for a moment and then sleep.
 //
 // How it works: a task is published by one store to `ticket`, which holds the task's number and how
-// many helpers it wants. A helper that is wanted is waited for: what it reads of the task stays until it
-// has counted itself off `running`. Helpers that are not wanted read nothing else. Before a thread
-// sleeps it announces that, then looks again, so that no wake-up is lost: both sides use sequentially
-// consistent operations.
+// many helpers may still join. A helper joins by taking one off; what it then reads of the task stays
+// until it has counted itself as finished. When the caller's own call returns, all work is taken: it
+// bars helpers that have not joined, which a busy machine may not have woken yet, and waits for the
+// others. Before a thread sleeps it announces that, then looks again, so that no wake-up is lost: both
+// sides use sequentially consistent operations.
 #include "common/thread_pool.h"
 
 #include <pthread.h>
@@ -47,8 +48,8 @@ bool poll(int microseconds, const Done& done) {
     return false;
 }
 
-constexpr int kWantedBits = 16;
-constexpr uint64_t kMostWanted = (uint64_t{1} << kWantedBits) - 1;
+constexpr int kPlaceBits = 16;
+constexpr uint64_t kMostPlaces = (uint64_t{1} << kPlaceBits) - 1;
 
 }  // namespace
 
@@ -63,16 +64,18 @@ struct thread_pool::state {
     std::mutex mutex;    // of those who sleep
     std::condition_variable wake, done;
     std::vector<std::thread> threads;
-    std::atomic<uint64_t> ticket{0};  // the task's number, and the helpers it wants in the low bits
+    std::atomic<uint64_t> ticket{0};  // the task's number, and the places for helpers in the low bits
     std::atomic<const std::function<void(int)>*> task{nullptr};
-    std::atomic<int> running{0};  // wanted helpers that have not finished
+    std::atomic<int> places{0};    // for helpers, when the task was published
+    std::atomic<int> finished{0};  // helpers that joined and returned
     std::atomic<int> sleepers{0};
     std::atomic<bool> caller_sleeps{false};
     std::atomic<bool> stop{false};
 
-    void loop(int index, uint64_t seen) {
+    // `seen`: the number of the last task that the thread has looked at.
+    void loop(uint64_t seen) {
         for (;;) {
-            const auto called = [&] { return ticket.load() != seen || stop.load(); };
+            const auto called = [&] { return ticket.load() >> kPlaceBits != seen || stop.load(); };
             if (!poll(spin_microseconds, called)) {
                 ++sleepers;
                 std::unique_lock<std::mutex> lock(mutex);
@@ -80,10 +83,15 @@ struct thread_pool::state {
                 --sleepers;
             }
             if (stop.load()) return;
-            seen = ticket.load();
-            if (static_cast<uint64_t>(index) > (seen & kMostWanted)) continue;
-            (*task.load())(index);
-            if (--running == 0 && caller_sleeps.load()) {
+            uint64_t now = ticket.load();
+            while ((now & kMostPlaces) > 0 && !ticket.compare_exchange_weak(now, now - 1)) {
+            }
+            seen = now >> kPlaceBits;
+            const int left = static_cast<int>(now & kMostPlaces);
+            if (left == 0) continue;
+            (*task.load())(places.load() - left + 1);
+            ++finished;
+            if (caller_sleeps.load()) {
                 { const std::lock_guard<std::mutex> lock(mutex); }
                 done.notify_one();
             }
@@ -94,8 +102,7 @@ struct thread_pool::state {
     int grow(int count) {
         try {
             while (static_cast<int>(threads.size()) < count) {
-                const int index = static_cast<int>(threads.size()) + 1;
-                threads.emplace_back([this, index, seen = ticket.load()] { loop(index, seen); });
+                threads.emplace_back([this, seen = ticket.load() >> kPlaceBits] { loop(seen); });
             }
         } catch (const std::system_error&) {
             // The task shares its work among those that did start.
@@ -104,23 +111,26 @@ struct thread_pool::state {
     }
 
     void serve(int num_threads, const std::function<void(int)>& work) {
-        const int most = std::min(num_threads - 1, static_cast<int>(kMostWanted));
+        const int most = std::min(num_threads - 1, static_cast<int>(kMostPlaces));
         const int wanted = std::min(grow(most), most);
         task = &work;
-        running = wanted;
-        const uint64_t number = (ticket.load() >> kWantedBits) + 1;
-        ticket = number << kWantedBits | static_cast<uint64_t>(wanted);
+        places = wanted;
+        finished = 0;
+        const uint64_t number = (ticket.load() >> kPlaceBits) + 1;
+        ticket = number << kPlaceBits | static_cast<uint64_t>(wanted);
         if (sleepers.load() > 0) {
             { const std::lock_guard<std::mutex> lock(mutex); }
             wake.notify_all();
         }
         work(0);
-        const auto finished = [&] { return running.load() == 0; };
-        if (poll(spin_microseconds, finished)) return;
+        const uint64_t last = ticket.exchange(number << kPlaceBits);
+        const int joined = wanted - static_cast<int>(last & kMostPlaces);
+        const auto complete = [&] { return finished.load() == joined; };
+        if (poll(spin_microseconds, complete)) return;
         caller_sleeps = true;
         {
             std::unique_lock<std::mutex> lock(mutex);
-            done.wait(lock, finished);
+            done.wait(lock, complete);
         }
         caller_sleeps = false;
     }

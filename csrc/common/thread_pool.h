@@ -21,7 +21,7 @@ public:
 
     // Calls task(0) here and task(1) ... task(num_threads - 1) on other threads, and returns when
     // all have. Tasks must share their work by themselves: when the pool is serving another caller,
-    // or threads cannot be had, fewer of the calls are made, but always task(0).
+    // or threads cannot be had before task(0) returns, fewer of the calls are made, but always task(0).
     void run(int num_threads, const std::function<void(int)>& task);
 
 private:

@@ -15,10 +15,19 @@ struct head_rows {
     int64_t head_stride;
 };
 
+// Vectors that stand for distances, multiplied by queries and keys (DeBERTa, He et al. 2021): adds
+// scale * (query . keys[n] + key . queries[n]) to a score, n the entry of the distance.
+struct distance_vectors {
+    head_rows keys{};     // [vectors, heads, head size]; null: none
+    head_rows queries{};  // likewise
+    const int32_t* entries = nullptr;  // [2 reach + 1], of the distances -reach to reach; null: none
+    int64_t reach = 0;
+};
+
 struct attention_call {
     element_type type;
     head_rows query, key, value;
-    void* output;               // [tokens, heads, head size], contiguous
+    void* output;               // [queries, heads, head size], contiguous
     const int32_t* cu_seqlens;  // [sequences + 1]: where each begins, and the end; not falling
     int64_t num_sequences;
     int64_t num_heads, num_key_heads, head_dim;  // query heads share key heads in order
@@ -27,6 +36,16 @@ struct attention_call {
     bool causal;                 // no token sees a later one
     const float* alibi_slopes;   // [heads]: times the distance, taken off each score; null: none
     int num_threads;  // at most
+    // Some tokens alone as queries: query and output have a row for each.
+    const int32_t* query_rows = nullptr;  // [queries], rising tokens; null: query i is token i
+    const int32_t* cu_queries = nullptr;  // [sequences + 1]: where each sequence's begin; null: all tokens
+    // Added to each score: bias[head][clamp(distance, -reach, reach) + reach].
+    const float* relative_bias = nullptr;  // [heads, 2 bias_reach + 1]; null: none
+    int64_t bias_reach = 0;
+    distance_vectors distances{};  // of which global rows know nothing
+    // Tokens that every query of their sequence sees, beyond the window too.
+    const int32_t* global_rows = nullptr;  // rising; null: none
+    const int32_t* cu_global = nullptr;    // [sequences + 1]
 };
 
 // A sequence's bits depend on its own rows alone: neither on the other sequences nor on the number of

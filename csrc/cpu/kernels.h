@@ -12,17 +12,27 @@
 
 namespace encoder_engine {
 
+// The largest sizes of one sequence's arrays in the scratch memory.
+struct attention_sizes {
+    int64_t length, num_global;
+    int64_t num_distances;  // entries of distance vectors
+};
+
 // A range of queries of one head of one sequence; rows count from the tensors' beginnings.
 struct attention_piece {
     int64_t first_row, length;  // the sequence
+    int64_t first_query_row;    // its first query, of the query and the output
+    const int32_t* global_rows;
+    int64_t num_global;
     int64_t head;
-    int64_t first_query, last_query;  // within the sequence
+    int64_t first_query, last_query;  // within the sequence's queries
 };
 
 struct attention_kernel {
     int query_block;  // pieces begin at multiples of it
-    size_t (*scratch_bytes)(const attention_call&, int64_t length);
-    void (*run)(const attention_call&, const attention_piece&, void* scratch);  // 64-byte aligned
+    size_t (*scratch_bytes)(const attention_call&, const attention_sizes&);
+    void (*run)(const attention_call&, const attention_piece&, const attention_sizes&,
+                void* scratch);  // 64-byte aligned
 };
 
 struct quantized_linear_kernel {

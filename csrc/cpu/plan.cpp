@@ -20,6 +20,7 @@ const char* name_of(row_domain domain) {
     switch (domain) {
         case row_domain::tokens: return "tokens";
         case row_domain::selected: return "selected rows";
+        case row_domain::global: return "global rows";
         case row_domain::sequences: return "sequences";
     }
     return "";
@@ -38,21 +39,22 @@ struct plan::rows {
         return number == kNone ? nullptr : static_cast<T*>(buffers[static_cast<size_t>(number)]);
     }
     int64_t count(row_domain domain) const {
-        switch (domain) {
-            case row_domain::tokens: return batch.num_rows;
-            case row_domain::selected:
-                return batch.cu_selected == nullptr ? 0 : batch.cu_selected[batch.num_sequences];
-            case row_domain::sequences: return batch.num_sequences;
-        }
-        return 0;
+        if (domain == row_domain::sequences) return batch.num_sequences;
+        if (domain == row_domain::tokens) return batch.num_rows;
+        const int32_t* const where = starts(domain);
+        return where == nullptr ? 0 : where[batch.num_sequences];
     }
     // Where each sequence's rows begin.
     const int32_t* starts(row_domain domain) const {
-        return domain == row_domain::selected ? batch.cu_selected : batch.cu_seqlens;
+        return domain == row_domain::selected ? batch.cu_selected
+               : domain == row_domain::global ? batch.cu_global
+                                              : batch.cu_seqlens;
     }
     // The token of each row; null: row i is token i.
     const int32_t* tokens(row_domain domain) const {
-        return domain == row_domain::selected ? batch.selected_rows : nullptr;
+        return domain == row_domain::selected ? batch.selected_rows
+               : domain == row_domain::global ? batch.global_rows
+                                              : nullptr;
     }
     template <typename Call>
     void fill(Call& call, row_domain domain) const {
@@ -63,6 +65,11 @@ struct plan::rows {
 
 plan::buffer plan::add_buffer(int64_t row_bytes, row_domain domain) {
     buffers_.push_back({row_bytes, domain});
+    need_rows_of(domain);
+    return static_cast<buffer>(buffers_.size()) - 1;
+}
+
+void plan::need_rows_of(row_domain domain) {
     if (domain == row_domain::selected) {
         needs_.push_back({[](const plan_batch& batch) {
                               return batch.cu_selected != nullptr &&
@@ -71,7 +78,14 @@ plan::buffer plan::add_buffer(int64_t row_bytes, row_domain domain) {
                           },
                           "the plan selects rows: pass selected_rows and cu_selected"});
     }
-    return static_cast<buffer>(buffers_.size()) - 1;
+    if (domain == row_domain::global) {
+        needs_.push_back({[](const plan_batch& batch) {
+                              return batch.cu_global != nullptr &&
+                                     (batch.global_rows != nullptr ||
+                                      batch.cu_global[batch.num_sequences] == 0);
+                          },
+                          "the plan has global rows: pass global_rows and cu_global"});
+    }
 }
 
 void plan::check(buffer number) const {
@@ -217,6 +231,7 @@ void plan::add(const sum_call& call, buffer input, buffer other, buffer output) 
 
 void plan::add(const rotary_call& call, buffer heads) {
     const row_domain domain = read(heads);
+    if (domain == row_domain::sequences) read(heads, row_domain::tokens);
     needs_.push_back({[](const plan_batch& batch) { return batch.positions != nullptr; },
                       "the plan turns heads: pass positions"});
     steps_.emplace_back([=](const rows& at) {
@@ -230,29 +245,48 @@ void plan::add(const rotary_call& call, buffer heads) {
 }
 
 void plan::add(const attention_call& call, buffer input, buffer output) {
-    read(input, row_domain::tokens);
-    write(output, row_domain::tokens);
+    const int64_t width = call.num_heads * call.head_dim;
+    const auto part = [=](int64_t number) { return plan_heads{input, number * width, 3 * width}; };
+    add(call, part(0), part(1), part(2), output, false);
+}
+
+void plan::add(const attention_call& call, plan_heads query, plan_heads key, plan_heads value,
+               buffer output, bool sees_global) {
+    const row_domain domain = read(query.buffer);
+    for (const plan_heads& heads : {key, value}) read(heads.buffer, row_domain::tokens);
+    if (domain == row_domain::sequences) read(query.buffer, row_domain::selected);
+    write(output, domain);
+    if (sees_global) need_rows_of(row_domain::global);
     steps_.emplace_back([=](const rows& at) {
-        const int64_t width = call.num_heads * call.head_dim;
-        const auto part = [&](int64_t number) {
-            return head_rows{at.operator()<char>(input) + number * width * element_bytes(call.type), 3 * width,
-                             call.head_dim};
+        const auto rows_of = [&](const plan_heads& heads) {
+            return head_rows{at.operator()<char>(heads.buffer) + heads.first * element_bytes(call.type),
+                             heads.row, call.head_dim};
         };
         attention_call now = call;
-        now.query = part(0);
-        now.key = part(1);
-        now.value = part(2);
+        now.query = rows_of(query);
+        now.key = rows_of(key);
+        now.value = rows_of(value);
         now.output = at(output);
         now.cu_seqlens = at.batch.cu_seqlens;
         now.num_sequences = at.batch.num_sequences;
         now.num_threads = at.batch.num_threads;
+        now.query_rows = at.tokens(domain);
+        now.cu_queries = at.starts(domain);
+        if (sees_global) {
+            now.global_rows = at.batch.global_rows;
+            now.cu_global = at.batch.cu_global;
+        }
         attention(now);
     });
 }
 
 void plan::add(const take_call& call, buffer input, buffer output) {
     read(input, row_domain::tokens);
-    const row_domain domain = row_domain::selected;
+    check(output);
+    const bool is_global =
+        output != kOutput && buffers_[static_cast<size_t>(output)].domain == row_domain::global;
+    const row_domain domain = is_global ? row_domain::global : row_domain::selected;
+    need_rows_of(domain);
     write(output, domain);
     steps_.emplace_back([=](const rows& at) {
         take_call now = call;
@@ -261,6 +295,34 @@ void plan::add(const take_call& call, buffer input, buffer output) {
         now.rows = at.tokens(domain);
         at.fill(now, domain);
         take_rows(now);
+    });
+}
+
+void plan::add_putting(const take_call& call, buffer input, buffer output) {
+    const row_domain domain = read(input);
+    if (domain != row_domain::global) read(input, row_domain::selected);
+    write(output, row_domain::tokens);
+    steps_.emplace_back([=](const rows& at) {
+        take_call now = call;
+        now.input = at(input);
+        now.output = at(output);
+        now.rows = at.tokens(domain);
+        at.fill(now, domain);
+        put_rows(now);
+    });
+}
+
+void plan::add(const neighbours_call& call, buffer input, buffer output) {
+    read(input, row_domain::tokens);
+    write(output, row_domain::tokens);
+    steps_.emplace_back([=](const rows& at) {
+        neighbours_call now = call;
+        now.input = at(input);
+        now.output = at(output);
+        now.cu_seqlens = at.batch.cu_seqlens;
+        now.num_sequences = at.batch.num_sequences;
+        at.fill(now, row_domain::tokens);
+        take_neighbours(now);
     });
 }
 

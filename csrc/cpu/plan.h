@@ -16,8 +16,8 @@
 
 namespace encoder_engine {
 
-// What a row of a buffer stands for: a token, a selected token, or a sequence.
-enum class row_domain { tokens, selected, sequences };
+// What a row of a buffer stands for: a token, a selected token, a global token, or a sequence.
+enum class row_domain { tokens, selected, global, sequences };
 
 struct plan_batch {
     const void* input;          // [rows, ..]; null: the plan begins with ids
@@ -31,6 +31,14 @@ struct plan_batch {
     const int32_t* position_ids = nullptr;  // [rows] of the position table; null: it has none
     const int32_t* selected_rows = nullptr;  // rising token rows; null where no step selects
     const int32_t* cu_selected = nullptr;    // [sequences + 1]: where each sequence's begin
+    const int32_t* global_rows = nullptr;    // likewise, of tokens that all see beyond windows
+    const int32_t* cu_global = nullptr;
+};
+
+// The heads of one operand in a buffer's rows.
+struct plan_heads {
+    int buffer;
+    int64_t first, row;  // elements: of the first head in a row, and of a row
 };
 
 // Steps read and write buffers of rows. A step runs over as many rows as its input's domain has. When
@@ -63,8 +71,15 @@ public:
     void add(const rotary_call& call, buffer heads);
     // A row of the input holds a token's query, key and value.
     void add(const attention_call& call, buffer input, buffer output);
-    // Copies the selected rows of tokens.
+    // Queries of tokens, selected or global tokens. `sees_global`: keys of global tokens count beyond
+    // the window.
+    void add(const attention_call& call, plan_heads query, plan_heads key, plan_heads value, buffer output,
+             bool sees_global);
+    // Copies the selected or global rows of tokens, as the output's domain says; kOutput: selected.
     void add(const take_call& call, buffer input, buffer output);
+    // Writes selected or global rows over those of their tokens.
+    void add_putting(const take_call& call, buffer input, buffer output);
+    void add(const neighbours_call& call, buffer input, buffer output);
     // Writes a row per sequence, from tokens or selected rows.
     void add(const pooling_call& call, buffer input, buffer output);
     // Turns rows of `width` bfloat16 into float32.
@@ -104,6 +119,7 @@ private:
     void read(buffer number, row_domain domain);
     void write(buffer number, row_domain domain);
     void check(buffer number) const;
+    void need_rows_of(row_domain domain);
     memory take(size_t bytes) const;
     void give_back(memory&& taken) const;
 };

@@ -99,4 +99,36 @@ void take_rows(const take_call& call) {
     share_rows<take_call>(call, copy, call.row_bytes / 4, 0);
 }
 
+void put_rows(const take_call& call) {
+    const auto copy = [](const take_call& now, int64_t first, int64_t last, float*) {
+        const size_t size = static_cast<size_t>(now.row_bytes);
+        for (int64_t row = first; row < last; ++row) {
+            std::memcpy(static_cast<char*>(now.output) + now.rows[row] * now.row_bytes,
+                        static_cast<const char*>(now.input) + row * now.row_bytes, size);
+        }
+    };
+    share_rows<take_call>(call, copy, call.row_bytes / 4, 0);
+}
+
+void take_neighbours(const neighbours_call& call) {
+    const auto copy = [](const neighbours_call& now, int64_t first, int64_t last, float*) {
+        const size_t size = static_cast<size_t>(now.row_bytes);
+        const int32_t* const ends = now.cu_seqlens + 1;
+        const int64_t reach = now.kernel_size / 2;
+        int64_t sequence = std::upper_bound(ends, ends + now.num_sequences, first) - ends;
+        char* to = static_cast<char*>(now.output) + first * now.kernel_size * now.row_bytes;
+        for (int64_t row = first; row < last; ++row) {
+            while (row >= ends[sequence]) ++sequence;
+            for (int64_t from = row - reach; from <= row + reach; ++from, to += now.row_bytes) {
+                if (from >= now.cu_seqlens[sequence] && from < ends[sequence]) {
+                    std::memcpy(to, static_cast<const char*>(now.input) + from * now.row_bytes, size);
+                } else {
+                    std::memset(to, 0, size);
+                }
+            }
+        }
+    };
+    share_rows<neighbours_call>(call, copy, call.kernel_size * call.row_bytes / 4, 0);
+}
+
 }  // namespace encoder_engine

@@ -134,4 +134,19 @@ struct take_call {
 
 void take_rows(const take_call& call);
 
+// output[rows[row]] = input[row]: the reverse, where the input's rows are counted.
+void put_rows(const take_call& call);
+
+// output = the `kernel_size` rows around each row, one after another; zeros beyond its sequence.
+struct neighbours_call {
+    const void* input;          // [rows, row_bytes]
+    void* output;               // [rows, kernel_size, row_bytes]
+    const int32_t* cu_seqlens;  // [sequences + 1]
+    int64_t num_sequences, num_rows, row_bytes;
+    int64_t kernel_size;        // odd
+    int num_threads;            // at most
+};
+
+void take_neighbours(const neighbours_call& call);
+
 }  // namespace encoder_engine

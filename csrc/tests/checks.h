@@ -39,6 +39,7 @@ void test_quantized_linear_on_every_instruction_set();
 void test_quotas_of_control_groups();
 void test_rows_on_every_instruction_set();
 void test_vocabularies_of_files();
+void test_whole_plans_on_every_instruction_set();
 void test_vocabularies_sort_and_find_any_bytes();
 
 }  // namespace encoder_engine

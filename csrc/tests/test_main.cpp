@@ -154,6 +154,7 @@ int main(int count, char** arguments) {
         encoder_engine::test_packed_linear_on_every_instruction_set();
         encoder_engine::test_quantized_linear_on_every_instruction_set();
         encoder_engine::test_rows_on_every_instruction_set();
+        encoder_engine::test_whole_plans_on_every_instruction_set();
         encoder_engine::test_vocabularies_of_files();
         encoder_engine::test_vocabularies_sort_and_find_any_bytes();
     }

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 SHARD_FORMATS = ("npy", "parquet", "arrow", "lance")
 QUANTIZATIONS = ("int8",)
+ENGINES = ("auto", "compiled", "torch")
 DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 
 
@@ -85,6 +86,13 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     help="Compute dense layers in 8-bit integers, on a CPU.",
 )
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default="auto",
+    show_default=True,
+    help="compiled needs no PyTorch, on a CPU; torch runs anywhere; auto chooses.",
+)
 @click.option(
     "--precision",
     type=click.Choice(["float32", "binary", "ubinary"]),
@@ -165,4 +173,5 @@ def _load(model: str, options: dict[str, Any]) -> Embedder:
         pooling=pooling_modes(options["pooling"]),
         max_seq_length=options["max_seq_length"],
         num_threads=options["threads"],
+        engine=options["engine"],
     )

@@ -40,6 +40,9 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
     same command resumes an interrupted run, bit for bit on a CPU. Under torchrun all processes
     train one model together.
     """
+    from encoder_engine.dependencies import require_torch
+
+    require_torch("pretraining")
     import torch
 
     from encoder_engine.training import Trainer

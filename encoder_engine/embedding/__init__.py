@@ -1,17 +1,25 @@
-"""Embedders, rankers and sparse encoders: texts in, vectors or scores out."""
+"""Embedders, rankers and sparse encoders: texts in, vectors or scores out.
 
-from encoder_engine.embedding.directory.opening import read_recipe
-from encoder_engine.embedding.directory.recipe import PoolingRecipe, encoder_directory
-from encoder_engine.embedding.embed_batch import EmbedBatch
-from encoder_engine.embedding.embedder import Embedder
-from encoder_engine.embedding.multi_vector import MultiVectorEmbedder
-from encoder_engine.embedding.ranker import Ranked, Ranker
-from encoder_engine.embedding.sparse import SparseEmbedder, SparseVectors
-from encoder_engine.embedding.steps.token_vectors import TokenVectors, max_similarity
-from encoder_engine.embedding.steps.window import EmbeddedWindow
+Each name is imported at its first use: an embedder does not wait for jobs over files.
+"""
+
+from typing import TYPE_CHECKING
+
+from encoder_engine.lazy import lazy_names
 from encoder_engine.renamed import former_names
-from encoder_engine.vectors.precision import quantize_vectors
-from encoder_engine.vectors.stored_vectors import StoredVectors, load_vectors
+
+if TYPE_CHECKING:
+    from encoder_engine.embedding.directory.opening import read_recipe
+    from encoder_engine.embedding.directory.recipe import PoolingRecipe, encoder_directory
+    from encoder_engine.embedding.embed_batch import EmbedBatch
+    from encoder_engine.embedding.embedder import Embedder
+    from encoder_engine.embedding.multi_vector import MultiVectorEmbedder
+    from encoder_engine.embedding.ranker import Ranked, Ranker
+    from encoder_engine.embedding.sparse import SparseEmbedder, SparseVectors
+    from encoder_engine.embedding.steps.token_vectors import TokenVectors, max_similarity
+    from encoder_engine.embedding.steps.window import EmbeddedWindow
+    from encoder_engine.vectors.precision import quantize_vectors
+    from encoder_engine.vectors.stored_vectors import StoredVectors, load_vectors
 
 __all__ = [
     "EmbedBatch",
@@ -32,4 +40,25 @@ __all__ = [
     "read_recipe",
 ]
 
-__getattr__ = former_names(__name__, {"Recipe": "PoolingRecipe"})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "EmbedBatch": "embed_batch",
+        "EmbeddedWindow": "steps.window",
+        "Embedder": "embedder",
+        "MultiVectorEmbedder": "multi_vector",
+        "PoolingRecipe": "directory.recipe",
+        "Ranked": "ranker",
+        "Ranker": "ranker",
+        "SparseEmbedder": "sparse",
+        "SparseVectors": "sparse",
+        "StoredVectors": "encoder_engine.vectors.stored_vectors",
+        "TokenVectors": "steps.token_vectors",
+        "encoder_directory": "directory.recipe",
+        "load_vectors": "encoder_engine.vectors.stored_vectors",
+        "max_similarity": "steps.token_vectors",
+        "quantize_vectors": "encoder_engine.vectors.precision",
+        "read_recipe": "directory.opening",
+    },
+    former_names(__name__, {"Recipe": "PoolingRecipe"}),
+)

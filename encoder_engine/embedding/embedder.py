@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 
-from encoder_engine.embedding.dataset.job import DatasetOptions, open_job
-from encoder_engine.embedding.dataset.run import run_job
-from encoder_engine.embedding.engines.choosing import EngineRequest, require_torch
+from encoder_engine.embedding.engines.choosing import EngineRequest, torch_engine
 from encoder_engine.embedding.loading import load_parts
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.parts import EmbedderParts
@@ -177,7 +175,7 @@ class Embedder(EmbedderParts):
         if output not in ("numpy", "torch"):
             raise InputError(f"output must be 'numpy' or 'torch', got {output!r}")
         if output == "torch":
-            require_torch("output='torch'")
+            torch_engine("output='torch'")
         options = self.resolve(
             EncodeCall(
                 prompt=prompt,
@@ -201,7 +199,7 @@ class Embedder(EmbedderParts):
             vectors = vectors[0]
         if output == "numpy":
             return vectors
-        tensor: Tensor = require_torch("output='torch'").as_tensor(vectors)
+        tensor: Tensor = torch_engine("output='torch'").as_tensor(vectors)
         return tensor
 
     def encode_windows(
@@ -300,6 +298,10 @@ class Embedder(EmbedderParts):
         workers: processes, each with its own GPU where GPUs are used.
         options: those of :meth:`encode`.
         """
+        # Readers, stores and processes: an embedder without them is imported in half the time.
+        from encoder_engine.embedding.dataset.job import DatasetOptions, open_job
+        from encoder_engine.embedding.dataset.run import run_job
+
         dataset_options = DatasetOptions(
             column=column,
             id_column=id_column,

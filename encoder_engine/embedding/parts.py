@@ -60,7 +60,7 @@ class EmbedderParts:
     def __init__(
         self, encoder: CompiledEncoder | Encoder, tokenizer: Tokenizer, recipe: PoolingRecipe
     ) -> None:
-        self.engine = vector_engine(encoder)
+        self.encoder = encoder
         spec = self.engine.spec
         if recipe.pooling_width not in (None, spec.width):
             raise ConfigError(
@@ -68,7 +68,6 @@ class EmbedderParts:
                 f"the encoder computes {spec.width}; the files belong to different models"
             )
         check_vocabulary(tokenizer, spec)
-        self.encoder = encoder
         self.tokenizer = tokenizer
         self.recipe = recipe
         # None where the parts were put together in memory.
@@ -81,6 +80,16 @@ class EmbedderParts:
                 f"beside the special tokens; set a limit of at least {self._least_length()} in "
                 "the file, or pass max_seq_length="
             )
+
+    @property
+    def encoder(self) -> CompiledEncoder | Encoder:
+        """The encoder, as it was passed or loaded; a new one gets an engine of its own."""
+        return self._encoder
+
+    @encoder.setter
+    def encoder(self, encoder: CompiledEncoder | Encoder) -> None:
+        self._encoder = encoder
+        self.engine = vector_engine(encoder)
 
     @property
     def max_seq_length(self) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from encoder_engine.families.checkpoints.arrays import Array
     from encoder_engine.families.facts.spec import EmbeddingSpec, EncoderSpec
 
-__all__ = ["Batch"]
+__all__ = ["Batch", "Rows"]
+
+# Rows of a batch: each text's first token, its last, or all before its first separator.
+Rows = Literal["first", "last", "question"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,6 +105,24 @@ class Batch:
         before = np.concatenate([np.zeros(1, np.int32), np.cumsum(padding, dtype=np.int32)])
         skipped = before[1:] - np.repeat(before[self.cu_seqlens[:-1]], np.diff(self.cu_seqlens))
         return np.where(padding, np.int32(spec.first_position - 1), places - skipped)
+
+    def selected(self, rows: Rows, separator_id: int | None = None) -> tuple[Array, Array]:
+        """Return rows, int32 [M], and the first of each text's among them, int32 [B + 1].
+
+        ``separator_id``: the token that ends a question.
+        """
+        lengths = np.diff(self.cu_seqlens)
+        if rows == "question":
+            ahead = np.concatenate([[0], np.cumsum(self.ids == separator_id)])
+            before = ahead[1:] == np.repeat(ahead[self.cu_seqlens[:-1]], lengths)
+            found = np.flatnonzero(before)
+            starts = np.searchsorted(found, self.cu_seqlens)
+            return found.astype(np.int32), starts.astype(np.int32)
+        ends = self.cu_seqlens[:-1] if rows == "first" else self.cu_seqlens[1:] - np.int32(1)
+        there = lengths > 0
+        starts = np.zeros(len(self.cu_seqlens), dtype=np.int32)
+        np.cumsum(there, out=starts[1:])
+        return np.ascontiguousarray(ends[there]), starts
 
 
 def _int32(name: str, array: Array) -> Array:

@@ -9,33 +9,36 @@ stay bytes; attention and the residuals are in the encoder's dtype.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from encoder_engine.inference.layers import QuantizedDense
-from encoder_engine.positions import rotary_table
+from encoder_engine.inference.program import Heads
 
 if TYPE_CHECKING:
-    from encoder_engine.families.checkpoints.arrays import Array
-    from encoder_engine.families.facts.spec import AttentionSpec, BlockSpec, EncoderSpec
+    from encoder_engine.families.facts.spec import BlockSpec
+    from encoder_engine.inference.constants import Constants
     from encoder_engine.inference.layers import Dense, NormWeights, Reader
     from encoder_engine.inference.program import Program, QuantizedRows
 
-__all__ = ["BlockBuilder", "BlockWeights", "Constants", "read_block", "unsupported"]
+__all__ = ["SELECTED", "TOKENS", "BlockBuilder", "BlockWeights", "read_block"]
 
-# The extension's names of activations.
-FUNCTIONS = {"gelu": "gelu", "gelu_tanh": "gelu_tanh", "silu": "silu", "relu": "relu"}
+# What operations have a row for.
+TOKENS, SELECTED, GLOBAL = "tokens", "selected", "global"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BlockWeights:
-    """The weights of one block; ``up``: of a gated layer, both halves."""
+    """The weights of one block; ``up``: of a gated layer, both halves.
+
+    global_query, global_key_value: the projections of global rows; None where there are none.
+    """
 
     spec: BlockSpec
     qkv: Dense | QuantizedDense
     output: Dense | QuantizedDense
+    global_query: Dense | QuantizedDense | None
+    global_key_value: Dense | QuantizedDense | None
     attention_norm: NormWeights | None
     up: Dense | QuantizedDense
     down: Dense | QuantizedDense
@@ -46,12 +49,17 @@ def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
     """Read the weights of a block."""
     name = f"blocks.{place}"
     up = "halves" if spec.feed_forward.gated else "up"
+    own = spec.attention.global_projections
     feed_forward_norm = reader.norm(f"{name}.feed_forward_norm", spec.norm)
     assert feed_forward_norm is not None
     return BlockWeights(
         spec=spec,
         qkv=reader.block_dense(f"{name}.attention.qkv"),
         output=reader.block_dense(f"{name}.attention.output"),
+        global_query=reader.block_dense(f"{name}.attention.global_query") if own else None,
+        global_key_value=(
+            reader.block_dense(f"{name}.attention.global_key_value") if own else None
+        ),
         attention_norm=reader.norm(
             f"{name}.attention_norm", spec.norm if spec.attention_norm else None
         ),
@@ -61,116 +69,123 @@ def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
     )
 
 
-class Constants:
-    """Tables that follow from the spec, shared by the blocks that need the same ones."""
-
-    def __init__(self, spec: EncoderSpec) -> None:
-        self._spec = spec
-        self._made: dict[object, Array] = {}
-
-    def angles(self, attention: AttentionSpec) -> Array | None:
-        """Return the table of rotary angles, float32 [P, head_dim]; None where there are none."""
-        rotary, head_dim = attention.rotary, attention.head_dim
-        if rotary is None:
-            return None
-        if (rotary, head_dim) not in self._made:
-            assert self._spec.max_length is not None
-            table = rotary_table(
-                *(self._spec.max_length, head_dim),
-                base=rotary.base * rotary.stretch,
-                divisor=rotary.stretch ** (2.0 / head_dim),
-            )
-            self._made[rotary, head_dim] = table.astype(np.float32)
-        return self._made[rotary, head_dim]
-
-    def slopes(self, attention: AttentionSpec) -> Array | None:
-        """Return the slopes of ALiBi, float32 [H]; None where there are none."""
-        slopes = attention.alibi_slopes
-        if slopes is None:
-            return None
-        return self._made.setdefault(slopes, np.array(slopes, dtype=np.float32))
-
-
-def unsupported(spec: EncoderSpec) -> str | None:
-    """Return the reason why an architecture cannot be listed as steps; None: it can."""
-    attention = [block.attention for block in spec.blocks]
-    reasons = {
-        "a relative bias": spec.relative_bias is not None,
-        "disentangled attention": any(one.disentangled for one in attention),
-        "a convolution": spec.convolution is not None,
-        "projections for global rows": any(one.global_projections for one in attention),
-    }
-    for name, found in reasons.items():
-        if found:
-            return f"a compiled encoder has no {name.removeprefix('a ')} yet"
-    return None
-
-
 class BlockBuilder:
-    """Adds blocks to a program; one buffer of each name and width is reused by all blocks."""
+    """Adds blocks to a program; one buffer of each name, width and domain is used by all blocks.
 
-    def __init__(self, program: Program, constants: Constants, source: int) -> None:
+    ``hidden``: the buffer of the rows that the next block reads.
+    """
+
+    def __init__(self, program: Program, constants: Constants, hidden: int) -> None:
         self._program = program
         self._constants = constants
-        self._hidden = source
-        self._rows: dict[tuple[str, int], int] = {}
-        self._bytes: dict[tuple[str, int], QuantizedRows] = {}
+        self.hidden = hidden
+        self._rows: dict[tuple[str, int, str], int] = {}
+        self._bytes: dict[tuple[str, int, str], QuantizedRows] = {}
+        # What the operations that are added next have a row for.
+        self._domain = TOKENS
 
-    def add_block(self, block: BlockWeights, target: int | None) -> None:
-        """Add a block that writes to ``target``; None: to the buffer that the next block reads."""
+    def add_block(self, block: BlockWeights, target: int | None, *, selects: bool = False) -> None:
+        """Add a block that writes to ``target``; None: to the buffer that the next block reads.
+
+        selects: compute the program's selected rows alone; keys and values are of all tokens.
+        """
         width = len(block.feed_forward_norm.weight)
-        target = self._buffer("hidden", width) if target is None else target
-        between, projected = self._buffer("between", width), self._buffer("projected", width)
         norm, program = block.attention_norm, self._program
         if block.spec.norm_first:
-            normal = self._hidden
+            normal = self.hidden
             if norm is not None:
-                normal = between
-                program.normalize(norm, self._hidden, normal)
-            self._attention(block, normal, projected)
-            total = self._buffer("total", width)
+                normal = self._buffer("between", width)
+                program.normalize(norm, self.hidden, normal)
+            projected = self._attention(block, normal, selects=selects)
+            residual = self._residual(width)
+            total, between = self._buffer("total", width), self._buffer("between", width)
             program.normalize(
-                *(block.feed_forward_norm, projected, between), residual=self._hidden, total=total
+                *(block.feed_forward_norm, projected, between), residual=residual, total=total
             )
             self._feed_forward(block, between, projected, None)
+            target = self._buffer("hidden", width) if target is None else target
             program.add(total, projected, target, width)
         else:
             assert norm is not None
-            self._attention(block, self._hidden, projected)
-            quantized = None
+            projected = self._attention(block, self.hidden, selects=selects)
+            residual = self._residual(width)
+            between, quantized = self._buffer("between", width), None
             if _keeps_bytes(block) and norm.spec.centred:
                 quantized = self._quantized_buffer("between", width)
-            program.normalize(norm, projected, between, residual=self._hidden, quantized=quantized)
+            program.normalize(norm, projected, between, residual=residual, quantized=quantized)
             self._feed_forward(block, between, projected, quantized)
+            target = self._buffer("hidden", width) if target is None else target
             # A block passes no bytes on: they would be of numbers that are not rounded yet.
             program.normalize(block.feed_forward_norm, projected, target, residual=between)
-        self._hidden = target
+        self.hidden = target
+        self._domain = TOKENS
 
-    def _attention(self, block: BlockWeights, source: int, target: int) -> None:
-        spec = block.spec.attention
-        width = spec.num_heads * spec.head_dim
-        heads, mixed = self._buffer("heads", 3 * width), self._buffer("mixed", width)
+    def _residual(self, width: int) -> int:
+        if self._domain == TOKENS:
+            return self.hidden
+        residual = self._buffer("residual", width)
+        self._program.take_rows(self.hidden, residual, width)
+        return residual
+
+    def _attention(self, block: BlockWeights, source: int, *, selects: bool) -> int:
+        """Add attention and its output layer; return the buffer of the result."""
+        spec, program = block.spec.attention, self._program
+        width, whole = spec.num_heads * spec.head_dim, 3 * spec.num_heads * spec.head_dim
+        heads = self._buffer("heads", whole)
         self._dense(block.qkv, source, heads)
         angles = self._constants.angles(spec)
         if angles is not None:
             # Query and key, not value.
-            self._program.rotate(angles, heads, num_heads=2 * spec.num_heads, row_width=3 * width)
-        self._program.attention(
-            *(heads, mixed),
-            num_heads=spec.num_heads,
-            head_dim=spec.head_dim,
-            scale=spec.head_dim**-0.5 if spec.scale is None else spec.scale,
+            program.rotate(angles, heads, num_heads=2 * spec.num_heads, row_width=whole)
+        query = heads
+        if selects:
+            self._domain = SELECTED
+            query = self._buffer("heads", whole)
+            program.take_rows(heads, query, whole)
+        mixed = self._buffer("mixed", width)
+        sees_global = program.sees_all is not None
+        program.attend(
+            Heads(query, 0, whole),
+            Heads(heads, width, whole),
+            Heads(heads, 2 * width, whole),
+            *(mixed, spec),
+            terms=self._constants.terms(block),
             window=spec.window,
-            alibi_slopes_H=self._constants.slopes(spec),
+            sees_global=sees_global,
         )
-        self._dense(block.output, mixed, target)
+        if sees_global:
+            self._put_global_rows(block, source, mixed)
+        projected = self._buffer("projected", len(block.feed_forward_norm.weight))
+        self._dense(block.output, mixed, projected)
+        return projected
+
+    def _put_global_rows(self, block: BlockWeights, source: int, mixed: int) -> None:
+        """Compute the global rows by their own projections and write them over the result."""
+        spec, program = block.spec.attention, self._program
+        assert block.global_query is not None
+        assert block.global_key_value is not None
+        width, hidden_width = spec.num_heads * spec.head_dim, block.global_query.depth
+        pair = self._buffer("global pair", 2 * width)
+        self._dense(block.global_key_value, source, pair)
+        self._domain = GLOBAL
+        rows, query = self._buffer("source", hidden_width), self._buffer("query", width)
+        program.take_rows(source, rows, hidden_width)
+        self._dense(block.global_query, rows, query)
+        seen = self._buffer("mixed", width)
+        program.attend(
+            Heads(query, 0, width),
+            Heads(pair, 0, 2 * width),
+            Heads(pair, width, 2 * width),
+            *(seen, replace(spec, scale=None)),
+        )
+        program.put_rows(seen, mixed, width)
+        self._domain = TOKENS
 
     def _feed_forward(
         self, block: BlockWeights, source: int, target: int, quantized: QuantizedRows | None
     ) -> None:
         spec, program = block.spec.feed_forward, self._program
-        function = FUNCTIONS[spec.activation]
-        up, down = block.up, block.down
+        up, down, function = block.up, block.down, spec.activation
         if _keeps_bytes(block):
             assert isinstance(up, QuantizedDense)
             assert isinstance(down, QuantizedDense)
@@ -186,9 +201,6 @@ class BlockBuilder:
             halves = self._buffer("halves", 2 * spec.width)
             self._dense(up, source, halves)
             program.activate(halves, raised, spec.width, function=function, gated=True)
-        elif function == "relu":
-            self._dense(up, source, raised)
-            program.activate(raised, raised, spec.width, function=function)
         else:
             self._dense(up, source, raised, function=function)
         self._dense(down, raised, target)
@@ -204,14 +216,16 @@ class BlockBuilder:
         self._program.quantized_dense(layer, quantized, target, function=function)
 
     def _buffer(self, name: str, width: int) -> int:
-        if (name, width) not in self._rows:
-            self._rows[name, width] = self._program.rows(width)
-        return self._rows[name, width]
+        key = (name, width, self._domain)
+        if key not in self._rows:
+            self._rows[key] = self._program.rows(width, self._domain)
+        return self._rows[key]
 
     def _quantized_buffer(self, name: str, width: int) -> QuantizedRows:
-        if (name, width) not in self._bytes:
-            self._bytes[name, width] = self._program.quantized_rows(width)
-        return self._bytes[name, width]
+        key = (name, width, self._domain)
+        if key not in self._bytes:
+            self._bytes[key] = self._program.quantized_rows(width, self._domain)
+        return self._bytes[key]
 
 
 def _keeps_bytes(block: BlockWeights) -> bool:

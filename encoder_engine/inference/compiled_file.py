@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,27 +20,26 @@ from safetensors import SafetensorError, safe_open
 
 from encoder_engine import _native
 from encoder_engine.errors import CheckpointFileError
-from encoder_engine.families.checkpoints.arrays import BFLOAT16, dtype_name
+from encoder_engine.families.checkpoints.arrays import BFLOAT16, Array, dtype_name
+from encoder_engine.families.facts.spec import NormSpec
 from encoder_engine.files import PendingFile, writing
-from encoder_engine.inference.layers import OUTPUT, Dense, NormWeights, QuantizedDense
+from encoder_engine.inference.layers import Convolution, Dense, NormWeights, QuantizedDense
 from encoder_engine.inference.memory import ALIGNMENT, address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from encoder_engine.families.checkpoints.arrays import Array
     from encoder_engine.families.facts.head_layout import Task
-    from encoder_engine.families.facts.spec import NormSpec
     from encoder_engine.inference.layers import Layer
 
-__all__ = ["COMPILED", "CompiledReader", "Description", "map_compiled", "write_compiled"]
+__all__ = ["COMPILED", "HEAD", "Description", "map_compiled", "write_compiled"]
 
 COMPILED = "compiled.safetensors"
 # Begins the names of a head's layers.
 HEAD = "head."
 # Of the layout of arrays and of the description.
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,11 +68,12 @@ def write_compiled(path: Path, description: Description, layers: Mapping[str, La
         "arrays": {
             name: [dtype_name(array.dtype), list(array.shape)] for name, array in arrays.items()
         },
-        "sizes": {
-            name: [layer.width, layer.depth]
+        "epsilons": {
+            name: layer.spec.epsilon
             for name, layer in layers.items()
-            if isinstance(layer, Dense | QuantizedDense)
+            if isinstance(layer, NormWeights)
         },
+        "sizes": {name: _sizes_of(layer) for name, layer in layers.items()},
     }
     text = json.dumps(stated, sort_keys=True)
     metadata = {
@@ -101,7 +102,7 @@ def write_compiled(path: Path, description: Description, layers: Mapping[str, La
         pending.discard()
 
 
-def map_compiled(path: Path) -> tuple[Description, CompiledReader]:
+def map_compiled(path: Path) -> tuple[Description, dict[str, Layer]]:
     """Map a compiled file; raises :class:`CheckpointFileError` unless it is as it was written."""
     try:
         with safe_open(path, framework="np") as file:
@@ -133,91 +134,24 @@ def map_compiled(path: Path) -> tuple[Description, CompiledReader]:
         arrays[name] = _view(pages, 8 + size + start, end - start, dtype, tuple(shape))
     if str(_hash(arrays)) != metadata.get("hash"):
         raise CheckpointFileError(f"the weights in {path} are damaged; compile it again")
-    reader = CompiledReader(arrays, stated.pop("sizes"), dtype=stated["dtype"])
-    return Description(**stated), reader
-
-
-class CompiledReader:
-    """Makes layers of a compiled file's arrays, as a :class:`LayerReader` does of a checkpoint's.
-
-    made: the layers that were made, by name.
-    """
-
-    def __init__(
-        self,
-        arrays: dict[str, Array],
-        sizes: dict[str, tuple[int, int]],
-        *,
-        dtype: str,
-        prefix: str = "",
-    ) -> None:
-        self._arrays = arrays
-        self._sizes = sizes
-        self._prefix = prefix
-        self.dtype = dtype
-        self.made: dict[str, Layer] = {}
-
-    def of_head(self) -> CompiledReader:
-        """Return the reader of the head's layers, by their own names."""
-        return CompiledReader(self._arrays, self._sizes, dtype=self.dtype, prefix=HEAD)
-
-    def table(self, name: str) -> Array:
-        """Return a table."""
-        self.made[name] = table = self._array(name, "table")
-        return table
-
-    def norm(self, name: str, spec: NormSpec | None) -> NormWeights | None:
-        """Return a norm; None where the spec has none."""
-        if spec is None:
-            return None
-        norm = NormWeights(weight=self._array(name, "weight"), bias=self._bias(name), spec=spec)
-        self.made[name] = norm
-        return norm
-
-    def dense(self, name: str) -> Dense:
-        """Return a dense layer."""
-        width, depth = self._sizes[f"{self._prefix}{name}"]
-        self.made[name] = layer = Dense(
-            content=self._array(name, "content"),
-            bias=self._bias(name),
-            dtype=self._numpy_dtype,
-            depth=depth,
-            width=width,
-        )
-        return layer
-
-    def block_dense(self, name: str) -> Dense | QuantizedDense:
-        """Return a dense layer of a block, in int8 where it was written so."""
-        if f"{self._prefix}{name}/scales" not in self._arrays:
-            return self.dense(name)
-        width, depth = self._sizes[f"{self._prefix}{name}"]
-        self.made[name] = layer = QuantizedDense(
-            content=self._array(name, "content"),
-            scales=self._array(name, "scales"),
-            bias=self._bias(name),
-            depth=depth,
-            width=width,
-        )
-        return layer
-
-    def vocabulary(self, _tokens: Array) -> Dense:
-        """Return the output layer of a vocabulary."""
-        return self.dense(OUTPUT)
-
-    def _array(self, name: str, part: str) -> Array:
-        return self._arrays[f"{self._prefix}{name}/{part}"]
-
-    def _bias(self, name: str) -> Array | None:
-        return self._arrays.get(f"{self._prefix}{name}/bias")
-
-    @property
-    def _numpy_dtype(self) -> np.dtype[Any]:
-        return BFLOAT16 if self.dtype == "bfloat16" else np.dtype(np.float32)
+    sizes, epsilons = stated.pop("sizes"), stated.pop("epsilons")
+    parts = defaultdict[str, dict[str, Array]](dict)
+    for name, array in arrays.items():
+        layer, _, part = name.rpartition("/")
+        parts[layer][part] = array
+    dtype = BFLOAT16 if stated["dtype"] == "bfloat16" else np.dtype(np.float32)
+    layers = {
+        name: _layer(found, sizes[name], epsilons.get(name, 0.0), dtype)
+        for name, found in parts.items()
+    }
+    return Description(**stated), layers
 
 
 def _arrays_of(layer: Layer) -> dict[str, Array]:
     if isinstance(layer, np.ndarray):
         return {"table": layer}
+    if isinstance(layer, Convolution):
+        layer = layer.dense
     if isinstance(layer, NormWeights):
         found = {"weight": layer.weight}
     elif isinstance(layer, Dense):
@@ -225,6 +159,31 @@ def _arrays_of(layer: Layer) -> dict[str, Array]:
     else:
         found = {"content": layer.content, "scales": layer.scales}
     return found if layer.bias is None else found | {"bias": layer.bias}
+
+
+def _sizes_of(layer: Layer) -> list[int]:
+    """Return width, depth and, of a convolution, kernel size; nothing of a table or norm."""
+    if isinstance(layer, Convolution):
+        return [layer.dense.width, layer.dense.depth, layer.kernel_size]
+    return [layer.width, layer.depth] if isinstance(layer, Dense | QuantizedDense) else []
+
+
+def _layer(
+    parts: dict[str, Array], sizes: list[int], epsilon: float, dtype: np.dtype[Any]
+) -> Layer:
+    """Make a layer of its arrays; its kind follows from what there is."""
+    if "table" in parts:
+        return parts["table"]
+    bias = parts.get("bias")
+    if "weight" in parts:
+        # The rest of the spec comes from the encoder's.
+        return NormWeights(weight=parts["weight"], bias=bias, spec=NormSpec(epsilon=epsilon))
+    (width, depth), content = sizes[:2], parts["content"]
+    if "scales" in parts:
+        scales = parts["scales"]
+        return QuantizedDense(content=content, scales=scales, bias=bias, depth=depth, width=width)
+    dense = Dense(content=content, bias=bias, dtype=dtype, depth=depth, width=width)
+    return Convolution(dense=dense, kernel_size=sizes[2]) if len(sizes) == 3 else dense
 
 
 def _hash(arrays: Mapping[str, Array]) -> int:

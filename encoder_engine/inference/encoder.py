@@ -35,7 +35,8 @@ from encoder_engine.inference.compiled_file import (
     map_compiled,
     write_compiled,
 )
-from encoder_engine.inference.layers import LayerReader, ParametersInMemory
+from encoder_engine.inference.constants import unsettled_distances
+from encoder_engine.inference.layers import LayerReader, MadeLayers, ParametersInMemory
 from encoder_engine.inference.memory import MappedFiles
 from encoder_engine.inference.network import CompiledHead, CompiledNetwork
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from encoder_engine.families.checkpoints.opening import Checkpoint
     from encoder_engine.families.facts.head_layout import Task
     from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.inference.layers import Layer
     from encoder_engine.inference.program import Program
 
 __all__ = ["CompiledEncoder"]
@@ -207,7 +209,7 @@ class CompiledEncoder:
     ) -> Self:
         """Map the compiled encoder of a directory; see :meth:`save_compiled`."""
         mapped_files = MappedFiles(directory)
-        description, reader = map_compiled(directory / COMPILED)
+        description, layers = map_compiled(directory / COMPILED)
         wanted = {"dtype": None if dtype == "auto" else dtype, "quantization": quantization}
         for name, value in (wanted | {"head": head}).items():
             stated = getattr(description, name)
@@ -217,19 +219,46 @@ class CompiledEncoder:
                     "original again with it"
                 )
         spec = spec_from_config(description.config)
-        network = CompiledNetwork.read(spec, reader, pooler=description.has_pooler)
-        compiled_head = None
+        return cls._of_layers(spec, description, layers, num_threads, mapped_files)
+
+    @classmethod
+    def _of_layers(
+        cls,
+        spec: EncoderSpec,
+        description: Description,
+        layers: dict[str, Layer],
+        num_threads: int | None,
+        mapped_files: MappedFiles | None = None,
+    ) -> Self:
+        """Put layers together; those of the head begin with ``head.``."""
+        own = {name: layer for name, layer in layers.items() if not name.startswith(HEAD)}
+        reader = MadeLayers(own, dtype=description.dtype)
+        network, head = CompiledNetwork.read(spec, reader, pooler=description.has_pooler), None
         if description.head is not None:
-            compiled_head = CompiledHead.read(
-                description.config, description.head, network, reader.of_head()
+            others = {
+                name.removeprefix(HEAD): layer
+                for name, layer in layers.items()
+                if name.startswith(HEAD)
+            }
+            head = CompiledHead.read(
+                *(description.config, description.head, network),
+                MadeLayers(others, dtype=description.dtype),
             )
-        return cls(
-            network,
-            compiled_head,
-            description,
-            num_threads=num_threads,
-            mapped_files=mapped_files,
+        return cls(network, head, description, num_threads=num_threads, mapped_files=mapped_files)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the layers; an encoder whose file is mapped has memory of its own elsewhere."""
+        return (
+            type(self)._of_layers,
+            (self.spec, self._description, self._layers(), self.num_threads),
         )
+
+    def _layers(self) -> dict[str, Layer]:
+        layers = dict(self._network.reader.made)
+        if self._head is not None:
+            made = self._head.reader.made.items()
+            layers |= {f"{HEAD}{name}": layer for name, layer in made}
+        return layers
 
     def save_compiled(self, directory: str | os.PathLike[str]) -> None:
         """Write the encoder as it is in memory to ``compiled.safetensors`` in a directory.
@@ -243,19 +272,15 @@ class CompiledEncoder:
                 "this encoder was compiled without a configuration, which its file needs; compile "
                 "an encoder that was loaded by from_pretrained, or pass config="
             )
-        layers = dict(self._network.reader.made)
-        if self._head is not None:
-            made = self._head.reader.made.items()
-            layers |= {f"{HEAD}{name}": layer for name, layer in made}
         folder = Path(directory)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        write_compiled(folder / COMPILED, self._description, layers)
+        write_compiled(folder / COMPILED, self._description, self._layers())
 
     @staticmethod
     def supports(spec: EncoderSpec) -> str | None:
         """Return the reason why an architecture cannot be compiled; None: it can."""
-        return CompiledNetwork.supports(spec)
+        return unsettled_distances(spec)
 
     @property
     def spec(self) -> EncoderSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OUTPUT",
+    "Convolution",
     "Dense",
     "Layer",
     "LayerReader",
+    "MadeLayers",
     "NormWeights",
     "ParametersInMemory",
     "QuantizedDense",
@@ -78,6 +80,20 @@ class QuantizedDense:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Convolution:
+    """A convolution over neighbouring tokens, as a dense layer of ``kernel_size`` rows at once."""
+
+    dense: Dense
+    kernel_size: int
+
+    def parameters(self) -> dict[str, Array]:
+        """Return the weight, [width, depth, kernel_size], and the bias."""
+        found = self.dense.parameters()
+        steps = found["weight"].reshape(self.dense.width, self.kernel_size, -1)
+        return found | {"weight": np.ascontiguousarray(steps.transpose(0, 2, 1))}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class NormWeights:
     """The weight and the bias of a norm, [D]."""
 
@@ -94,7 +110,8 @@ def _with_bias(parameters: dict[str, Array], bias: Array | None) -> dict[str, Ar
     return parameters if bias is None else parameters | {"bias": bias}
 
 
-Layer = np.ndarray[Any, np.dtype[Any]] | Dense | QuantizedDense | NormWeights
+Kind = TypeVar("Kind")
+Layer = np.ndarray[Any, np.dtype[Any]] | Convolution | Dense | QuantizedDense | NormWeights
 
 
 class Reader(Protocol):
@@ -115,8 +132,54 @@ class Reader(Protocol):
     def block_dense(self, name: str) -> Dense | QuantizedDense:
         """Return a dense layer of a block, which int8 concerns."""
 
+    def convolution(self, name: str) -> Convolution:
+        """Return a convolution."""
+
     def vocabulary(self, tokens: Array) -> Dense:
         """Return the output layer of a vocabulary, whose weight is the table of tokens."""
+
+
+class MadeLayers:
+    """Gives layers that were made before, by name."""
+
+    def __init__(self, layers: dict[str, Layer], *, dtype: str) -> None:
+        self.made = layers
+        self.dtype = dtype
+
+    def table(self, name: str) -> Array:
+        """Return a table."""
+        return self._find(name, np.ndarray)
+
+    def norm(self, name: str, spec: NormSpec | None) -> NormWeights | None:
+        """Return a norm; None where the spec has none."""
+        if spec is None:
+            return None
+        made = self._find(name, NormWeights)
+        return replace(made, spec=replace(spec, epsilon=made.spec.epsilon))
+
+    def dense(self, name: str) -> Dense:
+        """Return a dense layer."""
+        return self._find(name, Dense)
+
+    def block_dense(self, name: str) -> Dense | QuantizedDense:
+        """Return a dense layer of a block, in int8 where it was made so."""
+        layer = self.made.get(name)
+        return layer if isinstance(layer, QuantizedDense) else self._find(name, Dense)
+
+    def convolution(self, name: str) -> Convolution:
+        """Return a convolution."""
+        return self._find(name, Convolution)
+
+    def vocabulary(self, tokens: Array) -> Dense:
+        """Return the output layer of a vocabulary."""
+        del tokens
+        return self.dense(OUTPUT)
+
+    def _find(self, name: str, kind: type[Kind]) -> Kind:
+        layer = self.made.get(name)
+        if not isinstance(layer, kind):
+            raise CheckpointFileError(f"the compiled encoder has no {name} of kind {kind.__name__}")
+        return layer
 
 
 class Parameters(Protocol):
@@ -231,6 +294,15 @@ class LayerReader:
         if not self._quantized:
             return self.dense(name)
         self.made[name] = layer = self._saved_int8(name) if self._saved else self._rounded(name)
+        return layer
+
+    def convolution(self, name: str) -> Convolution:
+        """Read a convolution and pack it: the rows of a token's neighbours lie side by side."""
+        weight_NDK = self._array(f"{name}.weight")
+        weight_NK = weight_NDK.transpose(0, 2, 1).reshape(len(weight_NDK), -1)
+        dense = pack(np.ascontiguousarray(weight_NK), self._vector(f"{name}.bias"))
+        layer = Convolution(dense=dense, kernel_size=weight_NDK.shape[2])
+        self.made[name] = layer
         return layer
 
     def vocabulary(self, tokens: Array) -> Dense:

@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from encoder_engine.errors import ConfigError
 from encoder_engine.families.heads import check_head, count_outputs, find_layout, read_rows
-from encoder_engine.inference.blocks import BlockBuilder, Constants, read_block, unsupported
+from encoder_engine.inference.blocks import SELECTED, TOKENS, BlockBuilder, read_block
+from encoder_engine.inference.constants import Constants
 from encoder_engine.inference.program import INPUT, OUTPUT, Program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from encoder_engine.families.checkpoints.arrays import Array
-    from encoder_engine.families.facts.head_layout import HeadLayout, Rows, Task
+    from encoder_engine.families.facts.head_layout import HeadLayout, Task
+    from encoder_engine.families.facts.head_layout import Rows as HeadRows
     from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.inference.batch import Rows
     from encoder_engine.inference.blocks import BlockWeights
-    from encoder_engine.inference.layers import Dense, NormWeights, Reader
+    from encoder_engine.inference.layers import Convolution, Dense, NormWeights, Reader
 
 __all__ = ["CompiledHead", "CompiledNetwork"]
 
@@ -35,6 +39,8 @@ class CompiledNetwork:
     embedding_norm: NormWeights | None
     projection: Dense | None
     blocks: tuple[BlockWeights, ...]
+    convolution: Convolution | None
+    convolution_norm: NormWeights | None
     final_norm: NormWeights | None
     pooler: Dense | None
     constants: Constants
@@ -43,7 +49,7 @@ class CompiledNetwork:
     @classmethod
     def read(cls, spec: EncoderSpec, reader: Reader, *, pooler: bool) -> Self:
         """Read the weights of an encoder layer by layer."""
-        embedding = spec.embedding
+        embedding, convolution, distances = spec.embedding, spec.convolution, spec.distance_vectors
         tables = {
             name: reader.table(f"embedding.{name}.weight") if rows else None
             for name, rows in (
@@ -63,9 +69,26 @@ class CompiledNetwork:
             blocks=tuple(
                 read_block(reader, block, place) for place, block in enumerate(spec.blocks)
             ),
+            convolution=(None if convolution is None else reader.convolution("convolution.kernel")),
+            convolution_norm=reader.norm(
+                "convolution.norm", None if convolution is None else convolution.norm
+            ),
             final_norm=reader.norm("final_norm", spec.final_norm),
             pooler=reader.dense("pooler.dense") if pooler else None,
-            constants=Constants(spec),
+            constants=Constants(
+                spec,
+                bias_table=(
+                    None
+                    if spec.relative_bias is None
+                    else reader.table("relative_bias.table.weight")
+                ),
+                distance_table=(
+                    None if distances is None else reader.table("distance_vectors.table.weight")
+                ),
+                distance_norm=reader.norm(
+                    "distance_vectors.norm", None if distances is None else distances.norm
+                ),
+            ),
             reader=reader,
         )
 
@@ -73,11 +96,6 @@ class CompiledNetwork:
     def is_mapped(self) -> bool:
         """True where the table of tokens is the pages of the checkpoint's file."""
         return not self.tokens.flags.writeable
-
-    @staticmethod
-    def supports(spec: EncoderSpec) -> str | None:
-        """Return the reason why an architecture has no program; None: it has one."""
-        return unsupported(spec)
 
     def parameters(self) -> Iterator[tuple[str, Array]]:
         """Yield the name and the values of each parameter, as an encoder's state dict has them."""
@@ -98,15 +116,28 @@ class CompiledNetwork:
 
     def pooled_program(self, mode: str, *, normalized: bool) -> Program:
         """Return the program from token ids to float32 vectors [B, D]."""
-        program = Program(self.dtype)
+        program = Program(self.dtype, selects=self.selected_by(mode))
         rows = self.add(program, target=None)
         if self._is_half:
             # Sums of many rows are in float32.
-            wide = program.wide_rows(self.spec.width)
+            wide = program.wide_rows(self.spec.width, self.domain_after(program))
             program.widen(rows, wide, self.spec.width)
             rows = wide
         program.pool(rows, OUTPUT, self.spec.width, mode=mode, normalized=normalized, wide=True)
         return program
+
+    def selected_by(self, mode: str) -> Rows | None:
+        """Return the rows that pooling reads, where the last layer can compute these alone."""
+        convolved_last = self.convolution is not None and self.spec.num_layers == 1
+        if convolved_last or not self.spec.num_layers:
+            return None
+        chosen: dict[str, Rows] = {"cls": "first", "lasttoken": "last"}
+        return chosen.get(mode)
+
+    @staticmethod
+    def domain_after(program: Program) -> str:
+        """Return what has a row each after the last layer."""
+        return TOKENS if program.selects is None else SELECTED
 
     def layer_program(self, first: int | None, last: int) -> Program:
         """Return the program from layer ``first`` to layer ``last``, [T, D] in the dtype.
@@ -132,23 +163,45 @@ class CompiledNetwork:
     def _add_layers(
         self, program: Program, first: int, last: int, *, embedded: bool, target: int | None
     ) -> int:
-        """Add layers first + 1 .. last, the embedding unless ``embedded``, and the final norm."""
+        """Add layers first + 1 .. last, the embedding unless ``embedded``, and the final norm.
+
+        A program that selects rows has these alone after the last layer.
+        """
         width, spec = self.spec.width, self.spec
-        target = program.rows(width) if target is None else target
+        domain = self.domain_after(program)
+        target = program.rows(width, domain) if target is None else target
         order = range(len(self.blocks)) if spec.order is None else spec.order
         blocks = [self.blocks[place] for place in order][first:last]
         ends = self.final_norm is not None and last == spec.num_layers
-        before_end = program.rows(width) if ends else target
-        source = INPUT
-        if not embedded:
-            source = self._add_embedding(program, None if blocks else before_end)
+        before_end = program.rows(width, domain) if ends else target
+        source = INPUT if embedded else self._add_embedding(program, None if blocks else before_end)
         builder = BlockBuilder(program, self.constants, source)
-        for number, block in enumerate(blocks):
-            builder.add_block(block, before_end if number == len(blocks) - 1 else None)
+        for place, block in enumerate(blocks, start=first):
+            is_last = place == last - 1
+            convolved = place == 0 and self.convolution is not None
+            selects = is_last and program.selects is not None
+            own_target = before_end if is_last and not convolved else None
+            builder.add_block(block, own_target, selects=selects)
+            if convolved:
+                own_target = before_end if is_last else program.rows(width)
+                self._add_convolution(program, source, builder.hidden, own_target)
+                builder.hidden = own_target
         if ends:
             assert self.final_norm is not None
             program.normalize(self.final_norm, before_end, target)
         return target
+
+    def _add_convolution(self, program: Program, embedded: int, hidden: int, target: int) -> None:
+        """Add the convolution of the embeddings, and the norm of its sum with the hidden rows."""
+        layer, spec, width = self.convolution, self.spec.convolution, self.spec.width
+        assert layer is not None
+        assert spec is not None
+        assert self.convolution_norm is not None
+        columns = program.rows(spec.kernel_size * width)
+        program.take_neighbours(embedded, columns, width, spec.kernel_size)
+        convolved = program.rows(width)
+        program.dense(layer.dense, columns, convolved, function=spec.activation)
+        program.normalize(self.convolution_norm, convolved, target, residual=hidden)
 
     def _add_embedding(self, program: Program, target: int | None) -> int:
         width, own_width = self.spec.width, self.spec.embedding.width
@@ -165,13 +218,14 @@ class CompiledHead:
     """The weights of a head, and its program from token ids to logits."""
 
     layout: HeadLayout
-    rows: Rows
+    rows: HeadRows
     num_outputs: int
     dense: Dense | None
     norm: NormWeights | None
     output: Dense
     activation: str
     reader: Reader
+    separator_id: int | None
 
     @classmethod
     def read(
@@ -197,16 +251,24 @@ class CompiledHead:
             output=output,
             activation=chosen or spec.blocks[0].feed_forward.activation,
             reader=reader,
+            separator_id=_separator(layout, config),
         )
 
     def program(self, network: CompiledNetwork) -> Program:
         """Return the program from token ids to float32 logits, [B, C] or [T, C]."""
-        program, width = Program(network.dtype), network.spec.width
-        domain = "tokens" if self.rows == "all" else "sequences"
+        width, domain = network.spec.width, TOKENS if self.rows == "all" else "sequences"
+        mode = "mean" if self.rows == "mean" else "cls"
+        sees_all = self.layout.sees_all
+        alone = self.rows != "all" and sees_all is None
+        program = Program(
+            network.dtype,
+            selects=network.selected_by(mode) if alone else None,
+            sees_all=sees_all,
+            separator_id=self.separator_id,
+        )
         rows = network.add(program, target=None)
         if self.rows != "all":
             pooled = program.rows(width, domain)
-            mode = "mean" if self.rows == "mean" else "cls"
             program.pool(rows, pooled, width, mode=mode)
             rows = pooled
         if self.rows == "pooled":
@@ -231,3 +293,13 @@ class CompiledHead:
         raised = program.rows(layer.width, domain)
         program.dense(layer, rows, raised, function=function)
         return raised
+
+
+def _separator(layout: HeadLayout, config: Mapping[str, Any]) -> int | None:
+    """Return the token that ends a question, for a head that lets all tokens see the question."""
+    if layout.sees_all != "question":
+        return None
+    separator = config.get("sep_token_id")
+    if not isinstance(separator, int):
+        raise ConfigError("config.json has no sep_token_id, which marks the question's end")
+    return separator

@@ -12,10 +12,11 @@ from encoder_engine.inference.memory import address
 
 if TYPE_CHECKING:
     from encoder_engine.families.checkpoints.arrays import Array
-    from encoder_engine.inference.batch import Batch
+    from encoder_engine.families.facts.spec import AttentionSpec
+    from encoder_engine.inference.batch import Batch, Rows
     from encoder_engine.inference.layers import Dense, NormWeights, QuantizedDense
 
-__all__ = ["INPUT", "OUTPUT", "Program", "QuantizedRows"]
+__all__ = ["INPUT", "NO_TERMS", "OUTPUT", "Heads", "Program", "QuantizedRows", "Terms"]
 
 INPUT, OUTPUT, _NONE = 0, 1, -1
 
@@ -27,14 +28,54 @@ class QuantizedRows(NamedTuple):
     scales: int
 
 
+class Heads(NamedTuple):
+    """Heads within the rows of a buffer: their first element, and the elements of a row."""
+
+    buffer: int
+    first: int
+    row_width: int
+
+
+class Terms(NamedTuple):
+    """What attention adds to its scores.
+
+    slopes_H: float32, times the distance, subtracted (ALiBi).
+    bias_HR: float32 [H, 2 r + 1], by distance (T5).
+    distance_keys_ND, distance_queries_ND: vectors multiplied by query and key (DeBERTa), by
+        ``entries_R``, int32 [2 r + 1].
+    """
+
+    slopes_H: Array | None = None
+    bias_HR: Array | None = None
+    distance_keys_ND: Array | None = None
+    distance_queries_ND: Array | None = None
+    entries_R: Array | None = None
+
+
+NO_TERMS = Terms()
+
+
 class Program:
     """Native operations between buffers of a row per token, in float32 or bfloat16.
 
     ``INPUT`` and ``OUTPUT`` are the buffers of the batch. The layers must be in ``dtype``, or int8:
     nothing is checked here.
+
+    selects: the rows of the domain ``"selected"``; None: it has none.
+    sees_all: the rows of the domain ``"global"``; None: it has none. ``separator_id``: the token
+        that ends a question.
     """
 
-    def __init__(self, dtype: str) -> None:
+    def __init__(
+        self,
+        dtype: str,
+        *,
+        selects: Rows | None = None,
+        sees_all: Rows | None = None,
+        separator_id: int | None = None,
+    ) -> None:
+        self.selects, self.sees_all = selects, sees_all
+        self._separator_id = separator_id
         self._half = dtype == "bfloat16"
         self._item_bytes = 2 if self._half else 4
         self._plan = _native.Plan()
@@ -45,17 +86,18 @@ class Program:
     def rows(self, width: int, domain: str = "tokens") -> int:
         """Add a buffer of rows of ``width`` elements; return its number.
 
-        ``domain``: what has a row each: ``"tokens"`` or ``"sequences"``.
+        ``domain``: what has a row each: ``"tokens"``, ``"selected"`` tokens, ``"global"`` tokens or
+        ``"sequences"``.
         """
         return self._plan.add_buffer(width * self._item_bytes, domain)
 
-    def wide_rows(self, width: int) -> int:
-        """Add a buffer of float32 rows of tokens; return its number."""
-        return self._plan.add_buffer(width * 4, "tokens")
+    def wide_rows(self, width: int, domain: str) -> int:
+        """Add a buffer of float32 rows; return its number. ``domain``: see :meth:`rows`."""
+        return self._plan.add_buffer(width * 4, domain)
 
-    def quantized_rows(self, width: int) -> QuantizedRows:
+    def quantized_rows(self, width: int, domain: str = "tokens") -> QuantizedRows:
         """Add buffers of quantized rows of ``width`` bytes; return their numbers."""
-        return QuantizedRows(self._plan.add_buffer(width), self._plan.add_buffer(4))
+        return QuantizedRows(self._plan.add_buffer(width, domain), self._plan.add_buffer(4, domain))
 
     def embed(
         self,
@@ -166,23 +208,49 @@ class Program:
         """Quantize rows to bytes with a scale each."""
         self._plan.quantize(self._half, width, source, *target)
 
-    def attention(
+    def attend(
         self,
-        source: int,
+        query: Heads,
+        key: Heads,
+        value: Heads,
         target: int,
+        spec: AttentionSpec,
         *,
-        num_heads: int,
-        head_dim: int,
-        scale: float,
-        window: int | None,
-        alibi_slopes_H: Array | None,
+        terms: Terms = NO_TERMS,
+        window: int | None = None,
+        sees_global: bool = False,
     ) -> None:
-        """Add attention; a row of the source holds a token's query, key and value."""
-        self._kept_alive.append(alibi_slopes_H)
-        self._plan.attention(
-            *(self._half, num_heads, head_dim, scale, -1 if window is None else window),
-            *(address(alibi_slopes_H), source, target),
+        """Add attention of the query's rows over each text's keys and values.
+
+        sees_global: the batch's global rows are seen beyond the window.
+        """
+        self._kept_alive.append(terms)
+        self._plan.attend(
+            *(self._half, spec.num_heads, spec.num_heads, spec.head_dim),
+            spec.head_dim**-0.5 if spec.scale is None else spec.scale,
+            *(query, key, value, target),
+            window=-1 if window is None else window,
+            alibi_slopes=address(terms.slopes_H),
+            relative_bias=address(terms.bias_HR),
+            bias_reach=0 if terms.bias_HR is None else terms.bias_HR.shape[1] // 2,
+            distance_keys=_vectors(terms.distance_keys_ND, spec),
+            distance_queries=_vectors(terms.distance_queries_ND, spec),
+            entries=address(terms.entries_R),
+            entries_reach=0 if terms.entries_R is None else len(terms.entries_R) // 2,
+            sees_global=sees_global,
         )
+
+    def take_rows(self, source: int, target: int, width: int) -> None:
+        """Add copies of the selected or the global rows of tokens, as the target's domain says."""
+        self._plan.take_rows(self._half, width, source, target)
+
+    def put_rows(self, source: int, target: int, width: int) -> None:
+        """Add writing selected or global rows over those of their tokens."""
+        self._plan.put_rows(self._half, width, source, target)
+
+    def take_neighbours(self, source: int, target: int, width: int, kernel_size: int) -> None:
+        """Add the rows of each token's ``kernel_size`` neighbours, zeros beyond the text's ends."""
+        self._plan.take_neighbours(self._half, width, kernel_size, source, target)
 
     def run(
         self, batch: Batch, output: Array, num_threads: int, *, input_rows: Array | None = None
@@ -190,13 +258,29 @@ class Program:
         """Run all operations; ``input_rows``: where the program does not begin with token ids."""
         positions = batch.positions if self._turns_heads else None
         position_ids = batch.position_ids if self._embeds else None
+        selected = cu_selected = everywhere = cu_global = None
+        if self.selects is not None:
+            selected, cu_selected = batch.selected(self.selects)
+        if self.sees_all is not None:
+            everywhere, cu_global = batch.selected(self.sees_all, self._separator_id)
         self._plan.run(
             *(address(input_rows), address(output), address(batch.cu_seqlens)),
             *(address(positions), batch.num_texts, batch.num_tokens, num_threads),
             ids=address(batch.ids),
             type_ids=address(batch.type_ids),
             position_ids=address(position_ids),
+            selected_rows=address(selected),
+            cu_selected=address(cu_selected),
+            global_rows=address(everywhere),
+            cu_global=address(cu_global),
         )
+
+
+def _vectors(vectors_ND: Array | None, spec: AttentionSpec) -> tuple[int, int, int]:
+    """Return address, elements between vectors, and elements between heads."""
+    if vectors_ND is None:
+        return (0, 0, 0)
+    return (address(vectors_ND), vectors_ND.shape[1], spec.head_dim)
 
 
 def _buffer(number: int | None) -> int:

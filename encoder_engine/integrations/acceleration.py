@@ -83,8 +83,8 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
     ``pack``: in evaluation mode on a CPU, without gradients, a compiled encoder computes. It has
     copies of the dense layers' weights, which take as much memory again. Each call compares a hash
     of the copied weights, and compiles anew where a byte has changed. Hidden states, attention
-    weights and positions of the caller's are computed as without it. An architecture that cannot be
-    compiled gives a warning, and computes as without it.
+    weights, global rows and positions of the caller's are computed as without it. An architecture
+    that cannot be compiled gives a warning, and computes as without it.
 
     Parameters are shared: optimisers train them, ``state_dict`` and ``save_pretrained`` write what
     they did before, and weights may be loaded, moved, cast or resized later. ``forward`` takes and

@@ -1,10 +1,11 @@
 """A compiled encoder of a transformers model's weights, checked to be current.
 
-How it works: tables and norms are the model's own memory. Dense layers are copies, laid out for the
-CPU's matrix products. Fused optimisers and ``parameter.data`` change weights without incrementing
-any version, so only the weights' content shows whether a copy is current. Every call therefore
-reads all copied weights and compares a 64-bit hash of them, at memory bandwidth: about 2 ms for the
-43 MB of MiniLM (docs/integrations.md has the figures).
+How it works: embedding tables and norms are the model's own memory. Dense layers are copies, laid
+out for the CPU's matrix products, and so are the biases and vectors of distances. Fused optimisers
+and ``parameter.data`` change weights without incrementing any version, so only the weights' content
+shows whether a copy is current. Every call therefore reads all copied weights and compares a 64-bit
+hash of them, at memory bandwidth: about 2 ms for the 43 MB of MiniLM (docs/integrations.md has the
+figures).
 
 Dimensions: T packed tokens, D width.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from encoder_engine.errors import MissingExtensionError
 from encoder_engine.integrations.shared import (
@@ -27,13 +28,18 @@ from encoder_engine.integrations.shared import (
 )
 from encoder_engine.models.checkpoints.stacking import stack_tensors, to_array
 from encoder_engine.models.compiling import find_compiled_encoder
+from encoder_engine.models.norm import Norm
+from encoder_engine.models.tables import Table
 from encoder_engine.ops.cpu import native_instruction_set
 
 if TYPE_CHECKING:
-    from encoder_engine.models import EncoderSpec
+    from encoder_engine.models import Encoder, EncoderSpec
     from encoder_engine.packing import PackedBatch
 
 __all__ = ["CompiledCopy", "refuse_compiled"]
+
+# Begins the names of parameters from which a compiled encoder computes tables.
+DERIVED = ("distance_vectors.", "relative_bias.")
 
 
 def refuse_compiled(spec: EncoderSpec) -> str | None:
@@ -60,14 +66,9 @@ class CompiledCopy:
         norms = norms_of(encoder, found, base)
         read_epsilons(norms)
         names = {id(module): name for name, module in encoder.named_modules()}
-        dense = {name for name, module in encoder.named_modules() if isinstance(module, nn.Linear)}
-        encoder_only = {ours: o for ours, o in found.items() if not ours.startswith("pooler.")}
-        copied = {
-            name
-            for ours, origin in encoder_only.items()
-            for name in origin.names
-            if len(origin.names) > 1 or origin.halves_swapped or ours.rpartition(".")[0] in dense
-        }
+        wanted = {ours: o for ours, o in found.items() if not ours.startswith("pooler.")}
+        shared = {origin.names[0] for ours, origin in wanted.items() if _is_shared(encoder, ours)}
+        copied = {name for origin in wanted.values() for name in origin.names} - shared
         by_name = dict(base.named_parameters(remove_duplicate=False))
         self._parameters = list(by_name.values())
         self._places = _places(self._parameters)
@@ -77,7 +78,7 @@ class CompiledCopy:
         self._dtype = encoder.dtype
         self._encoder = find_compiled_encoder().from_parameters(
             spec,
-            {ours: to_array(stack_tensors(o, model_tensors)) for ours, o in encoder_only.items()},
+            {ours: to_array(stack_tensors(o, model_tensors)) for ours, o in wanted.items()},
             str(encoder.dtype),
             epsilons={names[id(norm)]: norm.spec.epsilon for norm, _ in norms},
         )
@@ -96,6 +97,15 @@ class CompiledCopy:
     def is_current(self) -> bool:
         """Return whether memory and strides, and bytes of copied parameters, are the same."""
         return _places(self._parameters) == self._places and self._content.is_same()
+
+
+def _is_shared(encoder: Encoder, name: str) -> bool:
+    """Return whether a compiled encoder reads a parameter in the place where it is.
+
+    The vectors of distances are not: projections of them are computed once.
+    """
+    module = encoder.get_submodule(name.rpartition(".")[0])
+    return isinstance(module, Table | Norm) and not name.startswith(DERIVED)
 
 
 def _places(tensors: list[Tensor]) -> list[tuple[int, torch.Size, tuple[int, ...]]]:

@@ -56,15 +56,11 @@ def _refuse_triton(facts: AttentionFacts) -> str | None:
     return gpu.refuse_triton(facts)
 
 
-NATIVE_TERMS = ("window", "causal", "alibi_slopes")
-
-
 def _refuse_native(facts: AttentionFacts) -> str | None:
     if facts.dropout:
         return "it drops no weights"
-    missing = [term for term in facts.terms if term not in NATIVE_TERMS]
-    if missing:
-        return f"it does not implement {' or '.join(missing)}"
+    if {"disentangled", "global_rows"} <= set(facts.terms):
+        return "it does not implement disentangled attention with global rows"
     return cpu.refuse_native(facts)
 
 

@@ -7,8 +7,9 @@ B sequences of lengths ``n_0 .. n_{B-1}`` are concatenated in tensors of ``T = s
 Each name is imported at its first use: ``token_rows`` and ``pooling_modes`` need no PyTorch.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from encoder_engine.lazy import lazy_names
 
 if TYPE_CHECKING:
     from encoder_engine.packing.batch import PackedBatch, pack
@@ -18,25 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["PackedBatch", "SelectedRows", "Sequences", "pack", "pad", "unpad"]
 
-# The module that each name is in.
-_MODULES = {
-    "PackedBatch": "batch",
-    "SelectedRows": "selection",
-    "Sequences": "sequences",
-    "pack": "batch",
-    "pad": "padding",
-    "unpad": "padding",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for (PEP 562)."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "PackedBatch": "batch",
+        "SelectedRows": "selection",
+        "Sequences": "sequences",
+        "pack": "batch",
+        "pad": "padding",
+        "unpad": "padding",
+    },
+)

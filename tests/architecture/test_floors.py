@@ -14,6 +14,7 @@ FLOORS: list[set[str]] = [
         "errors",
         "files",
         "json_values",
+        "lazy",
         "positions",
         "records",
         "renamed",

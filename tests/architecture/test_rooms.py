@@ -32,9 +32,11 @@ LONGER_HEADERS = {
 }
 # Tables that a program writes.
 GENERATED = {"csrc/text/unicode/forms.cpp"}
-# What is imported at its first use: the extension, which may not be built, what is made of it, and
-# PyTorch, which a user of the tokenizer does not wait for.
+# What is imported at its first use: the extension, which may not be built, what is made of it,
+# PyTorch, which a user of the tokenizer does not wait for, and jobs over files.
 LATE_IMPORTS = {
+    ("encoder_engine.embedding.embedder", "encoder_engine.embedding.dataset.job"),
+    ("encoder_engine.embedding.embedder", "encoder_engine.embedding.dataset.run"),
     ("encoder_engine.embedding.engines.choosing", "encoder_engine.embedding.engines"),
     ("encoder_engine.integrations.compiled_copy", "encoder_engine.ops.native.memory"),
     ("encoder_engine.models.compiling", "encoder_engine.inference"),
@@ -113,3 +115,24 @@ def test_benchmarks_and_tests_do_not_import_each_other() -> None:
         for path in sources(folder):
             for found in imports(path):
                 assert found.imported.partition(".")[0] != other, found
+
+
+def test_one_file_of_embedding_imports_pytorch() -> None:
+    found = {
+        found.importer
+        for path in sources("encoder_engine/embedding")
+        for found in imports(path)
+        if found.imported.partition(".")[0] == "torch" and not under_type_checking(path, found.line)
+    }
+    assert found == {"encoder_engine.embedding.engines.module"}
+
+
+def under_type_checking(path: Path, line: int) -> bool:
+    """Return whether a line is for type checkers alone."""
+    blocks = [node for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.If)]
+    return any(
+        isinstance(block.test, ast.Name)
+        and block.test.id == "TYPE_CHECKING"
+        and block.lineno <= line <= (block.end_lineno or line)
+        for block in blocks
+    )

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from encoder_engine.embedding import Embedder, load_vectors
 from encoder_engine.embedding.dataset import folder as folders
@@ -45,10 +44,12 @@ class Runs:
     def __init__(
         self, home: Path, shard_format: str, num_rows: int, *, elastic: bool = False
     ) -> None:
-        torch.set_num_threads(1)  # a forked child has no other threads
         self.home, self.shard_format = home, shard_format
         self._embedder = Embedder.from_pretrained(
-            write_sentence_directory(home / "model"), device="cpu"
+            # A forked child has no other threads.
+            write_sentence_directory(home / "model"),
+            device="cpu",
+            num_threads=1,
         )
         self._shard_rows = None if elastic else num_rows // 2
         self._input = home / "texts.jsonl"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +12,6 @@ from encoder_engine.errors import EncoderEngineWarning
 from encoder_engine.inference import CompiledEncoder
 from encoder_engine.integrations import acceleration, compiled_copy
 from encoder_engine.integrations.patching import apply_encoder_engine, revert_encoder_engine
-from encoder_engine.integrations.shared import read_spec
 from encoder_engine.integrations.transformers import accelerate, restore
 from tests.integrations.test_acceleration import batch_of, bert, hidden
 from tests.models.cases import Case, one_per_family
@@ -136,27 +134,34 @@ def test_a_weight_with_gaps_is_followed_too(name: str) -> None:
     assert not torch.equal(after.pooler_output, before.pooler_output)
 
 
-def has_reason(case: Case) -> bool:
-    return CompiledEncoder.supports(read_spec(case.build())) is not None
-
-
 @pytest.mark.parametrize("case", one_per_family(), ids=lambda case: case.model_type)
-def test_a_family_that_cannot_be_compiled_is_told_of_and_computed(case: Case) -> None:
-    model = case.build()
-    expected = hidden(accelerate(case.build()))
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        accelerate(model, pack=True)
+def test_every_family_is_compiled_and_follows_every_weight(case: Case) -> None:
+    model = accelerate(case.build(), pack=True)
+    before = hidden(model)
+    assert model.forward._compiled is not None
+    changed = 0
+    for name, parameter in model.named_parameters():
+        with torch.no_grad():
+            parameter.data.view(-1)[-1].add_(1)
+        fresh = case.build()
+        fresh.load_state_dict(model.state_dict())
         found = hidden(model)
-    ours = [w for w in told if issubclass(w.category, EncoderEngineWarning)]
-    if has_reason(case):
-        assert [w.filename for w in ours] == [__file__]
-        assert "pack=True changes nothing" in str(ours[0].message)
-        assert model.forward._compiled is None
-        assert torch.equal(found, expected)
-    else:
-        assert not ours
-        assert model.forward._compiled is not None
+        assert torch.equal(hidden(accelerate(fresh, pack=True)), found), name
+        changed += not torch.equal(found, before)
+        before = found
+    assert changed > 5
+
+
+def test_an_architecture_that_is_not_supported_is_told_of_and_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = hidden(accelerate(bert()))
+    monkeypatch.setattr(CompiledEncoder, "supports", lambda _: "it is another one")
+    with pytest.warns(EncoderEngineWarning, match="changes nothing for this bert model") as told:
+        model = accelerate(bert(), pack=True)
+    assert [w.filename for w in told] == [__file__]
+    assert torch.equal(hidden(model), expected)
+    assert model.forward._compiled is None
 
 
 def test_a_model_of_a_patched_class_tells_at_its_first_call(

@@ -281,7 +281,6 @@ def test_no_family_is_refused_as_it_comes(case: Case) -> None:
             assert hidden(found).isfinite().all()
 
 
-@pytest.mark.filterwarnings("ignore:pack=True changes nothing")
 @pytest.mark.parametrize("pack", [False, True], ids=["plain", "packed"])
 @pytest.mark.parametrize("case", one_per_family(), ids=case_id)
 def test_norms_compute_by_the_epsilon_they_have(case: Case, pack: bool) -> None:

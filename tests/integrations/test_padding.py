@@ -45,7 +45,6 @@ def has_no_choice(case: Case, how: str) -> str | None:
     return f"the attention of {case.model_type} cannot be chosen" if fixed else None
 
 
-@pytest.mark.filterwarnings("ignore:pack=True changes nothing")
 @unless(has_no_choice)
 @torch.no_grad()
 @pytest.mark.parametrize("how", ["accelerated", "packed", "our attention"])

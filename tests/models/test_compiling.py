@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import pickle
 import platform
 import subprocess
 import sys
@@ -62,11 +63,6 @@ def test_every_family_has_the_bits_of_native_operations(
     case: Case, precision: str, tmp_path: Path
 ) -> None:
     module = load(case, tmp_path, precision)
-    reason = CompiledEncoder.supports(module.spec)
-    if reason is not None:
-        with pytest.raises(UnsupportedFeatureError, match=reason):
-            module.compile_for_inference()
-        return
     compiled = module.compile_for_inference()
     assert compiled.fingerprint() == (
         CompiledEncoder.from_pretrained(tmp_path, *PRECISIONS[precision]).fingerprint()
@@ -78,11 +74,28 @@ def test_every_family_has_the_bits_of_native_operations(
             truth = copy.deepcopy(module).double()(draw_batch()).last_hidden_state
         found_TD = torch.from_numpy(found).to(module.dtype)
         assert_within_budget(found_TD, eager, truth, terms=3 * module.spec.width)
-    if native_instruction_set() != "portable":
+    # The module's convolution is not a product of compiled encoders.
+    if native_instruction_set() != "portable" and module.spec.convolution is None:
         use_native_products(module)
         with torch.inference_mode():
             expected = module(draw_batch()).last_hidden_state.float().numpy()
         np.testing.assert_array_equal(found, expected)
+
+
+def test_an_architecture_that_is_not_supported_is_refused(tmp_path: Path) -> None:
+    module = load(next(case for case in CASES if case.model_type == "t5"), tmp_path)
+    bias = module.spec.relative_bias
+    assert bias is not None
+    spec = next(
+        spec
+        for spec in (
+            replace(module.spec, relative_bias=replace(bias, max_distance=distance))
+            for distance in range(20, 2000)
+        )
+        if CompiledEncoder.supports(spec) is not None
+    )
+    with pytest.raises(UnsupportedFeatureError, match="on the border of two buckets"):
+        ee.Encoder(spec).compile_for_inference()
 
 
 def test_an_encoder_without_blocks_gives_its_embeddings(module: ee.Encoder) -> None:
@@ -212,10 +225,17 @@ def test_parameters_that_do_not_fit_are_refused(module: ee.Encoder) -> None:
         module.compile_for_inference()
 
 
-def test_epsilons_of_norms_may_be_given(module: ee.Encoder) -> None:
+def test_epsilons_of_norms_may_be_given(module: ee.Encoder, tmp_path: Path) -> None:
     state = {name: to_array(tensor) for name, tensor in module.state_dict().items()}
     name = "blocks.1.feed_forward_norm"
-    found = compute(CompiledEncoder.from_parameters(module.spec, state, epsilons={name: 0.5}))
+    compiled = CompiledEncoder.from_parameters(
+        module.spec, state, config=module.config, epsilons={name: 0.5}
+    )
+    found = compute(compiled)
+    compiled.save_compiled(tmp_path / "compiled")
+    mapped = CompiledEncoder.from_pretrained(tmp_path / "compiled")
+    for other in (mapped, pickle.loads(pickle.dumps(compiled))):
+        np.testing.assert_array_equal(compute(other), found)
     norm: Any = module.get_submodule(name)
     norm.spec = type(norm.spec)(epsilon=0.5)
     with torch.inference_mode():

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from encoder_engine.embedding import Embedder
 from encoder_engine.errors import EncoderEngineError
@@ -64,10 +63,9 @@ class Stores:
     """Whole stores of every format, to be copied, and what comes of using them."""
 
     def __init__(self, home: Path) -> None:
-        torch.set_num_threads(1)
         self.home = home
         self.embedder = Embedder.from_pretrained(
-            write_sentence_directory(home / "model"), device="cpu"
+            write_sentence_directory(home / "model"), device="cpu", num_threads=1
         )
         rows = [json.dumps({"id": f"row-{i}", "text": f"text {i}"}) for i in range(NUM_ROWS)]
         self.inputs = home / "texts.jsonl"

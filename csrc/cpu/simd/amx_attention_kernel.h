@@ -14,41 +14,33 @@ namespace EE_ISA {
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileWords = 16;      // of a row
 constexpr int64_t kTileElements = 32;   // of a row
-constexpr int64_t kTileKeyBlock = 256;  // a multiple of kTileElements
+constexpr int64_t kTileKeyBlock = kMostKeyBlock;  // a multiple of kTileElements
 
-// Offsets of a piece's arrays in the scratch memory, in words; as in attention_layout.
-struct tile_layout {
-    int64_t key_width, value_keys;  // words of a key; of a feature of the values
-    int64_t width;                  // features of the values, whole tiles
-    int64_t keys_SD, values_DS, queries_DQ, p_KQ, acc_DQ;
-    int64_t m_Q, shift_Q, l_Q, alpha_Q, end;
+// A word holds two elements. Values lie by feature; of both kinds of keys with as many words a feature.
+struct tile_layout : common_layout {
+    int64_t value_keys, global_value_keys;  // words of a feature of the values
+    int64_t width;                          // features of the values, whole tiles
+    int64_t p_KQ, acc_DQ;
 
-    tile_layout(const attention_call& call, int64_t length) {
-        key_width = whole(call.head_dim, kTileElements) / 2;
+    tile_layout(const attention_call& call, const attention_sizes& sizes)
+        : common_layout(call, sizes, whole(call.head_dim, kTileElements) / 2) {
         // With windows, the last tile of keys may end beyond the sequence.
-        value_keys = (whole(length, kTileElements) + (call.window < 0 ? 0 : kTileElements)) / 2;
+        value_keys = (whole(sizes.length, kTileElements) + (call.window < 0 ? 0 : kTileElements)) / 2;
+        global_value_keys = whole(sizes.num_global, kTileElements) / 2;
         width = whole(call.head_dim, kTileRows);
-        keys_SD = 0;
-        values_DS = keys_SD + (length + kTileRows) * key_width;
-        queries_DQ = values_DS + width * value_keys;
-        p_KQ = queries_DQ + kQueryBlock * key_width;
-        acc_DQ = p_KQ + kTileKeyBlock * kQueryBlock;
-        m_Q = acc_DQ + kQueryBlock * width;
-        shift_Q = m_Q + kQueryBlock;
-        l_Q = shift_Q + kQueryBlock;
-        alpha_Q = l_Q + kQueryBlock;
-        end = alpha_Q + kQueryBlock;
+        around.values = take(width * value_keys);
+        global.values = take(width * global_value_keys);
+        p_KQ = take(kTileKeyBlock * kQueryBlock);
+        acc_DQ = take(kQueryBlock * width);
     }
 };
 
-inline size_t tile_scratch_bytes(const attention_call& call, int64_t length) {
-    return static_cast<size_t>(tile_layout(call, length).end) * sizeof(float);
-}
-
-// Packs values as rows of features, with pairs of keys in a word; zeros where there is no key.
+// Packs values as rows of features, with pairs of keys in a word; zeros where there is no key, up to
+// `num_words`.
 EE_TILE inline void lay_out_features(const bfloat16* rows, int64_t stride, int64_t count,
-                                     int64_t head_dim, float* to_DS, int64_t to_stride) {
-    for (int64_t word = 0; word < to_stride; word += kTileWords) {
+                                     int64_t head_dim, int64_t num_words, float* to_DS,
+                                     int64_t to_stride) {
+    for (int64_t word = 0; word < num_words; word += kTileWords) {
         for (int64_t first = 0; first < head_dim; first += kLanes) {
             vfloat square[kLanes];
             for (int64_t i = 0; i < kLanes; ++i) {
@@ -217,22 +209,19 @@ void attend_by_tiles(const tile_layout& at, float* scratch, const query_block& b
     float* const shift_Q = scratch + at.shift_Q;
     float* const l_Q = scratch + at.l_Q;
     float* const alpha_Q = scratch + at.alpha_Q;
-    for (int64_t i = 0; i < kRow; i += kLanes) {
-        store(m_Q + i, broadcast(-__builtin_inff()));
-        store(shift_Q + i, vfloat{});
-        store(l_Q + i, vfloat{});
-    }
+    begin_queries<Columns>(m_Q, shift_Q, l_Q);
     const bool scaled = block.has_terms || block.scale < 0.0f;
     const float scale = scaled ? 1.0f : block.scale;
-    for (int64_t key = 0; key < block.num_keys; key += kTileKeyBlock) {
-        const int64_t num_keys = least(kTileKeyBlock, block.num_keys - key);
-        multiply_rows<Columns>({block.keys_SD + key * at.key_width, at.key_width, kTileWords},
+    bool is_first = true;
+    const auto attend_block = [&](const key_span& span, int64_t key, int64_t value_keys) {
+        const int64_t num_keys = least(kTileKeyBlock, span.num_keys - key);
+        multiply_rows<Columns>({span.keys_SD + key * at.key_width, at.key_width, kTileWords},
                                {scratch + at.queries_DQ, kRow, kTileWords * kRow},
                                at.key_width / kTileWords, whole(num_keys, kTileRows), p_KQ, false);
         if (scaled) scale_scores<Columns>(p_KQ, num_keys, block.scale);
         if (block.has_terms) {
-            apply_terms<Columns>(block.terms, block.distance + static_cast<float>(key), p_KQ,
-                                 num_keys, m_Q);
+            apply_terms<Columns>(block.terms, places_of(block, span, key, num_keys), span.first + key,
+                                 scratch + at.ramp, p_KQ, m_Q);
         } else {
             update_maximum<Columns>(p_KQ, num_keys, scale, m_Q);
         }
@@ -246,10 +235,18 @@ void attend_by_tiles(const tile_layout& at, float* scratch, const query_block& b
         for (int64_t i = (num_keys + 1) / 2 * kRow; i < num_words * kRow; i += kLanes) {
             store(p_KQ + i, vfloat{});
         }
-        if (key > 0) rescale_acc<Columns>(alpha_Q, at.width, acc_DQ);
-        multiply_rows<Columns>({block.values_SD + key / 2, at.value_keys, kTileWords},
+        if (!is_first) rescale_acc<Columns>(alpha_Q, at.width, acc_DQ);
+        multiply_rows<Columns>({span.values_SD + key / 2, value_keys, kTileWords},
                                {p_KQ, kRow, kTileWords * kRow}, num_words / kTileWords, at.width,
-                               acc_DQ, key > 0);
+                               acc_DQ, !is_first);
+        is_first = false;
+    };
+    const int64_t value_keys[] = {at.value_keys, at.global_value_keys};
+    for (int i = 0; i < 2; ++i) {
+        const key_span& span = block.spans[i];
+        for (int64_t key = 0; key < span.num_keys; key += kTileKeyBlock) {
+            attend_block(span, key, value_keys[i]);
+        }
     }
 }
 
@@ -274,43 +271,47 @@ EE_TILE void write_out_features(const float* acc_DQ, const float* l_Q, int64_t n
     }
 }
 
-inline void attend_piece_by_tiles(const attention_call& call, const attention_piece& piece,
-                                  void* memory) {
-    float* const scratch = static_cast<float*>(memory);
-    const tile_layout at(call, piece.length);
-    const key_range seen(call, piece.length, piece.first_query, piece.last_query);
-    const int64_t key_head = piece.head * call.num_key_heads / call.num_heads;
-    const int64_t key_row = piece.first_row + seen.first, num_seen = seen.last - seen.first;
-    lay_out_keys<pair_operands>(head_of<bfloat16>(call.key, key_row, key_head), call.key.token_stride,
-                                num_seen, call.head_dim, scratch + at.keys_SD);
-    lay_out_features(head_of<bfloat16>(call.value, key_row, key_head), call.value.token_stride, num_seen,
-                     call.head_dim, scratch + at.values_DS, at.value_keys);
-    const int64_t output_stride = call.num_heads * call.head_dim;
-    configure_tiles();
-    for (int64_t query = piece.first_query; query < piece.last_query; query += kQueryBlock) {
-        const int64_t count = least(kQueryBlock, piece.last_query - query);
-        const int64_t row = piece.first_row + query;
-        const key_range keys(call, piece.length, query, query + count);
-        const int64_t skipped = keys.first - seen.first;
-        const query_block block = query_block_of(call, piece.head, query, count, keys,
-                                                 scratch + at.keys_SD + skipped * at.key_width,
-                                                 scratch + at.values_DS + skipped / 2);
-        with_number<kMostColumns>(static_cast<int>((count + kLanes - 1) / kLanes), [&](auto columns) {
-            constexpr int kColumns = decltype(columns)::value;
-            lay_out_queries<pair_operands>(head_of<bfloat16>(call.query, row, piece.head),
-                                           call.query.token_stride, count, call.head_dim, kColumns,
-                                           scratch + at.queries_DQ);
-            attend_by_tiles<kColumns>(at, scratch, block);
-            write_out_features<kColumns>(
-                scratch + at.acc_DQ, scratch + at.l_Q, count, call.head_dim,
-                static_cast<bfloat16*>(call.output) + row * output_stride + piece.head * call.head_dim,
-                output_stride);
-        });
-    }
-    _tile_release();
-}
+struct tile_engine {
+    using Operands = pair_operands;
+    using layout = tile_layout;
 
-constexpr attention_kernel kTileAttention = {kQueryBlock, tile_scratch_bytes, attend_piece_by_tiles};
+    const attention_call& call;
+    const layout& at;
+    float* const scratch;
+
+    static void begin() { configure_tiles(); }
+    static void end() { _tile_release(); }
+    static int64_t value_offset(int64_t key) { return key / 2; }
+
+    void lay_out(const bfloat16* keys, int64_t key_stride, const bfloat16* values, int64_t value_stride,
+                 int64_t count, const packed_keys& to) const {
+        lay_out_keys<pair_operands>(keys, key_stride, count, call.head_dim, scratch + to.keys);
+        const int64_t most = to.keys == at.keys_SD ? at.value_keys : at.global_value_keys;
+        const int64_t beyond = call.window < 0 ? 0 : kTileWords;
+        lay_out_features(values, value_stride, count, call.head_dim,
+                         least(most, whole(count, kTileElements) / 2 + beyond), scratch + to.values, most);
+    }
+    // products[row][column] = scale * rows . queries, of packed rows.
+    template <int Columns>
+    void multiply(const float* rows, int64_t count, float* products) const {
+        constexpr int64_t kRow = Columns * kLanes;
+        multiply_rows<Columns>({rows, at.key_width, kTileWords},
+                               {scratch + at.queries_DQ, kRow, kTileWords * kRow},
+                               at.key_width / kTileWords, whole(count, kTileRows), products, false);
+        scale_scores<Columns>(products, count, call.scale * kLog2E);
+    }
+    template <int Columns>
+    void attend(const query_block& block) const {
+        attend_by_tiles<Columns>(at, scratch, block);
+    }
+    template <int Columns>
+    void write_out(int64_t count, bfloat16* output, int64_t output_stride) const {
+        write_out_features<Columns>(scratch + at.acc_DQ, scratch + at.l_Q, count, call.head_dim, output,
+                                    output_stride);
+    }
+};
+
+constexpr attention_kernel kTileAttention = kAttentionOf<tile_engine>;
 
 }  // namespace EE_ISA
 }  // namespace encoder_engine

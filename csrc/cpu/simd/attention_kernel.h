@@ -9,95 +9,10 @@
 // in place of -inf, because inf - inf is NaN. Every sequence is computed by itself, in one order.
 #pragma once
 
-#include "cpu/simd/attention_operands.h"
-#include "cpu/simd/element_vector.h"
-#include "cpu/kernels.h"
-#include "cpu/simd/tile.h"
+#include "cpu/simd/score_terms.h"
 
 namespace encoder_engine {
 namespace EE_ISA {
-
-constexpr int64_t kQueryBlock = kMostColumns * kLanes;
-constexpr int64_t kKeyBlock = 96;
-constexpr float kLog2E = 1.44269504f;
-
-// Offsets of a piece's arrays in the scratch memory, in words. S: keys of the sequence, D: head size in
-// whole vectors, Q: kQueryBlock, K: kKeyBlock. A word holds `depth` elements: of queries and keys along
-// D, of p and values along S and K.
-struct attention_layout {
-    int64_t width;      // of values and acc
-    int64_t key_width;  // of keys
-    int64_t keys_SD, values_SD, queries_DQ, p_KQ, acc_QD;
-    int64_t m_Q, shift_Q, l_Q, alpha_Q, end;
-
-    attention_layout(int64_t length, int64_t head_dim, int depth) {
-        width = (head_dim + kLanes - 1) / kLanes * kLanes;
-        key_width = ((head_dim + depth - 1) / depth + kLanes - 1) / kLanes * kLanes;
-        keys_SD = 0;
-        values_SD = keys_SD + length * key_width;
-        queries_DQ = values_SD + (length + depth - 1) / depth * width;
-        p_KQ = queries_DQ + kQueryBlock * key_width;
-        acc_QD = p_KQ + kKeyBlock * kQueryBlock;
-        m_Q = acc_QD + kQueryBlock * width;
-        shift_Q = m_Q + kQueryBlock;
-        l_Q = shift_Q + kQueryBlock;
-        alpha_Q = l_Q + kQueryBlock;
-        end = alpha_Q + kQueryBlock;
-    }
-};
-
-template <typename Operands>
-size_t attention_scratch_bytes(const attention_call& call, int64_t length) {
-    const attention_layout at(length, call.head_dim, Operands::kDepth);
-    return static_cast<size_t>(at.end) * sizeof(float);
-}
-
-// Packs rows one after another, each padded to whole vectors.
-template <typename Operands>
-void lay_out_keys(const typename Operands::Element* rows, int64_t stride, int64_t count,
-                  int64_t head_dim, float* to) {
-    for (int64_t row = 0; row < count; ++row, rows += stride) {
-        for (int64_t first = 0; first * Operands::kDepth < head_dim; first += kLanes, to += kLanes) {
-            store(to, Operands::load_words(rows, first, head_dim));
-        }
-    }
-}
-
-template <typename Operands>
-void lay_out_values(const typename Operands::Element* rows, int64_t stride, int64_t count,
-                    int64_t head_dim, float* to) {
-    for (int64_t row = 0; row < count; row += Operands::kDepth, rows += Operands::kDepth * stride) {
-        for (int64_t first = 0; first < head_dim; first += kLanes, to += kLanes) {
-            store(to, Operands::load_across(rows, stride, count - row, first, head_dim));
-        }
-    }
-}
-
-// Transposes the words [first, first + kLanes) of up to kLanes rows; zeros where there is no row.
-template <typename Operands>
-EE_TILE void lay_out_square(const typename Operands::Element* rows, int64_t stride, int64_t count,
-                            int64_t first, int64_t head_dim, float* to, int64_t to_stride) {
-    vfloat square[kLanes];
-    for (int64_t row = 0; row < kLanes; ++row) {
-        square[row] = row < count ? Operands::load_words(rows + row * stride, first, head_dim) : vfloat{};
-    }
-    transpose(square);
-#pragma GCC unroll 16
-    for (int row = 0; row < kLanes; ++row) store(to + row * to_stride, square[row]);
-}
-
-// Transposes up to kQueryBlock rows, into `columns` vectors.
-template <typename Operands>
-void lay_out_queries(const typename Operands::Element* rows, int64_t stride, int64_t count,
-                     int64_t head_dim, int columns, float* to_DQ) {
-    for (int column = 0; column < columns; ++column) {
-        const int64_t row = column * kLanes;
-        for (int64_t first = 0; first * Operands::kDepth < head_dim; first += kLanes) {
-            lay_out_square<Operands>(rows + row * stride, stride, count - row, first, head_dim,
-                                     to_DQ + first * columns * kLanes + row, columns * kLanes);
-        }
-    }
-}
 
 // scores[k][q] = scale * keys[k] . queries[q] for a tile of keys; updates the maximum m[q].
 template <typename Operands, int Rows, int Columns>
@@ -116,41 +31,6 @@ EE_TILE void score_tile(const float* keys_KD, int64_t key_width, const float* qu
         }
         store(m_Q + c * kLanes, largest);
     }
-}
-
-// The terms of a score that depend on the distance of key and query.
-struct place_terms {
-    float slope;            // ALiBi: times the distance, subtracted
-    float left, right;      // the largest distances seen on either side
-};
-
-// Applies the terms to scores of keys, the first of which is `distance` places after the first query,
-// and updates the maximum m.
-template <int Columns>
-EE_TILE void apply_terms(const place_terms& terms, float distance, float* scores_KQ,
-                         int64_t num_keys, float* m_Q) {
-    float ramp[kLanes];
-    for (int lane = 0; lane < kLanes; ++lane) ramp[lane] = static_cast<float>(lane);
-    const vfloat unseen = broadcast(-__builtin_inff());
-    vfloat largest[Columns], place[Columns];
-#pragma GCC unroll 4
-    for (int c = 0; c < Columns; ++c) {
-        largest[c] = load(m_Q + c * kLanes);
-        place[c] = broadcast(distance - static_cast<float>(c * kLanes)) - load(ramp);
-    }
-    for (int64_t key = 0; key < num_keys; ++key) {
-#pragma GCC unroll 4
-        for (int c = 0; c < Columns; ++c, scores_KQ += kLanes) {
-            vfloat score = load(scores_KQ) - larger(place[c], -place[c]) * terms.slope;
-            score = place[c] < -terms.left ? unseen : score;
-            score = place[c] > terms.right ? unseen : score;
-            largest[c] = larger(largest[c], score);
-            place[c] = place[c] + 1.0f;
-            store(scores_KQ, score);
-        }
-    }
-#pragma GCC unroll 4
-    for (int c = 0; c < Columns; ++c) store(m_Q + c * kLanes, largest[c]);
 }
 
 // Turns scores into p = 2^(score - shift), adds them to l and packs them into words.
@@ -218,20 +98,43 @@ EE_TILE void rescale(const float* m_Q, float* shift_Q, float* l_Q, float* alpha_
     }
 }
 
-// A block of queries, and the packed rows of the keys it sees.
-struct query_block {
+// Packed keys and values that a block of queries sees.
+struct key_span {
     const float* keys_SD;
     const float* values_SD;  // by tiles: values_DS
-    int64_t num_queries, num_keys;
-    float distance;  // places from the first query to the first key
+    const float* places_S;   // within the sequence
+    int64_t first, num_keys;  // `first`: among the keys that the piece packed
+    bool in_order;           // places count up by one
+    bool outside;            // only what lies beyond the window: the rest is in the other span
+};
+
+struct query_block {
+    key_span spans[2];  // the keys around, and global tokens
+    int64_t num_queries;
+    const float* places_Q;
+    bool in_order;
     float scale;
     bool has_terms;
-    place_terms terms;
+    score_terms terms;
 };
+
+inline block_places places_of(const query_block& block, const key_span& span, int64_t key,
+                              int64_t num_keys) {
+    return {span.places_S + key, block.places_Q, num_keys, span.in_order && block.in_order, span.outside};
+}
+
+template <int Columns>
+EE_INLINE void begin_queries(float* m_Q, float* shift_Q, float* l_Q) {
+    for (int64_t i = 0; i < Columns * kLanes; i += kLanes) {
+        store(m_Q + i, broadcast(-__builtin_inff()));
+        store(shift_Q + i, vfloat{});
+        store(l_Q + i, vfloat{});
+    }
+}
 
 // Computes acc and l of one block of queries; the output is acc / l.
 template <typename Operands, int Columns>
-void attend(const attention_layout& at, float* scratch, int64_t head_dim, const query_block& block) {
+void attend(const attention_layout<Operands::kDepth>& at, float* scratch, int64_t head_dim, const query_block& block) {
     constexpr int kDepth = Operands::kDepth;
     float* const p_KQ = scratch + at.p_KQ;
     float* const acc_QD = scratch + at.acc_QD;
@@ -239,16 +142,12 @@ void attend(const attention_layout& at, float* scratch, int64_t head_dim, const 
     float* const shift_Q = scratch + at.shift_Q;
     float* const l_Q = scratch + at.l_Q;
     float* const alpha_Q = scratch + at.alpha_Q;
-    for (int64_t i = 0; i < Columns * kLanes; i += kLanes) {
-        store(m_Q + i, broadcast(-__builtin_inff()));
-        store(shift_Q + i, vfloat{});
-        store(l_Q + i, vfloat{});
-    }
+    begin_queries<Columns>(m_Q, shift_Q, l_Q);
     for (int64_t i = 0; i < block.num_queries * at.width; i += kLanes) store(acc_QD + i, vfloat{});
-    for (int64_t key = 0; key < block.num_keys; key += kKeyBlock) {
-        const int64_t num_keys = least(kKeyBlock, block.num_keys - key);
-        const float* const keys_KD = block.keys_SD + key * at.key_width;
-        const float* const values_KD = block.values_SD + key / kDepth * at.width;
+    const auto attend_block = [&](const key_span& span, int64_t key) {
+        const int64_t num_keys = least(kKeyBlock, span.num_keys - key);
+        const float* const keys_KD = span.keys_SD + key * at.key_width;
+        const float* const values_KD = span.values_SD + key / kDepth * at.width;
         // With terms the maximum is updated by apply_terms: score_tile writes its own to alpha's memory.
         float* const found_Q = block.has_terms ? alpha_Q : m_Q;
         for_each_tile<Columns>(num_keys, [&](int64_t first, auto rows) {
@@ -258,8 +157,8 @@ void attend(const attention_layout& at, float* scratch, int64_t head_dim, const 
                 p_KQ + first * Columns * kLanes, found_Q);
         });
         if (block.has_terms) {
-            apply_terms<Columns>(block.terms, block.distance + static_cast<float>(key), p_KQ,
-                                 num_keys, m_Q);
+            apply_terms<Columns>(block.terms, places_of(block, span, key, num_keys), span.first + key,
+                                 scratch + at.ramp, p_KQ, m_Q);
         }
         rescale<Columns>(m_Q, shift_Q, l_Q, alpha_Q);
         exponentiate<Operands, Columns>(p_KQ, num_keys, shift_Q, l_Q);
@@ -274,6 +173,9 @@ void attend(const attention_layout& at, float* scratch, int64_t head_dim, const 
                 });
             });
         }
+    };
+    for (const key_span& span : block.spans) {
+        for (int64_t key = 0; key < span.num_keys; key += kKeyBlock) attend_block(span, key);
     }
 }
 
@@ -289,11 +191,6 @@ void write_out(const float* acc_QD, const float* l_Q, int64_t num_queries, int64
     }
 }
 
-template <typename Element>
-const Element* head_of(const head_rows& rows, int64_t row, int64_t head) {
-    return static_cast<const Element*>(rows.data) + row * rows.token_stride + head * rows.head_stride;
-}
-
 // The keys of a sequence that a range of its queries sees.
 struct key_range {
     int64_t first, last;
@@ -306,64 +203,203 @@ struct key_range {
     }
 };
 
-inline place_terms terms_of(const attention_call& call, int64_t head) {
-    const float all = __builtin_inff();
-    const float reach = call.window < 0 ? all : static_cast<float>(call.window);
-    return {call.alibi_slopes == nullptr ? 0.0f : call.alibi_slopes[head] * kLog2E, reach,
-            call.causal ? 0.0f : reach};
-}
+// The places of queries in their sequence: the first, and one beyond the last.
+struct query_range {
+    int64_t first, last;
 
-inline query_block query_block_of(const attention_call& call, int64_t head, int64_t first_query,
-                                  int64_t num_queries, const key_range& keys, const float* keys_SD,
-                                  const float* values_SD) {
-    return {keys_SD,
-            values_SD,
-            num_queries,
-            keys.last - keys.first,
-            static_cast<float>(keys.first - first_query),
-            call.scale * kLog2E,
-            call.window >= 0 || call.causal || call.alibi_slopes != nullptr,
-            terms_of(call, head)};
-}
+    query_range(const attention_call& call, const attention_piece& piece, int64_t first_query,
+                int64_t last_query) {
+        first = place(call, piece, first_query);
+        last = place(call, piece, last_query - 1) + 1;
+    }
+    static int64_t place(const attention_call& call, const attention_piece& piece, int64_t query) {
+        return call.query_rows == nullptr
+                   ? query
+                   : call.query_rows[piece.first_query_row + query] - piece.first_row;
+    }
+};
 
-template <typename Operands>
-void attend_piece(const attention_call& call, const attention_piece& piece, void* memory) {
-    float* const scratch = static_cast<float*>(memory);
-    using Element = typename Operands::Element;
-    const attention_layout at(piece.length, call.head_dim, Operands::kDepth);
-    const key_range seen(call, piece.length, piece.first_query, piece.last_query);
-    const int64_t key_head = piece.head * call.num_key_heads / call.num_heads;
-    const int64_t key_row = piece.first_row + seen.first;
-    lay_out_keys<Operands>(head_of<Element>(call.key, key_row, key_head), call.key.token_stride,
-            seen.last - seen.first, call.head_dim, scratch + at.keys_SD);
-    lay_out_values<Operands>(head_of<Element>(call.value, key_row, key_head), call.value.token_stride,
-            seen.last - seen.first, call.head_dim, scratch + at.values_SD);
-    const int64_t output_stride = call.num_heads * call.head_dim;
-    for (int64_t query = piece.first_query; query < piece.last_query; query += kQueryBlock) {
-        const int64_t count = least(kQueryBlock, piece.last_query - query);
-        const int64_t row = piece.first_row + query;
-        const key_range keys(call, piece.length, query, query + count);
-        const int64_t skipped = keys.first - seen.first;
-        const query_block block =
-            query_block_of(call, piece.head, query, count, keys,
-                           scratch + at.keys_SD + skipped * at.key_width,
-                           scratch + at.values_SD + skipped / Operands::kDepth * at.width);
-        with_number<kMostColumns>(static_cast<int>((count + kLanes - 1) / kLanes), [&](auto columns) {
-            constexpr int kColumns = decltype(columns)::value;
-            lay_out_queries<Operands>(head_of<Element>(call.query, row, piece.head),
-                               call.query.token_stride, count, call.head_dim, kColumns,
-                               scratch + at.queries_DQ);
-            attend<Operands, kColumns>(at, scratch, call.head_dim, block);
-        });
-        write_out(scratch + at.acc_QD, scratch + at.l_Q, count, call.head_dim,
-                  static_cast<Element*>(call.output) + row * output_stride + piece.head * call.head_dim,
-                  output_stride);
+// Narrows the entries of the terms to those of the distances between keys and queries.
+inline void narrow_entries(const attention_call& call, const key_range& keys,
+                           const query_range& queries, score_terms& terms) {
+    const int64_t reach = call.distances.reach;
+    const auto limited = [=](int64_t distance) {
+        return distance < -reach ? -reach : distance > reach ? reach : distance;
+    };
+    const int32_t* const middle = call.distances.entries + reach;
+    terms.first_entry = terms.last_entry = middle[limited(keys.first - (queries.last - 1))];
+    for (int64_t distance = limited(keys.first - (queries.last - 1));
+         distance <= limited(keys.last - 1 - queries.first); ++distance) {
+        terms.first_entry = least(terms.first_entry, middle[distance]);
+        terms.last_entry = terms.last_entry < middle[distance] ? middle[distance] : terms.last_entry;
     }
 }
 
+// Packs the distance vectors of the piece, and multiplies those of keys by all keys.
+template <typename Engine>
+void prepare_distances(const Engine& engine, const attention_call& call, int64_t head,
+                       int64_t num_keys, score_terms& terms) {
+    using Element = typename Engine::Operands::Element;
+    const auto& at = engine.at;
+    const distance_vectors& distances = call.distances;
+    const int64_t count = terms.last_entry - terms.first_entry + 1;
+    terms.entries_R = distances.entries;
+    terms.entries_reach = distances.reach;
+    terms.panel = whole(num_keys, 16) * kQueryBlock;
+    if (distances.keys.data != nullptr) {
+        lay_out_keys<typename Engine::Operands>(
+            head_of<Element>(distances.keys, terms.first_entry, head), distances.keys.token_stride,
+            count, call.head_dim, engine.scratch + at.distance_keys_ND);
+        terms.of_queries_NQ = engine.scratch + at.of_queries_NQ;
+    }
+    if (distances.queries.data == nullptr) return;
+    float* const of_keys_NSQ = engine.scratch + at.of_keys_NSQ;
+    terms.of_keys_NSQ = of_keys_NSQ;
+    for (int64_t entry = 0; entry < count; entry += kQueryBlock) {
+        lay_out_queries<typename Engine::Operands>(
+            head_of<Element>(distances.queries, terms.first_entry + entry, head),
+            distances.queries.token_stride, least(kQueryBlock, count - entry), call.head_dim,
+            kMostColumns, engine.scratch + at.queries_DQ);
+        engine.template multiply<kMostColumns>(engine.scratch + at.keys_SD, num_keys,
+                                               of_keys_NSQ + entry / kQueryBlock * terms.panel);
+    }
+}
+
+// Computes a piece; `Engine` packs operands and multiplies them, by vectors or by tiles.
+template <typename Engine>
+void attend_piece(const attention_call& call, const attention_piece& piece,
+                  const attention_sizes& sizes, void* memory) {
+    using Operands = typename Engine::Operands;
+    using Element = typename Operands::Element;
+    float* const scratch = static_cast<float*>(memory);
+    const typename Engine::layout at(call, sizes);
+    const Engine engine{call, at, scratch};
+    const int64_t head_dim = call.head_dim, key_head = piece.head * call.num_key_heads / call.num_heads;
+    const query_range all(call, piece, piece.first_query, piece.last_query);
+    const key_range seen(call, piece.length, all.first, all.last);
+    const int64_t key_row = piece.first_row + seen.first, num_seen = seen.last - seen.first;
+    engine.lay_out(head_of<Element>(call.key, key_row, key_head), call.key.token_stride,
+                   head_of<Element>(call.value, key_row, key_head), call.value.token_stride, num_seen,
+                   at.around);
+    float* const key_places_S = scratch + at.key_places_S;
+    for (int64_t i = 0; i < num_seen; ++i) key_places_S[i] = static_cast<float>(seen.first + i);
+    if (piece.num_global > 0) {
+        const auto gathered = [&](const head_rows& rows, int64_t where) {
+            return gather_global_rows<Element>(piece, rows, key_head, head_dim, scratch + where);
+        };
+        engine.lay_out(gathered(call.key, at.gathered_keys_GD), head_dim,
+                       gathered(call.value, at.gathered_values_GD), head_dim, piece.num_global,
+                       at.global);
+        for (int64_t i = 0; i < piece.num_global; ++i) {
+            scratch[at.global_places_G + i] = static_cast<float>(piece.global_rows[i] - piece.first_row);
+        }
+    }
+    engine.begin();
+    score_terms terms = terms_of(call, piece.head);
+    if (call.distances.entries != nullptr) {
+        narrow_entries(call, seen, all, terms);
+        prepare_distances(engine, call, piece.head, num_seen, terms);
+    }
+    const int64_t output_stride = call.num_heads * head_dim;
+    for (int64_t query = piece.first_query; query < piece.last_query; query += kQueryBlock) {
+        const int64_t count = least(kQueryBlock, piece.last_query - query);
+        const int64_t row = piece.first_query_row + query;
+        const query_range places(call, piece, query, query + count);
+        const bool in_order = places.last - places.first == count;
+        for (int64_t i = 0; i < kQueryBlock; ++i) {
+            const int64_t place = in_order ? places.first + i
+                                           : query_range::place(call, piece, query + least(i, count - 1));
+            scratch[at.query_places_Q + i] = static_cast<float>(place);
+        }
+        const key_range keys(call, piece.length, places.first, places.last);
+        const int64_t skipped = keys.first - seen.first;
+        const query_block block = {
+            {{scratch + at.around.keys + skipped * at.key_width,
+              scratch + at.around.values + engine.value_offset(skipped), key_places_S + skipped, skipped,
+              keys.last - keys.first, true, false},
+             {scratch + at.global.keys, scratch + at.global.values, scratch + at.global_places_G, 0,
+              piece.num_global, false, true}},
+            count,
+            scratch + at.query_places_Q,
+            in_order,
+            call.scale * kLog2E,
+            terms.are_there(),
+            terms};
+        with_number<kMostColumns>(static_cast<int>((count + kLanes - 1) / kLanes), [&](auto columns) {
+            constexpr int kColumns = decltype(columns)::value;
+            lay_out_queries<Operands>(head_of<Element>(call.query, row, piece.head),
+                                      call.query.token_stride, count, head_dim, kColumns,
+                                      scratch + at.queries_DQ);
+            if (terms.of_queries_NQ != nullptr) {
+                score_terms here = terms;
+                narrow_entries(call, keys, places, here);
+                const int64_t first = here.first_entry - terms.first_entry;
+                engine.template multiply<kColumns>(
+                    scratch + at.distance_keys_ND + first * at.key_width,
+                    here.last_entry - here.first_entry + 1,
+                    scratch + at.of_queries_NQ + first * kColumns * kLanes);
+            }
+            engine.template attend<kColumns>(block);
+            engine.template write_out<kColumns>(
+                count, static_cast<Element*>(call.output) + row * output_stride + piece.head * head_dim,
+                output_stride);
+        });
+    }
+    engine.end();
+}
+
+// The engine of all instruction sets, by vectors.
+template <typename Operands_>
+struct vector_engine {
+    using Operands = Operands_;
+    using Element = typename Operands::Element;
+    using layout = attention_layout<Operands::kDepth>;
+
+    const attention_call& call;
+    const layout& at;
+    float* const scratch;
+
+    static void begin() {}
+    static void end() {}
+    int64_t value_offset(int64_t key) const { return key / Operands::kDepth * at.width; }
+
+    void lay_out(const Element* keys, int64_t key_stride, const Element* values, int64_t value_stride,
+                 int64_t count, const packed_keys& to) const {
+        lay_out_keys<Operands>(keys, key_stride, count, call.head_dim, scratch + to.keys);
+        lay_out_values<Operands>(values, value_stride, count, call.head_dim, scratch + to.values);
+    }
+    // products[row][column] = scale * rows . queries, of packed rows.
+    template <int Columns>
+    void multiply(const float* rows, int64_t count, float* products) const {
+        const int64_t words = (call.head_dim + Operands::kDepth - 1) / Operands::kDepth;
+        for_each_tile<Columns>(count, [&](int64_t first, auto tile) {
+            score_tile<Operands, decltype(tile)::value, Columns>(
+                rows + first * at.key_width, at.key_width, scratch + at.queries_DQ, words,
+                call.scale * kLog2E, products + first * Columns * kLanes, scratch + at.alpha_Q);
+        });
+    }
+    template <int Columns>
+    void attend(const query_block& block) const {
+        encoder_engine::EE_ISA::attend<Operands, Columns>(at, scratch, call.head_dim, block);
+    }
+    template <int Columns>
+    void write_out(int64_t count, Element* output, int64_t output_stride) const {
+        encoder_engine::EE_ISA::write_out(scratch + at.acc_QD, scratch + at.l_Q, count, call.head_dim,
+                                          output, output_stride);
+    }
+};
+
+template <typename Engine>
+size_t attention_scratch_bytes(const attention_call& call, const attention_sizes& sizes) {
+    return static_cast<size_t>(typename Engine::layout(call, sizes).end) * sizeof(float);
+}
+
+template <typename Engine>
+constexpr attention_kernel kAttentionOf = {kQueryBlock, attention_scratch_bytes<Engine>,
+                                           attend_piece<Engine>};
+
 template <typename Operands>
-constexpr attention_kernel kAttention = {kQueryBlock, attention_scratch_bytes<Operands>,
-                                         attend_piece<Operands>};
+constexpr attention_kernel kAttention = kAttentionOf<vector_engine<Operands>>;
 
 }  // namespace EE_ISA
 }  // namespace encoder_engine

@@ -12,7 +12,7 @@ _OPTIONS = {
     "model.dtype": "--dtype",
     "model.device": "--device",
     "model.quantization": "--quantization",
-    "model.engine": "engine=",
+    "model.engine": "--engine",
     "model.pooling": "--pooling",
     "model.layers": "layers=",
     "model.max_seq_length": "--max-seq-length",

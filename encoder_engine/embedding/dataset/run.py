@@ -13,7 +13,7 @@ from encoder_engine.embedding.dataset.outputs import SingleFile, SkippedRows
 from encoder_engine.embedding.dataset.pipeline import BackgroundWriter, ahead
 from encoder_engine.embedding.dataset.plan import make_plan
 from encoder_engine.embedding.dataset.windows import WindowSize, shard_windows
-from encoder_engine.embedding.dataset.workers import LocalEngine, WorkerEngine
+from encoder_engine.embedding.dataset.workers import LocalEmbedder, WorkerPool
 from encoder_engine.errors import EncoderEngineError, OutputError, RowError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.job import DatasetJob
     from encoder_engine.embedding.dataset.outputs import Output
     from encoder_engine.embedding.dataset.windows import TextWindow
-    from encoder_engine.embedding.dataset.workers import Engine
+    from encoder_engine.embedding.dataset.workers import WindowEmbedder
     from encoder_engine.embedding.options import EncodeOptions
     from encoder_engine.embedding.parts import EmbedderParts
     from encoder_engine.embedding.steps.window import EmbeddedWindow
@@ -103,16 +103,16 @@ def run_job(
         workers=job.options.workers,
     )
     summary.seconds["load"] = load_seconds
-    engine: Engine
+    embedder: WindowEmbedder
     if job.options.workers > 1:
-        engine = WorkerEngine(parts, call, job.options.workers)
+        embedder = WorkerPool(parts, call, job.options.workers)
     else:
         on_cpu = parts.engine.device == "cpu"
-        engine = LocalEngine(parts, call, overlapped=job.inputs.regular and not on_cpu)
+        embedder = LocalEmbedder(parts, call, overlapped=job.inputs.regular and not on_cpu)
     output = _make_output(job, parts, options, name)
     try:
         with output:
-            _write_all(job, engine, output, summary, watch)
+            _write_all(job, embedder, output, summary, watch)
     except KeyboardInterrupt as error:
         raise RunInterrupted(f"stopped; {kept_rows(job, output)}") from error
     except OutputError:
@@ -164,7 +164,11 @@ def _make_output(
 
 
 def _write_all(
-    job: DatasetJob, engine: Engine, output: Output, summary: DatasetSummary, watch: Watch | None
+    job: DatasetJob,
+    embedder: WindowEmbedder,
+    output: Output,
+    summary: DatasetSummary,
+    watch: Watch | None,
 ) -> None:
     skipped = SkippedRows(job.skipped_path)
     inputs = job.inputs.skipping(skipped) if job.options.on_error == "skip" else job.inputs
@@ -191,7 +195,7 @@ def _write_all(
             writer = stack.enter_context(BackgroundWriter())
             # Standard input and pipes could block the prefetching thread for ever.
             drawn = stack.enter_context(closing(ahead(cut))) if inputs.regular else cut
-            windows = stack.enter_context(closing(engine.embed(drawn, output.done)))
+            windows = stack.enter_context(closing(embedder.embed(drawn, output.done)))
             for window, embedded in windows:
                 _count(summary, len(window.texts), embedded)
                 if embedded is not None:

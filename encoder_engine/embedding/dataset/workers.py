@@ -1,4 +1,4 @@
-"""Engines that embed the windows of a run: in this process, or in several, bit for bit equal."""
+"""Embeds the windows of a run: in this process, or in several, bit for bit equal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from encoder_engine.embedding.dataset.pipeline import ahead
-from encoder_engine.embedding.engines.choosing import require_torch
+from encoder_engine.embedding.engines.choosing import torch_engine
 from encoder_engine.embedding.loading import load_again
 from encoder_engine.embedding.parts import EmbedderParts
 from encoder_engine.embedding.steps.window import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _WINDOWS_AHEAD = 2
 
 
-class Engine(Protocol):
+class WindowEmbedder(Protocol):
     """Embeds windows and yields them in order."""
 
     def embed(
@@ -45,7 +45,7 @@ class Engine(Protocol):
         """Embed all windows but those of shards that are done."""
 
 
-class LocalEngine:
+class LocalEmbedder:
     """Embeds in this process, one window at a time.
 
     ``overlapped``: a thread tokenizes the next window meanwhile. This pays where a GPU computes; on
@@ -79,7 +79,7 @@ class LocalEngine:
             yield window, half
 
 
-class WorkerEngine:
+class WorkerPool:
     """Embeds in several processes, each with a copy of the model and, if used, its own GPU."""
 
     def __init__(self, parts: EmbedderParts, call: EncodeCall, num_workers: int) -> None:
@@ -151,7 +151,7 @@ def worker_devices(kind: str, num_workers: int) -> list[str]:
     """
     if kind != "cuda":
         return [kind] * num_workers
-    num_devices = require_torch("a GPU").count_gpus()
+    num_devices = torch_engine("a GPU").count_gpus()
     if num_workers > num_devices:
         raise InputError(
             f"{num_workers} workers need a CUDA device each, and there are {num_devices}; "
@@ -196,7 +196,7 @@ def _start_worker(devices: SimpleQueue[str]) -> None:
 def make_current(device: str) -> None:
     """Make a worker's GPU the current one, where tensors without a device and streams belong."""
     if device.startswith("cuda"):
-        require_torch("a GPU").make_current(device)
+        torch_engine("a GPU").make_current(device)
 
 
 def _embed_in_worker(task: _Task, texts: list[str], first_row: int) -> EmbeddedWindow:

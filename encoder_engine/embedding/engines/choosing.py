@@ -36,8 +36,8 @@ __all__ = [
     "load_masked_lm",
     "load_sequence_classification",
     "refuse_compiled",
-    "require_torch",
     "scoring_engine",
+    "torch_engine",
     "vector_engine",
     "vocabulary_engine",
 ]
@@ -125,7 +125,7 @@ def vector_engine(encoder: CompiledEncoder | Encoder) -> VectorEngine:
     compiled: VectorEngine | None = _compiled_engine(encoder)
     if compiled is not None:
         return compiled
-    engine: VectorEngine = require_torch("an Encoder").EncoderModule(encoder)
+    engine: VectorEngine = torch_engine("an Encoder").EncoderModule(encoder)
     return engine
 
 
@@ -134,7 +134,7 @@ def scoring_engine(model: CompiledEncoder | SequenceClassification) -> ScoringEn
     compiled: ScoringEngine | None = _compiled_engine(model)
     if compiled is not None:
         return compiled
-    engine: ScoringEngine = require_torch("a classifier").SequenceClassificationModule(model)
+    engine: ScoringEngine = torch_engine("a classifier").SequenceClassificationModule(model)
     return engine
 
 
@@ -143,7 +143,7 @@ def vocabulary_engine(model: CompiledEncoder | MaskedLM) -> VocabularyEngine:
     compiled: VocabularyEngine | None = _compiled_engine(model)
     if compiled is not None:
         return compiled
-    engine: VocabularyEngine = require_torch("a masked LM").MaskedLMModule(model)
+    engine: VocabularyEngine = torch_engine("a masked LM").MaskedLMModule(model)
     return engine
 
 
@@ -168,7 +168,7 @@ def refuse_compiled(directory: Path, request: EngineRequest) -> str | None:
     return refusal
 
 
-def require_torch(purpose: str) -> Any:
+def torch_engine(purpose: str) -> Any:
     """Import the engine of PyTorch's modules; ``purpose`` begins the message where torch is absent.
 
     Raises :class:`MissingDependencyError`.
@@ -188,21 +188,33 @@ def _modules_for(directory: Path, request: EngineRequest) -> Any | None:
         reason: str | None = "engine='torch' was requested"
     else:
         reason = refuse_compiled(directory, request)
+    if reason is not None and _is_compiled(directory):
+        raise ConfigError(
+            f"{directory} holds a compiled encoder, which has one engine: {reason}; load the "
+            "directory that it was compiled from"
+        )
     if request.engine == "compiled" and reason is not None:
         raise ImplementationError(
             f"the compiled engine cannot compute {directory}: {reason}; leave engine= out, or pass "
             "engine='torch'"
         )
     if reason is None:
-        # int8 is for CPUs.
-        on_cpu = request.device != "auto" or request.quantization is not None
-        if request.engine == "compiled" or on_cpu or not _gpu_is_available():
+        # int8 and compiled files are for CPUs.
+        is_free = request.device == "auto" and request.quantization is None
+        is_free = is_free and request.engine == "auto" and not _is_compiled(directory)
+        if not is_free or not _gpu_is_available():
             return None
         reason = "there is a GPU"
-    module = require_torch(f"{directory} is not for the compiled engine ({reason}) and")
+    module = torch_engine(f"{directory} is not for the compiled engine ({reason}) and")
     if request.num_threads is not None:
         module.set_num_threads(request.num_threads)
     return module
+
+
+def _is_compiled(directory: Path) -> bool:
+    """Return whether a directory holds a compiled encoder instead of a checkpoint."""
+    compiled = _import_compiled()
+    return compiled is not None and (directory / compiled.COMPILED).is_file()
 
 
 def _load_compiled(directory: Path, request: EngineRequest, head: Task | None) -> CompiledEncoder:
@@ -245,7 +257,7 @@ def _gpu_is_available() -> bool:
     if not _gpu_driver_is_there():
         return False
     try:
-        return bool(require_torch("a GPU").gpu_is_available())
+        return bool(torch_engine("a GPU").gpu_is_available())
     except MissingDependencyError:
         return False
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
 from encoder_engine.inference import CompiledEncoder
+from encoder_engine.inference.compiled_file import COMPILED
 from encoder_engine.inference.layers import pack
 from encoder_engine.inference.rows import normalize_rows, pool_rows, project_rows
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     Layers = tuple[tuple[int, float], ...]
 
-__all__ = ["CompiledEncoder", "CompiledEngine"]
+__all__ = ["COMPILED", "CompiledEncoder", "CompiledEngine"]
 
 
 class CompiledEngine:
@@ -224,9 +225,8 @@ def _moved_weights(
     lengths: Vectors = np.diff(cu_seqlens).astype(np.float32)[:, None]
     total = lengths * (lengths + 1) / np.float32(2)
     moved = lengths * np.float32(shift)
-    summed = weighted_BD * total + mean_BD * moved
-    found: Vectors = np.divide(summed, total + moved, dtype=np.float32)
-    return found
+    found = (weighted_BD * total + mean_BD * moved) / (total + moved)
+    return found.astype(np.float32, copy=False)
 
 
 def _sparse_weights(logits: Vectors, activation: SparseActivation) -> Vectors:

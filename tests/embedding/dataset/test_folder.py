@@ -205,7 +205,7 @@ def test_another_model_is_refused(
     load = partial(Embedder.from_pretrained, tiny_directory, device="cpu", engine="torch")
     run(load(), source, tmp_path / "out")
     truncate_to(tmp_path / "out", 2)
-    with pytest.raises(ResumeError, match=r"engine \(engine=\) was 'torch', is 'compiled'"):
+    with pytest.raises(ResumeError, match=r"engine \(--engine\) was 'torch', is 'compiled'"):
         run(tiny, source, tmp_path / "out")
     other = load()
     assert isinstance(other.encoder, Encoder)

@@ -11,7 +11,7 @@ import pytest
 
 from encoder_engine.embedding.dataset.pipeline import BackgroundWriter, ahead
 from encoder_engine.embedding.dataset.windows import shard_windows
-from encoder_engine.embedding.dataset.workers import LocalEngine
+from encoder_engine.embedding.dataset.workers import LocalEmbedder
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.errors import OutputError, RowError
 from encoder_engine.inputs.readers import open_inputs
@@ -131,8 +131,8 @@ def test_a_run_reads_ahead_and_writes_behind_the_computing(
 @pytest.mark.parametrize("overlapped", [True, False])
 def test_tokenizing_beside_the_computing_changes_nothing(tiny: Embedder, overlapped: bool) -> None:
     windows = list(shard_windows(iter([Row(f"text {n}", None) for n in range(9000)]), 2000))
-    engine = LocalEngine(tiny, EncodeCall(), overlapped=overlapped)
-    found = list(engine.embed(iter(windows), lambda shard: shard == 1))
+    embedder = LocalEmbedder(tiny, EncodeCall(), overlapped=overlapped)
+    found = list(embedder.embed(iter(windows), lambda shard: shard == 1))
     assert [window for window, _ in found] == windows
     assert [window.shard for window, embedded in found if embedded is None] == [1]
     texts = [text for window in windows if window.shard != 1 for text in window.texts]

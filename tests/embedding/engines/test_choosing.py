@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from encoder_engine.embedding import Embedder, MultiVectorEmbedder, Ranker, SparseEmbedder
+from encoder_engine.embedding.directory.compiling import compile_directory
 from encoder_engine.embedding.engines import choosing
 from encoder_engine.embedding.engines.choosing import EngineRequest, refuse_compiled
 from encoder_engine.embedding.engines.module import EncoderModule
@@ -78,7 +79,7 @@ def test_a_gpu_is_used_where_there_is_one(
             found.append(device)
             return Encoder.from_pretrained(directory, device="cpu")
 
-    monkeypatch.setattr(choosing, "require_torch", lambda _purpose: Modules())
+    monkeypatch.setattr(choosing, "torch_engine", lambda _purpose: Modules())
     for device, count in (("auto", 1), ("cpu", 1), ("cuda:0", 2)):
         choosing.load_encoder(tiny_directory, EngineRequest(device=device))
         assert len(found) == count
@@ -97,6 +98,22 @@ def test_a_refusal_of_the_compiled_engine_is_a_sentence(tiny_directory: Path) ->
         Embedder.from_pretrained(tiny_directory, dtype="float64", engine="compiled")
     with pytest.raises(ConfigError, match="auto, compiled, torch"):
         Embedder.from_pretrained(tiny_directory, engine="onnx")  # type: ignore[arg-type]
+
+
+def test_a_compiled_directory_has_one_engine(
+    tiny_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "compiled"
+    compile_directory(tiny_directory, folder)
+    monkeypatch.setattr(choosing, "_gpu_is_available", lambda: True)
+    embedder = Embedder.from_pretrained(folder)
+    assert embedder.engine.name == "compiled"
+    original = Embedder.from_pretrained(tiny_directory, device="cpu")
+    np.testing.assert_array_equal(embedder.encode(TEXTS), original.encode(TEXTS))
+    others: list[dict[str, Any]] = [{"dtype": "float64"}, {"device": "cuda"}, {"engine": "torch"}]
+    for options in others:
+        with pytest.raises(ConfigError, match="the directory that it was compiled from"):
+            Embedder.from_pretrained(folder, **options)
 
 
 def test_without_the_extension_the_compiled_engine_refuses(
@@ -136,6 +153,8 @@ def test_an_encoder_that_was_passed_stays_that_object(tiny_directory: Path) -> N
         assert embedder.encoder is encoder
         assert embedder.engine.name == name
         np.testing.assert_allclose(embedder.encode(TEXTS), expected, rtol=1e-5, atol=1e-5)
+        loaded.encoder = encoder
+        assert loaded.engine.name == name
 
 
 def test_all_four_embedders_choose(tmp_path: Path) -> None:

@@ -23,13 +23,13 @@ ENTRIES = ops.log_position_entries(6, 9)
 NUM_ENTRIES = 12
 
 
-def refused(implementation: str) -> bool:
-    facts = AttentionFacts(terms=("disentangled",))
+def accepted(*, requires_grad: bool) -> list[str]:
+    facts = AttentionFacts(terms=("disentangled",), requires_grad=requires_grad)
     told = dict(ops.find_operation("attention").explain(facts, named=True))
-    return told[implementation] is not None
+    return [name for name in implementations("attention") if told[name] is None]
 
 
-ABLE = [name for name in implementations("attention") if not refused(name)]
+ABLE = accepted(requires_grad=False)
 
 
 def eager(
@@ -64,7 +64,7 @@ def eager(
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("implementation", ABLE)
+@pytest.mark.parametrize("implementation", accepted(requires_grad=True))
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize("which", WHICH)
@@ -166,5 +166,12 @@ def test_what_does_not_fit_is_refused() -> None:
         with pytest.raises(ShapeError):
             ops.log_position_entries(buckets, reach)
     whole = ops.Disentangled(good, good, ENTRIES)
-    with pytest.raises(ImplementationError, match="does not implement disentangled"):
-        ops.attention(query, query, query, layout, disentangled=whole, implementation="native")
+    some = SelectedRows(torch.tensor([0]), layout)
+    with pytest.raises(ImplementationError, match="disentangled attention with global rows"):
+        ops.attention(
+            *(query, query, query, layout),
+            disentangled=whole,
+            window=1,
+            global_rows=some,
+            implementation="native",
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -75,6 +76,40 @@ def test_native_output_with_every_term_is_within_budget(
     hold_to_budget(TERMS[name], lengths, dtype)
 
 
+DISTANCES = {
+    "few vectors": AttentionCase(reach_of_vectors=2),
+    "vectors": AttentionCase(num_heads=3, head_dim=40, reach_of_vectors=30),
+    "more vectors than distances": AttentionCase(num_heads=1, head_dim=64, reach_of_vectors=600),
+    "vectors and queries": AttentionCase(reach_of_vectors=20, nth_is_query=5),
+    "vectors and every term": AttentionCase(
+        reach_of_vectors=9, window=40, causal=True, slopes=True, bias_reach=6, nth_is_query=3
+    ),
+}
+DISTANCE_LENGTHS = [[], [0, 1], [5, 0, 1, 130, 5], [300]]
+
+
+def refused_distances(name: str, dtype: torch.dtype) -> str | None:
+    return refused_case(DISTANCES[name], dtype)
+
+
+@unless(refused_distances)
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+@pytest.mark.parametrize("lengths", DISTANCE_LENGTHS, ids=lengths_id)
+@pytest.mark.parametrize("name", DISTANCES)
+def test_native_output_with_distance_vectors_is_within_budget(
+    name: str, lengths: list[int], dtype: torch.dtype
+) -> None:
+    case, layout = DISTANCES[name], sequences(lengths, "cpu")
+    # A score is a sum of products: its terms reach the head size, times the scale.
+    compare_outputs(
+        case.attend(layout, dtype, "native"),
+        partial(case.eager, layout=layout),
+        case.attend(layout, torch.float64, "reference"),
+        case.inputs(sum(lengths), dtype, "cpu"),
+        terms=max(3 * case.head_dim, *lengths, 1),
+    )
+
+
 @unless(refused_width)
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("head_dim", WIDTHS)
@@ -120,5 +155,68 @@ def test_native_attention_is_an_operator_that_traces() -> None:
 
     packed = [rows(20, 2, 8, seed=s, dtype=torch.float32, device="cpu") for s in range(3)]
     torch.library.opcheck(
-        operator, (*packed, sequences([3, 17], "cpu").cu_seqlens, 0.3, 5, False, None)
+        operator,
+        (*packed, sequences([3, 17], "cpu").cu_seqlens, 0.3, 5, False, *[None] * 9),
     )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+@pytest.mark.parametrize("term", ["none", "bias", "slopes", "vectors"])
+def test_chosen_queries_have_the_bits_of_all(dtype: torch.dtype, term: str) -> None:
+    """Without a window, whose blocks of keys begin at the first query."""
+    case = {
+        "none": AttentionCase(num_heads=3, head_dim=40),
+        "bias": AttentionCase(bias_reach=20),
+        "slopes": AttentionCase(slopes=True, causal=True),
+        "vectors": AttentionCase(reach_of_vectors=50),
+    }[term]
+    reason = refused_case(case, dtype)
+    if reason is not None:
+        pytest.skip(reason)
+    lengths = [1, 300, 0, 40, 65]
+    layout = sequences(lengths, "cpu")
+    inputs = case.inputs(sum(lengths), dtype, "cpu")
+    everything = case.attend(layout, dtype, "native")(**inputs)
+    for nth in (2, 9, 150):
+        few = replace(case, nth_is_query=nth)
+        chosen = few.rows(sum(lengths), nth)
+        found = few.attend(layout, dtype, "native")(**inputs | {"query": inputs["query"][chosen]})
+        assert torch.equal(found, everything[chosen])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
+@pytest.mark.parametrize("term", ["bias", "queries", "global rows", "vectors"])
+def test_native_terms_depend_on_neither_threads_nor_other_sequences(
+    dtype: torch.dtype, term: str
+) -> None:
+    case = {
+        "bias": AttentionCase(bias_reach=20, window=30),
+        "queries": AttentionCase(nth_is_query=3),
+        "global rows": AttentionCase(window=7, nth_is_global=13),
+        "vectors": AttentionCase(reach_of_vectors=50, num_heads=3),
+    }[term]
+    reason = refused_case(case, dtype)
+    if reason is not None:
+        pytest.skip(reason)
+    lengths = [26, 650, 13, 39, 78]  # multiples of every nth
+    inputs = case.inputs(sum(lengths), dtype, "cpu")
+    attend = case.attend(sequences(lengths, "cpu"), dtype, "native")
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for num_threads in (1, 2, 5):
+            torch.set_num_threads(num_threads)
+            found.append(attend(**inputs))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    if case.nth_is_query is not None:
+        return
+    start = 0
+    for length in lengths:
+        here = slice(start, start + length)
+        own = {name: x[here] if len(x) == sum(lengths) else x for name, x in inputs.items()}
+        alone = case.attend(sequences([length], "cpu"), dtype, "native")(**own)
+        assert torch.equal(alone, found[0][here])
+        start += length

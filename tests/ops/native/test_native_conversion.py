@@ -10,15 +10,11 @@ from torch import Tensor
 
 from encoder_engine import ops
 from encoder_engine.errors import ShapeError
-from encoder_engine.ops.registry import CallFacts
-from tests.ops.cases import dtype_id, refusal, rows
+from tests.ops.cases import dtype_id, rows
+from tests.ops.native.batches import refused
 from tests.selection import unless
 
 COUNTS = [0, 1, 17, 300_001]
-
-
-def refused() -> str | None:
-    return refusal("quantize_rows", "native", CallFacts())
 
 
 def every_bfloat16() -> Tensor:

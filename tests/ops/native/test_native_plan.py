@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from encoder_engine import ops
-from encoder_engine.ops.native.rows import address
-from encoder_engine.ops.registry import CallFacts
-from encoder_engine.packing import SelectedRows, Sequences
-from tests.ops.cases import dtype_id, refusal, rows, sequences
+from encoder_engine.packing import SelectedRows
+from tests.ops.cases import dtype_id, rows, sequences
+from tests.ops.native.batches import LENGTHS, new_plan, refused, refused_type, run
 from tests.selection import unless
 
-if TYPE_CHECKING:
-    from encoder_engine._native import Plan
-
 WIDTH = 40
-LENGTHS = [3, 0, 17, 1, 40]
 DTYPES = [torch.float32, torch.bfloat16]
-
-
-def refused(dtype: torch.dtype = torch.float32) -> str | None:
-    return refusal("quantize_rows", "native", CallFacts(dtype=dtype_id(dtype)))
-
-
-def run(plan: Plan, target: Tensor, layout: Sequences, **given: Tensor | None) -> Tensor:
-    """Run a plan; ``given``: what the batch holds, int32."""
-    source = given.pop("source", None)
-    positions = given.pop("positions", None)
-    plan.run(
-        *(address(source), target.data_ptr(), layout.cu_seqlens.data_ptr(), address(positions)),
-        *(len(layout), layout.num_tokens, 2),
-        **{name: address(tensor) for name, tensor in given.items()},
-    )
-    return target
-
-
-def new_plan() -> Plan:
-    from encoder_engine import _native
-
-    return _native.Plan()
 
 
 def ids_of(num_rows: int, below: int, seed: int) -> Tensor:
@@ -58,7 +31,7 @@ def embedding_tables(dtype: torch.dtype) -> dict[str, Tensor]:
     }
 
 
-@unless(refused)
+@unless(refused_type)
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("with_norm", [False, True], ids=["sum", "norm"])
 @pytest.mark.parametrize("with_types", [False, True], ids=["no types", "types"])
@@ -106,7 +79,7 @@ def test_embedding_is_the_operation(dtype: torch.dtype, with_norm: bool, with_ty
         run(plan, found, layout, position_ids=places)
 
 
-@unless(refused)
+@unless(refused_type)
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("mode", ops.POOLING_MODES)
 @pytest.mark.parametrize("selected", [False, True], ids=["tokens", "selected"])
@@ -183,7 +156,7 @@ def test_buffers_of_other_rows_are_refused() -> None:
         plan.add(False, WIDTH, few, 0, few)
     with pytest.raises(ValueError, match="there is no buffer 7; there are 3"):
         plan.activate(False, "relu", False, WIDTH, 7, 1)
-    with pytest.raises(ValueError, match="no rows 'words'; there are tokens, selected, sequences"):
+    with pytest.raises(ValueError, match="no rows 'words'; there are tokens, selected, global"):
         plan.add_buffer(4, "words")
     with pytest.raises(ValueError, match="no activation 'softmax'; there are none, gelu"):
         plan.activate(False, "softmax", False, WIDTH, 0, 1)

@@ -1,0 +1,171 @@
+"""Tables that follow from an encoder's spec and weights: angles, slopes, biases, vectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from encoder_engine import _native
+from encoder_engine.families.checkpoints.arrays import BFLOAT16, widen
+from encoder_engine.inference.layers import QuantizedDense
+from encoder_engine.inference.memory import address
+from encoder_engine.inference.program import NO_TERMS, Terms
+from encoder_engine.positions import (
+    log_position_entries,
+    log_positions_are_settled,
+    relative_position_buckets,
+    relative_positions_are_settled,
+    rotary_table,
+)
+
+if TYPE_CHECKING:
+    from encoder_engine.families.checkpoints.arrays import Array
+    from encoder_engine.families.facts.spec import AttentionSpec, EncoderSpec
+    from encoder_engine.inference.blocks import BlockWeights
+    from encoder_engine.inference.layers import Dense, NormWeights
+
+__all__ = ["Constants", "unsettled_distances"]
+
+
+class Constants:
+    """Tables that a program needs, made at the first use and shared by the blocks.
+
+    bias_table: the learned numbers of buckets of distances, [N, H]; None: there are none.
+    distance_table: the learned vectors of distances, [N, D], normalized by ``distance_norm``; None:
+        there are none.
+    """
+
+    def __init__(
+        self,
+        spec: EncoderSpec,
+        *,
+        bias_table: Array | None,
+        distance_table: Array | None,
+        distance_norm: NormWeights | None,
+    ) -> None:
+        self._spec = spec
+        self._bias_table = bias_table
+        self._distance_table = distance_table
+        self._distance_norm = distance_norm
+        self._made: dict[object, Array] = {}
+        self._terms: dict[int, Terms] = {}
+
+    def angles(self, attention: AttentionSpec) -> Array | None:
+        """Return the table of rotary angles, float32 [P, head_dim]; None where there are none."""
+        rotary, head_dim = attention.rotary, attention.head_dim
+        if rotary is None:
+            return None
+        if (rotary, head_dim) not in self._made:
+            assert self._spec.max_length is not None
+            table = rotary_table(
+                *(self._spec.max_length, head_dim),
+                base=rotary.base * rotary.stretch,
+                divisor=rotary.stretch ** (2.0 / head_dim),
+            )
+            self._made[rotary, head_dim] = table.astype(np.float32)
+        return self._made[rotary, head_dim]
+
+    def terms(self, block: BlockWeights) -> Terms:
+        """Return what a block's attention adds to its scores."""
+        if id(block) not in self._terms:
+            self._terms[id(block)] = self._make_terms(block)
+        return self._terms[id(block)]
+
+    def _make_terms(self, block: BlockWeights) -> Terms:
+        attention = block.spec.attention
+        terms = NO_TERMS
+        if attention.alibi_slopes is not None:
+            terms = terms._replace(slopes_H=np.array(attention.alibi_slopes, dtype=np.float32))
+        if self._bias_table is not None:
+            terms = terms._replace(bias_HR=self._bias())
+        if attention.disentangled:
+            keys_ND, queries_ND = self._distance_heads(block)
+            terms = terms._replace(
+                distance_keys_ND=keys_ND if "query" in attention.disentangled else None,
+                distance_queries_ND=queries_ND if "key" in attention.disentangled else None,
+                entries_R=self._entries(),
+            )
+        return terms
+
+    def _bias(self) -> Array:
+        """Return the number added to the scores at each distance, float32 [H, R]."""
+        spec = self._spec.relative_bias
+        assert spec is not None
+        assert self._bias_table is not None
+        if spec not in self._made:
+            buckets = relative_position_buckets(spec.num_buckets, spec.max_distance)
+            table = widen(self._bias_table)
+            self._made[spec] = np.ascontiguousarray(table[buckets].T)
+        return self._made[spec]
+
+    def _entries(self) -> Array:
+        """Return the vector of each distance, int32 [R]."""
+        spec = self._spec.distance_vectors
+        assert spec is not None
+        if spec not in self._made:
+            entries = log_position_entries(spec.num_buckets, spec.max_distance)
+            self._made[spec] = entries.astype(np.int32)
+        return self._made[spec]
+
+    def _distance_heads(self, block: BlockWeights) -> tuple[Array, Array]:
+        """Project the vectors of distances by a block's projections: keys and queries, [N, H d].
+
+        They depend on the weights alone, so they are computed once and not in every call.
+        """
+        vectors_ND = self._distance_vectors()
+        projected = _multiply(block.qkv, vectors_ND)
+        query, key, _ = np.split(projected, 3, axis=1)
+        return np.ascontiguousarray(key), np.ascontiguousarray(query)
+
+    def _distance_vectors(self) -> Array:
+        table, norm = self._distance_table, self._distance_norm
+        assert table is not None
+        if norm is None:
+            return table
+        if "distance vectors" not in self._made:
+            normal = np.empty(table.shape, dtype=table.dtype)
+            _native.normalize_rows(
+                *(table.dtype == BFLOAT16, address(table), 0),
+                *(address(norm.weight), address(norm.bias), 0, address(normal), 0, 0),
+                *(*table.shape, norm.spec.epsilon, norm.spec.centred, _native.default_threads()),
+            )
+            self._made["distance vectors"] = normal
+        return self._made["distance vectors"]
+
+
+def _multiply(layer: Dense | QuantizedDense, rows_ND: Array) -> Array:
+    """Return the rows through a dense layer, in their dtype."""
+    half, threads = rows_ND.dtype == BFLOAT16, _native.default_threads()
+    output = np.empty((len(rows_ND), layer.width), dtype=rows_ND.dtype)
+    sizes = (len(rows_ND), layer.depth, layer.width)
+    if not isinstance(layer, QuantizedDense):
+        places = (address(rows_ND), address(layer.content), address(output))
+        _native.packed_linear(half, "none", *places, *sizes, threads)
+        return output
+    bytes_ND = np.empty(rows_ND.shape, dtype=np.uint8)
+    scales_N = np.empty(len(rows_ND), dtype=np.float32)
+    _native.quantize_rows(
+        *(half, address(rows_ND), address(bytes_ND), address(scales_N)),
+        *(len(rows_ND), layer.depth, threads),
+    )
+    _native.quantized_linear(
+        *(half, "none", address(bytes_ND), address(scales_N), address(layer.content)),
+        *(address(layer.scales), address(layer.bias), address(output), 0, 0),
+        *(*sizes, threads),
+    )
+    return output
+
+
+def unsettled_distances(spec: EncoderSpec) -> str | None:
+    """Return the reason why distances have no certain bucket; None: they have."""
+    bias, vectors = spec.relative_bias, spec.distance_vectors
+    settled = bias is None or relative_positions_are_settled(bias.num_buckets, bias.max_distance)
+    if vectors is not None:
+        settled &= log_positions_are_settled(vectors.num_buckets, vectors.max_distance)
+    if settled:
+        return None
+    return (
+        "a distance lies on the border of two buckets, where the rounding of PyTorch's logarithm "
+        "decides"
+    )

@@ -1,0 +1,45 @@
+"""Public names of a package that are imported at their first use (PEP 562)."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["lazy_names"]
+
+
+def lazy_names(
+    package: str,
+    modules: Mapping[str, str],
+    otherwise: Callable[[str], Any] | None = None,
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return a package's ``__getattr__`` and ``__dir__`` that know names before they are imported.
+
+    ``modules`` maps a name to the module that defines it, by its name within the package or by its
+    full name; ``""``: the name is a module itself. ``otherwise`` is called for any other name, as
+    of :func:`former_names`::
+
+        __getattr__, __dir__ = lazy_names(__name__, {"Embedder": "embedder"})
+    """
+
+    def getattr_of_package(name: str) -> Any:
+        if name not in modules:
+            if otherwise is not None:
+                return otherwise(name)
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if not modules[name]:
+            return importlib.import_module(f"{package}.{name}")
+        is_absolute = modules[name].startswith("encoder_engine.")
+        module = modules[name] if is_absolute else f"{package}.{modules[name]}"
+        value = getattr(importlib.import_module(module), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def dir_of_package() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return getattr_of_package, dir_of_package
