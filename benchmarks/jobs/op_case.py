@@ -100,6 +100,8 @@ class Work:
     - ``rivals``: further candidates. All candidates return the same packed tensor.
     - ``terms``: the length of the longest sum.
     - ``facts``: the facts by which an implementation is chosen, where the operation has its own.
+    - ``refusals``: implementations, and the reason why one cannot run or None, of what is no
+      operation of ``ops``.
     - ``timed(by, **inputs)`` and ``eager_timed(**inputs)`` are timed where ``ours`` and ``eager``
       are only judged: with dropout no two results are the same.
 
@@ -118,6 +120,7 @@ class Work:
     eager_timed: Function | None = None
     rivals: tuple[Rival, ...] = ()
     facts: CallFacts | None = None
+    refusals: Mapping[str, str | None] | None = None
     compilable: bool = True
     operations: int = 0
     backward_ratio: float = 2.0
@@ -143,10 +146,8 @@ class _Kind:
     @property
     def summary(self) -> str:
         steps = "forward and backward" if self.training else "forward"
-        return (
-            f"ops.{self.operation} {steps} on {self.lengths} lengths, each implementation and "
-            "plain PyTorch"
-        )
+        name = f"ops.{self.operation}" if self.operation in ops.operations() else self.operation
+        return f"{name} {steps} on {self.lengths} lengths, each implementation and plain PyTorch"
 
 
 def op_specs(
@@ -285,9 +286,12 @@ def widened(inputs: Tensors) -> Tensors:
 
 
 def _candidates(work: Work, shape: Shape, kind: _Kind, options: Options) -> Iterator[Candidate]:
-    facts = replace(work.facts or shape.facts, requires_grad=kind.training)
-    reasons = dict(ops.find_operation(kind.operation).explain(facts))
-    for name in implementations(kind.operation):
+    refusals = work.refusals
+    if refusals is None:
+        facts = replace(work.facts or shape.facts, requires_grad=kind.training)
+        reasons = dict(ops.find_operation(kind.operation).explain(facts))
+        refusals = {name: reasons[name] for name in implementations(kind.operation)}
+    for name, refusal in refusals.items():
         yield Candidate(
             name=f"encoder-engine {name}",
             role="ours",
@@ -298,7 +302,7 @@ def _candidates(work: Work, shape: Shape, kind: _Kind, options: Options) -> Iter
                 work.inputs,
                 training=kind.training,
             ),
-            unavailable=reasons[name],
+            unavailable=refusal,
         )
     eager = Rival(name="torch eager", function=work.eager, timed=work.eager_timed)
     if work.compilable:

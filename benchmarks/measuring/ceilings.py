@@ -15,6 +15,9 @@ import torch
 
 from benchmarks.measuring.worker import run_in_worker
 from encoder_engine import ops
+from encoder_engine.inference.layers import pack
+from encoder_engine.inference.rows import project_rows
+from encoder_engine.models.checkpoints.stacking import to_array, to_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -122,9 +125,10 @@ def _products(
     dtype = getattr(torch, precision)
     x_TK, weight_NK = x_TK.to(dtype), weight_NK.to(dtype)
     yield lambda: torch.nn.functional.linear(x_TK, weight_NK)
-    for name in _able("packed_linear", device, precision):
-        packed = ops.pack_weight(weight_NK, implementation=name)
-        yield functools.partial(ops.packed_linear, x_TK, packed)
+    if device == "cpu" and precision in ("float32", "bfloat16"):
+        layer, rows_TK = pack(to_array(weight_NK), None), to_array(x_TK)
+        threads = torch.get_num_threads()
+        yield lambda: to_tensor(project_rows(rows_TK, layer, num_threads=threads))
 
 
 def _able(operation: str, device: str, dtype: str) -> list[str]:

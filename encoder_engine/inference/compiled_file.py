@@ -39,7 +39,7 @@ COMPILED = "compiled.safetensors"
 # Begins the names of a head's layers.
 HEAD = "head."
 # Of the layout of arrays and of the description.
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +67,11 @@ def write_compiled(path: Path, description: Description, layers: Mapping[str, La
     stated = vars(description) | {
         "arrays": {
             name: [dtype_name(array.dtype), list(array.shape)] for name, array in arrays.items()
+        },
+        "epsilons": {
+            name: layer.spec.epsilon
+            for name, layer in layers.items()
+            if isinstance(layer, NormWeights)
         },
         "sizes": {name: _sizes_of(layer) for name, layer in layers.items()},
     }
@@ -129,12 +134,16 @@ def map_compiled(path: Path) -> tuple[Description, dict[str, Layer]]:
         arrays[name] = _view(pages, 8 + size + start, end - start, dtype, tuple(shape))
     if str(_hash(arrays)) != metadata.get("hash"):
         raise CheckpointFileError(f"the weights in {path} are damaged; compile it again")
-    sizes, parts = stated.pop("sizes"), defaultdict[str, dict[str, Array]](dict)
+    sizes, epsilons = stated.pop("sizes"), stated.pop("epsilons")
+    parts = defaultdict[str, dict[str, Array]](dict)
     for name, array in arrays.items():
         layer, _, part = name.rpartition("/")
         parts[layer][part] = array
     dtype = BFLOAT16 if stated["dtype"] == "bfloat16" else np.dtype(np.float32)
-    layers = {name: _layer(found, sizes[name], dtype) for name, found in parts.items()}
+    layers = {
+        name: _layer(found, sizes[name], epsilons.get(name, 0.0), dtype)
+        for name, found in parts.items()
+    }
     return Description(**stated), layers
 
 
@@ -159,14 +168,16 @@ def _sizes_of(layer: Layer) -> list[int]:
     return [layer.width, layer.depth] if isinstance(layer, Dense | QuantizedDense) else []
 
 
-def _layer(parts: dict[str, Array], sizes: list[int], dtype: np.dtype[Any]) -> Layer:
+def _layer(
+    parts: dict[str, Array], sizes: list[int], epsilon: float, dtype: np.dtype[Any]
+) -> Layer:
     """Make a layer of its arrays; its kind follows from what there is."""
     if "table" in parts:
         return parts["table"]
     bias = parts.get("bias")
     if "weight" in parts:
-        # The spec comes from the encoder's.
-        return NormWeights(weight=parts["weight"], bias=bias, spec=NormSpec())
+        # The rest of the spec comes from the encoder's.
+        return NormWeights(weight=parts["weight"], bias=bias, spec=NormSpec(epsilon=epsilon))
     (width, depth), content = sizes[:2], parts["content"]
     if "scales" in parts:
         scales = parts["scales"]

@@ -23,6 +23,7 @@ from encoder_engine.families.checkpoints.assembling import warn_of_suspicious
 from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.families.checkpoints.memory import trim_heap
 from encoder_engine.families.checkpoints.opening import open_checkpoint, warn_of_unused
+from encoder_engine.families.checkpoints.parameters import encoder_shapes, quantized_shapes
 from encoder_engine.families.config import spec_from_config
 from encoder_engine.families.heads import count_outputs, find_layout, read_rows
 from encoder_engine.files import writing
@@ -107,11 +108,7 @@ class CompiledEncoder:
         :meth:`supports` gives a reason, and :class:`MissingDependencyError` for a ``.bin`` where
         PyTorch is not installed.
         """
-        if quantization not in QUANTIZATIONS:
-            raise UnsupportedFeatureError(
-                f"quantization={quantization!r} is not supported; the choices are "
-                f"{', '.join(map(repr, QUANTIZATIONS))}"
-            )
+        _check_quantization(quantization)
         _resolve_dtype(dtype, quantized=False)
         directory = resolve_directory(path_or_hub_id)
         if (directory / COMPILED).exists():
@@ -159,29 +156,43 @@ class CompiledEncoder:
         quantization: str | None = None,
         *,
         config: Mapping[str, Any] | None = None,
+        epsilons: Mapping[str, float] | None = None,
         num_threads: int | None = None,
     ) -> Self:
         """Compile parameters in memory, by the names of :meth:`Encoder.state_dict`.
 
         Tables and vectors that have the dtype are not copied: a change of them changes the encoder.
-        Dense layers are. Raises :class:`UnsupportedFeatureError` as :meth:`from_pretrained` does.
+        Dense layers are copied. Parameters of a pooler may be left out.
+
+        config: config.json, which :meth:`save_compiled` needs.
+        epsilons: of norms that have another epsilon than the specification says, by name.
+
+        Raises :class:`TensorNamesError` and :class:`TensorShapeError` for parameters that the
+        specification does not have, and :class:`UnsupportedFeatureError` as :meth:`from_pretrained`
+        does.
         """
+        _check_quantization(quantization)
         reason = cls.supports(spec)
         if reason is not None:
             raise UnsupportedFeatureError(f"a {spec.model_type} cannot be compiled: {reason}")
         saved = any(name.endswith(".weight_scale") for name in parameters)
-        reader = LayerReader(
-            ParametersInMemory(parameters),
-            dtype=_resolve_dtype(dtype, quantized=quantization is not None),
-            quantized=saved or quantization is not None,
-            saved=saved,
-        )
+        quantized = saved or quantization is not None
+        shapes = quantized_shapes(spec) if saved else encoder_shapes(spec)
         has_pooler = "pooler.dense.weight" in parameters
+        if not has_pooler:
+            shapes = {name: shape for name, shape in shapes.items() if "pooler." not in name}
+        reader = LayerReader(
+            ParametersInMemory(parameters, shapes),
+            dtype=_resolve_dtype(dtype, quantized=quantized),
+            quantized=quantized,
+            saved=saved,
+            epsilons=epsilons,
+        )
         network = CompiledNetwork.read(spec, reader, pooler=has_pooler)
         description = Description(
             config=dict(config or {}),
             dtype=reader.dtype,
-            quantization="int8" if saved else quantization,
+            quantization="int8" if quantized else None,
             has_pooler=has_pooler,
             head=None,
         )
@@ -253,8 +264,14 @@ class CompiledEncoder:
         """Write the encoder as it is in memory to ``compiled.safetensors`` in a directory.
 
         :meth:`from_pretrained` then maps that file: nothing is read or packed, and all processes
-        share its pages. Other files of the directory are left alone. Raises :class:`OutputError`.
+        share its pages. Other files of the directory are left alone. Raises :class:`OutputError`,
+        and :class:`ConfigError` for an encoder that was compiled without a configuration.
         """
+        if not self._description.config:
+            raise ConfigError(
+                "this encoder was compiled without a configuration, which its file needs; compile "
+                "an encoder that was loaded by from_pretrained, or pass config="
+            )
         folder = Path(directory)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -431,6 +448,14 @@ def _read_head(
     head = CompiledHead.read(checkpoint.config, task, network, reader)
     suspicious += assembly.suspicious
     return head
+
+
+def _check_quantization(quantization: str | None) -> None:
+    if quantization not in QUANTIZATIONS:
+        raise UnsupportedFeatureError(
+            f"quantization={quantization!r} is not supported; the choices are "
+            f"{', '.join(map(repr, QUANTIZATIONS))}"
+        )
 
 
 def _resolve_dtype(dtype: str, *, quantized: bool) -> str:

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from encoder_engine import _native
-from encoder_engine.errors import CheckpointFileError, UnsupportedFeatureError
+from encoder_engine.errors import (
+    CheckpointFileError,
+    TensorNamesError,
+    TensorShapeError,
+    UnsupportedFeatureError,
+)
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, cast
 from encoder_engine.inference.memory import address, aligned_bytes
 
@@ -147,7 +152,10 @@ class MadeLayers:
 
     def norm(self, name: str, spec: NormSpec | None) -> NormWeights | None:
         """Return a norm; None where the spec has none."""
-        return None if spec is None else replace(self._find(name, NormWeights), spec=spec)
+        if spec is None:
+            return None
+        made = self._find(name, NormWeights)
+        return replace(made, spec=replace(spec, epsilon=made.spec.epsilon))
 
     def dense(self, name: str) -> Dense:
         """Return a dense layer."""
@@ -187,7 +195,30 @@ class Parameters(Protocol):
 class ParametersInMemory:
     """Parameters in arrays, which the layers share where their layout is the same."""
 
-    def __init__(self, arrays: Mapping[str, Array]) -> None:
+    def __init__(self, arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Check the names and shapes of arrays; ``shapes``: those that are expected."""
+        missing, unexpected = sorted(shapes.keys() - arrays), sorted(arrays.keys() - shapes)
+        if missing or unexpected:
+            raise TensorNamesError(
+                "the parameters are not those of the specification: missing "
+                f"{missing[:8] or 'none'}; unexpected {unexpected[:8] or 'none'}",
+                missing=missing,
+                unexpected=unexpected,
+            )
+        differing = [
+            (name, arrays[name].shape, shape)
+            for name, shape in shapes.items()
+            if arrays[name].shape != shape
+        ]
+        if differing:
+            listed = "; ".join(
+                f"{name} is {list(found)}, expected {list(shape)}"
+                for name, found, shape in differing[:8]
+            )
+            raise TensorShapeError(
+                f"{len(differing)} parameters do not have the specification's shape: {listed}",
+                mismatched=differing,
+            )
         self._arrays = arrays
 
     def has(self, name: str) -> bool:
@@ -205,11 +236,21 @@ class LayerReader:
 
     dtype: ``"float32"`` or ``"bfloat16"``, of all weights that are not int8.
     quantized: the dense layers of blocks become int8, or are it in the checkpoint (``saved``).
+    epsilons: of norms that have another epsilon than the specification says, by name.
     made: the layers that were read, by name.
     """
 
-    def __init__(self, parameters: Parameters, *, dtype: str, quantized: bool, saved: bool) -> None:
+    def __init__(
+        self,
+        parameters: Parameters,
+        *,
+        dtype: str,
+        quantized: bool,
+        saved: bool,
+        epsilons: Mapping[str, float] | None = None,
+    ) -> None:
         self._parameters = parameters
+        self._epsilons = epsilons or {}
         self.dtype = dtype
         self._quantized = quantized
         self._saved = saved
@@ -236,6 +277,7 @@ class LayerReader:
         """Read a norm; None where the spec has none."""
         if spec is None:
             return None
+        spec = replace(spec, epsilon=self._epsilons.get(name, spec.epsilon))
         bias = self._vector(f"{name}.bias") if spec.bias else None
         norm = NormWeights(weight=self._vector(f"{name}.weight"), bias=bias, spec=spec)
         self.made[name] = norm

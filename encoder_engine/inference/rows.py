@@ -1,6 +1,6 @@
-"""Pools, normalizes and projects float32 rows by the extension.
+"""Pools, normalizes and projects rows by the extension.
 
-Dimensions: T packed tokens, B texts, D features, N outputs.
+Dimensions: T packed tokens, B texts, D features, K features in, N features out.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from encoder_engine import _native
+from encoder_engine.families.checkpoints.arrays import BFLOAT16
 from encoder_engine.inference.memory import address
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from encoder_engine.families.checkpoints.arrays import Array
     from encoder_engine.inference.layers import Dense
 
     Rows = npt.NDArray[np.float32]
@@ -52,12 +54,18 @@ def normalize_rows(rows_TD: Rows, *, num_threads: int) -> Rows:
     return pool_rows(rows_TD, every, mode="cls", normalized=True, num_threads=num_threads)
 
 
-def project_rows(rows_TD: Rows, layer: Dense, *, num_threads: int) -> Rows:
-    """Multiply rows by a float32 layer: [T, N]. A row's result does not depend on the others."""
-    rows_TD = np.ascontiguousarray(rows_TD)
-    projected_TN = np.empty((len(rows_TD), layer.width), dtype=np.float32)
+def project_rows(
+    rows_TK: Array, layer: Dense, *, function: str = "none", num_threads: int
+) -> Array:
+    """Multiply rows by a layer of their dtype, and add its bias: [T, N].
+
+    ``function``: an activation of the result. A row's result does not depend on the others.
+    """
+    rows_TK = np.ascontiguousarray(rows_TK)
+    projected_TN = np.empty((len(rows_TK), layer.width), dtype=layer.dtype)
     _native.packed_linear(
-        *(False, "none", address(rows_TD), address(layer.content), address(projected_TN)),
-        *(len(rows_TD), layer.depth, layer.width, num_threads),
+        *(layer.dtype == BFLOAT16, function),
+        *(address(rows_TK), address(layer.content), address(projected_TN)),
+        *(len(rows_TK), layer.depth, layer.width, num_threads),
     )
     return projected_TN

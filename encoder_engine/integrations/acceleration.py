@@ -4,8 +4,9 @@ How it works: ``accelerate`` replaces ``forward`` of the model's base by a :clas
 Its first call makes an encoder of this engine over the model's own parameters
 (:mod:`~encoder_engine.integrations.shared`). Each call checks that the modules are still those the
 config makes (:mod:`~encoder_engine.integrations.module_check`, 0.1 ms for MiniLM), removes the
-padding, computes, and pads the result. With ``pack=True`` inference on a CPU uses packed copies of
-the weights, which a hash compares in each call (:mod:`~encoder_engine.integrations.packed_copy`).
+padding, computes, and pads the result. With ``pack=True`` a compiled encoder infers on a CPU;
+each call compares a hash of the weights that it has copies of
+(:mod:`~encoder_engine.integrations.compiled_copy`).
 
 Dimensions: B texts, L longest, T tokens without padding, D width, H heads.
 """
@@ -17,11 +18,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
-from encoder_engine import ops
-from encoder_engine.errors import MissingDependencyError, UnsupportedFeatureError
+from encoder_engine.errors import (
+    EncoderEngineWarning,
+    MissingDependencyError,
+    UnsupportedFeatureError,
+)
 from encoder_engine.families.registry import find_family
-from encoder_engine.integrations.packed_copy import PackedCopy
+from encoder_engine.integrations.compiled_copy import CompiledCopy, refuse_compiled
 from encoder_engine.integrations.padded_batch import (
+    PASSED_ON,
     begins_with_padding,
     global_rows,
     kept,
@@ -37,6 +42,9 @@ from encoder_engine.integrations.shared import (
     spread,
     take_forward,
 )
+from encoder_engine.models import EncoderOutput
+from encoder_engine.ops.registry import requested
+from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +52,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from encoder_engine.models import Encoder, EncoderOutput, EncoderSpec
+    from encoder_engine.models import Encoder, EncoderSpec
+    from encoder_engine.packing import PackedBatch
 
 __all__ = ["ReplacedForward", "accelerate", "restore"]
 
@@ -71,9 +80,11 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
 
     ``model``: an encoder or a model with one below its head, of the families of
     :func:`all_families` that transformers has.
-    ``pack``: in evaluation mode on a CPU, without gradients, dense layers use packed copies of
-    their weights, which take as much memory again. Each call compares a hash of the copied weights
-    and packs them anew where a byte has changed.
+    ``pack``: in evaluation mode on a CPU, without gradients, a compiled encoder computes. It has
+    copies of the dense layers' weights, which take as much memory again. Each call compares a hash
+    of the copied weights, and compiles anew where a byte has changed. Hidden states, attention
+    weights, global rows and positions of the caller's are computed as without it. An architecture
+    that cannot be compiled gives a warning, and computes as without it.
 
     Parameters are shared: optimisers train them, ``state_dict`` and ``save_pretrained`` write what
     they did before, and weights may be loaded, moved, cast or resized later. ``forward`` takes and
@@ -161,8 +172,9 @@ class ReplacedForward:
         self.base = base
         self.pack = pack
         self._shared: SharedEncoder | None = None
-        self._packed: PackedCopy | None = None
-        self._has_warned = False
+        self._compiled: CompiledCopy | None = None
+        self._refusal: str | None = None
+        self._has_warned = self._has_told = False
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -184,19 +196,25 @@ class ReplacedForward:
     def prepare(self) -> None:
         """Make the encoder now, so that errors are raised now."""
         encoder = self._make_current().encoder
-        if self.pack and not encoder.packable:
-            explanation = ops.explain(
-                "packed_linear", device=encoder.device.type, dtype=str(encoder.dtype)
-            )
-            reasons = "; ".join(f"{name}: {why}" for name, why in explanation if why is not None)
+        if self.pack and not _has_kernels(encoder):
             raise UnsupportedFeatureError(
                 f"pack needs float32 or bfloat16 on a CPU, this model is {encoder.dtype} on "
-                f"{encoder.device} ({reasons}); leave it out"
+                f"{encoder.device}; leave it out"
             )
+        self._tell_refusal(encoder.spec)
+
+    def _tell_refusal(self, spec: EncoderSpec) -> None:
+        if self._refusal is not None and not self._has_told:
+            self._has_told = True
+            message = (
+                f"pack=True changes nothing for this {spec.model_type} model: {self._refusal}; it "
+                "is accelerated as without pack"
+            )
+            warn_caller(EncoderEngineWarning(message), passed_on=PASSED_ON)
 
     def release(self) -> None:
         """Drop the encoder and all copies."""
-        self._shared = self._packed = None
+        self._shared = self._compiled = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the original's result from its arguments."""
@@ -207,7 +225,8 @@ class ReplacedForward:
 
     def _compute(self, *args: Any, **kwargs: Any) -> Any:
         named = self._named(args, kwargs)
-        encoder = self._choose()
+        shared = self._follow()
+        encoder = shared.encoder
         keep_BL = kept(named["input_ids"], named.get("attention_mask"))
         if begins_with_padding(keep_BL):
             return self._call_original(named)
@@ -216,12 +235,17 @@ class ReplacedForward:
         with_attentions = self._requested(named, "output_attentions")
         if with_attentions:
             _refuse_attentions(encoder.spec, encoder.training)
-        output = encoder(
-            batch,
-            output_hidden_states=with_hidden,
-            output_attentions=with_attentions,
-            global_rows=global_rows(named, keep_BL, batch),
-        )
+        rows = global_rows(named, keep_BL, batch)
+        is_plain = batch.position_ids is None and rows is None
+        if is_plain and not (with_hidden or with_attentions) and self._may_compile(encoder):
+            output = self._compute_compiled(encoder, batch)
+        else:
+            output = encoder(
+                batch,
+                output_hidden_states=with_hidden,
+                output_attentions=with_attentions,
+                global_rows=rows,
+            )
         form = _form_of_output(self.base)
         result = form.kind(**_padded(output, keep_BL))
         if named.get("return_dict", self.base.config.return_dict) is not False:
@@ -273,34 +297,43 @@ class ReplacedForward:
             )
         return requested
 
-    def _choose(self) -> Encoder:
+    def _follow(self) -> SharedEncoder:
         shared = self._make_current()
-        changed = shared.follow()
-        encoder = shared.encoder
-        if changed or encoder.training:
-            self._packed = None
-        # Autocast computes matrix products in half precision; packed weights have another dtype.
-        plain = encoder.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
-        if self.pack and not plain and encoder.packable:
-            return self._current_pack()
-        return encoder
+        self._tell_refusal(shared.encoder.spec)
+        if shared.follow() or shared.encoder.training:
+            self._compiled = None
+        return shared
 
     def _make_current(self) -> SharedEncoder:
         # Another thread's call may replace either at any time.
         shared = self._shared
         if shared is None or not shared.is_current():
-            self._packed = None
+            self._compiled = None
             self._shared = shared = SharedEncoder(self.base)
+            self._refusal = refuse_compiled(shared.encoder.spec) if self.pack else None
         return shared
 
-    def _current_pack(self) -> Encoder:
-        packed = self._packed
-        if packed is None or not packed.is_current():
+    def _may_compile(self, encoder: Encoder) -> bool:
+        if not self.pack or self._refusal is not None or not _has_kernels(encoder):
+            return False
+        # Autocast computes matrix products in half precision, in another order.
+        gradients = encoder.training or torch.is_grad_enabled()
+        return not (gradients or torch.is_autocast_enabled("cpu") or requested())
+
+    def _compute_compiled(self, encoder: Encoder, batch: PackedBatch) -> EncoderOutput:
+        compiled = self._compiled
+        if compiled is None or not compiled.is_current():
             # Free the old copy before the new one is made.
-            packed = self._packed = None
-            packed = PackedCopy(self.base)
-            self._packed = packed
-        return packed.encoder
+            compiled = self._compiled = None
+            compiled = CompiledCopy(self.base)
+            self._compiled = compiled
+        hidden_TD = compiled.hidden(batch)
+        pooler = encoder.pooler
+        return EncoderOutput(
+            last_hidden_state=hidden_TD,
+            sequences=batch.sequences,
+            pooler_output=None if pooler is None else pooler(hidden_TD, batch.sequences),
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the encoder, which is made again when needed."""
@@ -309,6 +342,11 @@ class ReplacedForward:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state without an encoder."""
         self.__init__(state["base"], pack=state["pack"])  # type: ignore[misc]
+
+
+def _has_kernels(encoder: Encoder) -> bool:
+    """Return whether compiled encoders compute on this device and in this dtype."""
+    return encoder.device.type == "cpu" and encoder.dtype in (torch.float32, torch.bfloat16)
 
 
 def _refuse_attentions(spec: EncoderSpec, training: bool) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from encoder_engine.models import EncoderSpec
 
 __all__ = [
+    "PASSED_ON",
     "begins_with_padding",
     "global_rows",
     "kept",

@@ -72,12 +72,6 @@ class BlockInputs(NamedTuple):
     distances: Distances | None = None
     with_probabilities: bool = False
 
-    @property
-    def is_plain(self) -> bool:
-        """True where blocks need only the sequences and return only their output."""
-        others = (self.relative_bias_HR, self.global_rows, self.distances)
-        return not self.with_probabilities and all(other is None for other in others)
-
 
 class _Terms(TypedDict):
     scale: float | None

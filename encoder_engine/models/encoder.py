@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Self
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.models.checkpoints.loading import load_encoder
 from encoder_engine.models.checkpoints.saving import save_encoder
+from encoder_engine.models.compiling import compile_network
 from encoder_engine.models.network import EncoderOutput, Network
+from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
     import os
 
     import torch
+
+    from encoder_engine.inference import CompiledEncoder
 
 __all__ = ["Encoder", "EncoderOutput"]
 
@@ -53,6 +57,43 @@ class Encoder(Network):
             cls, path_or_hub_id, device=device, dtype=dtype, quantized=quantization is not None
         )
 
+    def compile_for_inference(
+        self, dtype: str | torch.dtype | None = None, quantization: str | None = None
+    ) -> CompiledEncoder:
+        """Return a :class:`CompiledEncoder` of the weights as they are now, on the CPU.
+
+        It infers faster than this module, which stays as it is: later changes of the module do not
+        change the compiled encoder.
+
+        dtype: ``"float32"`` or ``"bfloat16"``; None is the dtype of the weights.
+        quantization: ``"int8"`` rounds the blocks' dense layers; layers that :meth:`quantize` has
+            rounded stay as they are.
+
+        Raises :class:`UnsupportedFeatureError` for an architecture of which
+        :meth:`CompiledEncoder.supports` gives a reason, and for modules that differ from those that
+        the specification makes (hooks, adapters, other layers), :class:`ConfigError` for another
+        dtype, and :class:`MissingExtensionError` where the C++ extension is not built.
+        """
+        return compile_network(self, dtype, quantization)
+
+    def pack(self) -> Self:
+        """Do nothing; the former name for inference on a CPU, now :meth:`compile_for_inference`."""
+        _warn_of_packing("pack")
+        return self
+
+    def unpack(self) -> Self:
+        """Do nothing; see :meth:`pack`."""
+        _warn_of_packing("unpack")
+        return self
+
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write config.json, model.safetensors and SHA256SUMS, in the layout of transformers."""
         save_encoder(self, directory)
+
+
+def _warn_of_packing(name: str) -> None:
+    message = (
+        f"Encoder.{name}() does nothing any more and will go in the next release; "
+        "compile_for_inference() returns an encoder that infers fast on a CPU"
+    )
+    warn_caller(DeprecationWarning(message))

@@ -1,4 +1,4 @@
-"""Dense layers as modules: trainable, packed for inference, or in 8-bit integers."""
+"""Dense layers as modules: trainable, or in 8-bit integers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.ops import Approximation
 
-__all__ = ["Linear", "PackedLinear", "QuantizedLinear", "replace_layers"]
+__all__ = ["Linear", "QuantizedLinear", "replace_layers"]
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
@@ -35,58 +35,10 @@ class Linear(nn.Linear):
             return ops.linear(input_TK, self.weight, self.bias)
         return ops.bias_gelu(ops.linear(input_TK, self.weight), self.bias, approximate=gelu)
 
-    def pack(self) -> PackedLinear:
-        """Return the layer packed for inference; the caller should drop this one."""
-        with torch.inference_mode(False):
-            return PackedLinear(ops.pack_weight(self.weight, self.bias))
-
     def quantize(self) -> QuantizedLinear:
         """Return the layer in 8-bit integers; the caller should drop this one."""
         with torch.inference_mode(False):
             return QuantizedLinear(ops.quantize_weight(self.weight, self.bias))
-
-
-class PackedLinear(nn.Module):
-    """A dense layer packed for inference on a CPU; its state dict is the plain layer's."""
-
-    def __init__(self, weight: ops.PackedWeight) -> None:
-        super().__init__()
-        self.packed = weight
-
-    def forward(self, input_TK: Tensor, *, gelu: Approximation | None = None) -> Tensor:
-        """Return [T, N]."""
-        return ops.packed_linear(input_TK, self.packed, gelu=gelu)
-
-    def unpack(self) -> Linear:
-        """Return the plain layer."""
-        rows, columns = self.packed.shape
-        plain = Linear(columns, rows, bias=self.packed.bias_N is not None, device="meta")
-        # Made under inference mode, it could never train.
-        with torch.inference_mode(False):
-            plain.weight = nn.Parameter(self.packed.unpack())
-            if self.packed.bias_N is not None:
-                plain.bias = nn.Parameter(self.packed.bias_N)
-        return plain
-
-    def _apply(self, *_: object, **__: object) -> PackedLinear:
-        raise UnsupportedFeatureError(
-            "packed weights can be neither moved nor cast; call unpack() on the encoder first"
-        )
-
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, *_: object) -> None:
-        destination[f"{prefix}weight"] = self.packed.unpack()
-        if self.packed.bias_N is not None:
-            destination[f"{prefix}bias"] = self.packed.bias_N
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the plain weight: the packed layout holds for this machine only."""
-        state = self.__dict__.copy()
-        state["packed"] = (self.packed.unpack(), self.packed.bias_N)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Pack the weight for this machine."""
-        self.__dict__.update(state, packed=ops.pack_weight(*state["packed"]))
 
 
 class QuantizedLinear(nn.Module):

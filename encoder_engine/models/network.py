@@ -2,37 +2,29 @@
 
 How it works: a batch is checked and moved to the weights' device, and embedded to [T, D], where T
 counts tokens without padding. Every block maps [T, D] to [T, D]; families differ only in the values
-of their spec. On a CPU, blocks whose operations would all be native run as one native call
-(``models/plan.py``) with the same bits; anything else (hidden states, probabilities, selected rows,
-hooks, training) calls block by block. With ``rows``, the last block computes its queries, output
-and feed-forward for these M rows only: masked tokens, or one row a text for a pooler. A final norm
-and the pooler follow.
+of their spec. Each layer calls an operation of ``ops``; for inference on a CPU,
+:meth:`Encoder.compile_for_inference` lists all operations as one native call. With ``rows``, the
+last block computes its queries, output and feed-forward for these M rows only: masked tokens, or
+one row a text for a pooler. A final norm and the pooler follow.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from encoder_engine import ops
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.models.attention import BlockInputs, DistanceVectors, RelativeBias
 from encoder_engine.models.convolution import Convolution
 from encoder_engine.models.init import initialise
 from encoder_engine.models.layers import Block, Embedding, Pooler
-from encoder_engine.models.linear import (
-    Linear,
-    PackedLinear,
-    QuantizedLinear,
-    replace_layers,
-)
+from encoder_engine.models.linear import Linear, QuantizedLinear, replace_layers
 from encoder_engine.models.norm import Norm
 from encoder_engine.models.placement import check_quantizable
-from encoder_engine.models.plan import Planner
 from encoder_engine.packing import PackedBatch, Sequences, pad
 from encoder_engine.packing.batch import Limits
 
@@ -109,9 +101,6 @@ class Network(nn.Module):
             None if spec.final_norm is None else Norm(spec.final_norm, width=spec.width)
         )
         self.pooler = Pooler(spec) if spec.pooler else None
-        # The parameters that required gradients before packing.
-        self._trainable: set[str] = set()
-        self._planner = Planner()
         initialise(self, spec)
 
     @property
@@ -123,39 +112,6 @@ class Network(nn.Module):
     def dtype(self) -> torch.dtype:
         """The dtype of the weights."""
         return self.embedding.tokens.weight.dtype
-
-    @property
-    def packable(self) -> bool:
-        """True where :meth:`pack` supports this encoder's device and dtype."""
-        dtype = str(self.dtype)
-        refusals = dict(ops.explain("packed_linear", device=self.device.type, dtype=dtype))
-        return None in (refusals["native"], refusals["aten"])
-
-    @property
-    def packed(self) -> bool:
-        """True where the dense layers are packed for inference on this CPU."""
-        return any(isinstance(module, PackedLinear) for module in self.modules())
-
-    def pack(self) -> Self:
-        """Pack the dense layers' weights in place into the layout of this CPU's GEMM kernels.
-
-        A packed encoder infers faster, needs no more memory, and cannot be trained before
-        :meth:`unpack`. Saving and pickling work as before; a moved or cast encoder is packed again
-        where possible. float32 and bfloat16 on a CPU, see :attr:`packable`. Raises
-        :class:`ImplementationError` for others.
-        """
-        if not self.packed:
-            self._trainable = {name for name, p in self.named_parameters() if p.requires_grad}
-        replace_layers(self, Linear, Linear.pack)
-        return self.eval().requires_grad_(False)
-
-    def unpack(self) -> Self:
-        """Undo :meth:`pack`: restore every weight bit for bit, and its ``requires_grad``."""
-        if self.packed:
-            replace_layers(self, PackedLinear, PackedLinear.unpack)
-            for name, parameter in self.named_parameters():
-                parameter.requires_grad_(name in self._trainable)
-        return self
 
     @property
     def quantization(self) -> str | None:
@@ -172,7 +128,6 @@ class Network(nn.Module):
         not float32 or bfloat16 on a CPU.
         """
         check_quantizable(self.device, self.dtype)
-        self.unpack()
         for block in self.blocks:
             replace_layers(block, Linear, Linear.quantize)
         return self.eval().requires_grad_(False)
@@ -180,10 +135,8 @@ class Network(nn.Module):
     def train(self, mode: bool = True) -> Self:
         """Switch between training mode, with dropout, and evaluation mode.
 
-        Raises :class:`UnsupportedFeatureError` for an encoder that is packed or quantized.
+        Raises :class:`UnsupportedFeatureError` for a quantized encoder.
         """
-        if mode and self.packed:
-            raise UnsupportedFeatureError("a packed encoder cannot be trained; call unpack() first")
         if mode and self.quantization is not None:
             raise UnsupportedFeatureError("an encoder in 8-bit integers cannot be trained")
         return super().train(mode)
@@ -194,10 +147,8 @@ class Network(nn.Module):
                 "an encoder in 8-bit integers can be neither moved nor cast; load it again with "
                 "the device and dtype you need"
             )
-        packed = self.packed
-        self.unpack()
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        return self.pack() if packed and self.packable else self
+        return self
 
     def forward(
         self,
@@ -235,12 +186,8 @@ class Network(nn.Module):
         inputs = self._block_inputs(checked, output_attentions, global_rows)
         last = self._selecting_place(inputs, output_hidden_states) if rows is not None else None
         hidden_TD = self.embedding(checked)
-        in_one = rows is None and not output_hidden_states
-        planned_TD = self._planned(hidden_TD, inputs) if in_one else None
-        hidden_states, attentions = (
-            self._call_blocks(hidden_TD, inputs, rows, last, keep=output_hidden_states)
-            if planned_TD is None
-            else ([planned_TD], [])
+        hidden_states, attentions = self._call_blocks(
+            hidden_TD, inputs, rows, last, keep=output_hidden_states
         )
         hidden_states[-1] = hidden_TD = self._finish(hidden_states[-1])
         sequences = checked.sequences
@@ -260,14 +207,6 @@ class Network(nn.Module):
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )
-
-    def _planned(self, hidden_TD: Tensor, inputs: BlockInputs) -> Tensor | None:
-        """Compute all blocks in one native call; None where the bits could differ."""
-        if torch.compiler.is_compiling() or self.convolution is not None or not inputs.is_plain:
-            return None
-        blocks = cast("list[Block]", list(self.blocks))
-        in_order = [blocks[index] for index in self._order]
-        return self._planner.run(in_order, hidden_TD, inputs.sequences, inputs.position_ids_T)
 
     def _call_blocks(
         self,

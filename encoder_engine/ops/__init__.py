@@ -21,7 +21,6 @@ from encoder_engine.ops.masked_projection import (
     Transform,
     masked_cross_entropy,
 )
-from encoder_engine.ops.packed_linear import pack_weight, packed_linear
 from encoder_engine.ops.pooling import POOLING_MODES, PoolingMode, pooling
 from encoder_engine.ops.quantize import layer_norm_quantized, quantize_rows
 from encoder_engine.ops.quantized_linear import (
@@ -32,14 +31,13 @@ from encoder_engine.ops.quantized_linear import (
 from encoder_engine.ops.registry import explain, find_operation, operations, use
 from encoder_engine.ops.relative_position import log_position_entries, relative_position_buckets
 from encoder_engine.ops.rotary import rotary, rotary_table
-from encoder_engine.ops.weights import Approximation, PackedWeight, QuantizedWeight
+from encoder_engine.ops.weights import Approximation, QuantizedWeight
 
 __all__ = [
     "POOLING_MODES",
     "Approximation",
     "Disentangled",
     "MaskedTokenLoss",
-    "PackedWeight",
     "PoolingMode",
     "ProjectionMode",
     "QuantizedWeight",
@@ -58,8 +56,6 @@ __all__ = [
     "log_position_entries",
     "masked_cross_entropy",
     "operations",
-    "pack_weight",
-    "packed_linear",
     "pooling",
     "quantize_rows",
     "quantize_weight",

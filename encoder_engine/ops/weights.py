@@ -1,4 +1,4 @@
-"""The weights of dense layers in the layouts of CPU kernels: packed, and quantized to int8."""
+"""The weights of dense layers in 8-bit integers, in the layouts of CPU kernels."""
 
 from __future__ import annotations
 
@@ -20,44 +20,13 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_TERMS",
     "Approximation",
-    "PackedWeight",
     "QuantizedWeight",
     "check_terms",
-    "layout_module",
 ]
 
 Approximation = Literal["none", "tanh"]
 # 131,072 products of a byte and an int8, 255 * 127 each, may overflow int32.
 MOST_TERMS = 2**17 - 1
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PackedWeight:
-    """A dense layer's weight [N, K], packed for the CPU's matrix products, and its bias or None.
-
-    ``content``: in the layout of the implementation that is chosen automatically, of the plain
-    weight's size; :meth:`unpack` returns the plain weight bit for bit.
-    """
-
-    content: Tensor
-    bias_N: Tensor | None
-    shape: tuple[int, int]
-    dtype: torch.dtype
-    layout: str
-
-    def unpack(self) -> Tensor:
-        """Return the plain weight, [N, K]."""
-        plain: Tensor = layout_module(self.layout, "packed_linear").unpack(
-            self.content, self.shape, self.dtype
-        )
-        return plain
-
-    def content_for(self, layout: str) -> Tensor:
-        """Return the content in a layout; one other than its own is repacked in each call."""
-        if layout == self.layout:
-            return self.content
-        content: Tensor = layout_module(layout, "packed_linear").pack(self.unpack(), self.bias_N)
-        return content
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,7 +55,7 @@ class QuantizedWeight:
         layout = _automatic_layout()
         rows, columns = weight_NK.shape
         return cls(
-            content=layout_module(layout, "quantized_linear").pack(weight_NK),
+            content=_layout_module(layout).pack(weight_NK),
             scale_N=scale_N,
             bias_N=bias_N,
             shape=(rows, columns),
@@ -95,16 +64,14 @@ class QuantizedWeight:
 
     def unpack(self) -> Tensor:
         """Return the weight as int8, [N, K]."""
-        plain: Tensor = layout_module(self.layout, "quantized_linear").unpack(
-            self.content, self.shape
-        )
+        plain: Tensor = _layout_module(self.layout).unpack(self.content, self.shape)
         return plain
 
     def content_for(self, layout: str) -> Tensor:
         """Return the content in a layout; one other than its own is repacked in each call."""
         if layout == self.layout:
             return self.content
-        content: Tensor = layout_module(layout, "quantized_linear").pack(self.unpack())
+        content: Tensor = _layout_module(layout).pack(self.unpack())
         return content
 
     def dequantize(self) -> Tensor:
@@ -112,9 +79,9 @@ class QuantizedWeight:
         return self.unpack().float() * self.scale_N[:, None]
 
 
-def layout_module(layout: str, operation: str) -> ModuleType:
-    """Return the module of an implementation that packs weights of an operation."""
-    return importlib.import_module(f"encoder_engine.ops.{layout}.{operation}")
+def _layout_module(layout: str) -> ModuleType:
+    """Return the module of an implementation, which packs its weights."""
+    return importlib.import_module(f"encoder_engine.ops.{layout}.quantized_linear")
 
 
 def _automatic_layout() -> str:

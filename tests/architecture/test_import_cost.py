@@ -48,13 +48,14 @@ assert "torch" not in sys.modules
 LOADING = """
 import sys, json, torch
 before = set(sys.modules)
+import numpy as np
 import encoder_engine as ee
 from encoder_engine.packing import pack
 for dtype in ("float32", "bfloat16"):
-    encoder = ee.Encoder.from_pretrained(sys.argv[1], device="cpu", dtype=dtype).pack()
+    encoder = ee.Encoder.from_pretrained(sys.argv[1], device="cpu", dtype=dtype)
     with torch.inference_mode():
         encoder(pack([[1, 2, 3]]))
-    encoder.unpack()
+    encoder.compile_for_inference().hidden(np.array([1, 2, 3]), np.array([0, 3]))
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
 

@@ -31,6 +31,7 @@ from encoder_engine.models import heads
 from encoder_engine.ops.cpu import native_instruction_set
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
+from tests.inference.native_module import use_native_products
 from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id, one_per_family
 from tests.models.test_heads import MODELS, PAIRS, build, pair_id
 
@@ -77,8 +78,6 @@ def load(case: Case, folder: Path, precision: str) -> tuple[ee.Encoder, Compiled
     module = ee.Encoder.from_pretrained(
         folder, device="cpu", dtype=dtype, quantization=quantization
     )
-    if module.packable:
-        module.pack()
     return module, CompiledEncoder.from_pretrained(folder, dtype, quantization)
 
 
@@ -86,6 +85,8 @@ def load(case: Case, folder: Path, precision: str) -> tuple[ee.Encoder, Compiled
 @pytest.mark.parametrize("case", CASES, ids=case_id)
 def test_every_family_has_the_modules_bits(case: Case, precision: str, tmp_path: Path) -> None:
     module, compiled = load(case, tmp_path, precision)
+    assert compiled.fingerprint() == EncoderModule(module).fingerprint()
+    use_native_products(module)
     batch = draw_batch(num_types=max(1, module.spec.embedding.num_segments))
     layers = tuple({0: 0.5, 1: -0.25, module.spec.num_layers: 2.0}.items())
     found = [
@@ -105,7 +106,6 @@ def test_every_family_has_the_modules_bits(case: Case, precision: str, tmp_path:
         for one, other, true in zip(found, expected, truth, strict=True):
             within = (torch.from_numpy(one).to(module.dtype), other.to(module.dtype), true)
             assert_within_budget(*within, terms=3 * module.spec.width)
-    assert compiled.fingerprint() == EncoderModule(module).fingerprint()
     assert (compiled.quantization, compiled.spec) == (module.quantization, module.spec)
     assert f"torch.{compiled.dtype}" == str(module.dtype)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ from encoder_engine.errors import (
     TensorNamesError,
     UnsupportedFeatureError,
 )
+from encoder_engine.models.linear import Linear, replace_layers
 from encoder_engine.packing import pack
 from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id
 
@@ -139,3 +141,20 @@ def test_what_integers_cannot_do_is_refused(model: Path) -> None:
     with pytest.raises(UnsupportedFeatureError, match="float64"):
         load(model, dtype="float64", quantization="int8")
     assert not any(parameter.requires_grad for parameter in encoder.parameters())
+
+
+def test_layers_are_let_go_of_one_by_one_and_stay_shared() -> None:
+    shared = Linear(2, 2)
+    module = torch.nn.ModuleList([shared, Linear(2, 2), torch.nn.Sequential(shared), Linear(2, 2)])
+    del shared
+    made: list[weakref.ref[Linear]] = []
+
+    def make(layer: Linear) -> torch.nn.Module:
+        assert all(earlier() is None for earlier in made)
+        made.append(weakref.ref(layer))
+        return layer.quantize()
+
+    replace_layers(module, Linear, make)
+    assert len(made) == 3
+    assert module[0] is module[2][0]  # type: ignore[index]
+    assert not any(isinstance(layer, Linear) for layer in module.modules())

@@ -13,6 +13,7 @@ from encoder_engine.ops.cpu import native_instruction_set
 from tests import ROOT
 
 pytestmark = pytest.mark.slow
+TESTS = ("tests/ops", "tests/inference/test_native_dense.py")
 IGNORED = f"--ignore={Path(__file__).relative_to(ROOT)}"
 
 
@@ -28,7 +29,7 @@ def others() -> list[str]:
 @pytest.mark.parametrize("instruction_set", others())
 def test_operations_hold_on_another_instruction_set(instruction_set: str) -> None:
     ran = subprocess.run(
-        [*(sys.executable, "-m", "pytest", "tests/ops", "-q", "-x"), *("-k", "native"), IGNORED],
+        [*(sys.executable, "-m", "pytest", *TESTS, "-q", "-x"), *("-k", "native"), IGNORED],
         cwd=ROOT,
         env={**os.environ, "ENCODER_ENGINE_ISA": instruction_set},
         capture_output=True,

@@ -208,31 +208,6 @@ def _eager_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tens
     return F.linear(x, weight, bias)
 
 
-def _packed_linear(draw: Draw) -> Trial:
-    plain = _linear(draw)
-    gelu: ops.Approximation | None = draw["gelu"]
-
-    def run(by: str) -> Functions:
-        def function(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-            packed = ops.pack_weight(weight, bias)
-            return ops.packed_linear(x, packed, gelu=gelu, implementation=by)
-
-        return function
-
-    def eager(**tensors: Tensor) -> Tensor:
-        output = _eager_linear(**tensors)
-        return output if gelu is None else F.gelu(output, approximate=gelu)
-
-    return Trial(
-        inputs=plain.inputs,
-        run=run,
-        eager=eager,
-        terms=plain.terms,
-        truth=eager,
-        differentiable=False,
-    )
-
-
 def _excess(x: Tensor, quantized: Tensor, scale: Tensor) -> Tensor:
     """Return by how much rows are off by more than half a step."""
     wide = (quantized.double() - 128) * scale.double()[:, None]
@@ -327,7 +302,6 @@ TRIALS: dict[str, tuple[Space, Callable[[Draw], Trial]]] = {
         },
         _masked,
     ),
-    "packed_linear": (_LINEAR | {"gelu": (None, "none", "tanh")}, _packed_linear),
     "layer_norm_quantized": (
         NORM | {"bias": BOTH, "dropout": (0.0,)},
         layer_norm_quantized,

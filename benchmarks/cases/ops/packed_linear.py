@@ -1,22 +1,24 @@
-"""The dense layer with GELU and a packed weight, beside plain PyTorch."""
+"""The dense layer with GELU and a packed weight, of compiled encoders, beside plain PyTorch."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from benchmarks.jobs.op_case import Shape, Work, op_specs
-from encoder_engine import ops
-from encoder_engine.ops.packed_linear import PackedFacts
+from encoder_engine.inference.layers import pack
+from encoder_engine.inference.rows import project_rows
+from encoder_engine.models.checkpoints.stacking import to_array, to_tensor
 
 if TYPE_CHECKING:
     from benchmarks.measuring.case import CaseSpec
 
 
 def case_specs() -> list[CaseSpec]:
-    """Forward: packed weights have no gradient."""
+    """Forward: compiled encoders have no gradient."""
     return op_specs("packed_linear", make_work, inference_only=True)
 
 
@@ -24,26 +26,22 @@ def make_work(shape: Shape) -> Work:
     """Widen rows fourfold, as the first layer of every feed-forward does."""
     width = shape.width
     weight, bias = shape.draw(4 * width, width, seed=1), shape.draw(4 * width, seed=2)
-    packed: dict[str, ops.PackedWeight] = {}
+    layer = pack(to_array(weight), to_array(bias))
 
     def ours(by: str, *, x: Tensor) -> Tensor:
-        if x.dtype != weight.dtype:  # the truth, in float64
+        if by == "reference":
             return eager(x=x)
-        if by not in packed:
-            layout = None if by == "reference" else by
-            packed[by] = ops.pack_weight(weight, bias, implementation=layout)
-        return ops.packed_linear(x, packed[by], gelu="none", implementation=by)
+        threads = torch.get_num_threads()
+        return to_tensor(project_rows(to_array(x), layer, function="gelu", num_threads=threads))
 
     def eager(*, x: Tensor) -> Tensor:
         return F.gelu(F.linear(x, weight.to(x.dtype), bias.to(x.dtype)))
 
-    inputs = {"x": shape.draw(shape.num_tokens, width, seed=0)}
-    operations = 8 * shape.num_tokens * width**2
     return Work(
-        inputs=inputs,
+        inputs={"x": shape.draw(shape.num_tokens, width, seed=0)},
         ours=ours,
         eager=eager,
         terms=width + 1,
-        operations=operations,
-        facts=PackedFacts(device=shape.device, dtype=shape.facts.dtype),
+        operations=8 * shape.num_tokens * width**2,
+        refusals={"native": None},
     )

@@ -292,29 +292,20 @@ def normalize(vectors_BD: Tensor) -> Tensor:
 def load_encoder(
     directory: str | os.PathLike[str], *, device: str, dtype: str, quantization: str | None
 ) -> Encoder:
-    """Load an encoder, packed where its device and dtype allow it."""
-    encoder = Encoder.from_pretrained(
-        directory, device=device, dtype=dtype, quantization=quantization
-    )
-    return encoder.pack() if encoder.packable else encoder
+    """Load an encoder."""
+    return Encoder.from_pretrained(directory, device=device, dtype=dtype, quantization=quantization)
 
 
 def load_sequence_classification(
     directory: str | os.PathLike[str], *, device: str, dtype: str
 ) -> SequenceClassification:
-    """Load a classifier whose encoder is packed where its device and dtype allow it."""
-    model = SequenceClassification.from_pretrained(directory, device=device, dtype=dtype)
-    if model.encoder.packable:
-        model.encoder.pack()
-    return model
+    """Load a classifier."""
+    return SequenceClassification.from_pretrained(directory, device=device, dtype=dtype)
 
 
 def load_masked_lm(directory: str | os.PathLike[str], *, device: str, dtype: str) -> MaskedLM:
-    """Load a masked LM whose encoder is packed where its device and dtype allow it."""
-    model = MaskedLM.from_pretrained(directory, device=device, dtype=dtype)
-    if model.encoder.packable:
-        model.encoder.pack()
-    return model
+    """Load a masked LM."""
+    return MaskedLM.from_pretrained(directory, device=device, dtype=dtype)
 
 
 def as_tensor(vectors: Any) -> Tensor:

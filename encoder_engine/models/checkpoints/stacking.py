@@ -1,4 +1,4 @@
-"""Makes tensors of arrays, stacks tensors into parameters, and splits parameters into tensors."""
+"""Converts arrays and tensors into each other, stacks tensors into parameters, and splits these."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from encoder_engine.families.checkpoints.arrays import Array
     from encoder_engine.families.facts.names import Origin
 
-__all__ = ["stack_tensors", "to_tensor", "unstack_parameter"]
+__all__ = ["stack_tensors", "to_array", "to_tensor", "unstack_parameter"]
 
 
 def to_tensor(array: Array) -> Tensor:
@@ -26,6 +26,15 @@ def to_tensor(array: Array) -> Tensor:
         return torch.from_numpy(array)
     bits = torch.from_numpy(words(array).view(np.int16))
     return bits.view(torch.bfloat16)
+
+
+def to_array(tensor: Tensor) -> Array:
+    """Return a tensor on the CPU as an array of a checkpoint in the same memory."""
+    tensor = tensor.detach()
+    if tensor.dtype != torch.bfloat16:
+        array: Array = tensor.numpy()
+        return array
+    return tensor.view(torch.int16).numpy().view(BFLOAT16)
 
 
 def stack_tensors(origin: Origin, tensors: Mapping[str, Tensor]) -> Tensor:

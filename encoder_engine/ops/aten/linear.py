@@ -102,21 +102,16 @@ class _Linear(torch.autograd.Function):
         )
 
 
-def onednn_linear(
-    input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, *, gelu: str | None = None
-) -> Tensor:
-    """Compute the dense layer by oneDNN, with a plain or a reordered weight."""
+def onednn_linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
+    """Compute the dense layer by oneDNN."""
     num_rows = input_TK.shape[0]
     if num_rows == 0:
         return input_TK.new_empty(0, weight_NK.shape[0])
     # A single row is a matrix-vector product, summed in another order: pass it twice.
     rows = input_TK.expand(2, -1) if num_rows == 1 else input_TK
     # It reads the weight by its strides, slowly unless they are a matrix's or its transpose's.
-    if not (weight_NK.is_mkldnn or weight_NK.is_contiguous() or weight_NK.T.is_contiguous()):
+    if not (weight_NK.is_contiguous() or weight_NK.T.is_contiguous()):
         weight_NK = weight_NK.contiguous()
-    post = "none" if gelu is None else "gelu"
-    output: Tensor = torch.ops.mkldnn._linear_pointwise(
-        rows, weight_NK, bias_N, post, [], gelu or ""
-    )
+    output: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight_NK, bias_N, "none", [], "")
     # Not a view: autograd refuses in-place changes of it.
     return output[:1].clone() if num_rows == 1 else output

@@ -1,0 +1,143 @@
+"""A compiled encoder of a transformers model's weights, checked to be current.
+
+How it works: embedding tables and norms are the model's own memory. Dense layers are copies, laid
+out for the CPU's matrix products, and so are the biases and vectors of distances. Fused optimisers
+and ``parameter.data`` change weights without incrementing any version, so only the weights' content
+shows whether a copy is current. Every call therefore reads all copied weights and compares a 64-bit
+hash of them, at memory bandwidth: about 2 ms for the 43 MB of MiniLM (docs/integrations.md has the
+figures).
+
+Dimensions: T packed tokens, D width.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from encoder_engine.errors import MissingExtensionError
+from encoder_engine.integrations.shared import (
+    bare_encoder,
+    norms_of,
+    origins_checked,
+    parameters_by_name,
+    read_epsilons,
+    read_spec,
+)
+from encoder_engine.models.checkpoints.stacking import stack_tensors, to_array
+from encoder_engine.models.compiling import find_compiled_encoder
+from encoder_engine.models.norm import Norm
+from encoder_engine.models.tables import Table
+from encoder_engine.ops.cpu import native_instruction_set
+
+if TYPE_CHECKING:
+    from encoder_engine.models import Encoder, EncoderSpec
+    from encoder_engine.packing import PackedBatch
+
+__all__ = ["CompiledCopy", "refuse_compiled"]
+
+# Begins the names of parameters from which a compiled encoder computes tables.
+DERIVED = ("distance_vectors.", "relative_bias.")
+
+
+def refuse_compiled(spec: EncoderSpec) -> str | None:
+    """Return the reason why a compiled encoder cannot compute, or would be slower; None: none."""
+    if native_instruction_set() == "portable":
+        return "the C++ extension has no kernels for this processor"
+    try:
+        return find_compiled_encoder().supports(spec)
+    except MissingExtensionError:
+        return "the C++ extension is not built"
+
+
+class CompiledCopy:
+    """A compiled encoder of a model's weights, with a check whether these have changed since.
+
+    A pooler is left out. :func:`refuse_compiled` must have no reason against the model.
+    """
+
+    def __init__(self, base: Any) -> None:
+        spec = read_spec(base)
+        model_tensors = {name: p.detach() for name, p in parameters_by_name(base, spec).items()}
+        encoder = bare_encoder(spec, model_tensors)
+        found = origins_checked(encoder, model_tensors, base)
+        norms = norms_of(encoder, found, base)
+        read_epsilons(norms)
+        names = {id(module): name for name, module in encoder.named_modules()}
+        wanted = {ours: o for ours, o in found.items() if not ours.startswith("pooler.")}
+        shared = {origin.names[0] for ours, origin in wanted.items() if _is_shared(encoder, ours)}
+        copied = {name for origin in wanted.values() for name in origin.names} - shared
+        by_name = dict(base.named_parameters(remove_duplicate=False))
+        self._parameters = list(by_name.values())
+        self._places = _places(self._parameters)
+        # Of a tensor with gaps the compiled encoder has a copy too.
+        copied |= {name for name, p in model_tensors.items() if not p.is_contiguous()}
+        self._content = _Content([by_name[name] for name in sorted(copied)])
+        self._dtype = encoder.dtype
+        self._encoder = find_compiled_encoder().from_parameters(
+            spec,
+            {ours: to_array(stack_tensors(o, model_tensors)) for ours, o in wanted.items()},
+            str(encoder.dtype),
+            epsilons={names[id(norm)]: norm.spec.epsilon for norm, _ in norms},
+        )
+
+    def hidden(self, batch: PackedBatch) -> Tensor:
+        """Return the vectors of a batch without positions of its own, [T, D]."""
+        encoder, types = self._encoder, batch.token_type_ids
+        encoder.num_threads = torch.get_num_threads()
+        rows_TD = encoder.hidden(
+            batch.input_ids.numpy(),
+            batch.sequences.host_offsets.numpy(),
+            None if types is None else types.numpy(),
+        )
+        return torch.from_numpy(rows_TD).to(self._dtype)
+
+    def is_current(self) -> bool:
+        """Return whether memory and strides, and bytes of copied parameters, are the same."""
+        return _places(self._parameters) == self._places and self._content.is_same()
+
+
+def _is_shared(encoder: Encoder, name: str) -> bool:
+    """Return whether a compiled encoder reads a parameter in the place where it is.
+
+    The vectors of distances are not: projections of them are computed once.
+    """
+    module = encoder.get_submodule(name.rpartition(".")[0])
+    return isinstance(module, Table | Norm) and not name.startswith(DERIVED)
+
+
+def _places(tensors: list[Tensor]) -> list[tuple[int, torch.Size, tuple[int, ...]]]:
+    """Return the address, shape and strides of each tensor."""
+    return [(t.data_ptr(), t.shape, t.stride()) for t in tensors]
+
+
+class _Content:
+    """A snapshot of the content of tensors: a hash, or copies where a tensor has gaps."""
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        self._tensors = tensors
+        self._hash = _hash(tensors)
+        self._copies: list[Tensor] = []
+        if self._hash is None:
+            self._copies = [t.detach().contiguous().clone() for t in tensors]
+
+    def is_same(self) -> bool:
+        """Return whether every byte is unchanged; the tensors must have the same memory."""
+        if self._hash is not None:
+            return _hash(self._tensors) == self._hash
+        return all(
+            torch.equal(t.detach().contiguous().view(torch.uint8), c.view(torch.uint8))
+            for t, c in zip(self._tensors, self._copies, strict=True)
+        )
+
+
+def _hash(tensors: list[Tensor]) -> int | None:
+    """Return the hash of the content of tensors; None where one is not contiguous."""
+    if not all(t.is_contiguous() for t in tensors):
+        return None
+    # Late: the extension may not be built.
+    from encoder_engine.ops.native.memory import hash_memory
+
+    return hash_memory(tensors)
