@@ -48,7 +48,9 @@ def test_embedding_is_the_operation(dtype: torch.dtype, with_norm: bool, with_ty
         *(tables["token"].data_ptr(), 50, tables["position"].data_ptr(), 60),
         *(tables["segment"].data_ptr(), 3),
         *((weight.data_ptr(), bias.data_ptr()) if with_norm else (0, 0)),
-        *(WIDTH, 1e-5, 1),
+        WIDTH,
+        1e-5,
+        1,
     )
     found = run(
         plan,
