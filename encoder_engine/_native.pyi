@@ -441,4 +441,5 @@ class Plan:
         cu_selected: int = 0,
         global_rows: int = 0,
         cu_global: int = 0,
+        relative_bias: int = 0,
     ) -> None: ...

@@ -202,18 +202,21 @@ void bind_plan(py::module_& module) {
              [](const plan& self, uintptr_t input, uintptr_t output, uintptr_t cu_seqlens,
                 uintptr_t positions, int64_t num_sequences, int64_t num_rows, int num_threads,
                 uintptr_t ids, uintptr_t type_ids, uintptr_t position_ids, uintptr_t selected_rows,
-                uintptr_t cu_selected, uintptr_t global_rows, uintptr_t cu_global) {
+                uintptr_t cu_selected, uintptr_t global_rows, uintptr_t cu_global,
+                uintptr_t relative_bias) {
                  const py::gil_scoped_release unlocked;
                  self.run({at<void>(input), at<void>(output), at<int32_t>(cu_seqlens),
                            at<int32_t>(positions), num_sequences, num_rows, num_threads,
                            at<int32_t>(ids), at<int32_t>(type_ids), at<int32_t>(position_ids),
                            at<int32_t>(selected_rows), at<int32_t>(cu_selected),
-                           at<int32_t>(global_rows), at<int32_t>(cu_global)});
+                           at<int32_t>(global_rows), at<int32_t>(cu_global),
+                           at<float>(relative_bias)});
              },
              py::arg("source"), py::arg("target"), py::arg("cu_seqlens"), py::arg("positions"),
              py::arg("num_sequences"), py::arg("num_rows"), py::arg("num_threads"), py::arg("ids") = 0,
              py::arg("type_ids") = 0, py::arg("position_ids") = 0, py::arg("selected_rows") = 0,
-             py::arg("cu_selected") = 0, py::arg("global_rows") = 0, py::arg("cu_global") = 0);
+             py::arg("cu_selected") = 0, py::arg("global_rows") = 0, py::arg("cu_global") = 0,
+             py::arg("relative_bias") = 0);
 }
 
 }  // namespace encoder_engine

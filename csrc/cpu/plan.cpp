@@ -257,6 +257,11 @@ void plan::add(const attention_call& call, plan_heads query, plan_heads key, pla
     if (domain == row_domain::sequences) read(query.buffer, row_domain::selected);
     write(output, domain);
     if (sees_global) need_rows_of(row_domain::global);
+    const bool takes_bias = call.bias_reach > 0 && call.relative_bias == nullptr;
+    if (takes_bias) {
+        needs_.push_back({[](const plan_batch& batch) { return batch.relative_bias != nullptr; },
+                          "the plan adds a relative bias: pass relative_bias"});
+    }
     steps_.emplace_back([=](const rows& at) {
         const auto rows_of = [&](const plan_heads& heads) {
             return head_rows{at.operator()<char>(heads.buffer) + heads.first * element_bytes(call.type),
@@ -272,6 +277,7 @@ void plan::add(const attention_call& call, plan_heads query, plan_heads key, pla
         now.num_threads = at.batch.num_threads;
         now.query_rows = at.tokens(domain);
         now.cu_queries = at.starts(domain);
+        if (takes_bias) now.relative_bias = at.batch.relative_bias;
         if (sees_global) {
             now.global_rows = at.batch.global_rows;
             now.cu_global = at.batch.cu_global;

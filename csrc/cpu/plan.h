@@ -33,6 +33,7 @@ struct plan_batch {
     const int32_t* cu_selected = nullptr;    // [sequences + 1]: where each sequence's begin
     const int32_t* global_rows = nullptr;    // likewise, of tokens that all see beyond windows
     const int32_t* cu_global = nullptr;
+    const float* relative_bias = nullptr;    // of attention that has a reach, but no bias of its own
 };
 
 // The heads of one operand in a buffer's rows.

@@ -74,8 +74,8 @@ class BlockInputs(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """True where blocks need only the sequences and return only their output."""
-        others = (self.relative_bias_HR, self.global_rows, self.distances)
+        """True where blocks need no other rows or vectors and return only their output."""
+        others = (self.global_rows, self.distances)
         return not self.with_probabilities and all(other is None for other in others)
 
 

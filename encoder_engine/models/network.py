@@ -267,7 +267,10 @@ class Network(nn.Module):
             return None
         blocks = cast("list[Block]", list(self.blocks))
         in_order = [blocks[index] for index in self._order]
-        return self._planner.run(in_order, hidden_TD, inputs.sequences, inputs.position_ids_T)
+        return self._planner.run(
+            *(in_order, hidden_TD, inputs.sequences),
+            *(inputs.position_ids_T, inputs.relative_bias_HR),
+        )
 
     def _call_blocks(
         self,

@@ -5,7 +5,7 @@ call from Python for each is a fixed cost that short texts pay in full. Where th
 implementation would be chosen for every operation, the blocks are listed once as steps over shared
 row buffers (one for each name and width, reused by all blocks), and a call hands the list to C++. A
 plan needs packed or int8 dense layers, and blocks without disentangled attention; batches with
-global rows or a relative bias are not planned. Each call first makes sure that the plan still
+global rows are not planned. Each call first makes sure that the plan still
 holds: the same module, parameter and weight objects at the same addresses, no hooks, no replaced
 ``forward``, no training mode and no gradients. Those checks run as ``map`` over lists, without
 Python bytecode for each of about a hundred members, in microseconds. Where a check fails, the
@@ -55,35 +55,41 @@ class Planner:
         hidden_TD: Tensor,
         sequences: Sequences,
         position_ids_T: Tensor | None,
+        relative_bias_HR: Tensor | None = None,
     ) -> Tensor | None:
         """Return the blocks' output, [T, D]; None where they must be called one by one.
 
         ``position_ids_T``: within the table of the rotary embeddings; None where no block has any.
+        ``relative_bias_HR``: added to all blocks' scores, or None.
         """
         if hidden_TD.device.type != "cpu" or hidden_TD.requires_grad or requested():
             return None
         if torch.is_autocast_enabled("cpu"):
             return None
+        if relative_bias_HR is not None and relative_bias_HR.requires_grad:
+            return None
+        reach = None if relative_bias_HR is None else relative_bias_HR.shape[1] // 2
         made = self._made
-        if made is None or not made.fits(blocks, hidden_TD):
+        if made is None or not made.fits(blocks, hidden_TD, reach):
             # Assigned only when complete: other threads may read it.
-            self._made = made = _Made(blocks, hidden_TD)
+            self._made = made = _Made(blocks, hidden_TD, reach)
         if made.plan is None or made.layers.need_modules():
             return None
-        return made.plan.run(hidden_TD, sequences, position_ids_T)
+        return made.plan.run(hidden_TD, sequences, position_ids_T, relative_bias_HR)
 
 
 class _Made:
     """A plan, or None where the blocks cannot be planned, with the layers it was made of."""
 
-    def __init__(self, blocks: Sequence[Block], hidden_TD: Tensor) -> None:
+    def __init__(self, blocks: Sequence[Block], hidden_TD: Tensor, bias_reach: int | None) -> None:
         self.layers = _Layers(blocks)
-        self._kind = (hidden_TD.dtype, hidden_TD.shape[1])
-        self.plan = _plan(blocks, hidden_TD)
+        self._kind = (hidden_TD.dtype, hidden_TD.shape[1], bias_reach)
+        self.plan = _plan(blocks, hidden_TD, bias_reach)
 
-    def fits(self, blocks: Sequence[Block], hidden_TD: Tensor) -> bool:
-        """Return whether the plan holds for these blocks and the rows' dtype and width."""
-        return (hidden_TD.dtype, hidden_TD.shape[1]) == self._kind and self.layers.unchanged(blocks)
+    def fits(self, blocks: Sequence[Block], hidden_TD: Tensor, bias_reach: int | None) -> bool:
+        """Return whether the plan holds for these blocks, rows of this kind and this reach."""
+        kind = (hidden_TD.dtype, hidden_TD.shape[1], bias_reach)
+        return kind == self._kind and self.layers.unchanged(blocks)
 
 
 class _Layers:
@@ -140,7 +146,7 @@ class _Layers:
         )
 
 
-def _plan(blocks: Sequence[Block], hidden_TD: Tensor) -> NativePlan | None:
+def _plan(blocks: Sequence[Block], hidden_TD: Tensor, bias_reach: int | None) -> NativePlan | None:
     """Return the plan of the blocks; None where an operation would not run natively."""
     dtype = hidden_TD.dtype
     if not blocks or not all(_plannable(block, hidden_TD) for block in blocks):
@@ -148,7 +154,7 @@ def _plan(blocks: Sequence[Block], hidden_TD: Tensor) -> NativePlan | None:
     from encoder_engine.ops.native import plan as native
 
     steps = native.NativePlan(dtype)
-    builder = _Builder(steps, native.INPUT)
+    builder = _Builder(steps, native.INPUT, bias_reach)
     for block in blocks[:-1]:
         builder.add_block(block, None)
     builder.add_block(blocks[-1], native.OUTPUT)
@@ -167,9 +173,8 @@ def _plannable(block: Block, hidden_TD: Tensor) -> bool:
     if block.spec.attention_norm:
         norms.append(block.attention_norm)
     return (
-        # Global rows and a relative bias are inputs of a call, which is not planned then.
+        # Global rows are an input of a call, which is not planned then.
         not block.spec.attention.disentangled
-        and (feed_forward.spec.gated or feed_forward.spec.activation in GELU)
         and all(_is_native(layer, hidden_TD) for layer in layers)
         and all(_fits(norm, hidden_TD) for norm in norms)
         and _computes(block, hidden_TD)
@@ -219,8 +224,9 @@ def _computes(block: Block, hidden_TD: Tensor) -> bool:
 class _Builder:
     """Adds blocks to a plan; one buffer of each name and width is reused by all blocks."""
 
-    def __init__(self, steps: NativePlan, source: int) -> None:
+    def __init__(self, steps: NativePlan, source: int, bias_reach: int | None) -> None:
         self._steps = steps
+        self._bias_reach = bias_reach
         self._hidden = source
         self._rows: dict[tuple[str, int], int] = {}
         self._bytes: dict[tuple[str, int], QuantizedRows] = {}
@@ -273,6 +279,7 @@ class _Builder:
             scale=spec.head_dim**-0.5 if spec.scale is None else spec.scale,
             window=spec.window,
             alibi_slopes_H=None if slopes is None else slopes(),
+            bias_reach=self._bias_reach,
         )
         self._dense(attention.output, mixed, target)
 
@@ -280,6 +287,8 @@ class _Builder:
         self, layer: FeedForward, source: int, target: int, quantized: QuantizedRows | None
     ) -> None:
         gelu, width = GELU.get(layer.spec.activation), layer.spec.width
+        # The extension has the spec's names.
+        function = layer.spec.activation
         if layer.reads_bytes:
             assert isinstance(layer.up, QuantizedLinear)
             assert isinstance(layer.down, QuantizedLinear)
@@ -288,7 +297,7 @@ class _Builder:
                 quantized = self._quantized_buffer("between", depth)
                 self._steps.quantize(source, quantized, depth)
             bytes_ = self._quantized_buffer("raised", width)
-            self._steps.quantized_linear(layer.up.quantized, quantized, bytes_, gelu=gelu)
+            self._steps.quantized_linear(layer.up.quantized, quantized, bytes_, function=function)
             self._steps.quantized_linear(layer.down.quantized, bytes_, target)
             return
         raised = self._buffer("raised", width)
@@ -297,7 +306,7 @@ class _Builder:
             self._dense(layer.halves, source, halves)
             self._steps.activate(halves, raised, width, gelu=gelu)
         else:
-            self._dense(layer.up, source, raised, gelu=gelu)
+            self._dense(layer.up, source, raised, function=function)
         self._dense(layer.down, raised, target)
 
     def _dense(
@@ -306,16 +315,16 @@ class _Builder:
         source: int,
         target: int,
         *,
-        gelu: ops.Approximation | None = None,
+        function: str = "none",
     ) -> None:
         if isinstance(layer, PackedLinear):
-            self._steps.packed_linear(layer.packed, source, target, gelu=gelu)
+            self._steps.packed_linear(layer.packed, source, target, function=function)
             return
         assert isinstance(layer, QuantizedLinear)
         depth = layer.quantized.shape[1]
         quantized = self._quantized_buffer("input", depth)
         self._steps.quantize(source, quantized, depth)
-        self._steps.quantized_linear(layer.quantized, quantized, target, gelu=gelu)
+        self._steps.quantized_linear(layer.quantized, quantized, target, function=function)
 
     def _norm(
         self,

@@ -33,7 +33,7 @@ if native_instruction_set() in (None, "portable"):
 
 LENGTHS = (9, 1, 30, 0, 17)
 # Families whose blocks native operations compute whole.
-NOT_PLANNED = {"deberta", "deberta-v2", "mpnet", "t5"}
+NOT_PLANNED = {"deberta", "deberta-v2"}
 
 
 def draw_batch(lengths: tuple[int, ...] = LENGTHS) -> PackedBatch:
@@ -146,6 +146,22 @@ def test_a_change_after_planning_is_noticed(
     batch = draw_batch()
     before, _ = planned(encoder, batch)
     change(encoder)
+    found, by_plan = planned(encoder, batch)
+    assert by_plan
+    assert torch.equal(found, called(encoder, batch))
+    assert not torch.equal(found, before)
+
+
+@pytest.mark.parametrize("model_type", ["mpnet", "t5"])
+def test_a_plan_adds_the_relative_bias_of_each_call(model_type: str, tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.model_type == model_type)
+    encoder = prepared(case, tmp_path, "float32")
+    batch = draw_batch()
+    before, by_plan = planned(encoder, batch)
+    assert by_plan
+    assert encoder.relative_bias is not None
+    with torch.no_grad():
+        encoder.relative_bias.table.weight.mul_(-3.0)
     found, by_plan = planned(encoder, batch)
     assert by_plan
     assert torch.equal(found, called(encoder, batch))

@@ -55,13 +55,13 @@ class NativePlan:
         )
 
     def packed_linear(
-        self, weight: PackedWeight, source: int, target: int, *, gelu: Approximation | None = None
+        self, weight: PackedWeight, source: int, target: int, *, function: str = "none"
     ) -> None:
-        """Add ``ops.packed_linear``."""
+        """Add ``ops.packed_linear`` and an activation function, by the extension's name of it."""
         self._kept_alive.append(weight)
         width, depth = weight.shape
         self._program.packed_linear(
-            *(self._half, _function(gelu), weight.content.data_ptr(), depth, width),
+            *(self._half, function, weight.content.data_ptr(), depth, width),
             *(source, target),
         )
 
@@ -71,13 +71,13 @@ class NativePlan:
         source: QuantizedRows,
         target: int | QuantizedRows,
         *,
-        gelu: Approximation | None = None,
+        function: str = "none",
     ) -> None:
         """Add ``ops.quantized_linear``, or ``ops.requantized_linear`` for a quantized target."""
         self._kept_alive.append(weight)
         width, depth = weight.shape
         self._program.quantized_linear(
-            *(self._half, _function(gelu), weight.content.data_ptr()),
+            *(self._half, function, weight.content.data_ptr()),
             *(weight.scale_N.data_ptr(), address(weight.bias_N), depth, width),
             *source,
             *((_NONE, *target) if isinstance(target, QuantizedRows) else (target, _NONE, _NONE)),
@@ -139,34 +139,48 @@ class NativePlan:
         scale: float,
         window: int | None,
         alibi_slopes_H: Tensor | None,
+        bias_reach: int | None,
     ) -> None:
-        """Add ``ops.attention``; a row of the source holds a token's query, key and value."""
+        """Add ``ops.attention``; a row of the source holds a token's query, key and value.
+
+        ``bias_reach``: of the relative bias that ``run`` is given; None: there is none.
+        """
         self._kept_alive.append(alibi_slopes_H)
-        self._program.attention(
-            *(self._half, num_heads, head_dim, scale, -1 if window is None else window),
-            *(address(alibi_slopes_H), source, target),
+        width = num_heads * head_dim
+        query, key, value = ((source, part * width, 3 * width) for part in range(3))
+        self._program.attend(
+            *(self._half, num_heads, num_heads, head_dim, scale, query, key, value, target),
+            window=-1 if window is None else window,
+            alibi_slopes=address(alibi_slopes_H),
+            bias_reach=0 if bias_reach is None else bias_reach,
         )
 
     def run(
-        self, input_TD: Tensor, sequences: Sequences, position_ids_T: Tensor | None = None
+        self,
+        input_TD: Tensor,
+        sequences: Sequences,
+        position_ids_T: Tensor | None = None,
+        relative_bias_HR: Tensor | None = None,
     ) -> Tensor:
-        """Run all steps on the rows [T, D]; return [T, D]. ``position_ids_T``: for ``rotate``."""
+        """Run all steps on the rows [T, D]; return [T, D].
+
+        ``position_ids_T``: for ``rotate``. ``relative_bias_HR``: for ``attention``.
+        """
         input_TD = input_TD.contiguous()
         if position_ids_T is not None:
             position_ids_T = position_ids_T.to(torch.int32).contiguous()
         cu_seqlens = sequences.cu_seqlens.contiguous()
+        if relative_bias_HR is not None:
+            relative_bias_HR = relative_bias_HR.float().contiguous()
         output_TD = torch.empty_like(input_TD)
         self._program.run(
             *(input_TD.data_ptr(), output_TD.data_ptr(), cu_seqlens.data_ptr()),
             address(position_ids_T),
             *(len(cu_seqlens) - 1, len(input_TD), torch.get_num_threads()),
+            relative_bias=address(relative_bias_HR),
         )
         return output_TD
 
 
 def _buffer(number: int | None) -> int:
     return _NONE if number is None else number
-
-
-def _function(gelu: Approximation | None) -> str:
-    return "none" if gelu is None else GELU_NAMES[gelu]
