@@ -425,6 +425,9 @@ class Plan:
         target: int,
         /,
     ) -> None: ...
+    def buffer_bytes(
+        self, num_rows: int, num_sequences: int = 1, num_selected: int = 0, num_global: int = 0
+    ) -> int: ...
     def run(
         self,
         source: int,

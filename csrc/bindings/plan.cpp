@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "bindings/cpu.h"
 #include "bindings/cpu_arguments.h"
@@ -198,6 +199,22 @@ void bind_plan(py::module_& module) {
                  call.alibi_slopes = at<float>(alibi_slopes);
                  self.add(call, input, output);
              })
+        .def("buffer_bytes",
+             [](const plan& self, int64_t num_rows, int64_t num_sequences, int64_t num_selected,
+                int64_t num_global) {
+                 // Only the totals count: as if all rows were those of one sequence.
+                 std::vector<int32_t> selected(static_cast<size_t>(num_sequences) + 1), global = selected;
+                 selected.back() = static_cast<int32_t>(num_selected);
+                 global.back() = static_cast<int32_t>(num_global);
+                 plan_batch batch{};
+                 batch.num_rows = num_rows;
+                 batch.num_sequences = num_sequences;
+                 batch.cu_selected = selected.data();
+                 batch.cu_global = global.data();
+                 return self.buffer_bytes(batch);
+             },
+             py::arg("num_rows"), py::arg("num_sequences") = 1, py::arg("num_selected") = 0,
+             py::arg("num_global") = 0)
         .def("run",
              [](const plan& self, uintptr_t input, uintptr_t output, uintptr_t cu_seqlens,
                 uintptr_t positions, int64_t num_sequences, int64_t num_rows, int num_threads,

@@ -95,18 +95,34 @@ void plan::check(buffer number) const {
     }
 }
 
+void plan::begin_range(buffer number) {
+    buffers_[static_cast<size_t>(number)].range = ranges_.size();
+    ranges_.push_back({number, steps_.size(), steps_.size()});
+}
+
 row_domain plan::read(buffer number) {
     check(number);
+    described& found = buffers_[static_cast<size_t>(number)];
     if (number == kInput) {
         needs_.push_back({[](const plan_batch& batch) { return batch.input != nullptr; },
                           "the plan reads its input: pass its rows"});
     }
-    return buffers_[static_cast<size_t>(number)].domain;
+    if (number > kOutput) {
+        if (found.range == kNever) begin_range(number);
+        ranges_[found.range].last = found.last_read = steps_.size();
+    }
+    return found.domain;
 }
 
 void plan::read(buffer number, row_domain domain) {
     if (number == kNone) return;
-    const row_domain found = read(number);
+    check_domain(number, domain);
+    read(number);
+}
+
+void plan::check_domain(buffer number, row_domain domain) const {
+    check(number);
+    const row_domain found = buffers_[static_cast<size_t>(number)].domain;
     if (found != domain) {
         throw std::invalid_argument(std::string("the step has rows of ") + name_of(domain) +
                                     ", but buffer " + std::to_string(number) + " has rows of " +
@@ -119,8 +135,12 @@ void plan::write(buffer number, row_domain domain) {
     check(number);
     if (number == kOutput) {
         buffers_[kOutput].domain = domain;
-    } else {
-        read(number, domain);
+        return;
+    }
+    check_domain(number, domain);
+    // What a step reads too is written in place.
+    if (number > kOutput && buffers_[static_cast<size_t>(number)].last_read != steps_.size()) {
+        begin_range(number);
     }
 }
 
@@ -307,7 +327,8 @@ void plan::add(const take_call& call, buffer input, buffer output) {
 void plan::add_putting(const take_call& call, buffer input, buffer output) {
     const row_domain domain = read(input);
     if (domain != row_domain::global) read(input, row_domain::selected);
-    write(output, row_domain::tokens);
+    // The other rows stay.
+    read(output, row_domain::tokens);
     steps_.emplace_back([=](const rows& at) {
         take_call now = call;
         now.input = at(input);
@@ -362,21 +383,52 @@ void plan::run(const plan_batch& batch) const {
     for (const need& one : needs_) {
         if (batch.num_rows > 0 && !one.met(batch)) throw std::invalid_argument(one.message);
     }
-    std::vector<void*> places = {const_cast<void*>(batch.input), batch.output};
+    std::vector<size_t> offsets;
+    memory taken = take(place_ranges(batch, offsets));
+    std::vector<void*> places(buffers_.size(), nullptr);
+    places[kInput] = const_cast<void*>(batch.input);
+    places[kOutput] = batch.output;
     const rows all = {batch, places};
-    const auto bytes_of = [&](const described& one) {
-        return static_cast<size_t>(whole(one.row_bytes * all.count(one.domain), 64));
-    };
-    size_t bytes = 0;
-    for (size_t i = kOutput + 1; i < buffers_.size(); ++i) bytes += bytes_of(buffers_[i]);
-    memory taken = take(bytes);
-    char* at = static_cast<char*>(taken.content.get());
-    for (size_t i = kOutput + 1; i < buffers_.size(); ++i) {
-        places.push_back(at);
-        at += bytes_of(buffers_[i]);
+    size_t range = 0;
+    for (size_t i = 0; i < steps_.size(); ++i) {
+        for (; range < ranges_.size() && ranges_[range].first == i; ++range) {
+            places[static_cast<size_t>(ranges_[range].number)] =
+                static_cast<char*>(taken.content.get()) + offsets[range];
+        }
+        steps_[i](all);
     }
-    for (const step& one : steps_) one(all);
     give_back(std::move(taken));
+}
+
+size_t plan::buffer_bytes(const plan_batch& batch) const {
+    std::vector<size_t> offsets;
+    return place_ranges(batch, offsets);
+}
+
+// Gives each range the first gap between those that live when it begins.
+size_t plan::place_ranges(const plan_batch& batch, std::vector<size_t>& offsets) const {
+    struct placed {
+        size_t begin, end, last;
+    };
+    const std::vector<void*> none;
+    const rows counts = {batch, none};
+    std::vector<placed> live;  // by where they begin
+    size_t bytes = 0;
+    offsets.reserve(ranges_.size());
+    for (const live_range& range : ranges_) {
+        const described& own = buffers_[static_cast<size_t>(range.number)];
+        const size_t size = static_cast<size_t>(whole(own.row_bytes * counts.count(own.domain), 64));
+        live.erase(std::remove_if(live.begin(), live.end(),
+                                  [&](const placed& other) { return other.last < range.first; }),
+                   live.end());
+        size_t begin = 0;
+        auto next = live.begin();
+        for (; next != live.end() && next->begin < begin + size; ++next) begin = std::max(begin, next->end);
+        offsets.push_back(begin);
+        bytes = std::max(bytes, begin + size);
+        live.insert(next, {begin, begin + size, range.last});
+    }
+    return bytes;
 }
 
 plan::memory plan::take(size_t bytes) const {

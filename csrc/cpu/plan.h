@@ -53,7 +53,8 @@ public:
     // The input has a row per token; the output has the domain of the step that writes it.
     static constexpr buffer kInput = 0, kOutput = 1, kNone = -1;
 
-    // Adds a buffer of `row_bytes` per row. Its content lasts until another step writes it.
+    // Adds a buffer of `row_bytes` per row. Its content lasts until another step writes it. Buffers
+    // whose contents are not needed at the same time share memory.
     buffer add_buffer(int64_t row_bytes, row_domain domain = row_domain::tokens);
 
     // Looks up the batch's ids; tables are null where there is none.
@@ -90,6 +91,9 @@ public:
     // an id outside its table.
     void run(const plan_batch& batch) const;
 
+    // The memory of all buffers in a run.
+    size_t buffer_bytes(const plan_batch& batch) const;
+
 private:
     struct rows;
     struct freed {
@@ -99,9 +103,17 @@ private:
         std::unique_ptr<void, freed> content;
         size_t bytes = 0;
     };
+    static constexpr size_t kNever = SIZE_MAX;
     struct described {
         int64_t row_bytes;
         row_domain domain;
+        size_t range = kNever;      // the last of ranges_ that is of this buffer
+        size_t last_read = kNever;  // by which step
+    };
+    // The steps from the one that writes a buffer to the last that reads what was written.
+    struct live_range {
+        buffer number;
+        size_t first, last;
     };
     using step = std::function<void(const rows&)>;
     // What run() needs of a batch, and what to say where it is not there.
@@ -113,6 +125,7 @@ private:
     std::vector<described> buffers_ = {{0, row_domain::tokens}, {0, row_domain::tokens}};
     std::vector<step> steps_;
     std::vector<need> needs_;
+    std::vector<live_range> ranges_;  // by their first step
     mutable std::mutex mutex_;
     mutable std::vector<memory> idle_;
 
@@ -120,6 +133,9 @@ private:
     void read(buffer number, row_domain domain);
     void write(buffer number, row_domain domain);
     void check(buffer number) const;
+    void check_domain(buffer number, row_domain domain) const;
+    void begin_range(buffer number);
+    size_t place_ranges(const plan_batch& batch, std::vector<size_t>& offsets) const;
     void need_rows_of(row_domain domain);
     memory take(size_t bytes) const;
     void give_back(memory&& taken) const;
