@@ -44,6 +44,9 @@ struct plan::rows {
         const int32_t* const where = starts(domain);
         return where == nullptr ? 0 : where[batch.num_sequences];
     }
+    size_t num_rows(size_t domain) const {
+        return static_cast<size_t>(count(static_cast<row_domain>(domain)));
+    }
     // Where each sequence's rows begin.
     const int32_t* starts(row_domain domain) const {
         return domain == row_domain::selected ? batch.cu_selected
@@ -383,17 +386,25 @@ void plan::run(const plan_batch& batch) const {
     for (const need& one : needs_) {
         if (batch.num_rows > 0 && !one.met(batch)) throw std::invalid_argument(one.message);
     }
-    std::vector<size_t> offsets;
-    memory taken = take(place_ranges(batch, offsets));
+    const std::shared_ptr<const placement> placed = placed_ranges();
     std::vector<void*> places(buffers_.size(), nullptr);
     places[kInput] = const_cast<void*>(batch.input);
     places[kOutput] = batch.output;
     const rows all = {batch, places};
+    std::array<size_t, 4> starts{};
+    size_t bytes = 0;
+    for (size_t domain = 0; domain < starts.size(); ++domain) {
+        starts[domain] = bytes;
+        bytes += placed->row_bytes[domain] * all.num_rows(domain);
+    }
+    memory taken = take(bytes);
     size_t range = 0;
     for (size_t i = 0; i < steps_.size(); ++i) {
         for (; range < ranges_.size() && ranges_[range].first == i; ++range) {
-            places[static_cast<size_t>(ranges_[range].number)] =
-                static_cast<char*>(taken.content.get()) + offsets[range];
+            const size_t number = static_cast<size_t>(ranges_[range].number);
+            const size_t domain = static_cast<size_t>(buffers_[number].domain);
+            places[number] = static_cast<char*>(taken.content.get()) + starts[domain] +
+                             placed->offsets[range] * all.num_rows(domain);
         }
         steps_[i](all);
     }
@@ -401,34 +412,59 @@ void plan::run(const plan_batch& batch) const {
 }
 
 size_t plan::buffer_bytes(const plan_batch& batch) const {
-    std::vector<size_t> offsets;
-    return place_ranges(batch, offsets);
-}
-
-// Gives each range the first gap between those that live when it begins.
-size_t plan::place_ranges(const plan_batch& batch, std::vector<size_t>& offsets) const {
-    struct placed {
-        size_t begin, end, last;
-    };
+    const std::shared_ptr<const placement> placed = placed_ranges();
     const std::vector<void*> none;
     const rows counts = {batch, none};
-    std::vector<placed> live;  // by where they begin
     size_t bytes = 0;
-    offsets.reserve(ranges_.size());
-    for (const live_range& range : ranges_) {
-        const described& own = buffers_[static_cast<size_t>(range.number)];
-        const size_t size = static_cast<size_t>(whole(own.row_bytes * counts.count(own.domain), 64));
-        live.erase(std::remove_if(live.begin(), live.end(),
-                                  [&](const placed& other) { return other.last < range.first; }),
-                   live.end());
-        size_t begin = 0;
-        auto next = live.begin();
-        for (; next != live.end() && next->begin < begin + size; ++next) begin = std::max(begin, next->end);
-        offsets.push_back(begin);
-        bytes = std::max(bytes, begin + size);
-        live.insert(next, {begin, begin + size, range.last});
+    for (size_t domain = 0; domain < placed->row_bytes.size(); ++domain) {
+        bytes += placed->row_bytes[domain] * counts.num_rows(domain);
     }
     return bytes;
+}
+
+std::shared_ptr<const plan::placement> plan::placed_ranges() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (placement_ == nullptr || placement_->num_steps != steps_.size()) placement_ = place_ranges();
+    return placement_;
+}
+
+// The largest first, each in the first gap between those that live at the same time. A row of each
+// takes whole cache lines, so that the place does not depend on the number of rows.
+std::shared_ptr<const plan::placement> plan::place_ranges() const {
+    const auto found = std::make_shared<placement>();
+    found->num_steps = steps_.size();
+    found->offsets.resize(ranges_.size());
+    const auto size_of = [&](size_t range) {
+        const described& own = buffers_[static_cast<size_t>(ranges_[range].number)];
+        return static_cast<size_t>(whole(own.row_bytes, 64));
+    };
+    const auto domain_of = [&](size_t range) {
+        return static_cast<size_t>(buffers_[static_cast<size_t>(ranges_[range].number)].domain);
+    };
+    std::vector<size_t> order(ranges_.size()), near;
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return size_of(a) > size_of(b); });
+    for (size_t placed = 0; placed < order.size(); ++placed) {
+        const size_t range = order[placed], size = size_of(range);
+        near.clear();
+        for (size_t i = 0; i < placed; ++i) {
+            const live_range &own = ranges_[range], &other = ranges_[order[i]];
+            const bool meets = own.first <= other.last && other.first <= own.last;
+            if (meets && domain_of(range) == domain_of(order[i])) near.push_back(order[i]);
+        }
+        std::sort(near.begin(), near.end(),
+                  [&](size_t a, size_t b) { return found->offsets[a] < found->offsets[b]; });
+        size_t at = 0;
+        for (const size_t other : near) {
+            if (found->offsets[other] >= at + size) break;
+            at = std::max(at, found->offsets[other] + size_of(other));
+        }
+        found->offsets[range] = at;
+        size_t& most = found->row_bytes[domain_of(range)];
+        most = std::max(most, at + size);
+    }
+    return found;
 }
 
 plan::memory plan::take(size_t bytes) const {

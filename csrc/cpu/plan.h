@@ -2,6 +2,7 @@
 // interpreter would take longer than a short text's matrix products.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -115,6 +116,12 @@ private:
         buffer number;
         size_t first, last;
     };
+    // Where ranges lie: in bytes times the number of rows, within the memory of their domain.
+    struct placement {
+        size_t num_steps = 0;
+        std::vector<size_t> offsets;  // of ranges_
+        std::array<size_t, 4> row_bytes{};  // of each domain's memory
+    };
     using step = std::function<void(const rows&)>;
     // What run() needs of a batch, and what to say where it is not there.
     struct need {
@@ -127,6 +134,7 @@ private:
     std::vector<need> needs_;
     std::vector<live_range> ranges_;  // by their first step
     mutable std::mutex mutex_;
+    mutable std::shared_ptr<const placement> placement_;
     mutable std::vector<memory> idle_;
 
     row_domain read(buffer number);
@@ -135,7 +143,8 @@ private:
     void check(buffer number) const;
     void check_domain(buffer number, row_domain domain) const;
     void begin_range(buffer number);
-    size_t place_ranges(const plan_batch& batch, std::vector<size_t>& offsets) const;
+    std::shared_ptr<const placement> place_ranges() const;
+    std::shared_ptr<const placement> placed_ranges() const;
     void need_rows_of(row_domain domain);
     memory take(size_t bytes) const;
     void give_back(memory&& taken) const;
