@@ -425,6 +425,9 @@ class Plan:
         target: int,
         /,
     ) -> None: ...
+    def buffer_bytes(
+        self, num_rows: int, num_sequences: int = 1, num_selected: int = 0, num_global: int = 0
+    ) -> int: ...
     def run(
         self,
         source: int,
@@ -441,4 +444,5 @@ class Plan:
         cu_selected: int = 0,
         global_rows: int = 0,
         cu_global: int = 0,
+        relative_bias: int = 0,
     ) -> None: ...

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "bindings/cpu.h"
 #include "bindings/cpu_arguments.h"
@@ -198,22 +199,41 @@ void bind_plan(py::module_& module) {
                  call.alibi_slopes = at<float>(alibi_slopes);
                  self.add(call, input, output);
              })
+        .def("buffer_bytes",
+             [](const plan& self, int64_t num_rows, int64_t num_sequences, int64_t num_selected,
+                int64_t num_global) {
+                 // Only the totals count: as if all rows were those of one sequence.
+                 std::vector<int32_t> selected(static_cast<size_t>(num_sequences) + 1), global = selected;
+                 selected.back() = static_cast<int32_t>(num_selected);
+                 global.back() = static_cast<int32_t>(num_global);
+                 plan_batch batch{};
+                 batch.num_rows = num_rows;
+                 batch.num_sequences = num_sequences;
+                 batch.cu_selected = selected.data();
+                 batch.cu_global = global.data();
+                 return self.buffer_bytes(batch);
+             },
+             py::arg("num_rows"), py::arg("num_sequences") = 1, py::arg("num_selected") = 0,
+             py::arg("num_global") = 0)
         .def("run",
              [](const plan& self, uintptr_t input, uintptr_t output, uintptr_t cu_seqlens,
                 uintptr_t positions, int64_t num_sequences, int64_t num_rows, int num_threads,
                 uintptr_t ids, uintptr_t type_ids, uintptr_t position_ids, uintptr_t selected_rows,
-                uintptr_t cu_selected, uintptr_t global_rows, uintptr_t cu_global) {
+                uintptr_t cu_selected, uintptr_t global_rows, uintptr_t cu_global,
+                uintptr_t relative_bias) {
                  const py::gil_scoped_release unlocked;
                  self.run({at<void>(input), at<void>(output), at<int32_t>(cu_seqlens),
                            at<int32_t>(positions), num_sequences, num_rows, num_threads,
                            at<int32_t>(ids), at<int32_t>(type_ids), at<int32_t>(position_ids),
                            at<int32_t>(selected_rows), at<int32_t>(cu_selected),
-                           at<int32_t>(global_rows), at<int32_t>(cu_global)});
+                           at<int32_t>(global_rows), at<int32_t>(cu_global),
+                           at<float>(relative_bias)});
              },
              py::arg("source"), py::arg("target"), py::arg("cu_seqlens"), py::arg("positions"),
              py::arg("num_sequences"), py::arg("num_rows"), py::arg("num_threads"), py::arg("ids") = 0,
              py::arg("type_ids") = 0, py::arg("position_ids") = 0, py::arg("selected_rows") = 0,
-             py::arg("cu_selected") = 0, py::arg("global_rows") = 0, py::arg("cu_global") = 0);
+             py::arg("cu_selected") = 0, py::arg("global_rows") = 0, py::arg("cu_global") = 0,
+             py::arg("relative_bias") = 0);
 }
 
 }  // namespace encoder_engine

@@ -44,6 +44,9 @@ struct plan::rows {
         const int32_t* const where = starts(domain);
         return where == nullptr ? 0 : where[batch.num_sequences];
     }
+    size_t num_rows(size_t domain) const {
+        return static_cast<size_t>(count(static_cast<row_domain>(domain)));
+    }
     // Where each sequence's rows begin.
     const int32_t* starts(row_domain domain) const {
         return domain == row_domain::selected ? batch.cu_selected
@@ -95,18 +98,34 @@ void plan::check(buffer number) const {
     }
 }
 
+void plan::begin_range(buffer number) {
+    buffers_[static_cast<size_t>(number)].range = ranges_.size();
+    ranges_.push_back({number, steps_.size(), steps_.size()});
+}
+
 row_domain plan::read(buffer number) {
     check(number);
+    described& found = buffers_[static_cast<size_t>(number)];
     if (number == kInput) {
         needs_.push_back({[](const plan_batch& batch) { return batch.input != nullptr; },
                           "the plan reads its input: pass its rows"});
     }
-    return buffers_[static_cast<size_t>(number)].domain;
+    if (number > kOutput) {
+        if (found.range == kNever) begin_range(number);
+        ranges_[found.range].last = found.last_read = steps_.size();
+    }
+    return found.domain;
 }
 
 void plan::read(buffer number, row_domain domain) {
     if (number == kNone) return;
-    const row_domain found = read(number);
+    check_domain(number, domain);
+    read(number);
+}
+
+void plan::check_domain(buffer number, row_domain domain) const {
+    check(number);
+    const row_domain found = buffers_[static_cast<size_t>(number)].domain;
     if (found != domain) {
         throw std::invalid_argument(std::string("the step has rows of ") + name_of(domain) +
                                     ", but buffer " + std::to_string(number) + " has rows of " +
@@ -119,8 +138,12 @@ void plan::write(buffer number, row_domain domain) {
     check(number);
     if (number == kOutput) {
         buffers_[kOutput].domain = domain;
-    } else {
-        read(number, domain);
+        return;
+    }
+    check_domain(number, domain);
+    // What a step reads too is written in place.
+    if (number > kOutput && buffers_[static_cast<size_t>(number)].last_read != steps_.size()) {
+        begin_range(number);
     }
 }
 
@@ -257,6 +280,11 @@ void plan::add(const attention_call& call, plan_heads query, plan_heads key, pla
     if (domain == row_domain::sequences) read(query.buffer, row_domain::selected);
     write(output, domain);
     if (sees_global) need_rows_of(row_domain::global);
+    const bool takes_bias = call.bias_reach > 0 && call.relative_bias == nullptr;
+    if (takes_bias) {
+        needs_.push_back({[](const plan_batch& batch) { return batch.relative_bias != nullptr; },
+                          "the plan adds a relative bias: pass relative_bias"});
+    }
     steps_.emplace_back([=](const rows& at) {
         const auto rows_of = [&](const plan_heads& heads) {
             return head_rows{at.operator()<char>(heads.buffer) + heads.first * element_bytes(call.type),
@@ -272,6 +300,7 @@ void plan::add(const attention_call& call, plan_heads query, plan_heads key, pla
         now.num_threads = at.batch.num_threads;
         now.query_rows = at.tokens(domain);
         now.cu_queries = at.starts(domain);
+        if (takes_bias) now.relative_bias = at.batch.relative_bias;
         if (sees_global) {
             now.global_rows = at.batch.global_rows;
             now.cu_global = at.batch.cu_global;
@@ -301,7 +330,8 @@ void plan::add(const take_call& call, buffer input, buffer output) {
 void plan::add_putting(const take_call& call, buffer input, buffer output) {
     const row_domain domain = read(input);
     if (domain != row_domain::global) read(input, row_domain::selected);
-    write(output, row_domain::tokens);
+    // The other rows stay.
+    read(output, row_domain::tokens);
     steps_.emplace_back([=](const rows& at) {
         take_call now = call;
         now.input = at(input);
@@ -356,21 +386,85 @@ void plan::run(const plan_batch& batch) const {
     for (const need& one : needs_) {
         if (batch.num_rows > 0 && !one.met(batch)) throw std::invalid_argument(one.message);
     }
-    std::vector<void*> places = {const_cast<void*>(batch.input), batch.output};
+    const std::shared_ptr<const placement> placed = placed_ranges();
+    std::vector<void*> places(buffers_.size(), nullptr);
+    places[kInput] = const_cast<void*>(batch.input);
+    places[kOutput] = batch.output;
     const rows all = {batch, places};
-    const auto bytes_of = [&](const described& one) {
-        return static_cast<size_t>(whole(one.row_bytes * all.count(one.domain), 64));
-    };
+    std::array<size_t, 4> starts{};
     size_t bytes = 0;
-    for (size_t i = kOutput + 1; i < buffers_.size(); ++i) bytes += bytes_of(buffers_[i]);
-    memory taken = take(bytes);
-    char* at = static_cast<char*>(taken.content.get());
-    for (size_t i = kOutput + 1; i < buffers_.size(); ++i) {
-        places.push_back(at);
-        at += bytes_of(buffers_[i]);
+    for (size_t domain = 0; domain < starts.size(); ++domain) {
+        starts[domain] = bytes;
+        bytes += placed->row_bytes[domain] * all.num_rows(domain);
     }
-    for (const step& one : steps_) one(all);
+    memory taken = take(bytes);
+    size_t range = 0;
+    for (size_t i = 0; i < steps_.size(); ++i) {
+        for (; range < ranges_.size() && ranges_[range].first == i; ++range) {
+            const size_t number = static_cast<size_t>(ranges_[range].number);
+            const size_t domain = static_cast<size_t>(buffers_[number].domain);
+            places[number] = static_cast<char*>(taken.content.get()) + starts[domain] +
+                             placed->offsets[range] * all.num_rows(domain);
+        }
+        steps_[i](all);
+    }
     give_back(std::move(taken));
+}
+
+size_t plan::buffer_bytes(const plan_batch& batch) const {
+    const std::shared_ptr<const placement> placed = placed_ranges();
+    const std::vector<void*> none;
+    const rows counts = {batch, none};
+    size_t bytes = 0;
+    for (size_t domain = 0; domain < placed->row_bytes.size(); ++domain) {
+        bytes += placed->row_bytes[domain] * counts.num_rows(domain);
+    }
+    return bytes;
+}
+
+std::shared_ptr<const plan::placement> plan::placed_ranges() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (placement_ == nullptr || placement_->num_steps != steps_.size()) placement_ = place_ranges();
+    return placement_;
+}
+
+// The largest first, each in the first gap between those that live at the same time. A row of each
+// takes whole cache lines, so that the place does not depend on the number of rows.
+std::shared_ptr<const plan::placement> plan::place_ranges() const {
+    const auto found = std::make_shared<placement>();
+    found->num_steps = steps_.size();
+    found->offsets.resize(ranges_.size());
+    const auto size_of = [&](size_t range) {
+        const described& own = buffers_[static_cast<size_t>(ranges_[range].number)];
+        return static_cast<size_t>(whole(own.row_bytes, 64));
+    };
+    const auto domain_of = [&](size_t range) {
+        return static_cast<size_t>(buffers_[static_cast<size_t>(ranges_[range].number)].domain);
+    };
+    std::vector<size_t> order(ranges_.size()), near;
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return size_of(a) > size_of(b); });
+    for (size_t placed = 0; placed < order.size(); ++placed) {
+        const size_t range = order[placed], size = size_of(range);
+        near.clear();
+        for (size_t i = 0; i < placed; ++i) {
+            const live_range &own = ranges_[range], &other = ranges_[order[i]];
+            const bool meets = own.first <= other.last && other.first <= own.last;
+            if (meets && domain_of(range) == domain_of(order[i])) near.push_back(order[i]);
+        }
+        std::sort(near.begin(), near.end(),
+                  [&](size_t a, size_t b) { return found->offsets[a] < found->offsets[b]; });
+        size_t at = 0;
+        for (const size_t other : near) {
+            if (found->offsets[other] >= at + size) break;
+            at = std::max(at, found->offsets[other] + size_of(other));
+        }
+        found->offsets[range] = at;
+        size_t& most = found->row_bytes[domain_of(range)];
+        most = std::max(most, at + size);
+    }
+    return found;
 }
 
 plan::memory plan::take(size_t bytes) const {

@@ -2,6 +2,7 @@
 // interpreter would take longer than a short text's matrix products.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -33,6 +34,7 @@ struct plan_batch {
     const int32_t* cu_selected = nullptr;    // [sequences + 1]: where each sequence's begin
     const int32_t* global_rows = nullptr;    // likewise, of tokens that all see beyond windows
     const int32_t* cu_global = nullptr;
+    const float* relative_bias = nullptr;    // of attention that has a reach, but no bias of its own
 };
 
 // The heads of one operand in a buffer's rows.
@@ -52,7 +54,8 @@ public:
     // The input has a row per token; the output has the domain of the step that writes it.
     static constexpr buffer kInput = 0, kOutput = 1, kNone = -1;
 
-    // Adds a buffer of `row_bytes` per row. Its content lasts until another step writes it.
+    // Adds a buffer of `row_bytes` per row. Its content lasts until another step writes it. Buffers
+    // whose contents are not needed at the same time share memory.
     buffer add_buffer(int64_t row_bytes, row_domain domain = row_domain::tokens);
 
     // Looks up the batch's ids; tables are null where there is none.
@@ -89,6 +92,9 @@ public:
     // an id outside its table.
     void run(const plan_batch& batch) const;
 
+    // The memory of all buffers in a run.
+    size_t buffer_bytes(const plan_batch& batch) const;
+
 private:
     struct rows;
     struct freed {
@@ -98,9 +104,23 @@ private:
         std::unique_ptr<void, freed> content;
         size_t bytes = 0;
     };
+    static constexpr size_t kNever = SIZE_MAX;
     struct described {
         int64_t row_bytes;
         row_domain domain;
+        size_t range = kNever;      // the last of ranges_ that is of this buffer
+        size_t last_read = kNever;  // by which step
+    };
+    // The steps from the one that writes a buffer to the last that reads what was written.
+    struct live_range {
+        buffer number;
+        size_t first, last;
+    };
+    // Where ranges lie: in bytes times the number of rows, within the memory of their domain.
+    struct placement {
+        size_t num_steps = 0;
+        std::vector<size_t> offsets;  // of ranges_
+        std::array<size_t, 4> row_bytes{};  // of each domain's memory
     };
     using step = std::function<void(const rows&)>;
     // What run() needs of a batch, and what to say where it is not there.
@@ -112,13 +132,19 @@ private:
     std::vector<described> buffers_ = {{0, row_domain::tokens}, {0, row_domain::tokens}};
     std::vector<step> steps_;
     std::vector<need> needs_;
+    std::vector<live_range> ranges_;  // by their first step
     mutable std::mutex mutex_;
+    mutable std::shared_ptr<const placement> placement_;
     mutable std::vector<memory> idle_;
 
     row_domain read(buffer number);
     void read(buffer number, row_domain domain);
     void write(buffer number, row_domain domain);
     void check(buffer number) const;
+    void check_domain(buffer number, row_domain domain) const;
+    void begin_range(buffer number);
+    std::shared_ptr<const placement> place_ranges() const;
+    std::shared_ptr<const placement> placed_ranges() const;
     void need_rows_of(row_domain domain);
     memory take(size_t bytes) const;
     void give_back(memory&& taken) const;

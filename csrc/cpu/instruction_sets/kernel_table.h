@@ -2,9 +2,9 @@
 #pragma once
 
 #include "cpu/simd/activation_kernel.h"
-#include "cpu/simd/attention_kernel.h"
+#include "cpu/simd/attention/attention_piece.h"
 #if defined(__AMX_BF16__)
-#include "cpu/simd/amx_attention_kernel.h"
+#include "cpu/simd/attention/amx_attention_kernel.h"
 #endif
 #include "cpu/simd/embedding_kernel.h"
 #include "cpu/kernels.h"

@@ -1,7 +1,7 @@
 // The float32 and bfloat16 operands of the packed GEMM, with float32 sums.
 #pragma once
 
-#include "cpu/simd/attention_operands.h"
+#include "cpu/simd/attention/attention_operands.h"
 #include "cpu/simd/element_vector.h"
 #include "cpu/simd/vector_products.h"
 #if defined(__AMX_BF16__)

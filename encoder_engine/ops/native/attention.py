@@ -113,7 +113,7 @@ def _compute(
         *given,
         *(address(rows[0]), address(rows[1])),
         *(address(bias_HR), 0 if bias_HR is None else bias_HR.shape[1] // 2),
-        *map(_heads, vectors),
+        *(_heads(vectors[0]), _heads(vectors[1])),
         *(address(rows[4]), 0 if entries_R is None else len(entries_R) // 2),
         *(address(rows[2]), address(rows[3])),
     )

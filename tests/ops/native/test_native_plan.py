@@ -184,3 +184,43 @@ def test_no_selected_row_is_no_row() -> None:
     nothing: dict[str, Any] = {"cu_selected": torch.zeros(3, dtype=torch.int32)}
     found = run(plan, torch.empty(0, WIDTH), layout, source=torch.zeros(3, WIDTH), **nothing)
     assert found.shape == (0, WIDTH)
+
+
+@unless(refused)
+def test_buffers_share_memory_where_their_contents_do_not_meet() -> None:
+    layout = sequences(LENGTHS, "cpu")
+    hidden = rows(layout.num_tokens, WIDTH, seed=0, dtype=torch.float32, device="cpu")
+    plan = new_plan()
+    buffers = [plan.add_buffer(WIDTH * 4) for _ in range(3)]
+    kept = plan.add_buffer(WIDTH * 4)
+    plan.activate(False, "relu", False, WIDTH, 0, kept)
+    source = 0
+    expected = hidden
+    # Each is written again and again; never are more than two of them needed, beside `kept`.
+    for step in range(12):
+        target = buffers[step % 3]
+        plan.activate(False, "tanh", False, WIDTH, source, target)
+        plan.add(False, WIDTH, target, kept, target)
+        source = target
+        expected = torch.tanh(expected) + hidden.relu()
+    plan.activate(False, "none", False, WIDTH, source, 1)
+    found = run(plan, torch.full_like(hidden, torch.nan), layout, source=hidden)
+    torch.testing.assert_close(found, expected)
+    # 160 bytes take three cache lines.
+    assert plan.buffer_bytes(64) == 3 * 64 * 192
+    assert plan.buffer_bytes(0) == 0
+
+
+@unless(refused)
+def test_memory_counts_the_rows_of_each_kind() -> None:
+    plan = new_plan()
+    few = plan.add_buffer(64, "selected")
+    other = plan.add_buffer(128, "global")
+    pooled = plan.add_buffer(256, "sequences")
+    plan.take_rows(False, 16, 0, few)
+    plan.take_rows(False, 16, 0, other)
+    plan.pool(False, "mean", False, 16, few, pooled)
+    plan.activate(False, "none", False, 16, pooled, 1)
+    for num_selected, num_sequences, num_global in ((2, 3, 5), (9, 1, 4)):
+        expected = 64 * num_selected + 128 * num_global + 256 * num_sequences
+        assert plan.buffer_bytes(100, num_sequences, num_selected, num_global) == expected

@@ -33,7 +33,7 @@ def batch_of(name: str, chosen: SelectedRows) -> dict[str, Tensor]:
 
 
 def heads_of(joint: Tensor) -> list[Tensor]:
-    return [x.view(-1, HEADS, HEAD_DIM) for x in joint.split(WIDTH, dim=1)]
+    return list(joint.view(len(joint), -1, HEADS, HEAD_DIM).unbind(1))
 
 
 def drawn_terms(name: str, dtype: torch.dtype) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
@@ -45,14 +45,14 @@ def drawn_terms(name: str, dtype: torch.dtype) -> tuple[dict[str, Any], dict[str
         return {"alibi_slopes": address(slopes)}, {"alibi_slopes_H": slopes}, [slopes]
     if name == "bias":
         bias = rows(HEADS, 2 * REACH + 1, seed=7, dtype=torch.float32, device="cpu")
-        step = {"relative_bias": address(bias), "bias_reach": REACH}
-        return step, {"relative_bias_HR": bias}, [bias]
+        given = {"relative_bias": address(bias), "bias_reach": REACH}
+        return given, {"relative_bias_HR": bias}, [bias]
     if name == "distances":
         vectors = rows(2 * REACH, 2, HEADS, HEAD_DIM, seed=8, dtype=dtype, device="cpu")
         entries = ops.log_position_entries(None, REACH)
         narrow = entries.int()
         to_query, to_key = vectors.unbind(1)
-        step = {
+        step: dict[str, Any] = {
             "distance_keys": (to_query.data_ptr(), *to_query.stride()[:2]),
             "distance_queries": (to_key.data_ptr(), *to_key.stride()[:2]),
             "entries": address(narrow),
@@ -93,7 +93,7 @@ def test_attention_is_the_operation(dtype: torch.dtype, term: str, queries: str)
     target = torch.full((num_rows, WIDTH), torch.nan, dtype=dtype)
     found = run(plan, target, layout, source=joint, **given)
     expected = ops.attention(
-        *(query, key, value, layout), scale=SCALE, implementation="native", **operation
+        query, key, value, layout, scale=SCALE, implementation="native", **operation
     )
     assert torch.equal(found, expected.flatten(1))
 
@@ -119,8 +119,10 @@ def test_global_rows_may_be_computed_by_other_projections(dtype: torch.dtype) ->
     target = torch.full((layout.num_tokens, WIDTH), torch.nan, dtype=dtype)
     given = batch_of("global", chosen)
     found = run(plan, target, layout, source=joint, **given)
+    query, own_key, own_value = heads_of(joint)
     expected = ops.attention(
-        *(*heads_of(joint), layout),
+        *(query, own_key, own_value),
+        layout,
         scale=SCALE,
         window=2,
         global_rows=chosen,

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cpu/kernels.h"
-#include "cpu/simd/attention_operands.h"
+#include "cpu/simd/attention/attention_operands.h"
 #include "cpu/simd/tile.h"
 
 namespace encoder_engine {
@@ -28,8 +28,7 @@ struct packed_keys {
 };
 
 // Offsets of what every instruction set has. S: keys of the sequence, G: its global tokens, Q:
-// kQueryBlock, D: the head size in whole words, N: distance vectors, in panels of Q where they are
-// multiplied by keys.
+// kQueryBlock, D: the head size in whole words, N: distance vectors, in panels of Q when transposed.
 struct common_layout : scratch_offsets {
     int64_t key_width;  // words
     packed_keys around, global;  // keys_SD and values
@@ -37,7 +36,8 @@ struct common_layout : scratch_offsets {
     int64_t m_Q, shift_Q, l_Q, alpha_Q;
     int64_t query_places_Q, key_places_S, global_places_G, ramp;
     int64_t gathered_keys_GD, gathered_values_GD;
-    int64_t distance_keys_ND, of_queries_NQ, of_keys_NSQ;
+    int64_t queries_QD, distance_keys_DN, of_queries_QN, of_keys_SN;
+    int64_t products_row;
 
     common_layout(const attention_call& call, const attention_sizes& sizes, int64_t words_of_key)
         : key_width(words_of_key) {
@@ -53,10 +53,12 @@ struct common_layout : scratch_offsets {
         ramp = take(kMostKeyBlock + kQueryBlock + kLanes);
         gathered_keys_GD = take(sizes.num_global * call.head_dim);
         gathered_values_GD = take(sizes.num_global * call.head_dim);
-        const int64_t vectors = sizes.num_distances == 0 ? 0 : whole(sizes.num_distances, kQueryBlock) + 16;
-        distance_keys_ND = take(vectors * key_width);
-        of_queries_NQ = take(vectors * kQueryBlock);
-        of_keys_NSQ = take(vectors * whole(sizes.length, 16));
+        products_row = whole(sizes.num_distances, kQueryBlock);
+        const bool has_distances = sizes.num_distances > 0;
+        queries_QD = take(has_distances ? (kQueryBlock + 16) * key_width : 0);
+        distance_keys_DN = take(products_row * key_width);
+        of_queries_QN = take(whole(kQueryBlock, 16) * products_row);
+        of_keys_SN = take(whole(sizes.length, 16) * products_row);
     }
 };
 

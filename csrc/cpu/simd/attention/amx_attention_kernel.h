@@ -6,7 +6,7 @@
 #pragma once
 
 #include "cpu/simd/amx_tiles.h"
-#include "cpu/simd/attention_kernel.h"
+#include "cpu/simd/attention/attention_piece.h"
 
 namespace encoder_engine {
 namespace EE_ISA {
@@ -102,22 +102,21 @@ EE_INLINE void multiply_tiles(tile_source left, tile_source right, int64_t steps
 // Multiplies `rows` rows, a multiple of kTileRows, by Columns vectors of `right`.
 template <int Columns>
 EE_TILE void multiply_rows(tile_source left, tile_source right, int64_t steps, int64_t rows,
-                           float* sums, bool add) {
-    constexpr int64_t kRow = Columns * kLanes;
+                           float* sums, bool add, int64_t sums_row = Columns * kLanes) {
     for (int64_t row = 0; row < rows; row += 2 * kTileRows) {
         const tile_source here = {left.data + row * left.row, left.row, left.step};
         with_number<2>(row + kTileRows < rows ? 2 : 1, [&](auto down) {
             constexpr int kDown = decltype(down)::value;
-            float* const to = sums + row * kRow;
+            float* const to = sums + row * sums_row;
 #pragma GCC unroll 2
             for (int c = 0; c + 2 <= Columns; c += 2) {
                 multiply_tiles<kDown, 2>(here, {right.data + c * kLanes, right.row, right.step}, steps,
-                                         to + c * kLanes, kRow, add);
+                                         to + c * kLanes, sums_row, add);
             }
             if constexpr (Columns % 2 == 1) {
                 constexpr int kLast = (Columns - 1) * kLanes;
                 multiply_tiles<kDown, 1>(here, {right.data + kLast, right.row, right.step}, steps,
-                                         to + kLast, kRow, add);
+                                         to + kLast, sums_row, add);
             }
         });
     }
@@ -291,14 +290,16 @@ struct tile_engine {
         lay_out_features(values, value_stride, count, call.head_dim,
                          least(most, whole(count, kTileElements) / 2 + beyond), scratch + to.values, most);
     }
-    // products[row][column] = scale * rows . queries, of packed rows.
-    template <int Columns>
-    void multiply(const float* rows, int64_t count, float* products) const {
-        constexpr int64_t kRow = Columns * kLanes;
-        multiply_rows<Columns>({rows, at.key_width, kTileWords},
-                               {scratch + at.queries_DQ, kRow, kTileWords * kRow},
-                               at.key_width / kTileWords, whole(count, kTileRows), products, false);
-        scale_scores<Columns>(products, count, call.scale * kLog2E);
+    // products[row][column] = scale * rows . a panel, of packed rows and kQueryBlock transposed ones.
+    void multiply(const float* rows, int64_t count, const float* panel, float* products,
+                  int64_t products_row) const {
+        multiply_rows<kMostColumns>({rows, at.key_width, kTileWords},
+                                    {panel, kQueryBlock, kTileWords * kQueryBlock},
+                                    at.key_width / kTileWords, whole(count, kTileRows), products, false,
+                                    products_row);
+        for (int64_t row = 0; row < count; ++row) {
+            scale_scores<kMostColumns>(products + row * products_row, 1, call.scale * kLog2E);
+        }
     }
     template <int Columns>
     void attend(const query_block& block) const {
