@@ -60,6 +60,7 @@ class Checkpoint:
     config: config.json.
     tensors, heads: of the encoder and of all heads, by the names of the encoder's base class.
     quantized: the dense layers of the blocks are int8.
+    has_pooler: the encoder has a pooler, and the files its weights.
     """
 
     directory: Path
@@ -69,11 +70,7 @@ class Checkpoint:
     tensors: dict[str, StoredTensor]
     heads: dict[str, StoredTensor]
     quantized: bool
-
-    @property
-    def has_pooler(self) -> bool:
-        """True where the encoder has a pooler, and the files its weights."""
-        return self.spec.pooler and any(name.startswith("pooler.") for name in self.tensors)
+    has_pooler: bool
 
     @property
     def shapes(self) -> Shapes:
@@ -82,10 +79,14 @@ class Checkpoint:
         return quantized_shapes(spec) if self.quantized else encoder_shapes(spec)
 
     def assemble(self) -> Assembly:
-        """Map the encoder's parameters to tensors. Exceptions: see :class:`Assembly`."""
+        """Map the encoder's parameters to tensors, once. Exceptions: see :class:`Assembly`."""
         shapes = self.shapes
         whole = [f"{name}.weight" for name in block_dense_layers(shapes)] if self.quantized else ()
-        return Assembly(shapes, self.tensors, self.family.renames, whole=whole)
+        assembly = Assembly(shapes, self.tensors, self.family.renames, whole=whole)
+        # The assembly lets go of what it has read; this would keep the tensors of a .bin in memory.
+        for name in self.tensors.keys() - {self._tokens_name}:
+            del self.tensors[name]
+        return assembly
 
     def assemble_head(
         self, layout: HeadLayout, num_outputs: int, *, reads_pooler: bool, hint: str
@@ -128,10 +129,15 @@ class Checkpoint:
             )
         return Assembly(shapes, own, renames)
 
-    def _check_tied(self, copied: StoredTensor, copy: str) -> None:
+    @property
+    def _tokens_name(self) -> str:
+        """The checkpoint's name of the token embeddings, which a head may repeat."""
         name = f"{EMBEDDINGS}.weight"
         (source,) = origins(self.family.renames, [name])[name].names
-        tokens = self.tensors.get(source)
+        return source
+
+    def _check_tied(self, copied: StoredTensor, copy: str) -> None:
+        tokens = self.tensors.get(self._tokens_name)
         if tokens is None or not _equal(copied.read(), tokens.read()):
             raise UnsupportedFeatureError(
                 f"{copy} is another table than the token embeddings; a vocabulary of its own is "
@@ -160,6 +166,7 @@ def open_checkpoint(path_or_hub_id: str | os.PathLike[str], files: ExitStack) ->
         tensors=tensors,
         heads=heads,
         quantized=config.get("quantization_config") is not None,
+        has_pooler=spec.pooler and any(name.startswith("pooler.") for name in tensors),
     )
 
 
