@@ -106,8 +106,8 @@ double cpu_quota(const std::string& root) {
 }
 
 int default_threads() {
-    const char* const asked = std::getenv("OMP_NUM_THREADS");
-    const int named = asked == nullptr ? 0 : std::atoi(asked);
+    const char* const requested = std::getenv("OMP_NUM_THREADS");
+    const int named = requested == nullptr ? 0 : std::atoi(requested);
     if (named > 0) return std::min(named, kMostThreads);
     int count = std::clamp(num_cores(), 1, kMostThreads);
     const double quota = cpu_quota("");
