@@ -149,7 +149,7 @@ class BlockBuilder:
             Heads(heads, width, whole),
             Heads(heads, 2 * width, whole),
             *(mixed, spec),
-            terms=self._constants.terms(block),
+            terms=self._constants.terms(spec, block.qkv),
             window=spec.window,
             sees_global=sees_global,
         )

@@ -44,7 +44,7 @@ VERSION = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What a compiled file says of its encoder.
+    """The description of an encoder in its compiled file.
 
     config: config.json.
     head: the task of the head; None without one.

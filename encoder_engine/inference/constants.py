@@ -22,7 +22,6 @@ from encoder_engine.positions import (
 if TYPE_CHECKING:
     from encoder_engine.families.checkpoints.arrays import Array
     from encoder_engine.families.facts.spec import AttentionSpec, EncoderSpec
-    from encoder_engine.inference.blocks import BlockWeights
     from encoder_engine.inference.layers import Dense, NormWeights
 
 __all__ = ["Constants", "unsettled_distances"]
@@ -66,21 +65,20 @@ class Constants:
             self._made[rotary, head_dim] = table.astype(np.float32)
         return self._made[rotary, head_dim]
 
-    def terms(self, block: BlockWeights) -> Terms:
-        """Return what a block's attention adds to its scores."""
-        if id(block) not in self._terms:
-            self._terms[id(block)] = self._make_terms(block)
-        return self._terms[id(block)]
+    def terms(self, attention: AttentionSpec, qkv: Dense | QuantizedDense) -> Terms:
+        """Return the terms that a block's attention adds to its scores; ``qkv``: its projection."""
+        if id(qkv) not in self._terms:
+            self._terms[id(qkv)] = self._make_terms(attention, qkv)
+        return self._terms[id(qkv)]
 
-    def _make_terms(self, block: BlockWeights) -> Terms:
-        attention = block.spec.attention
+    def _make_terms(self, attention: AttentionSpec, qkv: Dense | QuantizedDense) -> Terms:
         terms = NO_TERMS
         if attention.alibi_slopes is not None:
             terms = terms._replace(slopes_H=np.array(attention.alibi_slopes, dtype=np.float32))
         if self._bias_table is not None:
             terms = terms._replace(bias_HR=self._bias())
         if attention.disentangled:
-            keys_ND, queries_ND = self._distance_heads(block)
+            keys_ND, queries_ND = self._distance_heads(qkv)
             terms = terms._replace(
                 distance_keys_ND=keys_ND if "query" in attention.disentangled else None,
                 distance_queries_ND=queries_ND if "key" in attention.disentangled else None,
@@ -108,13 +106,13 @@ class Constants:
             self._made[spec] = entries.astype(np.int32)
         return self._made[spec]
 
-    def _distance_heads(self, block: BlockWeights) -> tuple[Array, Array]:
-        """Project the vectors of distances by a block's projections: keys and queries, [N, H d].
+    def _distance_heads(self, qkv: Dense | QuantizedDense) -> tuple[Array, Array]:
+        """Project the vectors of distances by a block's projection: keys and queries, [N, H d].
 
         They depend on the weights alone, so they are computed once and not in every call.
         """
         vectors_ND = self._distance_vectors()
-        projected = _multiply(block.qkv, vectors_ND)
+        projected = _multiply(qkv, vectors_ND)
         query, key, _ = np.split(projected, 3, axis=1)
         return np.ascontiguousarray(key), np.ascontiguousarray(query)
 

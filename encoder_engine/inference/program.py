@@ -37,7 +37,7 @@ class Heads(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What attention adds to its scores.
+    """The terms that attention adds to its scores.
 
     slopes_H: float32, times the distance, subtracted (ALiBi).
     bias_HR: float32 [H, 2 r + 1], by distance (T5).
