@@ -1,4 +1,39 @@
 // Binds a plan's steps, with weights by address: encoder_engine/ops/native/plan.py keeps them alive.
+//
+// All arguments are numbers but for names. `half`: rows are bfloat16, else float32. Addresses are 0 for
+// what is not there. source, target, ..: numbers of buffers, -1 for none; 0 is the input, with a row per
+// token, and 1 the output, with the rows of the step that writes it. rows: "tokens", "selected",
+// "global" or "sequences". function: "none", "gelu", "gelu_tanh", "silu", "relu" or "tanh". A step that
+// does not fit its buffers raises ValueError.
+//
+//   add_buffer(row_bytes, rows="tokens") -> number
+//   embed(half, tokens, num_tokens, positions, num_positions, segments, num_segments, weight, bias,
+//         width, epsilon, target)                       tables and norm; weight 0: no norm
+//   packed_linear(half, function, weight, depth, width, source, target)
+//   quantized_linear(half, function, weight, weight_scales, bias, depth, width, source, source_scales,
+//                    target, quantized, scales)
+//   normalize(half, weight, bias, width, epsilon, centred, source, residual, total, target, quantized,
+//             scales)
+//   quantize(half, width, source, target, scales)
+//   activate(half, function, gated, width, source, target)
+//   add(half, width, source, other, target)
+//   rotate(half, table, width, head_dim, row_width, heads)
+//   attention(half, num_heads, head_dim, scale, window, alibi_slopes, source, target)
+//   attend(half, num_heads, num_key_heads, head_dim, scale, query, key, value, target, window=-1,
+//          causal=False, alibi_slopes=0, relative_bias=0, bias_reach=0, distance_keys=(0, 0, 0),
+//          distance_queries=(0, 0, 0), entries=0, entries_reach=0, sees_global=False)
+//       query, key, value: (buffer, first element in a row, elements of a row); distance_*: (address,
+//       elements between vectors, between heads); a reach without a bias: run is given the bias
+//   take_rows(half, width, source, target)              tokens -> selected or global
+//   put_rows(half, width, source, target)               selected or global -> over tokens
+//   take_neighbours(half, width, kernel_size, source, target)
+//   pool(half, mode, normalized, width, source, target)  tokens or selected -> sequences
+//   widen(width, source, target)                        bfloat16 -> float32
+//   buffer_bytes(num_rows, num_sequences=1, num_selected=0, num_global=0) -> bytes
+//   run(source, target, cu_seqlens, positions, num_sequences, num_rows, num_threads, ids=0, type_ids=0,
+//       position_ids=0, selected_rows=0, cu_selected=0, global_rows=0, cu_global=0, relative_bias=0)
+//       int32 but for rows and bias; raises ValueError for what is missing, IndexError for an id
+//       outside its table
 #include "cpu/plan.h"
 
 #include <cstdint>
