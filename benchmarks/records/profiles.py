@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 SUFFIX = "-profiles.json"
 PRODUCTS, ATTENTION, TOKENIZATION = "dense products", "attention", "tokenization"
 NORMS, ENDS, OTHERS = "norms, activations, quantization", "embedding, pooling", "other operations"
+# An operation of recorded profiles that there is no more.
+FORMER_PRODUCT = "packed_linear"
 # What the operations of an encoder are for. GELU in the epilogue of a product is part of that.
 PARTS = {
     "linear": PRODUCTS,
-    "packed_linear": PRODUCTS,
+    FORMER_PRODUCT: PRODUCTS,
     "quantized_linear": PRODUCTS,
     "requantized_linear": PRODUCTS,
     "attention": ATTENTION,

@@ -1,4 +1,4 @@
-// Binds a plan's steps, with weights by address: encoder_engine/ops/native/plan.py keeps them alive.
+// Binds a plan's steps, with weights by address: encoder_engine/inference/program.py keeps them alive.
 //
 // All arguments are numbers but for names. `half`: rows are bfloat16, else float32. Addresses are 0 for
 // what is not there. source, target, ..: numbers of buffers, -1 for none; 0 is the input, with a row per

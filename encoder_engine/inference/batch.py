@@ -42,7 +42,8 @@ class Batch:
         """
         embedding = spec.embedding
         ids, cu_seqlens = _int32("ids", ids), _int32("cu_seqlens", cu_seqlens)
-        lengths = np.diff(cu_seqlens)
+        # In 64 bits: a difference of 32 bits may wrap.
+        lengths = np.diff(cu_seqlens.astype(np.int64))
         if (
             not len(cu_seqlens)
             or cu_seqlens[0]

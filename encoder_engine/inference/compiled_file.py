@@ -12,7 +12,7 @@ import hashlib
 import json
 import mmap
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,19 +21,29 @@ from safetensors import SafetensorError, safe_open
 from encoder_engine import _native
 from encoder_engine.errors import CheckpointFileError
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, Array, dtype_name
+from encoder_engine.families.checkpoints.parameters import encoder_shapes, head_shapes
 from encoder_engine.families.facts.spec import NormSpec
+from encoder_engine.families.heads import count_outputs, find_layout
 from encoder_engine.files import PendingFile, writing
-from encoder_engine.inference.layers import Convolution, Dense, NormWeights, QuantizedDense
+from encoder_engine.inference.layers import (
+    Convolution,
+    Dense,
+    NormWeights,
+    QuantizedDense,
+    arrays_of,
+)
 from encoder_engine.inference.memory import ALIGNMENT, address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from encoder_engine.families.checkpoints.parameters import Shapes
     from encoder_engine.families.facts.head_layout import Task
+    from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.inference.layers import Layer
 
-__all__ = ["COMPILED", "HEAD", "Description", "map_compiled", "write_compiled"]
+__all__ = ["COMPILED", "HEAD", "Description", "check_layers", "map_compiled", "write_compiled"]
 
 COMPILED = "compiled.safetensors"
 # Begins the names of a head's layers.
@@ -62,7 +72,7 @@ def write_compiled(path: Path, description: Description, layers: Mapping[str, La
     arrays = {
         f"{name}/{part}": np.ascontiguousarray(array)
         for name, layer in layers.items()
-        for part, array in _arrays_of(layer).items()
+        for part, array in arrays_of(layer).items()
     }
     stated = vars(description) | {
         "arrays": {
@@ -125,14 +135,31 @@ def map_compiled(path: Path) -> tuple[Description, dict[str, Layer]]:
     text = metadata.get("description", "")
     if hashlib.sha256(text.encode()).hexdigest() != metadata.get("sha256"):
         raise CheckpointFileError(f"the description in {path} is damaged; compile it again")
-    stated = json.loads(text)
+    try:
+        return _read(path, pages, header, 8 + size, json.loads(text), metadata.get("hash"))
+    # A description of another form, which somebody else wrote.
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointFileError(
+            f"{path} is not a readable compiled encoder: {error!r}; compile it again"
+        ) from error
+
+
+def _read(
+    path: Path,
+    pages: mmap.mmap,
+    header: dict[str, Any],
+    first: int,
+    stated: dict[str, Any],
+    recorded: str | None,
+) -> tuple[Description, dict[str, Layer]]:
+    """Make the layers of a file whose arrays begin at byte ``first``."""
     arrays = {}
     for name, (dtype, shape) in stated.pop("arrays").items():
         if name not in header:
             raise CheckpointFileError(f"{path} has no {name}, which it names; compile it again")
         start, end = header[name]["data_offsets"]
-        arrays[name] = _view(pages, 8 + size + start, end - start, dtype, tuple(shape))
-    if str(_hash(arrays)) != metadata.get("hash"):
+        arrays[name] = _view(pages, first + start, end - start, dtype, tuple(shape))
+    if str(_hash(arrays)) != recorded:
         raise CheckpointFileError(f"the weights in {path} are damaged; compile it again")
     sizes, epsilons = stated.pop("sizes"), stated.pop("epsilons")
     parts = defaultdict[str, dict[str, Array]](dict)
@@ -147,18 +174,56 @@ def map_compiled(path: Path) -> tuple[Description, dict[str, Layer]]:
     return Description(**stated), layers
 
 
-def _arrays_of(layer: Layer) -> dict[str, Array]:
+def check_layers(
+    path: Path, layers: Mapping[str, Layer], spec: EncoderSpec, description: Description
+) -> None:
+    """Raise :class:`CheckpointFileError` unless every layer has the size that the spec says.
+
+    The kernels trust the sizes, and a file from elsewhere may state any.
+    """
+    whole = replace(spec, pooler=description.has_pooler)
+    expected = dict(encoder_shapes(whole))
+    if description.head is not None:
+        layout = find_layout(spec.model_type, description.head)
+        num_outputs = count_outputs(layout, spec, description.config)
+        found = head_shapes(layout, spec, num_outputs)
+        if layout.task == "masked-lm":
+            found["output.weight"] = (num_outputs, spec.embedding.width)
+        expected |= {f"{HEAD}{name}": shape for name, shape in found.items()}
+    for name, layer in layers.items():
+        if not _fits(layer, name, expected, description.dtype):
+            raise CheckpointFileError(
+                f"{path}: {name} has not the size that its config.json says; compile it again"
+            )
+
+
+def _fits(layer: Layer, name: str, expected: Shapes, dtype: str) -> bool:
     if isinstance(layer, np.ndarray):
-        return {"table": layer}
-    if isinstance(layer, Convolution):
-        layer = layer.dense
+        return (layer.shape, dtype_name(layer.dtype)) == (expected.get(name), dtype)
+    shape, biased = expected.get(f"{name}.weight"), f"{name}.bias" in expected
+    if shape is None or biased != (_bias_of(layer) is not None):
+        return False
     if isinstance(layer, NormWeights):
-        found = {"weight": layer.weight}
-    elif isinstance(layer, Dense):
-        found = {"content": layer.content}
-    else:
-        found = {"content": layer.content, "scales": layer.scales}
-    return found if layer.bias is None else found | {"bias": layer.bias}
+        vectors = [layer.weight, *([] if layer.bias is None else [layer.bias])]
+        return all((v.shape, dtype_name(v.dtype)) == (shape, dtype) for v in vectors)
+    dense = layer.dense if isinstance(layer, Convolution) else layer
+    width, depth = shape[0], int(np.prod(shape[1:], dtype=np.int64))
+    item_bytes = 1 if isinstance(dense, QuantizedDense) else dense.dtype.itemsize
+    needed = _native.panels_bytes(width, depth * item_bytes)
+    is_whole = isinstance(dense, QuantizedDense)
+    ends = [] if dense.bias is None else [(dense.bias, "float32" if is_whole else dtype)]
+    if isinstance(dense, QuantizedDense):
+        ends.append((dense.scales, "float32"))
+    return (
+        (dense.width, dense.depth) == (width, depth)
+        and (dense.content.dtype.itemsize, dense.content.nbytes >= needed) == (1, True)
+        and all((v.shape, dtype_name(v.dtype)) == ((width,), kind) for v, kind in ends)
+    )
+
+
+def _bias_of(layer: Dense | QuantizedDense | NormWeights | Convolution) -> Array | None:
+    """Return a layer's bias."""
+    return layer.dense.bias if isinstance(layer, Convolution) else layer.bias
 
 
 def _sizes_of(layer: Layer) -> list[int]:

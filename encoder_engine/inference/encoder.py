@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from encoder_engine import _native
-from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.errors import ConfigError, InputError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, dtype_name, widen
 from encoder_engine.families.checkpoints.assembling import warn_of_suspicious
-from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.checkpoints.files import mapped_files, resolve_directory
 from encoder_engine.families.checkpoints.memory import trim_heap
 from encoder_engine.families.checkpoints.opening import open_checkpoint, warn_of_unused
 from encoder_engine.families.checkpoints.parameters import encoder_shapes, quantized_shapes
@@ -32,6 +32,7 @@ from encoder_engine.inference.compiled_file import (
     COMPILED,
     HEAD,
     Description,
+    check_layers,
     map_compiled,
     write_compiled,
 )
@@ -80,7 +81,7 @@ class CompiledEncoder:
         self._network = network
         self._head = head
         self._description = description
-        self.num_threads = _native.default_threads() if num_threads is None else num_threads
+        self.num_threads = _check_threads(num_threads)
         self._programs: dict[object, Program] = {}
         self._mapped_files = mapped_files
 
@@ -115,7 +116,7 @@ class CompiledEncoder:
             return cls._map(directory, dtype, quantization, head, num_threads)
         with ExitStack() as files:
             checkpoint = open_checkpoint(directory, files)
-            mapped_files = MappedFiles(checkpoint.directory)
+            opened = MappedFiles(mapped_files(directory))
             quantized = quantization is not None or checkpoint.quantized
             resolved = _resolve_dtype(dtype, quantized=quantized)
             reason = cls.supports(checkpoint.spec)
@@ -142,7 +143,7 @@ class CompiledEncoder:
             has_pooler=checkpoint.has_pooler,
             head=head,
         )
-        mapped = mapped_files if network.is_mapped else None
+        mapped = opened if network.is_mapped else None
         return cls(
             network, compiled_head, description, num_threads=num_threads, mapped_files=mapped
         )
@@ -208,9 +209,13 @@ class CompiledEncoder:
         num_threads: int | None,
     ) -> Self:
         """Map the compiled encoder of a directory; see :meth:`save_compiled`."""
-        mapped_files = MappedFiles(directory)
+        opened = MappedFiles([directory / COMPILED])
         description, layers = map_compiled(directory / COMPILED)
-        wanted = {"dtype": None if dtype == "auto" else dtype, "quantization": quantization}
+        name_of_dtype = str(dtype).removeprefix("torch.")
+        wanted = {
+            "dtype": None if name_of_dtype == "auto" else name_of_dtype,
+            "quantization": quantization,
+        }
         for name, value in (wanted | {"head": head}).items():
             stated = getattr(description, name)
             if value not in (None, stated):
@@ -219,7 +224,8 @@ class CompiledEncoder:
                     "original again with it"
                 )
         spec = spec_from_config(description.config)
-        return cls._of_layers(spec, description, layers, num_threads, mapped_files)
+        check_layers(directory / COMPILED, layers, spec, description)
+        return cls._of_layers(spec, description, layers, num_threads, opened)
 
     @classmethod
     def _of_layers(
@@ -332,7 +338,8 @@ class CompiledEncoder:
 
         ids, type_ids: int32 [T]; type_ids None: all 0.
         layers: pairs of a layer, 0 for the embeddings, and its weight: return the weighted sum of
-            their rows instead of the last layer's.
+            their rows instead of the last layer's. The weights of a layer that is named twice are
+            added.
 
         Raises :class:`TokenIdError` and :class:`SequenceLengthError` for ids and lengths that the
         model has no place for, and :class:`CheckpointFileError` where the model's file was written
@@ -340,7 +347,7 @@ class CompiledEncoder:
         """
         batch = self._batch(ids, cu_seqlens, type_ids)
         if layers is not None:
-            return self._mixed(batch, layers)
+            return self._mixed(batch, _check_layers(layers, self.spec.num_layers))
         output = np.empty((batch.num_tokens, self.spec.width), dtype=np.float32)
         self._program("hidden").run(batch, output, self.num_threads)
         return output
@@ -456,6 +463,30 @@ def _check_quantization(quantization: str | None) -> None:
             f"quantization={quantization!r} is not supported; the choices are "
             f"{', '.join(map(repr, QUANTIZATIONS))}"
         )
+
+
+def _check_threads(num_threads: object) -> int:
+    if num_threads is None:
+        return _native.default_threads()
+    if isinstance(num_threads, bool) or not isinstance(num_threads, int) or num_threads < 1:
+        raise ConfigError(f"num_threads must be a whole number above 0, got {num_threads!r}")
+    return num_threads
+
+
+def _check_layers(
+    layers: tuple[tuple[int, float], ...], num_layers: int
+) -> tuple[tuple[int, float], ...]:
+    """Return the weight of each layer, in ascending order."""
+    weights: dict[int, float] = {}
+    for layer, weight in layers:
+        if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer <= num_layers:
+            raise InputError(
+                f"there is no layer {layer!r}; 0 are the embeddings, {num_layers} the last"
+            )
+        weights[layer] = weights.get(layer, 0.0) + weight
+    if not weights:
+        raise InputError("layers is empty; name at least one")
+    return tuple(sorted(weights.items()))
 
 
 def _resolve_dtype(dtype: str, *, quantized: bool) -> str:

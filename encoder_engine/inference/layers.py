@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -15,7 +14,7 @@ from encoder_engine.errors import (
     TensorShapeError,
     UnsupportedFeatureError,
 )
-from encoder_engine.families.checkpoints.arrays import BFLOAT16, cast
+from encoder_engine.families.checkpoints.arrays import BFLOAT16, WEIGHT_DTYPES, cast, dtype_name
 from encoder_engine.inference.memory import address, aligned_bytes
 
 if TYPE_CHECKING:
@@ -219,6 +218,13 @@ class ParametersInMemory:
                 f"{len(differing)} parameters do not have the specification's shape: {listed}",
                 mismatched=differing,
             )
+        for name, array in arrays.items():
+            is_whole = name.endswith(".weight") and f"{name}_scale" in arrays
+            allowed = ("int8",) if is_whole else WEIGHT_DTYPES
+            if dtype_name(array.dtype) not in allowed:
+                raise CheckpointFileError(
+                    f"{name} is {dtype_name(array.dtype)}; it must be {' or '.join(allowed)}"
+                )
         self._arrays = arrays
 
     def has(self, name: str) -> bool:
@@ -252,6 +258,7 @@ class LayerReader:
         self._parameters = parameters
         self._epsilons = epsilons or {}
         self.dtype = dtype
+        self._num_threads = _native.default_threads()
         self._quantized = quantized
         self._saved = saved
         self.made: dict[str, Layer] = {}
@@ -314,18 +321,38 @@ class LayerReader:
         weight = self._array(f"{name}.weight")
         # Rounded to the dtype as the other parameters, and kept in float32.
         bias = self._vector(f"{name}.bias") if self.has(f"{name}.bias") else None
-        return quantize(name, weight, None if bias is None else cast(bias, "float32"))
+        wide = None if bias is None else cast(bias, "float32")
+        return quantize(name, weight, wide, num_threads=self._num_threads)
 
     def _saved_int8(self, name: str) -> QuantizedDense:
-        read = partial(self._parameters.read_one, mapped=True)
-        scales = cast(read(f"{name}.weight_scale"), "float32")
+        scales = self._float32(f"{name}.weight_scale")
         if not bool((scales > 0).all()):
             raise CheckpointFileError(
                 f"{name}.weight_scale holds {float(scales.min())}; scales are above zero, the "
                 "checkpoint is damaged"
             )
-        bias = cast(read(f"{name}.bias"), "float32") if self.has(f"{name}.bias") else None
-        return _pack_int8(name, read(f"{name}.weight"), scales, bias)
+        bias = self._float32(f"{name}.bias") if self.has(f"{name}.bias") else None
+        weight = np.ascontiguousarray(self._parameters.read_one(f"{name}.weight", mapped=True))
+        return _pack_int8(name, weight, scales, bias)
+
+    def _float32(self, name: str) -> Array:
+        """Return a copy of a vector: the file's pages are not for a few numbers."""
+        return np.array(cast(self._parameters.read_one(name, mapped=True), "float32"), order="C")
+
+
+def arrays_of(layer: Layer) -> dict[str, Array]:
+    """Return the arrays of a layer, in the form that the kernels read."""
+    if isinstance(layer, np.ndarray):
+        return {"table": layer}
+    if isinstance(layer, Convolution):
+        layer = layer.dense
+    if isinstance(layer, NormWeights):
+        found = {"weight": layer.weight}
+    elif isinstance(layer, Dense):
+        found = {"content": layer.content}
+    else:
+        found = {"content": layer.content, "scales": layer.scales}
+    return found if layer.bias is None else found | {"bias": layer.bias}
 
 
 def pack(weight: Array, bias: Array | None) -> Dense:
@@ -339,7 +366,7 @@ def pack(weight: Array, bias: Array | None) -> Dense:
     return Dense(content=content, bias=bias, dtype=weight.dtype, depth=depth, width=width)
 
 
-def quantize(name: str, weight: Array, bias: Array | None) -> QuantizedDense:
+def quantize(name: str, weight: Array, bias: Array | None, *, num_threads: int) -> QuantizedDense:
     """Round a weight [N, K] to 255 steps around zero for each of its N rows.
 
     ``scale = largest magnitude / 127``, as :func:`encoder_engine.ops.quantize_weight`; ``bias``:
@@ -350,7 +377,7 @@ def quantize(name: str, weight: Array, bias: Array | None) -> QuantizedDense:
     scales = np.empty(width, dtype=np.float32)
     _native.quantize_weight(
         *(weight.dtype == BFLOAT16, address(weight), width, depth),
-        *(address(rounded), address(scales), _native.default_threads()),
+        *(address(rounded), address(scales), num_threads),
     )
     return _pack_int8(name, rounded, scales, bias)
 

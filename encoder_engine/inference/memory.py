@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import numpy as np
 from encoder_engine.errors import CheckpointFileError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     import numpy.typing as npt
@@ -37,27 +40,34 @@ def address(array: Array | None) -> int:
 
 
 class MappedFiles:
-    """The weights' files of a directory, whose pages are read as long as an encoder lives.
+    """Files whose pages are read as long as an encoder lives.
 
     A file that another takes the place of keeps its pages. One that is written to does not: its
-    size or its time of writing tells.
+    size or its time of writing tells. The files stay open, so that neither a relative path nor
+    another file of the same name matters.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._found = {path: path.stat() for path in directory.glob("*.safetensors")}
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._found: list[tuple[Path, int, os.stat_result]] = []
+        for path in paths:
+            try:
+                number = os.open(path, os.O_RDONLY)
+            except OSError as error:
+                raise CheckpointFileError(f"{path} cannot be opened: {error.strerror}") from error
+            self._found.append((path, number, os.fstat(number)))
+        weakref.finalize(self, _close, [number for _, number, _ in self._found])
 
     def check(self) -> None:
         """Raise :class:`CheckpointFileError` if a file was written to since."""
-        for path, before in self._found.items():
-            try:
-                now = path.stat()
-            except OSError:
-                # Removed: its pages stay.
-                continue
-            if now.st_ino == before.st_ino and (
-                now.st_mtime_ns != before.st_mtime_ns or now.st_size != before.st_size
-            ):
+        for path, number, before in self._found:
+            now = os.fstat(number)
+            if now.st_mtime_ns != before.st_mtime_ns or now.st_size != before.st_size:
                 raise CheckpointFileError(
                     f"{path} was written to while an encoder reads its pages; load the encoder "
                     "again, and replace a model's files by renaming new ones over them"
                 )
+
+
+def _close(numbers: list[int]) -> None:
+    for number in numbers:
+        os.close(number)

@@ -11,6 +11,7 @@ from encoder_engine.errors import ConfigError
 from encoder_engine.families.heads import check_head, count_outputs, find_layout, read_rows
 from encoder_engine.inference.blocks import SELECTED, TOKENS, BlockBuilder, read_block
 from encoder_engine.inference.constants import Constants
+from encoder_engine.inference.layers import arrays_of
 from encoder_engine.inference.program import INPUT, OUTPUT, Program
 
 if TYPE_CHECKING:
@@ -94,8 +95,11 @@ class CompiledNetwork:
 
     @property
     def is_mapped(self) -> bool:
-        """True where the table of tokens is the pages of the checkpoint's file."""
-        return not self.tokens.flags.writeable
+        """True where any weight is the pages of a file."""
+        arrays = [
+            array for layer in self.reader.made.values() for array in arrays_of(layer).values()
+        ]
+        return not all(array.flags.writeable for array in arrays)
 
     def parameters(self) -> Iterator[tuple[str, Array]]:
         """Yield the name and the values of each parameter, as an encoder's state dict has them."""
@@ -164,6 +168,8 @@ class CompiledNetwork:
         self, program: Program, first: int, last: int, *, embedded: bool, target: int | None
     ) -> int:
         """Add layers first + 1 .. last, the embedding unless ``embedded``, and the final norm.
+
+        ``first`` is below ``last`` where the layers begin with rows.
 
         A program that selects rows has these alone after the last layer.
         """

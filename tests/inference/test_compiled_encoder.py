@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,13 +21,15 @@ from encoder_engine.errors import (
     BatchError,
     CheckpointFileError,
     ConfigError,
+    InputError,
     SequenceLengthError,
     TokenIdError,
     UnsupportedFeatureError,
 )
 from encoder_engine.families.registry import all_families
 from encoder_engine.inference import CompiledEncoder
-from encoder_engine.inference.compiled_file import COMPILED
+from encoder_engine.inference.compiled_file import COMPILED, write_compiled
+from encoder_engine.inference.layers import Dense
 from encoder_engine.models import heads
 from encoder_engine.ops.cpu import native_instruction_set
 from encoder_engine.ops.testing import assert_within_budget
@@ -317,3 +320,81 @@ def test_a_compiled_file_is_for_what_it_was_compiled_for(tmp_path: Path) -> None
         CompiledEncoder.from_pretrained(tmp_path, "float32")
     with pytest.raises(ConfigError, match="compiled with quantization=None, not 'int8'"):
         CompiledEncoder.from_pretrained(tmp_path, quantization="int8")
+
+
+def test_scales_of_a_saved_int8_encoder_are_no_pages_of_the_file(tmp_path: Path) -> None:
+    BERT.save(tmp_path / "plain")
+    module = ee.Encoder.from_pretrained(tmp_path / "plain", device="cpu")
+    module.quantize().save_pretrained(tmp_path / "int8")
+    compiled = CompiledEncoder.from_pretrained(tmp_path / "int8", "bfloat16")
+    batch, path = draw_batch(), tmp_path / "int8" / "model.safetensors"
+    before = compiled.hidden(*arrays(batch))
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        file.seek(8 + size)
+        file.write(bytes(path.stat().st_size - 8 - size))
+    np.testing.assert_array_equal(compiled.hidden(*arrays(batch)), before)
+
+
+def test_layers_are_checked_sorted_and_added(tmp_path: Path) -> None:
+    BERT.save(tmp_path)
+    compiled = CompiledEncoder.from_pretrained(tmp_path)
+    batch, last = draw_batch(), compiled.spec.num_layers
+    sorted_ = compiled.hidden(*arrays(batch), layers=((0, 0.5), (last, 1.0)))
+    mixed = compiled.hidden(*arrays(batch), layers=((last, 0.75), (0, 0.5), (last, 0.25)))
+    np.testing.assert_array_equal(mixed, sorted_)
+    for wrong in (((99, 1.0),), ((-1, 1.0),), ((True, 1.0),), ()):
+        with pytest.raises(InputError, match=r"there is no layer|layers is empty"):
+            compiled.hidden(*arrays(batch), layers=wrong)
+
+
+@pytest.mark.parametrize("wrong", [0, -3, 1.5, "2", True])
+def test_threads_are_a_whole_number(wrong: Any, tmp_path: Path) -> None:
+    BERT.save(tmp_path)
+    with pytest.raises(ConfigError, match="num_threads must be a whole number above 0"):
+        CompiledEncoder.from_pretrained(tmp_path, num_threads=wrong)
+
+
+def test_offsets_that_wrap_are_refused(tmp_path: Path) -> None:
+    BERT.save(tmp_path)
+    compiled = CompiledEncoder.from_pretrained(tmp_path)
+    starts = np.array([0, 2**31 - 1, -2, 5], np.int32)
+    with pytest.raises(BatchError, match="cu_seqlens must rise"):
+        compiled.hidden(np.ones(5, np.int32), starts)
+
+
+@pytest.mark.parametrize("change", ["sizes", "table"])
+def test_a_compiled_file_of_other_sizes_is_refused(change: str, tmp_path: Path) -> None:
+    _, compiled = load(BERT, tmp_path / "model", "float32")
+    layers = compiled._layers()
+    if change == "sizes":
+        name = "blocks.0.feed_forward.up"
+        layer = layers[name]
+        assert isinstance(layer, Dense)
+        layers[name] = replace(layer, width=64 * layer.width)
+    else:
+        layers["embedding.tokens.weight"] = np.zeros((VOCAB_SIZE, 16), np.float32)
+    write_compiled(tmp_path / COMPILED, compiled._description, layers)
+    with pytest.raises(CheckpointFileError, match="has not the size"):
+        CompiledEncoder.from_pretrained(tmp_path)
+
+
+def test_a_relative_path_keeps_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    BERT.save(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    compiled = CompiledEncoder.from_pretrained("model")
+    monkeypatch.chdir("/")
+    with (tmp_path / "model" / "model.safetensors").open("r+b") as file:
+        file.seek(-4, 2)
+        file.write(b"oops")
+    with pytest.raises(CheckpointFileError, match="was written to while an encoder reads"):
+        compiled.hidden(*arrays(draw_batch()))
+
+
+def test_integers_are_no_weights(tmp_path: Path) -> None:
+    BERT.save(tmp_path)
+    module = ee.Encoder.from_pretrained(tmp_path, device="cpu")
+    found = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+    name = "blocks.0.attention.qkv.weight"
+    with pytest.raises(CheckpointFileError, match=f"{name} is int64"):
+        CompiledEncoder.from_parameters(module.spec, found | {name: found[name].astype(np.int64)})

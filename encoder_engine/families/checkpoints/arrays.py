@@ -9,12 +9,23 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BFLOAT16", "Array", "cast", "dtype_name", "largest_word", "widen", "words"]
+__all__ = [
+    "BFLOAT16",
+    "WEIGHT_DTYPES",
+    "Array",
+    "cast",
+    "dtype_name",
+    "largest_word",
+    "widen",
+    "words",
+]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 # A field with a name, so that an array tells what its words are.
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])
+# What weights are made of.
+WEIGHT_DTYPES = ("float64", "float32", "float16", "bfloat16")
 # Elements at a time: temporaries of 256 KiB stay in the cache and are reused by the allocator.
 CHUNK = 1 << 16
 
@@ -41,7 +52,7 @@ def widen(array: Array) -> Array:
 def cast(array: Array, dtype: str) -> Array:
     """Return floating-point numbers in float32 or bfloat16, rounded to the nearest, ties to even.
 
-    An array that has the dtype is returned itself. The numbers must be finite.
+    An array that has the dtype is returned itself.
     """
     if dtype_name(array.dtype) == dtype:
         return array
@@ -52,7 +63,9 @@ def cast(array: Array, dtype: str) -> Array:
     for start in range(0, len(source), CHUNK):
         wide = widen(source[start : start + CHUNK]).astype(np.float32).view(np.uint32)
         # Half of the last kept place, less one where that place is even.
-        target[start : start + CHUNK] = (wide + ((wide >> 16) & 1) + 0x7FFF) >> 16
+        is_nan = (wide & 0x7FFFFFFF) > 0x7F800000
+        nearest = (wide + ((wide >> 16) & 1) + 0x7FFF) >> 16
+        target[start : start + CHUNK] = np.where(is_nan, 0x7FC0, nearest)
     return rounded
 
 

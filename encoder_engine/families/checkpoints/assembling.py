@@ -16,6 +16,7 @@ from encoder_engine.errors import (
 )
 from encoder_engine.families.checkpoints.arrays import (
     BFLOAT16,
+    WEIGHT_DTYPES,
     dtype_name,
     largest_word,
     widen,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Assembly", "stack_arrays", "warn_of_suspicious"]
 
-WEIGHT_DTYPES = ("float64", "float32", "float16", "bfloat16")
 # A trained weight is of order 1; a flipped exponent bit makes it 1e9 or far more.
 LARGEST_PLAUSIBLE = 1e4
 

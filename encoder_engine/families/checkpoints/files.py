@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.families.checkpoints.arrays import Array
 
-__all__ = ["StoredTensor", "open_tensors", "resolve_directory"]
+__all__ = ["StoredTensor", "mapped_files", "open_tensors", "resolve_directory"]
 
 # The names of safetensors for what a checkpoint may hold; weights are made of the first five.
 _DTYPES: dict[str, np.dtype[Any]] = {
@@ -94,6 +94,17 @@ def _download(hub_id: str) -> Path:
             f"there is no directory {hub_id}, and the hub gave no model of that id: {reason}"
         ) from error
     return directory
+
+
+def mapped_files(directory: Path) -> list[Path]:
+    """List the safetensors files that :func:`open_tensors` would open."""
+    whole, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
+    if whole.is_file():
+        return [whole]
+    if not index.is_file():
+        return []
+    listed = read_value(index, CheckpointFileError).get("weight_map").members()
+    return [directory / name for name in sorted({_shard_name(shard) for shard in listed.values()})]
 
 
 class StoredTensor(NamedTuple):
