@@ -71,7 +71,7 @@ def write_compiled(path: Path, description: Description, layers: Mapping[str, La
     """Write an encoder's layers to a file, which another process finds whole or not at all."""
     arrays = {
         f"{name}/{part}": np.ascontiguousarray(array)
-        for name, layer in layers.items()
+        for name, layer in sorted(layers.items())
         for part, array in arrays_of(layer).items()
     }
     stated = vars(description) | {
