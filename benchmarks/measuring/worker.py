@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 # Every library learns the number of threads before it loads, and stays off the network.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
-# pip compiles what it installs; a checkout's bytecode is written at the first import, unless this is
-# set, and a cold start would compile the engine and none of its peers.
+# pip compiles what it installs; a checkout's bytecode is written at the first import, unless this
+# is set, and a cold start would compile the engine and none of its peers.
 _INSTALLED = {"PYTHONDONTWRITEBYTECODE": ""}
 _QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 
