@@ -2,7 +2,7 @@
 
 How it works: the tensors of a checkpoint are read one by one, checked, and packed for the CPU's
 matrix products (or rounded to int8), so that memory never holds both forms of a layer but one. A
-program lists the operations from token ids to what is asked for: rows of all tokens, one pooled
+program lists the operations from token ids to what is requested: rows of all tokens, one pooled
 vector a text, or a head's logits. There is a program for each of these, made at its first use; all
 share the weights. Nothing can change after loading, so a call checks its batch and nothing else.
 """
@@ -377,6 +377,11 @@ class CompiledEncoder:
         output = np.empty((num_rows, head.num_outputs), dtype=np.float32)
         self._program("logits").run(batch, output, self.num_threads)
         return output
+
+    def shares(self, name: str, array: Array) -> bool:
+        """Return whether every call reads this array of a parameter; False: there is a copy."""
+        tables = dict(self._network.tables_in_place())
+        return name in tables and np.shares_memory(tables[name], array)
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the specification and of every weight as it is in memory.
