@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from encoder_engine.families.facts.head_layout import Task
     from encoder_engine.inference.layers import Layer
 
-__all__ = ["COMPILED", "HEAD", "Description", "map_compiled", "write_compiled"]
+__all__ = ["HEAD", "Description", "map_compiled", "write_compiled"]
 
-COMPILED = "compiled.safetensors"
 # Begins the names of a head's layers.
 HEAD = "head."
 # Of the layout of arrays and of the description.

@@ -20,7 +20,7 @@ from encoder_engine import _native
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, dtype_name, widen
 from encoder_engine.families.checkpoints.assembling import warn_of_suspicious
-from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.checkpoints.files import COMPILED, resolve_directory
 from encoder_engine.families.checkpoints.memory import trim_heap
 from encoder_engine.families.checkpoints.opening import open_checkpoint, warn_of_unused
 from encoder_engine.families.checkpoints.parameters import encoder_shapes, quantized_shapes
@@ -29,7 +29,6 @@ from encoder_engine.families.heads import count_outputs, find_layout, read_rows
 from encoder_engine.files import writing
 from encoder_engine.inference.batch import Batch
 from encoder_engine.inference.compiled_file import (
-    COMPILED,
     HEAD,
     Description,
     map_compiled,
