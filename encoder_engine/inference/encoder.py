@@ -2,7 +2,7 @@
 
 How it works: the tensors of a checkpoint are read one by one, checked, and packed for the CPU's
 matrix products (or rounded to int8), so that memory never holds both forms of a layer but one. A
-program lists the operations from token ids to what is asked for: rows of all tokens, one pooled
+program lists the operations from token ids to what is requested: rows of all tokens, one pooled
 vector a text, or a head's logits. There is a program for each of these, made at its first use; all
 share the weights. Nothing can change after loading, so a call checks its batch and nothing else.
 """
@@ -20,7 +20,11 @@ from encoder_engine import _native
 from encoder_engine.errors import ConfigError, InputError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, dtype_name, widen
 from encoder_engine.families.checkpoints.assembling import warn_of_suspicious
+<<<<<<< HEAD
 from encoder_engine.families.checkpoints.files import mapped_files, resolve_directory
+=======
+from encoder_engine.families.checkpoints.files import COMPILED, resolve_directory
+>>>>>>> fix1
 from encoder_engine.families.checkpoints.memory import trim_heap
 from encoder_engine.families.checkpoints.opening import open_checkpoint, warn_of_unused
 from encoder_engine.families.checkpoints.parameters import encoder_shapes, quantized_shapes
@@ -29,7 +33,6 @@ from encoder_engine.families.heads import count_outputs, find_layout, read_rows
 from encoder_engine.files import writing
 from encoder_engine.inference.batch import Batch
 from encoder_engine.inference.compiled_file import (
-    COMPILED,
     HEAD,
     Description,
     check_layers,
@@ -384,6 +387,11 @@ class CompiledEncoder:
         output = np.empty((num_rows, head.num_outputs), dtype=np.float32)
         self._program("logits").run(batch, output, self.num_threads)
         return output
+
+    def shares(self, name: str, array: Array) -> bool:
+        """Return whether every call reads this array of a parameter; False: there is a copy."""
+        tables = dict(self._network.tables_in_place())
+        return name in tables and np.shares_memory(tables[name], array)
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the specification and of every weight as it is in memory.

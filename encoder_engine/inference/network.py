@@ -11,7 +11,11 @@ from encoder_engine.errors import ConfigError
 from encoder_engine.families.heads import check_head, count_outputs, find_layout, read_rows
 from encoder_engine.inference.blocks import SELECTED, TOKENS, BlockBuilder, read_block
 from encoder_engine.inference.constants import Constants
+<<<<<<< HEAD
 from encoder_engine.inference.layers import arrays_of
+=======
+from encoder_engine.inference.layers import NormWeights
+>>>>>>> fix1
 from encoder_engine.inference.program import INPUT, OUTPUT, Program
 
 if TYPE_CHECKING:
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
     from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.inference.batch import Rows
     from encoder_engine.inference.blocks import BlockWeights
-    from encoder_engine.inference.layers import Convolution, Dense, NormWeights, Reader
+    from encoder_engine.inference.layers import Convolution, Dense, Reader
 
 __all__ = ["CompiledHead", "CompiledNetwork"]
 
@@ -107,6 +111,18 @@ class CompiledNetwork:
             if isinstance(layer, np.ndarray):
                 yield name, layer
             else:
+                for part, array in layer.parameters().items():
+                    yield f"{name}.{part}", array
+
+    def tables_in_place(self) -> Iterator[tuple[str, Array]]:
+        """Yield the name and the memory of each parameter that is read in every call."""
+        for name, layer in self.reader.made.items():
+            # Tables and vectors follow from these parameters, and are computed once.
+            if name.startswith(("distance_vectors.", "relative_bias.")):
+                continue
+            if isinstance(layer, np.ndarray):
+                yield name, layer
+            elif isinstance(layer, NormWeights):
                 for part, array in layer.parameters().items():
                     yield f"{name}.{part}", array
 

@@ -174,7 +174,7 @@ class ReplacedForward:
         self._shared: SharedEncoder | None = None
         self._compiled: CompiledCopy | None = None
         self._refusal: str | None = None
-        self._has_warned = self._has_told = False
+        self._has_warned = self._has_warned_of_refusal = False
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -201,11 +201,11 @@ class ReplacedForward:
                 f"pack needs float32 or bfloat16 on a CPU, this model is {encoder.dtype} on "
                 f"{encoder.device}; leave it out"
             )
-        self._tell_refusal(encoder.spec)
+        self._warn_of_refusal(encoder.spec)
 
-    def _tell_refusal(self, spec: EncoderSpec) -> None:
-        if self._refusal is not None and not self._has_told:
-            self._has_told = True
+    def _warn_of_refusal(self, spec: EncoderSpec) -> None:
+        if self._refusal is not None and not self._has_warned_of_refusal:
+            self._has_warned_of_refusal = True
             message = (
                 f"pack=True changes nothing for this {spec.model_type} model: {self._refusal}; it "
                 "is accelerated as without pack"
@@ -299,7 +299,7 @@ class ReplacedForward:
 
     def _follow(self) -> SharedEncoder:
         shared = self._make_current()
-        self._tell_refusal(shared.encoder.spec)
+        self._warn_of_refusal(shared.encoder.spec)
         if shared.follow() or shared.encoder.training:
             self._compiled = None
         return shared

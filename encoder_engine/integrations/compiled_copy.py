@@ -1,11 +1,12 @@
 """A compiled encoder of a transformers model's weights, checked to be current.
 
 How it works: embedding tables and norms are the model's own memory. Dense layers are copies, laid
-out for the CPU's matrix products, and so are the biases and vectors of distances. Fused optimisers
-and ``parameter.data`` change weights without incrementing any version, so only the weights' content
-shows whether a copy is current. Every call therefore reads all copied weights and compares a 64-bit
-hash of them, at memory bandwidth: about 2 ms for the 43 MB of MiniLM (docs/integrations.md has the
-figures).
+out for the CPU's matrix products, and so are the biases and vectors of distances. The compiled
+encoder computes in the model's dtype, and the memory of its arrays shows which are copies. Fused
+optimisers and ``parameter.data`` change weights without incrementing any version, so only the
+weights' content shows whether a copy is current. Every call therefore reads all copied weights and
+compares a 64-bit hash of them, at memory bandwidth: about 2 ms for the 43 MB of MiniLM
+(docs/integrations.md has the figures).
 
 Dimensions: T packed tokens, D width.
 """
@@ -28,18 +29,13 @@ from encoder_engine.integrations.shared import (
 )
 from encoder_engine.models.checkpoints.stacking import stack_tensors, to_array
 from encoder_engine.models.compiling import find_compiled_encoder
-from encoder_engine.models.norm import Norm
-from encoder_engine.models.tables import Table
 from encoder_engine.ops.cpu import native_instruction_set
 
 if TYPE_CHECKING:
-    from encoder_engine.models import Encoder, EncoderSpec
+    from encoder_engine.models import EncoderSpec
     from encoder_engine.packing import PackedBatch
 
 __all__ = ["CompiledCopy", "refuse_compiled"]
-
-# Begins the names of parameters from which a compiled encoder computes tables.
-DERIVED = ("distance_vectors.", "relative_bias.")
 
 
 def refuse_compiled(spec: EncoderSpec) -> str | None:
@@ -67,21 +63,25 @@ class CompiledCopy:
         read_epsilons(norms)
         names = {id(module): name for name, module in encoder.named_modules()}
         wanted = {ours: o for ours, o in found.items() if not ours.startswith("pooler.")}
-        shared = {origin.names[0] for ours, origin in wanted.items() if _is_shared(encoder, ours)}
-        copied = {name for origin in wanted.values() for name in origin.names} - shared
         by_name = dict(base.named_parameters(remove_duplicate=False))
         self._parameters = list(by_name.values())
         self._places = _places(self._parameters)
-        # Of a tensor with gaps the compiled encoder has a copy too.
-        copied |= {name for name, p in model_tensors.items() if not p.is_contiguous()}
-        self._content = _Content([by_name[name] for name in sorted(copied)])
-        self._dtype = encoder.dtype
+        # The bare encoder's own dtype is PyTorch's default.
+        self._dtype = next(iter(model_tensors.values())).dtype
         self._encoder = find_compiled_encoder().from_parameters(
             spec,
             {ours: to_array(stack_tensors(o, model_tensors)) for ours, o in wanted.items()},
-            str(encoder.dtype),
+            str(self._dtype),
             epsilons={names[id(norm)]: norm.spec.epsilon for norm, _ in norms},
         )
+        # Joined, cast, and gathered tensors are in memory of their own.
+        copied = {
+            name
+            for ours, origin in wanted.items()
+            for name in origin.names
+            if not self._encoder.shares(ours, to_array(model_tensors[name]))
+        }
+        self._content = _Content([by_name[name] for name in sorted(copied)])
 
     def hidden(self, batch: PackedBatch) -> Tensor:
         """Return the vectors of a batch without positions of its own, [T, D]."""
@@ -97,15 +97,6 @@ class CompiledCopy:
     def is_current(self) -> bool:
         """Return whether memory and strides, and bytes of copied parameters, are the same."""
         return _places(self._parameters) == self._places and self._content.is_same()
-
-
-def _is_shared(encoder: Encoder, name: str) -> bool:
-    """Return whether a compiled encoder reads a parameter in the place where it is.
-
-    The vectors of distances are not: projections of them are computed once.
-    """
-    module = encoder.get_submodule(name.rpartition(".")[0])
-    return isinstance(module, Table | Norm) and not name.startswith(DERIVED)
 
 
 def _places(tensors: list[Tensor]) -> list[tuple[int, torch.Size, tuple[int, ...]]]:

@@ -30,6 +30,9 @@ class Encoder(Network):
     the Hugging Face configuration of the checkpoint, kept for :meth:`save_pretrained`.
     """
 
+    # The parameters that pack() has frozen; None: it was not called.
+    _trainable: set[str] | None = None
+
     @classmethod
     def from_pretrained(
         cls,
@@ -77,13 +80,22 @@ class Encoder(Network):
         return compile_network(self, dtype, quantization)
 
     def pack(self) -> Self:
-        """Do nothing; the former name for inference on a CPU, now :meth:`compile_for_inference`."""
-        _warn_of_packing("pack")
-        return self
+        """Switch to evaluation mode and freeze all parameters; nothing is packed any more.
+
+        :meth:`compile_for_inference` returns an encoder that infers fast on a CPU.
+        """
+        _warn_of_packing("pack", "only switches to evaluation mode and freezes the parameters now")
+        if self._trainable is None:
+            self._trainable = {name for name, p in self.named_parameters() if p.requires_grad}
+        return self.eval().requires_grad_(False)
 
     def unpack(self) -> Self:
-        """Do nothing; see :meth:`pack`."""
-        _warn_of_packing("unpack")
+        """Unfreeze the parameters that :meth:`pack` has frozen."""
+        _warn_of_packing("unpack", "only unfreezes what pack() has frozen now")
+        for name, parameter in self.named_parameters():
+            if name in (self._trainable or ()):
+                parameter.requires_grad_()
+        self._trainable = None
         return self
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
@@ -91,9 +103,9 @@ class Encoder(Network):
         save_encoder(self, directory)
 
 
-def _warn_of_packing(name: str) -> None:
+def _warn_of_packing(name: str, effect: str) -> None:
     message = (
-        f"Encoder.{name}() does nothing any more and will go in the next release; "
+        f"Encoder.{name}() {effect} and will go in the next release; "
         "compile_for_inference() returns an encoder that infers fast on a CPU"
     )
     warn_caller(DeprecationWarning(message))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import copy
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
@@ -82,6 +83,52 @@ def test_a_changed_weight_is_computed_by(
     fresh = bert()
     fresh.load_state_dict(model.state_dict())
     assert torch.equal(hidden(accelerate(fresh, pack=True)), found)
+
+
+@pytest.mark.parametrize("case", one_per_family(), ids=lambda case: case.model_type)
+def test_bfloat16_is_computed_in_bfloat16_and_followed(case: Case) -> None:
+    check_bfloat16(case.build().to(torch.bfloat16))
+
+
+def test_bfloat16_is_computed_in_bfloat16_and_followed_without_a_pooler() -> None:
+    model = bert()
+    pooled = model.state_dict()
+    model = type(model)(model.config, add_pooling_layer=False).eval()
+    model.load_state_dict(pooled, strict=False)
+    check_bfloat16(model.to(torch.bfloat16))
+
+
+def check_bfloat16(model: Any) -> None:
+    plain, model = accelerate(copy.deepcopy(model)), accelerate(model, pack=True)
+    before = compare_in_bfloat16(model, plain)
+    assert model.forward._compiled._encoder.dtype == "bfloat16"
+    for name, parameter in model.named_parameters():
+        parameter.data.view(-1)[-1].add_(1)
+        plain.get_parameter(name).data.view(-1)[-1].add_(1)
+    assert not torch.equal(compare_in_bfloat16(model, plain), before)
+
+
+@torch.no_grad()
+def compare_in_bfloat16(model: Any, plain: Any) -> torch.Tensor:
+    batch = batch_of(model)
+    found, expected = model(**batch), plain(**batch)
+    assert list(found) == list(expected)
+    for name in found:
+        assert found[name].dtype == torch.bfloat16
+        largest = float(expected[name].abs().max())
+        # Two orders of rounding to 8 bits through a few layers.
+        assert float((found[name] - expected[name]).abs().max()) <= 2**-4 * largest, name
+    return cast("torch.Tensor", found.last_hidden_state)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tables_and_norms_are_shared_and_all_others_hashed(dtype: torch.dtype) -> None:
+    model = accelerate(bert().to(dtype), pack=True)
+    hidden(model)
+    hashed = {id(tensor) for tensor in model.forward._compiled._content._tensors}
+    for name, parameter in model.named_parameters():
+        is_copied = "embeddings" not in name and "LayerNorm" not in name and "pooler" not in name
+        assert (id(parameter) in hashed) == is_copied, name
 
 
 def test_training_lets_go_of_the_compiled_copy() -> None:

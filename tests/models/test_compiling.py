@@ -17,6 +17,7 @@ import torch
 
 import encoder_engine as ee
 from encoder_engine.errors import (
+    CheckpointFileError,
     ConfigError,
     TensorNamesError,
     TensorShapeError,
@@ -264,14 +265,14 @@ def test_arrays_and_tensors_are_one_memory() -> None:
 
 
 @pytest.mark.parametrize("name", ["pack", "unpack"])
-def test_the_former_way_warns_and_does_nothing(name: str, module: ee.Encoder) -> None:
+def test_the_former_way_warns_and_computes_the_same_bits(name: str, module: ee.Encoder) -> None:
     with torch.inference_mode():
         expected = module(draw_batch()).last_hidden_state
         with pytest.warns(DeprecationWarning, match=r"compile_for_inference\(\)") as told:
             assert getattr(module, name)() is module
         assert told[0].filename == __file__
         assert torch.equal(module(draw_batch()).last_hidden_state, expected)
-    assert all(parameter.requires_grad for parameter in module.parameters())
+    assert {p.requires_grad for p in module.parameters()} == {name == "unpack"}
 
 
 IN_BFLOAT16 = """
@@ -303,3 +304,37 @@ def test_bfloat16_infers_where_onednn_has_no_products_of_it(
         env={**os.environ, "ENCODER_ENGINE_ISA": instruction_set, "ONEDNN_MAX_CPU_ISA": "AVX2"},
         check=True,
     )
+
+
+@pytest.mark.parametrize("with_config", [True, False], ids=["config", "no config"])
+def test_a_module_is_not_loaded_from_a_compiled_encoder(
+    module: ee.Encoder, tmp_path: Path, with_config: bool
+) -> None:
+    folder = tmp_path / "compiled"
+    module.compile_for_inference().save_compiled(folder)
+    if with_config:
+        (folder / "config.json").write_bytes((tmp_path / "config.json").read_bytes())
+    message = r"compiled encoder \(compiled.safetensors\).*by CompiledEncoder.from_pretrained"
+    with pytest.raises(CheckpointFileError, match=message):
+        ee.Encoder.from_pretrained(folder)
+    assert CompiledEncoder.from_pretrained(folder).dtype == "float32"
+
+
+def test_weights_beside_a_compiled_encoder_are_loaded(module: ee.Encoder, tmp_path: Path) -> None:
+    module.compile_for_inference().save_compiled(tmp_path)
+    assert ee.Encoder.from_pretrained(tmp_path).spec == module.spec
+
+
+def test_the_former_packing_freezes_and_unfreezes(module: ee.Encoder) -> None:
+    module.train()
+    module.embedding.tokens.weight.requires_grad_(False)
+    with pytest.warns(DeprecationWarning, match=r"pack\(\) only switches to evaluation mode"):
+        assert module.pack() is module
+    with pytest.warns(DeprecationWarning, match=r"pack\(\)"):
+        module.pack()
+    assert not module.training
+    assert not any(p.requires_grad for p in module.parameters())
+    with pytest.warns(DeprecationWarning, match=r"unpack\(\) only unfreezes"):
+        assert module.unpack() is module
+    frozen = [name for name, p in module.named_parameters() if not p.requires_grad]
+    assert frozen == ["embedding.tokens.weight"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from encoder_engine.embedding.engines.engine import EngineChoice
 from encoder_engine.errors import ConfigError, ImplementationError, MissingDependencyError
+from encoder_engine.families.checkpoints.files import COMPILED
 from encoder_engine.families.config import read_config, spec_from_config
 
 if TYPE_CHECKING:
@@ -213,13 +214,12 @@ def _modules_for(directory: Path, request: EngineRequest) -> Any | None:
 
 def _is_compiled(directory: Path) -> bool:
     """Return whether a directory holds a compiled encoder instead of a checkpoint."""
-    compiled = _import_compiled()
-    return compiled is not None and (directory / compiled.COMPILED).is_file()
+    return (directory / COMPILED).is_file()
 
 
 def _load_compiled(directory: Path, request: EngineRequest, head: Task | None) -> CompiledEncoder:
     compiled = _import_compiled()
-    assert compiled is not None, "refuse_compiled has asked for it"
+    assert compiled is not None, "refuse_compiled has requested it"
     encoder: CompiledEncoder = compiled.CompiledEncoder.from_pretrained(
         directory,
         dtype=request.dtype,
@@ -252,7 +252,7 @@ def _import_compiled() -> Any | None:
 def _gpu_is_available() -> bool:
     """Return whether PyTorch would compute on a GPU.
 
-    PyTorch takes a second to import, so it is asked only where a GPU's driver can be loaded.
+    PyTorch takes a second to import; it is imported only where a GPU's driver can be loaded.
     """
     if not _gpu_driver_is_there():
         return False

@@ -18,7 +18,6 @@ import numpy as np
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
 from encoder_engine.embedding.engines.modes import pool_modes
 from encoder_engine.inference import CompiledEncoder
-from encoder_engine.inference.compiled_file import COMPILED
 from encoder_engine.inference.layers import pack
 from encoder_engine.inference.rows import normalize_rows, pool_rows, project_rows
 
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
     Layers = tuple[tuple[int, float], ...]
 
-__all__ = ["COMPILED", "CompiledEncoder", "CompiledEngine"]
+__all__ = ["CompiledEncoder", "CompiledEngine"]
 
 
 class CompiledEngine:

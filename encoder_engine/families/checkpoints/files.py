@@ -29,7 +29,16 @@ if TYPE_CHECKING:
 
     from encoder_engine.families.checkpoints.arrays import Array
 
+<<<<<<< HEAD
 __all__ = ["StoredTensor", "mapped_files", "open_tensors", "resolve_directory"]
+=======
+__all__ = ["COMPILED", "StoredTensor", "open_tensors", "refuse_compiled", "resolve_directory"]
+
+# Holds a compiled encoder, in a directory of its own.
+COMPILED = "compiled.safetensors"
+# The files of weights, in the order in which they are looked for; each may have an index instead.
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+>>>>>>> fix1
 
 # The names of safetensors for what a checkpoint may hold; weights are made of the first five.
 _DTYPES: dict[str, np.dtype[Any]] = {
@@ -143,16 +152,34 @@ def open_tensors(directory: Path) -> Iterator[dict[str, StoredTensor]]:
 
 def _find_tensors(directory: Path, files: ExitStack) -> dict[str, StoredTensor]:
     opened = partial(_open_safetensors, files=files)
-    for name, find in (("model.safetensors", opened), ("pytorch_model.bin", _open_pickle)):
+    for name, find in zip(WEIGHTS, (opened, _open_pickle), strict=True):
         if (directory / name).is_file():
             return find(directory / name)
-        index = directory / f"{name}.index.json"
+        index = directory / _index_of(name)
         if index.is_file():
             return _open_shards(index, find)
     raise CheckpointFileError(
         f"{directory} has no weights; it should hold model.safetensors or pytorch_model.bin "
         "(or either one's .index.json with its shards)"
     )
+
+
+def refuse_compiled(directory: Path) -> None:
+    """Raise :class:`CheckpointFileError` for a compiled encoder without the weights it is made of.
+
+    A compiled encoder keeps weights in the layouts of the CPU's kernels, not as a checkpoint's.
+    """
+    weights = (*WEIGHTS, *map(_index_of, WEIGHTS))
+    if (directory / COMPILED).is_file() and not any((directory / w).is_file() for w in weights):
+        raise CheckpointFileError(
+            f"{directory} holds a compiled encoder ({COMPILED}) and no {' or '.join(WEIGHTS)}; "
+            "load it by CompiledEncoder.from_pretrained or an embedder, or load the directory that "
+            "it was compiled from"
+        )
+
+
+def _index_of(name: str) -> str:
+    return f"{name}.index.json"
 
 
 def _open_shards(

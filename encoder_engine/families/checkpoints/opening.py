@@ -19,7 +19,11 @@ from encoder_engine.errors import (
 )
 from encoder_engine.families.checkpoints.arrays import widen
 from encoder_engine.families.checkpoints.assembling import Assembly
-from encoder_engine.families.checkpoints.files import open_tensors, resolve_directory
+from encoder_engine.families.checkpoints.files import (
+    open_tensors,
+    refuse_compiled,
+    resolve_directory,
+)
 from encoder_engine.families.checkpoints.parameters import (
     block_dense_layers,
     encoder_shapes,
@@ -152,6 +156,7 @@ def open_checkpoint(path_or_hub_id: str | os.PathLike[str], files: ExitStack) ->
     files.
     """
     directory = resolve_directory(path_or_hub_id)
+    refuse_compiled(directory)
     files.enter_context(_verified(directory))
     config = read_config(directory)
     spec = spec_from_config(config)

@@ -123,6 +123,15 @@ def test_without_the_extension_the_compiled_engine_refuses(
     assert refuse_compiled(tiny_directory, EngineRequest()) == "the extension is not built"
 
 
+def test_a_compiled_directory_is_refused_by_name_without_the_extension(
+    tiny_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_directory(tiny_directory, tmp_path / "compiled")
+    monkeypatch.setattr(choosing, "_import_compiled", lambda: None)
+    with pytest.raises(ConfigError, match=r"holds a compiled encoder.*extension is not built"):
+        Embedder.from_pretrained(tmp_path / "compiled")
+
+
 def test_where_pytorch_is_needed_and_absent_one_line_says_so(
     tiny_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
