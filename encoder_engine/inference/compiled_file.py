@@ -43,11 +43,7 @@ if TYPE_CHECKING:
     from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.inference.layers import Layer
 
-<<<<<<< HEAD
-__all__ = ["COMPILED", "HEAD", "Description", "check_layers", "map_compiled", "write_compiled"]
-=======
-__all__ = ["HEAD", "Description", "map_compiled", "write_compiled"]
->>>>>>> fix1
+__all__ = ["HEAD", "Description", "check_layers", "map_compiled", "write_compiled"]
 
 # Begins the names of a head's layers.
 HEAD = "head."

@@ -20,11 +20,11 @@ from encoder_engine import _native
 from encoder_engine.errors import ConfigError, InputError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, dtype_name, widen
 from encoder_engine.families.checkpoints.assembling import warn_of_suspicious
-<<<<<<< HEAD
-from encoder_engine.families.checkpoints.files import mapped_files, resolve_directory
-=======
-from encoder_engine.families.checkpoints.files import COMPILED, resolve_directory
->>>>>>> fix1
+from encoder_engine.families.checkpoints.files import (
+    COMPILED,
+    mapped_files,
+    resolve_directory,
+)
 from encoder_engine.families.checkpoints.memory import trim_heap
 from encoder_engine.families.checkpoints.opening import open_checkpoint, warn_of_unused
 from encoder_engine.families.checkpoints.parameters import encoder_shapes, quantized_shapes

@@ -11,11 +11,7 @@ from encoder_engine.errors import ConfigError
 from encoder_engine.families.heads import check_head, count_outputs, find_layout, read_rows
 from encoder_engine.inference.blocks import SELECTED, TOKENS, BlockBuilder, read_block
 from encoder_engine.inference.constants import Constants
-<<<<<<< HEAD
-from encoder_engine.inference.layers import arrays_of
-=======
-from encoder_engine.inference.layers import NormWeights
->>>>>>> fix1
+from encoder_engine.inference.layers import NormWeights, arrays_of
 from encoder_engine.inference.program import INPUT, OUTPUT, Program
 
 if TYPE_CHECKING:

@@ -29,11 +29,8 @@ from encoder_engine.errors import (
 from encoder_engine.families.checkpoints.files import COMPILED
 from encoder_engine.families.registry import all_families
 from encoder_engine.inference import CompiledEncoder
-<<<<<<< HEAD
-from encoder_engine.inference.compiled_file import COMPILED, write_compiled
+from encoder_engine.inference.compiled_file import write_compiled
 from encoder_engine.inference.layers import Dense
-=======
->>>>>>> fix1
 from encoder_engine.models import heads
 from encoder_engine.ops.cpu import native_instruction_set
 from encoder_engine.ops.testing import assert_within_budget

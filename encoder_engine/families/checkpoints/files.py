@@ -29,16 +29,19 @@ if TYPE_CHECKING:
 
     from encoder_engine.families.checkpoints.arrays import Array
 
-<<<<<<< HEAD
-__all__ = ["StoredTensor", "mapped_files", "open_tensors", "resolve_directory"]
-=======
-__all__ = ["COMPILED", "StoredTensor", "open_tensors", "refuse_compiled", "resolve_directory"]
+__all__ = [
+    "COMPILED",
+    "StoredTensor",
+    "mapped_files",
+    "open_tensors",
+    "refuse_compiled",
+    "resolve_directory",
+]
 
 # Holds a compiled encoder, in a directory of its own.
 COMPILED = "compiled.safetensors"
 # The files of weights, in the order in which they are looked for; each may have an index instead.
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
->>>>>>> fix1
 
 # The names of safetensors for what a checkpoint may hold; weights are made of the first five.
 _DTYPES: dict[str, np.dtype[Any]] = {
@@ -152,7 +155,8 @@ def open_tensors(directory: Path) -> Iterator[dict[str, StoredTensor]]:
 
 def _find_tensors(directory: Path, files: ExitStack) -> dict[str, StoredTensor]:
     opened = partial(_open_safetensors, files=files)
-    for name, find in zip(WEIGHTS, (opened, _open_pickle), strict=True):
+    finders: tuple[Callable[[Path], dict[str, StoredTensor]], ...] = (opened, _open_pickle)
+    for name, find in zip(WEIGHTS, finders, strict=True):
         if (directory / name).is_file():
             return find(directory / name)
         index = directory / _index_of(name)
