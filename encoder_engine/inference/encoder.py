@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from encoder_engine import _native
-from encoder_engine.errors import ConfigError, InputError, UnsupportedFeatureError
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, dtype_name, widen
 from encoder_engine.families.checkpoints.assembling import warn_of_suspicious
 from encoder_engine.families.checkpoints.files import (
@@ -43,6 +42,12 @@ from encoder_engine.inference.constants import unsettled_distances
 from encoder_engine.inference.layers import LayerReader, MadeLayers, ParametersInMemory
 from encoder_engine.inference.memory import MappedFiles
 from encoder_engine.inference.network import CompiledHead, CompiledNetwork
+from encoder_engine.inference.options import (
+    check_layer_weights,
+    check_quantization,
+    check_threads,
+    resolve_dtype,
+)
 
 if TYPE_CHECKING:
     import os
@@ -58,11 +63,6 @@ if TYPE_CHECKING:
     from encoder_engine.inference.program import Program
 
 __all__ = ["CompiledEncoder"]
-
-DTYPES = ("float32", "bfloat16")
-QUANTIZATIONS = (None, "int8")
-# Instruction sets that multiply bfloat16.
-BFLOAT16_SETS = ("avx512_bf16", "amx")
 
 
 class CompiledEncoder:
@@ -84,7 +84,7 @@ class CompiledEncoder:
         self._network = network
         self._head = head
         self._description = description
-        self.num_threads = _check_threads(num_threads)
+        self.num_threads = check_threads(num_threads)
         self._programs: dict[object, Program] = {}
         self._mapped_files = mapped_files
 
@@ -112,8 +112,8 @@ class CompiledEncoder:
         :meth:`supports` gives a reason, and :class:`MissingDependencyError` for a ``.bin`` where
         PyTorch is not installed.
         """
-        _check_quantization(quantization)
-        _resolve_dtype(dtype, quantized=False)
+        check_quantization(quantization)
+        resolve_dtype(dtype, quantized=False)
         directory = resolve_directory(path_or_hub_id)
         if (directory / COMPILED).exists():
             return cls._map(directory, dtype, quantization, head, num_threads)
@@ -121,7 +121,7 @@ class CompiledEncoder:
             checkpoint = open_checkpoint(directory, files)
             opened = MappedFiles(mapped_files(directory))
             quantized = quantization is not None or checkpoint.quantized
-            resolved = _resolve_dtype(dtype, quantized=quantized)
+            resolved = resolve_dtype(dtype, quantized=quantized)
             reason = cls.supports(checkpoint.spec)
             if reason is not None:
                 raise UnsupportedFeatureError(f"{checkpoint.directory}: {reason}")
@@ -175,7 +175,7 @@ class CompiledEncoder:
         specification does not have, and :class:`UnsupportedFeatureError` as :meth:`from_pretrained`
         does.
         """
-        _check_quantization(quantization)
+        check_quantization(quantization)
         reason = cls.supports(spec)
         if reason is not None:
             raise UnsupportedFeatureError(f"a {spec.model_type} cannot be compiled: {reason}")
@@ -187,7 +187,7 @@ class CompiledEncoder:
             shapes = {name: shape for name, shape in shapes.items() if "pooler." not in name}
         reader = LayerReader(
             ParametersInMemory(parameters, shapes),
-            dtype=_resolve_dtype(dtype, quantized=quantized),
+            dtype=resolve_dtype(dtype, quantized=quantized),
             quantized=quantized,
             saved=saved,
             epsilons=epsilons,
@@ -350,7 +350,7 @@ class CompiledEncoder:
         """
         batch = self._batch(ids, cu_seqlens, type_ids)
         if layers is not None:
-            return self._mixed(batch, _check_layers(layers, self.spec.num_layers))
+            return self._mixed(batch, check_layer_weights(layers, self.spec.num_layers))
         output = np.empty((batch.num_tokens, self.spec.width), dtype=np.float32)
         self._program("hidden").run(batch, output, self.num_threads)
         return output
@@ -463,48 +463,3 @@ def _read_head(
     head = CompiledHead.read(checkpoint.config, task, network, reader)
     suspicious += assembly.suspicious
     return head
-
-
-def _check_quantization(quantization: str | None) -> None:
-    if quantization not in QUANTIZATIONS:
-        raise UnsupportedFeatureError(
-            f"quantization={quantization!r} is not supported; the choices are "
-            f"{', '.join(map(repr, QUANTIZATIONS))}"
-        )
-
-
-def _check_threads(num_threads: object) -> int:
-    if num_threads is None:
-        return _native.default_threads()
-    if isinstance(num_threads, bool) or not isinstance(num_threads, int) or num_threads < 1:
-        raise ConfigError(f"num_threads must be a whole number above 0, got {num_threads!r}")
-    return num_threads
-
-
-def _check_layers(
-    layers: tuple[tuple[int, float], ...], num_layers: int
-) -> tuple[tuple[int, float], ...]:
-    """Return the weight of each layer, in ascending order."""
-    weights: dict[int, float] = {}
-    for layer, weight in layers:
-        if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer <= num_layers:
-            raise InputError(
-                f"there is no layer {layer!r}; 0 are the embeddings, {num_layers} the last"
-            )
-        weights[layer] = weights.get(layer, 0.0) + weight
-    if not weights:
-        raise InputError("layers is empty; name at least one")
-    return tuple(sorted(weights.items()))
-
-
-def _resolve_dtype(dtype: str, *, quantized: bool) -> str:
-    name = str(dtype).removeprefix("torch.")
-    if name == "auto":
-        supported = _native.instruction_set() in BFLOAT16_SETS
-        return "bfloat16" if quantized and supported else "float32"
-    if name not in DTYPES:
-        raise ConfigError(
-            f"dtype must be 'auto' or one of {', '.join(DTYPES)} for a compiled encoder, got "
-            f"{dtype!r}"
-        )
-    return name

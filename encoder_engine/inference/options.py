@@ -1,0 +1,67 @@
+"""Checks the options of a compiled encoder: dtype, quantization, threads, layers."""
+
+from __future__ import annotations
+
+from encoder_engine import _native
+from encoder_engine.errors import ConfigError, InputError, UnsupportedFeatureError
+
+__all__ = ["check_layer_weights", "check_quantization", "check_threads", "resolve_dtype"]
+
+DTYPES = ("float32", "bfloat16")
+QUANTIZATIONS = (None, "int8")
+# Instruction sets that multiply bfloat16.
+BFLOAT16_SETS = ("avx512_bf16", "amx")
+
+
+def resolve_dtype(dtype: str, *, quantized: bool) -> str:
+    """Return the dtype of a name; ``"auto"`` is bfloat16 with int8 where the CPU computes it.
+
+    Raises :class:`ConfigError`.
+    """
+    name = str(dtype).removeprefix("torch.")
+    if name == "auto":
+        supported = _native.instruction_set() in BFLOAT16_SETS
+        return "bfloat16" if quantized and supported else "float32"
+    if name not in DTYPES:
+        raise ConfigError(
+            f"dtype must be 'auto' or one of {', '.join(DTYPES)} for a compiled encoder, got "
+            f"{dtype!r}"
+        )
+    return name
+
+
+def check_threads(num_threads: object) -> int:
+    """Return a number of threads; None: the default. Raises :class:`ConfigError`."""
+    if num_threads is None:
+        return _native.default_threads()
+    if isinstance(num_threads, bool) or not isinstance(num_threads, int) or num_threads < 1:
+        raise ConfigError(f"num_threads must be a whole number above 0, got {num_threads!r}")
+    return num_threads
+
+
+def check_layer_weights(
+    layers: tuple[tuple[int, float], ...], num_layers: int
+) -> tuple[tuple[int, float], ...]:
+    """Return the weight of each layer, in ascending order.
+
+    Raises :class:`InputError` for a layer that does not exist.
+    """
+    weights: dict[int, float] = {}
+    for layer, weight in layers:
+        if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer <= num_layers:
+            raise InputError(
+                f"there is no layer {layer!r}; 0 are the embeddings, {num_layers} the last"
+            )
+        weights[layer] = weights.get(layer, 0.0) + weight
+    if not weights:
+        raise InputError("layers is empty; name at least one")
+    return tuple(sorted(weights.items()))
+
+
+def check_quantization(quantization: str | None) -> None:
+    """Raise :class:`UnsupportedFeatureError` for a quantization that there is not."""
+    if quantization not in QUANTIZATIONS:
+        raise UnsupportedFeatureError(
+            f"quantization={quantization!r} is not supported; the choices are "
+            f"{', '.join(map(repr, QUANTIZATIONS))}"
+        )
