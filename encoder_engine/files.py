@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import secrets
+import shutil
 import stat
 import time
 import warnings
@@ -37,6 +38,7 @@ __all__ = [
     "read_text",
     "recorded_checksums",
     "refuse_locked",
+    "replacing_folder",
     "sync_directory",
     "verify_checksums",
     "write_atomically",
@@ -159,6 +161,37 @@ def write_atomically(path: Path, content: bytes) -> None:
             pending.publish()
     finally:
         pending.discard()
+
+
+@contextlib.contextmanager
+def replacing_folder(target: Path) -> Iterator[Path]:
+    """Give a new folder beside the target, and put it in the target's place at the end.
+
+    A folder that was there is renamed away, and removed when the new one has its name. After an
+    exception it is as it was. A process killed before leaves ``.partial`` folders.
+    """
+    place = target.resolve()  # a link stays a link
+    new = place.with_name(f"{place.name}.{secrets.token_hex(4)}.partial")
+    former = place.with_name(f"{place.name}.{secrets.token_hex(4)}.former.partial")
+    with writing(target):
+        new.mkdir(parents=True)
+        try:
+            yield new
+            is_replaced = place.is_dir()
+            if is_replaced:
+                place.rename(former)
+            try:
+                new.rename(place)
+            except OSError:
+                if is_replaced:
+                    former.rename(place)
+                raise
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
+        sync_directory(place.parent)
+        if is_replaced:
+            shutil.rmtree(former)
 
 
 def _rename_without_replacing(source: Path, target: Path) -> None:

@@ -25,7 +25,7 @@ HEADS = ("sequence-classification", "masked-lm", "token-classification", "questi
 @click.option(
     "--head", type=click.Choice(HEADS), help="The head to compile too, as rerankers need it."
 )
-@click.option("--overwrite", is_flag=True, help="Replace the files of a folder that exists.")
+@click.option("--overwrite", is_flag=True, help="Replace a folder that holds a compiled model.")
 @debug_option
 def compile_(
     model: str, output: Path, dtype: str, int8: bool, head: str | None, overwrite: bool

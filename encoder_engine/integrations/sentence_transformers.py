@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from encoder_engine.dependencies import require_torch
+
+require_torch("encoder_engine.integrations.sentence_transformers")
+
 from encoder_engine.errors import MissingDependencyError, UnsupportedFeatureError
 from encoder_engine.integrations import acceleration
 

@@ -8,6 +8,10 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from encoder_engine.dependencies import require_torch
+
+require_torch("encoder_engine.integrations.torch")
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn

@@ -12,6 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.dependencies import require_torch
+
+require_torch("encoder_engine.integrations.transformers")
+
 import torch
 
 from encoder_engine import ops

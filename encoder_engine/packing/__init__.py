@@ -4,11 +4,13 @@ B sequences of lengths ``n_0 .. n_{B-1}`` are concatenated in tensors of ``T = s
 ``cu_seqlens`` is ``[0, n_0, n_0 + n_1, .., T]``, as in FlashAttention's variable-length interface
 (Dao 2023).
 
-Each name is imported at its first use: ``token_rows`` and ``pooling_modes`` need no PyTorch.
+Each name is imported at its first use: ``token_rows``, ``pooling_modes`` and ``clean`` need no
+PyTorch. The names of this package do, and raise :class:`MissingDependencyError` without it.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from encoder_engine.dependencies import require_torch
 from encoder_engine.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PackedBatch", "SelectedRows", "Sequences", "pack", "pad", "unpad"]
 
-__getattr__, __dir__ = lazy_names(
+_import_name, __dir__ = lazy_names(
     __name__,
     {
         "PackedBatch": "batch",
@@ -30,3 +32,9 @@ __getattr__, __dir__ = lazy_names(
         "unpad": "padding",
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        require_torch(f"encoder_engine.packing.{name}")
+    return _import_name(name)

@@ -34,7 +34,7 @@ from encoder_engine import EmbedBatch, Embedder, StoredVectors, Tokenizer, load_
 EMBEDDING = """
 import numpy as np
 from encoder_engine.embedding import *
-from encoder_engine.errors import MissingDependencyError
+from encoder_engine.errors import ConfigError, MissingDependencyError
 sentences, masked, ranking, out = sys.argv[1:]
 texts = ["the text", "a row of words", "long " * 40]
 embedder = Embedder.from_pretrained(sentences)
@@ -72,7 +72,39 @@ for call in (
         assert error.extra == "torch", error
     else:
         raise AssertionError("nothing was raised")
+for choice in ({"dtype": "bogus"}, {"device": "bogus"}, {"device": "bogus:1"}):
+    try:
+        Embedder.from_pretrained(sentences, **choice)
+    except ConfigError as error:
+        assert {"dtype": "float16", "device": "cuda"}[next(iter(choice))] in str(error), error
+    else:
+        raise AssertionError("nothing was raised")
 assert sys.modules["torch"] is None
+"""
+NEEDING_TORCH = """
+import importlib
+import encoder_engine as ee
+import encoder_engine.packing.clean
+import encoder_engine.packing.pooling_modes
+import encoder_engine.packing.token_rows
+from encoder_engine.errors import MissingDependencyError
+def name_of(module, name):
+    return lambda: getattr(module, name)
+def module_of(name):
+    return lambda: importlib.import_module(f"encoder_engine.{name}")
+for call in (
+    *(name_of(ee, name) for name in ("Encoder", "PackedBatch", "SelectedRows", "Sequences")),
+    *(name_of(ee.packing, name) for name in ee.packing.__all__),
+    *(module_of(f"integrations.{name}") for name in ("sentence_transformers", "transformers")),
+    *(module_of(name) for name in ("integrations.torch", "models", "ops", "training")),
+):
+    try:
+        call()
+    except MissingDependencyError as error:
+        assert error.extra == "torch", error
+    else:
+        raise AssertionError("nothing was raised")
+assert not hasattr(ee.packing, "no_such_name")
 """
 COMMANDS = """
 import json, os
@@ -118,6 +150,10 @@ def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_everything_that_embeds_can_be_imported() -> None:
     run(IMPORTS)
+
+
+def test_what_needs_pytorch_says_what_brings_it() -> None:
+    run(NEEDING_TORCH)
 
 
 def test_everything_that_embeds_runs(sentences: Path, tmp_path: Path) -> None:

@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import encoder_engine as ee
+from tests.embedding.tiny_model import (
+    WIDTH,
+    write_sentence_directory,
+    write_transformers_directory,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from tests.cli.conftest import Run
 
@@ -42,4 +49,44 @@ def test_a_folder_that_exists_is_left_alone(run: Run, model: Path, tmp_path: Pat
     found = run("compile", model, tmp_path)
     assert (found.code, "--overwrite" in found.errors, list(tmp_path.iterdir())) == (1, True, [])
     assert run("compile", model, tmp_path, "--overwrite").code == 0
-    assert run("compile", model, model, "--overwrite").code == 1
+    found = run("compile", model, model, "--overwrite")
+    assert (found.code, "is or holds the model" in found.errors) == (1, True)
+    (tmp_path / "own" / "texts").mkdir(parents=True)
+    found = run("compile", model, tmp_path / "own", "--overwrite")
+    assert (found.code, "holds no compiled model" in found.errors) == (1, True)
+    assert [path.name for path in (tmp_path / "own").iterdir()] == ["texts"]
+
+
+def test_nothing_of_an_overwritten_folder_stays(run: Run, tmp_path: Path) -> None:
+    cls, plain, folder = tmp_path / "cls", tmp_path / "plain", tmp_path / "compiled"
+    pooling = {"word_embedding_dimension": WIDTH, "pooling_mode_cls_token": True}
+    write_sentence_directory(cls, pooling=pooling)
+    write_transformers_directory(plain)
+    assert run("compile", cls, folder).code == 0
+    (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
+    assert run("compile", plain, folder, "--overwrite").code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cls", "compiled", "plain"]
+    run("compile", plain, tmp_path / "fresh")
+    names = [sorted(path.name for path in each.iterdir()) for each in (folder, tmp_path / "fresh")]
+    assert names[0] == names[1]
+    np.testing.assert_array_equal(
+        ee.Embedder.from_pretrained(folder, pooling="mean").encode(TEXTS),
+        ee.Embedder.from_pretrained(plain, device="cpu", pooling="mean").encode(TEXTS),
+    )
+
+
+def test_a_compilation_that_fails_leaves_the_former_folder(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "compiled"
+    assert run("compile", model, folder).code == 0
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def fail(*_arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ee.CompiledEncoder, "save_compiled", fail)
+    found = run("compile", model, folder, "--int8", "--overwrite")
+    assert (found.code, "No space left" in found.errors) == (1, True)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert list(tmp_path.iterdir()) == [folder]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from encoder_engine.embedding.dataset.folder_state import FolderState, read_folder
 from encoder_engine.embedding.dataset.job import DEFAULT_SHARD_ROWS
-from encoder_engine.embedding.dataset.plan_changes import describe_change
+from encoder_engine.embedding.dataset.plan_changes import plan_changes
 from encoder_engine.errors import OutputError, ResumeError
 from encoder_engine.files import (
     file_sha256,
@@ -30,7 +30,7 @@ from encoder_engine.files import (
 )
 from encoder_engine.inputs.digest import RowsDigest
 from encoder_engine.inputs.identifiers import IdentifierType
-from encoder_engine.records import describe_changes, locked_folder, refuse_changes
+from encoder_engine.records import locked_folder, refuse_changes
 from encoder_engine.vectors.manifest import (
     DIGEST_KEY,
     MANIFEST_NAME,
@@ -175,7 +175,7 @@ class ShardFolder:
         return not state.journal.overwriting or bool(self._changes(state))
 
     def _changes(self, state: FolderState) -> list[str]:
-        return describe_changes(state.plan, self._plan, describe_change)
+        return plan_changes(state.plan or {}, self._plan)
 
     def _restart_advice(self) -> str:
         """Return the advice to start again, and let the next overwriting run do so."""

@@ -10,8 +10,9 @@ from encoder_engine.embedding.directory.modules import MODULES, read_module_fold
 from encoder_engine.embedding.directory.recipe import encoder_directory
 from encoder_engine.errors import OutputError
 from encoder_engine.families.checkpoints.files import resolve_directory
-from encoder_engine.files import writing
+from encoder_engine.files import replacing_folder
 from encoder_engine.inference import CompiledEncoder
+from encoder_engine.inference.compiled_file import COMPILED
 
 if TYPE_CHECKING:
     import os
@@ -36,31 +37,53 @@ def compile_directory(
 ) -> CompiledEncoder:
     """Write a model directory whose encoder is compiled; return the encoder.
 
-    output: a folder, new unless ``overwrite``. It holds the directory's settings, vocabularies and
-    modules, and ``compiled.safetensors`` in place of the encoder's weights. The folder is loaded
-    like the original. Other arguments: see :meth:`CompiledEncoder.from_pretrained`.
+    output: a new folder. It holds the directory's settings, vocabularies and modules, and
+        ``compiled.safetensors`` in place of the encoder's weights. The folder is loaded like the
+        original.
+    overwrite: replaces a folder that holds a compiled model, or nothing, when the new one is
+        complete. No file of the former folder stays.
 
-    Raises :class:`OutputError` for a folder that exists, and what loading raises.
+    Other arguments: see :meth:`CompiledEncoder.from_pretrained`. Raises :class:`OutputError` for a
+    folder that exists, and what loading raises.
     """
     source, target = resolve_directory(path_or_hub_id), Path(output)
-    if target.exists() and (not overwrite or target.samefile(source)):
-        raise OutputError(f"{target} exists; name a new folder, or pass overwrite (--overwrite)")
+    _check_output(source, target, overwrite=overwrite)
     folder = encoder_directory(source)
     encoder = CompiledEncoder.from_pretrained(
         folder, dtype=dtype, quantization=quantization, head=head
     )
-    with writing(target):
-        _copy_settings(source, target)
-        modules = read_module_folders(source) if (source / MODULES).is_file() else ()
+    modules = read_module_folders(source) if (source / MODULES).is_file() else ()
+    with replacing_folder(target) as new:
+        _copy_settings(source, new)
         for module in modules:
-            place = target / module.relative_to(source.resolve())
+            place = new / module.relative_to(source.resolve())
             # A Normalize module has no folder.
             if module.is_dir() and module.samefile(folder):
                 _copy_settings(module, place)
             elif module.is_dir():
                 shutil.copytree(module, place, dirs_exist_ok=True)
-    encoder.save_compiled(target / folder.resolve().relative_to(source.resolve()))
+        encoder.save_compiled(new / folder.resolve().relative_to(source.resolve()))
     return encoder
+
+
+def _check_output(source: Path, target: Path, *, overwrite: bool) -> None:
+    """Raise :class:`OutputError` where the folder is not to be written or replaced."""
+    if source.resolve().is_relative_to(target.resolve()):
+        raise OutputError(
+            f"{target} is or holds the model that is to be compiled, which would be lost; name "
+            "another folder"
+        )
+    if not target.exists():
+        return
+    if not overwrite:
+        raise OutputError(f"{target} exists; name a new folder, or pass overwrite (--overwrite)")
+    if not target.is_dir():
+        raise OutputError(f"{target} is no folder; name another")
+    if any(target.iterdir()) and not any(target.rglob(COMPILED)):
+        raise OutputError(
+            f"{target} holds no compiled model, and its files would be lost; name a new folder, or "
+            "remove it first"
+        )
 
 
 def _copy_settings(source: Path, target: Path) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from encoder_engine.dependencies import require_torch
 from encoder_engine.embedding.engines.engine import EngineChoice
 from encoder_engine.errors import ConfigError, ImplementationError, MissingDependencyError
 from encoder_engine.families.checkpoints.files import COMPILED
@@ -44,6 +45,9 @@ __all__ = [
 ]
 
 ENGINES: tuple[EngineChoice, ...] = get_args(EngineChoice)
+DTYPES = ("float64", "float32", "float16", "bfloat16")
+# Where PyTorch is installed, every device that it knows.
+DEVICES = ("auto", "cpu", "cuda", "mps", "xpu")
 COMPILED_DTYPES = ("auto", "float32", "bfloat16")
 
 
@@ -51,7 +55,7 @@ COMPILED_DTYPES = ("auto", "float32", "bfloat16")
 class EngineRequest:
     """The engine, the device and the precision of a loading, by name.
 
-    See :meth:`Embedder.from_pretrained`. Raises :class:`ConfigError` for an unknown engine.
+    See :meth:`Embedder.from_pretrained`. Raises :class:`ConfigError` for an unknown name.
     """
 
     engine: str = "auto"
@@ -63,6 +67,18 @@ class EngineRequest:
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {self.engine!r}")
+        if self.dtype not in ("auto", *DTYPES):
+            choices = ", ".join(DTYPES)
+            raise ConfigError(f"dtype must be 'auto' or one of {choices}, got {self.dtype!r}")
+        if self.device.partition(":")[0] not in DEVICES:
+            try:
+                require_torch(f"device {self.device!r}")
+            except MissingDependencyError as error:
+                choices = ", ".join(DEVICES)
+                raise ConfigError(
+                    f"device must be one of {choices}, or one with a number as cuda:1, got "
+                    f"{self.device!r}"
+                ) from error
 
     @classmethod
     def of(

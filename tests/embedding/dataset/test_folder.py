@@ -15,11 +15,10 @@ import pytest
 
 from encoder_engine.embedding import Embedder
 from encoder_engine.embedding.dataset.journal import Journal
-from encoder_engine.embedding.dataset.plan_changes import describe_change
+from encoder_engine.embedding.dataset.plan_changes import plan_changes
 from encoder_engine.embedding.steps.window import encode_window
 from encoder_engine.errors import InputError, LockedError, OutputError, ResumeError, RowError
 from encoder_engine.models import Encoder
-from encoder_engine.records import describe_changes
 from encoder_engine.vectors.manifest import ShardRecord
 from tests import ROOT
 from tests.embedding.kill_long import contents, fill_a_file_system
@@ -220,6 +219,71 @@ def test_another_model_is_refused(
     assert [change.split()[0] for change in caught.value.changes] == ["another"]
 
 
+def without_engine(folder: Path) -> None:
+    """Rewrite a finished run's plan as a version without engines wrote it."""
+    import torch
+
+    path = folder / "_manifest.json"
+    manifest = json.loads(path.read_text("utf-8"))
+    del manifest["plan"]["model"]["engine"]
+    manifest["plan"]["versions"]["torch"] = str(torch.__version__)
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "quantization", "engine", "other"),
+    [
+        ("float32", None, "compiled", "torch"),
+        ("bfloat16", None, "compiled", "torch"),
+        ("float32", "int8", "compiled", "torch"),
+        ("float16", None, "torch", None),
+        ("float64", None, "torch", None),
+    ],
+)
+def test_a_folder_of_a_version_without_engines_resumes_to_the_same_bits(
+    tiny_directory: Path,
+    source: Path,
+    tmp_path: Path,
+    dtype: str,
+    quantization: str | None,
+    engine: str,
+    other: str | None,
+) -> None:
+    def load(engine: str) -> Embedder:
+        return Embedder.from_pretrained(
+            tiny_directory,
+            device="cpu",
+            dtype=dtype,
+            quantization=quantization,
+            engine=engine,  # type: ignore[arg-type]
+        )
+
+    folder = tmp_path / "out"
+    run(load(engine), source, folder)
+    truth = contents(folder)
+    without_engine(folder)
+    truncate_to(folder, 2)
+    if other is not None:
+        with pytest.raises(ResumeError, match=f"engine .--engine. was '{engine}', is '{other}'"):
+            run(load(other), source, folder)
+    assert run(load("auto"), source, folder).resumed_rows == 10
+    assert contents(folder) == truth
+
+
+def test_only_a_cpu_computed_as_the_compiled_engine_before_there_were_engines() -> None:
+    def plan(device: str, **engine: str) -> dict[str, Any]:
+        model = {"device": device, "dtype": "float32", **engine}
+        return {"model": model, "versions": {"numpy": "2", "torch": "2.9"}}
+
+    assert plan_changes(plan("cuda"), plan("cuda", engine="torch")) == []
+    assert plan_changes(plan("cpu"), plan("cpu", engine="torch"))
+    compiled = plan("cpu", engine="compiled")
+    del compiled["versions"]["torch"]
+    assert plan_changes(plan("cpu"), compiled) == []
+    compiled["versions"]["numpy"] = "3"
+    assert plan_changes(plan("cpu"), compiled) == ["versions.numpy was '2', is '3'"]
+
+
 def test_other_rows_are_refused_where_they_were_used_already(
     tiny: Embedder, source: Path, tmp_path: Path
 ) -> None:
@@ -355,10 +419,11 @@ def test_no_kill_and_no_full_disk_changes_what_is_written(options: str) -> None:
 
 
 def test_changes_are_listed_by_name() -> None:
-    before = {"a": {"b": 1, "c": [1]}, "d": None}
-    assert describe_changes(before, before, describe_change) == []
-    now = {"a": {"b": 1, "c": [2]}, "e": 3}
-    assert describe_changes(before, now, describe_change) == [
+    model = {"model": {"engine": "torch"}}
+    before = {**model, "a": {"b": 1, "c": [1]}, "d": None}
+    assert plan_changes(before, before) == []
+    now = {**model, "a": {"b": 1, "c": [2]}, "e": 3}
+    assert plan_changes(before, now) == [
         "a.c was [1], is [2]",
         "e was None, is 3",
     ]
