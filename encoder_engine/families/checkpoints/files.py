@@ -136,8 +136,9 @@ def open_tensors(directory: Path) -> Iterator[dict[str, StoredTensor]]:
 
 
 def _find_tensors(directory: Path, files: ExitStack) -> dict[str, StoredTensor]:
-    opened = partial(_open_safetensors, files=files)
-    for name, find in zip(WEIGHTS, (opened, _open_pickle), strict=True):
+    ways: tuple[Callable[[Path], dict[str, StoredTensor]], ...]
+    ways = partial(_open_safetensors, files=files), _open_pickle
+    for name, find in zip(WEIGHTS, ways, strict=True):
         if (directory / name).is_file():
             return find(directory / name)
         index = directory / _index_of(name)
