@@ -114,7 +114,9 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     show_default=True,
     help="At a text beyond the model's limit: count it, or stop.",
 )
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
+@click.option(
+    "--threads", type=click.IntRange(min=1), help="CPU threads.  [default: physical cores]"
+)
 @click.option(
     "--overwrite",
     is_flag=True,

@@ -153,21 +153,26 @@ def _memory_bytes() -> int | None:
 
 
 def num_threads() -> int:
-    """Return the threads of a call on the CPU: PyTorch's, or without it those of the process."""
+    """Return the threads of an embedder on the CPU; without the extension, those of PyTorch."""
+    native = _extension()
+    if native is not None:
+        return int(native.default_threads())
     torch = import_torch()
-    if torch is not None:
-        return int(torch.get_num_threads())
-    stated = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return int(stated) if stated.isdigit() and int(stated) else _usable_cores() or 1
+    return (_usable_cores() or 1) if torch is None else int(torch.get_num_threads())
 
 
 def native_instruction_set() -> str | None:
     """Return the instruction set that the extension chose; None: it is not built."""
+    native = _extension()
+    return None if native is None else str(native.instruction_set())
+
+
+def _extension() -> ModuleType | None:
     from encoder_engine.errors import MissingExtensionError
     from encoder_engine.text.extension import extension
 
     try:
-        return str(extension().instruction_set())
+        return extension()
     except MissingExtensionError:
         return None
 

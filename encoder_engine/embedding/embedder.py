@@ -89,7 +89,9 @@ class Embedder(EmbedderParts):
         max_seq_length: replaces the directory's limit.
         layers: the layers to pool instead of the last. A list is averaged (``[-4, -3, -2, -1]``; 0
             are the embeddings); a mapping gives the weights of a sum, as of :class:`ScalarMix`.
-        num_threads: the threads of a CPU; None: all cores. With PyTorch it holds for the process.
+        num_threads: the threads of a CPU; None: OMP_NUM_THREADS, or the physical cores within the
+            process's affinity and the container's quota. With ``engine="torch"`` it holds for the
+            process, and None leaves PyTorch's setting.
         engine: ``"compiled"`` computes on a CPU without PyTorch, ``"torch"`` by PyTorch's modules
             on any device. ``"auto"`` is the former, except where there is a GPU, and for dtypes and
             architectures that it does not compute.

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import encoder_engine
-from encoder_engine import ops
+from encoder_engine import _native, ops
 from encoder_engine.cli import machine
 from encoder_engine.cli.accuracy_check import EXAMPLES
 from encoder_engine.cli.findings import installation_findings, machine_findings
+from encoder_engine.cli.machine import num_threads
 from encoder_engine.embedding.accuracy import COSINE_CLASSES, CosineClass
 from encoder_engine.ops.cpu import native_instruction_set
 from tests.embedding.tiny_model import write_json
@@ -185,11 +186,21 @@ VERSIONS: dict[str, str | None] = {"torch": "2.13.0", "triton": None}
 def test_each_handicap_of_a_machine_is_found(
     facts: dict[str, Any], word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert machine_findings(MACHINE, VERSIONS) == []
     (finding,) = machine_findings({**MACHINE, **facts}, VERSIONS)
     assert word in finding.what
     assert finding.mend
+
+
+def test_advice_counts_the_threads_that_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.get_num_threads", lambda: 64)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert num_threads() == _native.default_threads()
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert num_threads() == 3
+    (finding,) = machine_findings({**MACHINE, "cpu_quota_cores": 2.5}, VERSIONS)
+    assert finding.what == "3 threads share 2.5 cores, by the container's quota"
 
 
 def test_a_missing_extension_is_a_problem_and_a_missing_extra_a_note() -> None:
