@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from encoder_engine.embedding.directory.modules import MODULES, read_module_folders
 from encoder_engine.embedding.directory.recipe import encoder_directory
 from encoder_engine.errors import OutputError
-from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.checkpoints.files import COMPILED, resolve_directory
 from encoder_engine.files import replacing_folder
 from encoder_engine.inference import CompiledEncoder
-from encoder_engine.inference.compiled_file import COMPILED
 
 if TYPE_CHECKING:
     import os
