@@ -11,6 +11,7 @@ from encoder_engine.families.checkpoints.arrays import BFLOAT16, widen
 from encoder_engine.inference.layers import QuantizedDense
 from encoder_engine.inference.memory import address
 from encoder_engine.inference.program import NO_TERMS, Terms
+from encoder_engine.inference.rows import project_rows
 from encoder_engine.positions import (
     log_position_entries,
     log_positions_are_settled,
@@ -135,12 +136,10 @@ class Constants:
 def _multiply(layer: Dense | QuantizedDense, rows_ND: Array) -> Array:
     """Return the rows through a dense layer, in their dtype."""
     half, threads = rows_ND.dtype == BFLOAT16, _native.default_threads()
+    if not isinstance(layer, QuantizedDense):
+        return project_rows(rows_ND, layer, num_threads=threads)
     output = np.empty((len(rows_ND), layer.width), dtype=rows_ND.dtype)
     sizes = (len(rows_ND), layer.depth, layer.width)
-    if not isinstance(layer, QuantizedDense):
-        places = (address(rows_ND), address(layer.content), address(output))
-        _native.packed_linear(half, "none", *places, *sizes, threads)
-        return output
     bytes_ND = np.empty(rows_ND.shape, dtype=np.uint8)
     scales_N = np.empty(len(rows_ND), dtype=np.float32)
     _native.quantize_rows(

@@ -218,9 +218,11 @@ def test_changed_modules_are_refused(name: str, module: ee.Encoder) -> None:
 def test_parameters_that_do_not_fit_are_refused(module: ee.Encoder) -> None:
     state = {name: to_array(tensor) for name, tensor in module.state_dict().items()}
     short = state | {"final_norm.weight": state.pop("embedding.norm.bias")}
-    with pytest.raises(TensorNamesError, match=r"missing \['embedding.norm.bias'\]; unexp") as told:
+    with pytest.raises(
+        TensorNamesError, match=r"missing \['embedding.norm.bias'\]; unexp"
+    ) as caught:
         CompiledEncoder.from_parameters(module.spec, short)
-    assert told.value.unexpected == ("final_norm.weight",)
+    assert caught.value.unexpected == ("final_norm.weight",)
     module.blocks[0].attention.qkv.weight = torch.nn.Parameter(torch.zeros(3, 5))  # type: ignore[union-attr]
     with pytest.raises(TensorShapeError, match=r"qkv.weight is \[3, 5\], expected"):
         module.compile_for_inference()
@@ -268,9 +270,9 @@ def test_arrays_and_tensors_are_one_memory() -> None:
 def test_the_former_way_warns_and_computes_the_same_bits(name: str, module: ee.Encoder) -> None:
     with torch.inference_mode():
         expected = module(draw_batch()).last_hidden_state
-        with pytest.warns(DeprecationWarning, match=r"compile_for_inference\(\)") as told:
+        with pytest.warns(DeprecationWarning, match=r"compile_for_inference\(\)") as caught:
             assert getattr(module, name)() is module
-        assert told[0].filename == __file__
+        assert caught[0].filename == __file__
         assert torch.equal(module(draw_batch()).last_hidden_state, expected)
     assert {p.requires_grad for p in module.parameters()} == {name == "unpack"}
 
@@ -297,7 +299,7 @@ def test_bfloat16_infers_where_onednn_has_no_products_of_it(
     instruction_set: str, module: ee.Encoder, tmp_path: Path
 ) -> None:
     if platform.machine() not in ("x86_64", "AMD64"):
-        pytest.skip("oneDNN is told to do without AVX-512")
+        pytest.skip("AVX-512 is switched off for oneDNN")
     subprocess.run(
         [sys.executable, "-c", IN_BFLOAT16, str(tmp_path)],
         cwd=ROOT,

@@ -25,8 +25,8 @@ NUM_ENTRIES = 12
 
 def accepted(*, requires_grad: bool) -> list[str]:
     facts = AttentionFacts(terms=("disentangled",), requires_grad=requires_grad)
-    told = dict(ops.find_operation("attention").explain(facts, named=True))
-    return [name for name in implementations("attention") if told[name] is None]
+    refusals = dict(ops.find_operation("attention").explain(facts, named=True))
+    return [name for name in implementations("attention") if refusals[name] is None]
 
 
 ABLE = accepted(requires_grad=False)
