@@ -169,7 +169,7 @@ def _write_model(folder: Path, minilm: Path, sizes: dict[str, Any]) -> None:
     torch.manual_seed(SEED)
     vocabulary = json.loads((minilm / "config.json").read_text("utf-8"))["vocab_size"]
     config = AutoConfig.for_model(**{"vocab_size": vocabulary, "pad_token_id": 0, **sizes})
-    model = AutoModel.from_config(config)
+    model = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
     model.save_pretrained(folder)
     pooling = folder / "1_Pooling" / "config.json"
     settings = json.loads(pooling.read_text("utf-8"))
