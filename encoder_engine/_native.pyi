@@ -232,6 +232,16 @@ def rotate_rows(
     num_threads: int,
     /,
 ) -> None: ...
+def add_softmax_sums(
+    half: bool,
+    rows: int,
+    largest: int,
+    sums: int,
+    num_rows: int,
+    width: int,
+    num_threads: int,
+    /,
+) -> None: ...
 def quantize_rows(
     half: bool,
     rows: int,

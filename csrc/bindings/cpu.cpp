@@ -111,6 +111,12 @@ void bind_cpu(py::module_& module) {
                      at<int32_t>(positions), num_rows, width, head_dim, input_stride, width,
                      num_threads});
     });
+    module.def("add_softmax_sums", [](bool half, uintptr_t input, uintptr_t largest, uintptr_t sum,
+                                      int64_t num_rows, int64_t width, int num_threads) {
+        const py::gil_scoped_release unlocked;
+        add_softmax_sums({type_of(half), at<void>(input), at<float>(largest), at<float>(sum), num_rows,
+                          width, num_threads});
+    });
     module.def("quantize_rows", [](bool half, uintptr_t input, uintptr_t output, uintptr_t scales,
                                    int64_t num_rows, int64_t width, int num_threads) {
         const py::gil_scoped_release unlocked;

@@ -61,6 +61,7 @@ struct kernel_table {
     row_kernel<sum_call> add[2];
     row_kernel<rotary_call> rotate[2];
     row_kernel<quantize_call> quantize[2];
+    row_kernel<softmax_sum_call> add_softmax_sums[2];
     quantized_linear_kernel quantized_linear[2];
     packed_linear_kernel packed_linear[2];
 };

@@ -93,6 +93,10 @@ void quantize_rows(const quantize_call& call) {
     share_rows(call, kernels().quantize[static_cast<int>(call.type)]);
 }
 
+void add_softmax_sums(const softmax_sum_call& call) {
+    share_rows(call, kernels().add_softmax_sums[static_cast<int>(call.type)], call.width, 0);
+}
+
 void take_rows(const take_call& call) {
     const auto copy = [](const take_call& now, int64_t first, int64_t last, float*) {
         const size_t size = static_cast<size_t>(now.row_bytes);

@@ -140,6 +140,18 @@ struct quantize_call {
 
 void quantize_rows(const quantize_call& call);
 
+// Adds logits to a row's softmax: `largest` of all logits so far, `sum` of exp(logit - largest).
+struct softmax_sum_call {
+    element_type type;
+    const void* input;  // [rows, width]
+    float* largest;     // [rows], -infinity at first
+    float* sum;         // [rows], 0 at first
+    int64_t num_rows, width;
+    int num_threads;  // at most
+};
+
+void add_softmax_sums(const softmax_sum_call& call);
+
 // output[row] = input[rows[row]], or `row_bytes` from byte `first` of it on.
 struct take_call {
     const void* input;    // [.., row_bytes]

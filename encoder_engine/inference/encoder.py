@@ -309,6 +309,11 @@ class CompiledEncoder:
         return self._description.quantization
 
     @property
+    def token_table(self) -> Array:
+        """The embeddings of the tokens, [V, E], in the encoder's dtype; not to be written to."""
+        return self._network.tokens
+
+    @property
     def device(self) -> str:
         """``"cpu"``."""
         return "cpu"

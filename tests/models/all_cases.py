@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.models.cases import CASES, VOCAB_SIZE, Case, bert_sizes
+from tests.models.cases import CASES, VOCAB_SIZE, Case, bert_sizes, t5_sizes
 
 __all__ = ["ALL_CASES", "MORE_CASES"]
 
@@ -122,6 +122,29 @@ MORE_CASES = [
         "EsmModel",
         bert_sizes(40, 5, 1, emb_layer_norm_before=True, pad_token_id=1),
         extra=("contact_head.",),
+    ),
+    Case(
+        "mt5",
+        "MT5Config",
+        "MT5EncoderModel",
+        t5_sizes(40, 3, 2, d_kv=12),
+        is_half_of="MT5Model",
+    ),
+    Case(
+        "rembert",
+        "RemBertConfig",
+        "RemBertModel",
+        bert_sizes(36, 3, 2, input_embedding_size=20, output_embedding_size=24),
+    ),
+    Case("megatron-bert", "MegatronBertConfig", "MegatronBertModel", bert_sizes(42, 7, 2)),
+    Case("xlm-roberta-xl", "XLMRobertaXLConfig", "XLMRobertaXLModel", bert_sizes(48, 3, 2)),
+    Case("ernie", "ErnieConfig", "ErnieModel", bert_sizes(30, 3, 2)),
+    Case("data2vec-text", "Data2VecTextConfig", "Data2VecTextModel", bert_sizes(42, 7, 2)),
+    Case(
+        "big_bird",
+        "BigBirdConfig",
+        "BigBirdModel",
+        bert_sizes(40, 5, 2, attention_type="original_full", rescale_embeddings=True),
     ),
 ]
 ALL_CASES = [*CASES, *MORE_CASES]

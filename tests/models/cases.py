@@ -77,7 +77,7 @@ def _distilbert_sizes(width: int, heads: int, layers: int) -> dict[str, Any]:
     }
 
 
-def _t5_sizes(width: int, heads: int, layers: int, **more: Any) -> dict[str, Any]:
+def t5_sizes(width: int, heads: int, layers: int, **more: Any) -> dict[str, Any]:
     return {
         "vocab_size": VOCAB_SIZE,
         "d_model": width,
@@ -165,14 +165,14 @@ CASES = [
         "t5",
         "T5Config",
         "T5EncoderModel",
-        _t5_sizes(40, 3, 3, d_kv=12, feed_forward_proj="gated-gelu"),
+        t5_sizes(40, 3, 3, d_kv=12, feed_forward_proj="gated-gelu"),
         is_half_of="T5Model",
     ),
     Case(
         "t5",
         "T5Config",
         "T5EncoderModel",
-        _t5_sizes(64, 4, 2, d_kv=16, relative_attention_max_distance=40),
+        t5_sizes(64, 4, 2, d_kv=16, relative_attention_max_distance=40),
         is_half_of="T5Model",
     ),
     Case("nomic_bert", "NomicBertConfig", "NomicBertModel", bert_sizes(48, 3, 2)),

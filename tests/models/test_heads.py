@@ -15,6 +15,7 @@ from encoder_engine.errors import TensorNamesError, UnsupportedFeatureError, Unu
 from encoder_engine.models import all_families, heads
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
+from tests.models.all_cases import ALL_CASES
 from tests.models.cases import CASES, VOCAB_SIZE, Case
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import padded_inputs, token_rows
@@ -39,7 +40,7 @@ MODELS: dict[str, type[heads.HeadModel]] = {
 }
 NAMES = {0: "no", 1: "perhaps", 2: "yes"}
 SEPARATOR = 2
-PAIRS = [(case, layout) for case in CASES for layout in all_families()[case.model_type].layouts]
+PAIRS = [(case, layout) for case in ALL_CASES for layout in all_families()[case.model_type].layouts]
 
 
 def pair_id(value: Case | HeadLayout) -> str:

@@ -13,6 +13,7 @@
 #include "cpu/simd/packed_linear_kernel.h"
 #include "cpu/simd/quantized_linear_kernel.h"
 #include "cpu/simd/rotary_kernel.h"
+#include "cpu/simd/softmax_sum_kernel.h"
 
 namespace encoder_engine {
 namespace EE_ISA {
@@ -35,6 +36,7 @@ constexpr kernel_table kKernels = {
     {add_rows<float>, add_rows<bfloat16>},
     {rotate_rows<float>, rotate_rows<bfloat16>},
     {quantize_rows<float>, quantize_rows<bfloat16>},
+    {add_softmax_sums<float>, add_softmax_sums<bfloat16>},
     {kQuantizedLinear<float>, kQuantizedLinear<bfloat16>},
     {kPackedLinear<float>, kPackedLinear<bfloat16>},
 };

@@ -16,5 +16,6 @@ FAMILY = replace(
     ),
     # Not one of its weights depends on the pooling of a classifier.
     ignored=("classifier_pooling", "clf_pooling", "pretraining_tp"),
+    vocabulary=None,
     code=("EuroBERT/EuroBERT-", "configuration_eurobert.", "modeling_eurobert."),
 )

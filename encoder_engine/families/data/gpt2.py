@@ -53,6 +53,7 @@ FAMILY = Family(
         Rename("final_norm", "ln_f"),
     ),
     heads=("lm_head.", "score.", "multiple_choice_head.", "classifier.", "qa_outputs."),
+    vocabulary="lm_head",
     in_place=False,
     buffers=(r"h\.\d+\.attn\.(masked_)?bias",),
     required={"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)},

@@ -64,6 +64,7 @@ FAMILY = Family(
     renames=RENAMES,
     heads=("lm_head.", "score.", "classifier.", "qa_outputs."),
     buffers=(r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",),
+    vocabulary="lm_head",
     in_place=False,
     ignored=("pretraining_tp",),
 )

@@ -75,6 +75,8 @@ class Family:
     ``written_as``: the model_type in config.json where that is another family's; ``marks``: the
     values that distinguish the two.
     ``code``: the values of ``auto_map`` whose code computes this family.
+    ``vocabulary``: the output layer of a causal model, beside ``prefix`` in a checkpoint with a
+    head, where it may be left out if it is the table of tokens; None: it is no causal model.
     ``in_place``: transformers' own models of it can compute with the engine (integrations).
     """
 
@@ -107,6 +109,7 @@ class Family:
     written_as: str | None = None
     marks: Mapping[str, Any] = field(default_factory=dict)
     code: tuple[str, ...] = ()
+    vocabulary: str | None = None
     in_place: bool = True
 
     @property
