@@ -153,6 +153,5 @@ def _counted(encoding: Encoding, rows: TokenRows, context_length: int) -> np.nda
     starts = rows.cu_seqlens[:-1][rows.lengths > 0]
     counted[starts] = False
     if context_length:
-        assert encoding.offsets is not None
         counted &= encoding.offsets[:, 1] > context_length
     return counted

@@ -15,7 +15,7 @@ LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0} | {
     "original_max_position_embeddings": 48,
 }
 LINEAR = {"rope_type": "linear", "rope_theta": 300.0, "factor": 2.0}
-YARN = {"rope_type": "yarn", "rope_theta": 700.0, "factor": 4.0} | {
+YARN = {"rope_type": "yarn", "rope_theta": 700.0, "factor": 2.0} | {
     "original_max_position_embeddings": 48
 }
 

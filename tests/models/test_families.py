@@ -191,7 +191,7 @@ SKIPPING = [name for name, f in all_families().items() if f.positions_follow_pad
 
 @pytest.mark.parametrize("model_type", SKIPPING)
 def test_a_padding_token_inside_the_text_takes_no_position(model_type: str, tmp_path: Path) -> None:
-    case = next(c for c in CASES if c.model_type == model_type)
+    case = next(c for c in ALL_CASES if c.model_type == model_type)
     model = case.save(tmp_path)
     encoder = ee.Encoder.from_pretrained(tmp_path, device="cpu")
     ids = torch.tensor([[5, 1, 6, 1, 1, 7], [9, 9, 9, 1, 8, 8]])

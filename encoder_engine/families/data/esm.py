@@ -51,12 +51,14 @@ FAMILY = Family(
         Rename("final_norm", "encoder.emb_layer_norm_after"),
         POOLER,
     ),
-    heads=("lm_head.", "classifier.", "contact_head."),
+    heads=("lm_head.", "classifier."),
     in_place=False,
     layouts=(replace(TOKEN_CLASSIFIER, architecture="EsmForTokenClassification"),),
+    # The contact head reads attentions, and is in every file, whether it was trained or not.
     buffers=(
+        r"contact_head\..*",
         r"rotary_embeddings\.inv_freq",
-        r"encoder\.layer\.\d+\.attention\.self\.rotary_embeddings\.inv_freq",
+        r"encoder\.layer\.(\d+|\*)\.attention\.self\.rotary_embeddings\.inv_freq",
     ),
     required={
         "position_embedding_type": ("absolute", "rotary"),

@@ -65,7 +65,7 @@ class Family:
     a head's size where it is above 1.
     ``feed_forward_factor``: the width of the feed-forward layer by that of the encoder, where the
     configuration has null.
-    ``buffers``: patterns of tensors that older checkpoints hold and that follow from the config.
+    ``buffers``: patterns of tensors that checkpoints hold and no encoder or head computes with.
     ``position_table``: positions are learned; False: the key only limits the length of a text.
     ``segments_optional``: a member may lack the table of segments.
     ``dropouts``, ``flags``: map keys to the paths of the fields that they set in a spec.
