@@ -114,7 +114,7 @@ MORE_CASES = [
         "EsmModel",
         bert_sizes(42, 7, 3, position_embedding_type="rotary", token_dropout=True)
         | {"mask_token_id": 7, "pad_token_id": 1},
-        extra=("contact_head.", "rotary_embeddings."),
+        extra=("contact_head.", "rotary_embeddings.", "encoder.layer.*"),
     ),
     Case(
         "esm",

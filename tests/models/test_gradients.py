@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 import encoder_engine as ee
 from encoder_engine.families.checkpoints.parameters import stacked_rows
-from encoder_engine.families.facts.names import origins
+from encoder_engine.families.facts.names import modern_name, origins
 from encoder_engine.models import all_families
 from encoder_engine.models.checkpoints.stacking import stack_tensors
 from encoder_engine.ops.testing import assert_within_budget, largest
@@ -56,7 +56,8 @@ def gradients_by_transformers(
             grad = parameter.grad
             parameter.copy_(torch.zeros_like(parameter) if grad is None else grad)
     model.save_pretrained(folder)
-    return load_file(folder / "model.safetensors")
+    stored = load_file(folder / "model.safetensors")
+    return {modern_name(name): tensor for name, tensor in stored.items()}
 
 
 def packed_loss(outputs: EncoderOutput) -> torch.Tensor:
