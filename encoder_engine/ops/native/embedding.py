@@ -29,7 +29,7 @@ def embedding(
     output_TE: Tensor = compute(
         *(input_ids_T, position_ids_T, segment_ids_T),
         *(token_weight_VE, position_weight_PE, segment_weight_SE),
-        *(norm_weight_E, norm_bias_E, token_scale_T, epsilon),
+        *(norm_weight_E, norm_bias_E, epsilon, token_scale_T),
     )
     return output_TE
 
@@ -43,8 +43,8 @@ def _compute(
     segment_weight_SE: Tensor | None,
     norm_weight_E: Tensor | None,
     norm_bias_E: Tensor | None,
-    token_scale_T: Tensor | None,
     epsilon: float,
+    token_scale_T: Tensor | None = None,
 ) -> Tensor:
     tokens, positions, segments, weight, bias = alike(
         *(token_weight_VE, position_weight_PE, segment_weight_SE, norm_weight_E, norm_bias_E)
