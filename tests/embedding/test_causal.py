@@ -26,7 +26,12 @@ from tests.models.exact import exact, in_float64
 if TYPE_CHECKING:
     from pathlib import Path
 
-TEXTS = ["the model of a text", "a", "text of the model, the text that is longer than others", "x y"]
+TEXTS = [
+    "the model of a text",
+    "a",
+    "text of the model, the text that is longer than others",
+    "x y",
+]
 HEADS = {
     "gpt2": "GPT2LMHeadModel",
     "llama": "LlamaForCausalLM",

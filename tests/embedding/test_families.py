@@ -30,6 +30,7 @@ pytestmark = [
 TEXTS = ["The model of a text", "a", "text of the model, the text"]
 VOCAB_SIZE = 300
 WORDS = ["the", "a", "of", "model", "text", *string.ascii_lowercase]
+LETTERS = [*string.ascii_lowercase[:20], "T", "<null_1>"]
 BRACKETS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ANGLES = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
@@ -62,7 +63,8 @@ CAMEMBERT_TOKENS = (
     *("<unk>NOTUSED", "<s>", "</s>", "<mask>"),
 )
 # What a family's checkpoints are published with: transformers' class, and a small vocabulary.
-TOKENIZERS: dict[str, tuple[str, dict[str, Any]]] = {
+TOKENIZERS: dict[str, tuple[str, dict[str, Any] | str]] = {
+    "esm": ("EsmTokenizer", "\n".join(["<cls>", "<pad>", "<eos>", "<unk>", *LETTERS, "<mask>"])),
     **dict.fromkeys(("data2vec-text", "xlm-roberta-xl"), ("RobertaTokenizer", byte_bpe(*ANGLES))),
     **dict.fromkeys(("ernie", "megatron-bert"), BERT),
     **dict.fromkeys(DECODERS, GPT2),
@@ -100,6 +102,9 @@ def save_tokenizer(model_type: str, folder: Path) -> Any:
     import transformers
 
     name, arguments = TOKENIZERS[model_type]
+    if isinstance(arguments, str):
+        (folder / "pieces").write_text(arguments)
+        arguments = {"vocab_file": str(folder / "pieces")}
     tokenizer = getattr(transformers, name)(**arguments)
     tokenizer.save_pretrained(folder)
     return tokenizer

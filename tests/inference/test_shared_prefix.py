@@ -95,8 +95,12 @@ def test_only_causal_encoders_share(tmp_path: Path) -> None:
 
 
 SIZES = {
-    **{"model_type": "llama", "vocab_size": VOCAB_SIZE, "hidden_size": 8},
-    **{"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8},
+    "model_type": "llama",
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
     "max_position_embeddings": 64,
 }
 

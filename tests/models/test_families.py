@@ -12,7 +12,7 @@ from encoder_engine.models import all_families
 from encoder_engine.ops.testing import assert_within_budget, floor, largest, max_error
 from encoder_engine.packing import pack, unpad
 from tests.models.all_cases import ALL_CASES
-from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id
+from tests.models.cases import VOCAB_SIZE, Case, case_id
 from tests.models.exact import exact, in_float64
 
 if TYPE_CHECKING:
