@@ -66,5 +66,6 @@ def _yarn_ramp(width: int, scaling: RotaryScaling, base: float) -> npt.NDArray[n
     first, last = max(first, 0), min(last, width - 1)
     # As published: equal limits would divide by zero.
     last += 0.001 if first == last else 0.0
-    ramp: npt.NDArray[np.float64] = (np.arange(width // 2) - first) / (last - first)
-    return np.clip(ramp, 0.0, 1.0)
+    places = np.arange(width // 2, dtype=np.float64)
+    ramp: npt.NDArray[np.float64] = np.clip((places - first) / (last - first), 0.0, 1.0)
+    return ramp

@@ -177,9 +177,10 @@ class BlockBuilder:
     def _normalize_heads(self, block: BlockWeights, heads: int, row_width: int) -> None:
         """Normalize query and key in place, where the block has norms for them."""
         spec = block.spec.attention
-        parts = ((block.query_norm, 0, spec.num_heads),)
-        parts += ((block.key_norm, spec.query_width, spec.key_heads),)
-        for norm, first, num_heads in parts:
+        for norm, first, num_heads in (
+            (block.query_norm, 0, spec.num_heads),
+            (block.key_norm, spec.query_width, spec.key_heads),
+        ):
             if norm is not None:
                 self._program.normalize_heads(
                     *(norm, Heads(heads, first, row_width)),

@@ -192,10 +192,8 @@ class SelfAttention(nn.Module):
     def _split(self, projected: Tensor) -> tuple[Tensor, ...]:
         """Return the heads of query, key and value."""
         heads, key_heads = self.spec.num_heads, self.spec.key_heads
-        parts: tuple[Tensor, ...] = projected.view(
-            -1, heads + 2 * key_heads, self.spec.head_dim
-        ).split([heads, key_heads, key_heads], dim=1)
-        return parts
+        whole = projected.view(-1, heads + 2 * key_heads, self.spec.head_dim)
+        return torch.split(whole, [heads, key_heads, key_heads], dim=1)
 
     def _heads(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
         return projected.view(-1, parts, self.spec.num_heads, self.spec.head_dim).unbind(1)

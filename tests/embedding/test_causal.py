@@ -118,9 +118,10 @@ def test_what_has_no_probabilities_is_refused(tmp_path: Path) -> None:
     CASES[0].save(tmp_path / "bert")
     with pytest.raises(UnsupportedFeatureError, match="whose tokens see later ones"):
         Scorer.from_pretrained(tmp_path / "bert")
+    build("gpt2", tmp_path / "gpt2")
+    scorer = Scorer.from_pretrained(tmp_path / "gpt2")
     with pytest.raises(InputError, match="context must be a str"):
-        build("gpt2", tmp_path / "gpt2")
-        Scorer.from_pretrained(tmp_path / "gpt2").score(["a"], context=3)  # type: ignore[arg-type]
+        scorer.score(["a"], context=3)  # type: ignore[arg-type]
     case = next(case for case in MORE_CASES if case.model_type == "llama")
     save_tokenizer("gpt2", tmp_path / "bare")
     case.save(tmp_path / "bare", vocab_size=VOCAB_SIZE, tie_word_embeddings=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,7 @@ def test_vectors_of_a_shared_prefix_are_within_budget(tmp_path: Path) -> None:
     exact = ee.Encoder.from_pretrained(tmp_path, device="cpu", dtype="float64")
     ids, starts = draw()
     found = compiled.hidden(ids, starts)
-    for number, (start, stop) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+    for number, (start, stop) in enumerate(itertools.pairwise(starts)):
         row = torch.from_numpy(ids[start:stop]).long()[None]
         with torch.no_grad():
             eager = model(row).last_hidden_state[0]

@@ -51,7 +51,7 @@ def encoder_shapes(spec: EncoderSpec) -> Shapes:
 
 def stacked_rows(spec: EncoderSpec) -> dict[str, tuple[int, ...]]:
     """Return the rows of query, key and value where they differ, by the name of their parameter."""
-    found = {}
+    found: dict[str, tuple[int, ...]] = {}
     for place, block in enumerate(spec.blocks):
         attention = block.attention
         if attention.key_heads != attention.num_heads:

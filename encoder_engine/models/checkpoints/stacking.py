@@ -49,7 +49,7 @@ def stack_tensors(origin: Origin, tensors: Mapping[str, Tensor]) -> Tensor:
 def unstack_parameter(origin: Origin, parameter: Tensor) -> dict[str, Tensor]:
     """Split one parameter into a checkpoint's tensors, by name."""
     whole = _swap_halves(parameter) if origin.halves_swapped else parameter
-    parts = whole.split(origin.rows_of(len(whole)))
+    parts = torch.split(whole, list(origin.rows_of(len(whole))))
     if origin.transposed:
         parts = tuple(part.T for part in parts)
     return dict(zip(origin.names, (part.contiguous() for part in parts), strict=True))

@@ -29,7 +29,9 @@ def embedding(
     output_TE: Tensor = compute(
         *(input_ids_T, position_ids_T, segment_ids_T),
         *(token_weight_VE, position_weight_PE, segment_weight_SE),
-        *(norm_weight_E, norm_bias_E, epsilon, token_scale_T),
+        *(norm_weight_E, norm_bias_E),
+        epsilon,
+        token_scale_T,
     )
     return output_TE
 
