@@ -22,7 +22,7 @@ LEAST, MOST, CLOSE = np.log(0.01), np.log(100.0), 1e-10
 
 
 class Calibration(NamedTuple):
-    """How far probabilities are from frequencies.
+    """The distance of probabilities from frequencies.
 
     ``ece``: the expected calibration error over 15 equal bins of the top probability (Guo et al.
     2017).
