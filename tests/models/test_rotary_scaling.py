@@ -21,7 +21,7 @@ from tests.models.cases import VOCAB_SIZE
 if TYPE_CHECKING:
     from encoder_engine.models import EncoderSpec
 
-SIZES = {
+SIZES: dict[str, Any] = {
     "model_type": "llama",
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 64,
@@ -62,7 +62,7 @@ def test_angles_are_those_of_transformers(name: str) -> None:
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
     settings = {"rope_theta": 5000.0, **SETTINGS[name]}
-    sizes = {key: value for key, value in SIZES.items() if key != "model_type"}
+    sizes: dict[str, Any] = {key: value for key, value in SIZES.items() if key != "model_type"}
     theirs = LlamaRotaryEmbedding(LlamaConfig(**sizes, rope_parameters=dict(settings)))
     places = torch.arange(256)[None]
     cosines, sines = (x[0, :, :16].double() for x in theirs(torch.zeros(1), places))
@@ -115,7 +115,7 @@ def partial_spec() -> EncoderSpec:
 def test_a_part_of_each_head_is_turned(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     module = ee.Encoder(partial_spec()).eval()
-    assert module.blocks[0].attention.rotary().shape == (256, 16)
+    assert module.get_submodule("blocks.0.attention.rotary")().shape == (256, 16)
     exact = ee.Encoder(partial_spec()).eval().double()
     module = module.to(dtype)
     exact.load_state_dict({k: v.double() for k, v in module.state_dict().items()})
