@@ -13,7 +13,7 @@ from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.families.config import spec_from_config, spec_to_config
 from encoder_engine.families.facts.paths import with_fact
 from encoder_engine.families.facts.spec import RotaryScaling, RotarySpec
-from encoder_engine.families.rotary import angle_table
+from encoder_engine.families.rotary import angle_table, float32_angle_table
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
 from tests.models.cases import VOCAB_SIZE
@@ -104,6 +104,13 @@ def test_settings_that_make_no_angles_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         spec_from_config(SIZES | {"rope_parameters": settings})
+
+
+@pytest.mark.parametrize("name", ["default", "yarn"])
+def test_a_table_in_float32_is_the_rounded_one(name: str) -> None:
+    rotary = rotary_of(SIZES | {"rope_parameters": {"rope_theta": 7.0, **SETTINGS[name]}})
+    whole = angle_table(rotary, 6, 9000)
+    np.testing.assert_array_equal(float32_angle_table(rotary, 6, 9000), whole.astype(np.float32))
 
 
 def partial_spec() -> EncoderSpec:
