@@ -16,6 +16,7 @@ from encoder_engine.families.data.jina_bert_v2_qk import REPOSITORY
 from encoder_engine.inference import CompiledEncoder
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
+from tests.inference.native_module import use_native_products
 from tests.models.cases import VOCAB_SIZE
 from tests.models.test_families import LENGTHS, token_rows
 from tests.models.test_published_layouts import (
@@ -152,6 +153,9 @@ def test_the_compiled_encoder_has_the_modules_bits(
     np.testing.assert_array_equal(found, again.hidden(*arrays))
     with torch.inference_mode():
         rows = module(batch).last_hidden_state
+        use_native_products(module)
+        bits = module(batch).last_hidden_state
+    np.testing.assert_array_equal(found, bits.float().numpy())
     exact = ee.Encoder.from_pretrained(tmp_path, device="cpu", dtype="float64")
     if quantization is None:
         truth = exact(batch).last_hidden_state.detach()
