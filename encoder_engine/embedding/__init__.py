@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.directory.recipe import PoolingRecipe, encoder_directory
     from encoder_engine.embedding.embed_batch import EmbedBatch
     from encoder_engine.embedding.embedder import Embedder
+    from encoder_engine.embedding.hybrid import HybridEmbedder, HybridVectors
     from encoder_engine.embedding.multi_vector import MultiVectorEmbedder
     from encoder_engine.embedding.ranker import Ranked, Ranker
     from encoder_engine.embedding.sparse import SparseEmbedder, SparseVectors
@@ -25,6 +26,8 @@ __all__ = [
     "EmbedBatch",
     "EmbeddedWindow",
     "Embedder",
+    "HybridEmbedder",
+    "HybridVectors",
     "MultiVectorEmbedder",
     "PoolingRecipe",
     "Ranked",
@@ -46,6 +49,8 @@ __getattr__, __dir__ = lazy_names(
         "EmbedBatch": "embed_batch",
         "EmbeddedWindow": "steps.window",
         "Embedder": "embedder",
+        "HybridEmbedder": "hybrid",
+        "HybridVectors": "hybrid",
         "MultiVectorEmbedder": "multi_vector",
         "PoolingRecipe": "directory.recipe",
         "Ranked": "ranker",

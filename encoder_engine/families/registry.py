@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.families.facts.family import Family
 
-__all__ = ["all_families", "find_family", "recognise_family"]
+__all__ = ["all_families", "find_family", "names_code_of", "recognise_family"]
 
 
 @cache
@@ -29,15 +29,31 @@ def all_families() -> dict[str, Family]:
 
 
 def recognise_family(config: Mapping[str, Any]) -> Family:
-    """Return the family of a configuration; raises :class:`UnknownModelTypeError`."""
+    """Return the family of a configuration; raises :class:`UnknownModelTypeError`.
+
+    Of several families with the ``model_type``, the one with most marks counts, all of which are
+    there.
+    """
     model_type = config.get("model_type")
     found = [
         family
         for family in all_families().values()
         if family.config_model_type == model_type
         and all(config.get(key) == value for key, value in family.marks.items())
+        and (names_code_of(config, family) or not family.recognised_by_code)
     ]
-    return max(found, key=lambda family: len(family.marks)) if found else find_family(model_type)
+    if not found:
+        return find_family(model_type)
+    return max(found, key=lambda family: len(family.marks))
+
+
+def names_code_of(config: Mapping[str, Any], family: Family) -> bool:
+    """Return whether ``auto_map`` names code that computes the family, and no other."""
+    auto_map = config.get("auto_map")
+    named = auto_map.values() if isinstance(auto_map, dict) else [auto_map]
+    return bool(family.code) and all(
+        isinstance(name, str) and name.startswith(family.code) for name in named
+    )
 
 
 def find_family(model_type: object) -> Family:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Rows"]
 
-# Rows of a batch: each text's first token, its last, or all before its first separator.
-Rows = Literal["first", "last", "question"]
+# Rows of a batch: each text's first token, its last, all before its first separator, or all.
+Rows = Literal["first", "last", "question", "all"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -26,15 +26,24 @@ class Batch:
 
     ids, type_ids: [T]; type_ids None: all 0.
     cu_seqlens: [B + 1].
+    unattended: the last tokens of each text that no token attends to, [B]; None: there are none.
     """
 
     ids: Array
     cu_seqlens: Array
     type_ids: Array | None
     embedding: EmbeddingSpec
+    unattended: Array | None = None
 
     @classmethod
-    def of(cls, spec: EncoderSpec, ids: Array, cu_seqlens: Array, type_ids: Array | None) -> Self:
+    def of(
+        cls,
+        spec: EncoderSpec,
+        ids: Array,
+        cu_seqlens: Array,
+        type_ids: Array | None,
+        unattended: Array | None = None,
+    ) -> Self:
         """Check a batch.
 
         Raises :class:`BatchError` for arrays that do not make rows, :class:`TokenIdError` for an id
@@ -70,7 +79,19 @@ class Batch:
                 "when tokenizing (max_length) or split the text",
                 row=row,
             )
-        return cls(ids=ids, cu_seqlens=cu_seqlens, type_ids=type_ids, embedding=embedding)
+        if unattended is not None and (
+            len(unattended) != len(lengths) or (unattended < 0).any() or (unattended > lengths).any()
+        ):
+            raise BatchError(
+                f"unattended must count tokens of each of the {len(lengths)} texts, got {unattended}"
+            )
+        return cls(
+            ids=ids,
+            cu_seqlens=cu_seqlens,
+            type_ids=type_ids,
+            embedding=embedding,
+            unattended=unattended,
+        )
 
     @property
     def num_tokens(self) -> int:
@@ -81,6 +102,16 @@ class Batch:
     def num_texts(self) -> int:
         """B."""
         return len(self.cu_seqlens) - 1
+
+    @cached_property
+    def cu_keys(self) -> Array:
+        """The sequences of keys: the texts, or each one's attended and its unattended tokens."""
+        if self.unattended is None:
+            return self.cu_seqlens
+        starts = np.zeros(2 * self.num_texts + 1, dtype=np.int32)
+        starts[2::2] = self.cu_seqlens[1:]
+        starts[1::2] = self.cu_seqlens[1:] - self.unattended
+        return starts
 
     @cached_property
     def positions(self) -> Array:
@@ -113,6 +144,11 @@ class Batch:
         ``separator_id``: the token that ends a question.
         """
         lengths = np.diff(self.cu_seqlens)
+        if rows == "all":
+            # All tokens are queries of their text's attended tokens, none of the unattended ones.
+            starts = np.zeros(2 * self.num_texts + 1, dtype=np.int32)
+            starts[1::2] = starts[2::2] = self.cu_seqlens[1:]
+            return np.arange(self.num_tokens, dtype=np.int32), starts
         if rows == "question":
             ahead = np.concatenate([[0], np.cumsum(self.ids == separator_id)])
             before = ahead[1:] == np.repeat(ahead[self.cu_seqlens[:-1]], lengths)

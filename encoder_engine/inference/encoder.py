@@ -97,6 +97,7 @@ class CompiledEncoder:
         *,
         head: Task | None = None,
         num_threads: int | None = None,
+        adapter: str | None = None,
     ) -> Self:
         """Load a checkpoint in Hugging Face layout: config.json with model.safetensors.
 
@@ -106,6 +107,7 @@ class CompiledEncoder:
             steps; a checkpoint that was saved quantized is always loaded so.
         head: the task of the head to load too, ``"sequence-classification"`` or ``"masked-lm"``.
         num_threads: of a call; None: those that the process may use, or ``OMP_NUM_THREADS``.
+        adapter: the name of the adapter to merge, of a checkpoint that holds several; None: none.
 
         Raises :class:`ConfigError` and :class:`CheckpointError` for missing, malformed or
         contradictory files, :class:`UnsupportedFeatureError` for an architecture of which
@@ -116,10 +118,15 @@ class CompiledEncoder:
         resolve_dtype(dtype, quantized=False)
         directory = resolve_directory(path_or_hub_id)
         if (directory / COMPILED).exists():
+            if adapter is not None:
+                raise ConfigError(
+                    f"{directory} is compiled: its adapter was chosen then; compile the original "
+                    f"again with {adapter!r}"
+                )
             return cls._map(directory, dtype, quantization, head, num_threads)
         with ExitStack() as files:
-            checkpoint = open_checkpoint(directory, files)
-            opened = MappedFiles(mapped_files(directory))
+            checkpoint = open_checkpoint(directory, files, adapter=adapter)
+            opened = MappedFiles(mapped_files(checkpoint.directory))
             quantized = quantization is not None or checkpoint.quantized
             resolved = resolve_dtype(dtype, quantized=quantized)
             reason = cls.supports(checkpoint.spec)
@@ -336,6 +343,7 @@ class CompiledEncoder:
         type_ids: Array | None = None,
         *,
         layers: tuple[tuple[int, float], ...] | None = None,
+        unattended: Array | None = None,
     ) -> npt.NDArray[np.float32]:
         """Return a vector for each token, float32 [T, D].
 
@@ -343,16 +351,20 @@ class CompiledEncoder:
         layers: pairs of a layer, 0 for the embeddings, and its weight: return the weighted sum of
             their rows instead of the last layer's. The weights of a layer that is named twice are
             added.
+        unattended: int32 [B], the last tokens of each text that no token attends to, though they
+            attend to the others; not with ``layers``.
 
         Raises :class:`TokenIdError` and :class:`SequenceLengthError` for ids and lengths that the
         model has no place for, and :class:`CheckpointFileError` where the model's file was written
         to since it was loaded.
         """
-        batch = self._batch(ids, cu_seqlens, type_ids)
+        batch = self._batch(ids, cu_seqlens, type_ids, unattended)
         if layers is not None:
+            assert unattended is None
             return self._mixed(batch, check_layer_weights(layers, self.spec.num_layers))
         output = np.empty((batch.num_tokens, self.spec.width), dtype=np.float32)
-        self._program("hidden").run(batch, output, self.num_threads)
+        kind = "hidden" if unattended is None else "unattended"
+        self._program(kind).run(batch, output, self.num_threads)
         return output
 
     def pooled(
@@ -405,10 +417,16 @@ class CompiledEncoder:
             digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
-    def _batch(self, ids: Array, cu_seqlens: Array, type_ids: Array | None) -> Batch:
+    def _batch(
+        self,
+        ids: Array,
+        cu_seqlens: Array,
+        type_ids: Array | None,
+        unattended: Array | None = None,
+    ) -> Batch:
         if self._mapped_files is not None:
             self._mapped_files.check()
-        return Batch.of(self.spec, ids, cu_seqlens, type_ids)
+        return Batch.of(self.spec, ids, cu_seqlens, type_ids, unattended)
 
     def _mixed(
         self, batch: Batch, layers: tuple[tuple[int, float], ...]
@@ -436,6 +454,15 @@ class CompiledEncoder:
         network = self._network
         if kind == "hidden":
             return network.hidden_program()
+        if kind == "unattended":
+            if self.spec.convolution is not None or any(
+                block.attention.global_projections for block in self.spec.blocks
+            ):
+                raise UnsupportedFeatureError(
+                    f"a {self.spec.model_type} cannot leave tokens unattended: its convolution or "
+                    "its global rows read all of them"
+                )
+            return network.hidden_program(unattended=True)
         if kind == "logits":
             return self._find_head().program(network)
         assert isinstance(kind, tuple)

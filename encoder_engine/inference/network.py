@@ -122,9 +122,12 @@ class CompiledNetwork:
                 for part, array in layer.parameters().items():
                     yield f"{name}.{part}", array
 
-    def hidden_program(self) -> Program:
-        """Return the program from token ids to float32 rows [T, D]."""
-        program = Program(self.dtype)
+    def hidden_program(self, *, unattended: bool = False) -> Program:
+        """Return the program from token ids to float32 rows [T, D].
+
+        ``unattended``: for batches with tokens that no token attends to.
+        """
+        program = Program(self.dtype, selects="all" if unattended else None)
         rows = self.add(program, target=None if self._is_half else OUTPUT)
         if self._is_half:
             program.widen(rows, OUTPUT, self.spec.width)
@@ -194,12 +197,18 @@ class CompiledNetwork:
         before_end = program.rows(width, domain) if ends else target
         source = INPUT if embedded else self._add_embedding(program, None if blocks else before_end)
         builder = BlockBuilder(program, self.constants, source)
+        selects_all = program.selects == "all"
         for place, block in enumerate(blocks, start=first):
             is_last = place == last - 1
             convolved = place == 0 and self.convolution is not None
-            selects = is_last and program.selects is not None
+            selects = selects_all or (is_last and program.selects is not None)
             own_target = before_end if is_last and not convolved else None
+            tokens = builder.hidden
             builder.add_block(block, own_target, selects=selects)
+            if selects_all and not is_last:
+                # The next block's keys and values are of rows of tokens.
+                program.put_rows(builder.hidden, tokens, width)
+                builder.hidden = tokens
             if convolved:
                 own_target = before_end if is_last else program.rows(width)
                 self._add_convolution(program, source, builder.hidden, own_target)

@@ -68,7 +68,8 @@ class Family:
     ``ignored``: keys that do not change the computation.
     ``written_as``: the model_type in config.json where that is another family's; ``marks``: the
     values that distinguish the two.
-    ``code``: the values of ``auto_map`` whose code computes this family.
+    ``code``: the values of ``auto_map`` whose code computes this family; ``recognised_by_code``: a
+    configuration without them is of another family.
     """
 
     model_type: str
@@ -98,6 +99,7 @@ class Family:
     written_as: str | None = None
     marks: Mapping[str, Any] = field(default_factory=dict)
     code: tuple[str, ...] = ()
+    recognised_by_code: bool = False
 
     @property
     def config_model_type(self) -> str:
