@@ -186,9 +186,7 @@ class HybridEmbedder:
 class _Collected:
     """The outputs of all windows."""
 
-    def __init__(
-        self, *, dimension: int, vocab_size: int, token_width: int, special: Any
-    ) -> None:
+    def __init__(self, *, dimension: int, vocab_size: int, token_width: int, special: Any) -> None:
         self._vocab_size, self._special = vocab_size, special
         self._dense = [np.empty((0, dimension), np.float32)]
         self._indices = [np.empty(0, np.int32)]

@@ -127,7 +127,7 @@ class MultiVectorEmbedder:
         return self.modules.width(self.embedder.engine.spec.width)
 
     @property
-    def projection_ND(self) -> Vectors | None:
+    def projection_ND(self) -> Vectors | None:  # noqa: N802
         """The weight of the projection where it is all that follows the encoder; else None."""
         first = self.modules.modules[:1]
         is_alone = len(self.modules.modules) == 1 and isinstance(first[0], DenseModule)

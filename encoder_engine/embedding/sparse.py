@@ -325,7 +325,9 @@ def _active(
 
 
 def _largest(
-    indices: np.ndarray[Any, Any], weights_V: np.ndarray[Any, np.dtype[np.float32]], most: int | None
+    indices: np.ndarray[Any, Any],
+    weights_V: np.ndarray[Any, np.dtype[np.float32]],
+    most: int | None,
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     if most is not None and len(indices) > most:
         best = np.argsort(-weights_V[indices], kind="stable")[:most]

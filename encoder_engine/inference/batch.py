@@ -80,10 +80,13 @@ class Batch:
                 row=row,
             )
         if unattended is not None and (
-            len(unattended) != len(lengths) or (unattended < 0).any() or (unattended > lengths).any()
+            len(unattended) != len(lengths)
+            or (unattended < 0).any()
+            or (unattended > lengths).any()
         ):
             raise BatchError(
-                f"unattended must count tokens of each of the {len(lengths)} texts, got {unattended}"
+                f"unattended must count tokens of each of the {len(lengths)} texts, got "
+                f"{unattended.tolist()[:8]}"
             )
         return cls(
             ids=ids,

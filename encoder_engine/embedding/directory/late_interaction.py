@@ -194,7 +194,7 @@ def _read_stanford_projection(directory: Path) -> ModuleStack:
 
 
 def _read_pylate(directory: Path) -> _Former:
-    """Read what PyLate adds to config_sentence_transformers.json; nothing where it added nothing."""
+    """Read what PyLate adds to config_sentence_transformers.json, if anything."""
     path = directory / CONFIG
     if not path.is_file():
         return _Former(prefixes={}, lengths={})
@@ -214,12 +214,14 @@ def _read_pylate(directory: Path) -> _Former:
     }
     marked = any(key in present for key in (*LATE_INTERACTION_KEYS, *PYLATE_KEYS))
     if marked and "query_expansion" not in lengths:
-        length = lengths.pop("query_length", None) or _USUAL_LENGTH
-        attends = present.get("attend_to_expansion_tokens")
-        is_off = present.get("do_query_expansion") is False
-        lengths["query_expansion"] = (
-            None if is_off else {"strategy": "fixed", "attend": bool(attends), "length": length}
-        )
+        if present.get("do_query_expansion") is False:
+            lengths["query_expansion"] = None
+        else:
+            lengths["query_expansion"] = {
+                "strategy": "fixed",
+                "attend": bool(present.get("attend_to_expansion_tokens")),
+                "length": lengths.pop("query_length", None) or _USUAL_LENGTH,
+            }
     words = stated.get("skiplist_words")
     return _Former(
         prefixes=prefixes,
@@ -314,9 +316,7 @@ def _read_lengths(
         )
     attended = expansion.get("attend").boolean(default=False)
     return lengths | {
-        "expansion": QueryExpansion(
-            length=length, token_id=number, fixed=fixed, attended=attended
-        )
+        "expansion": QueryExpansion(length=length, token_id=number, fixed=fixed, attended=attended)
     }
 
 

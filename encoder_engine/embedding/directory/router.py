@@ -14,7 +14,11 @@ from encoder_engine.embedding.directory.modules import (
     check_order,
     module_folder,
 )
-from encoder_engine.errors import CheckpointFileError, NonFiniteWeightsError, UnsupportedFeatureError
+from encoder_engine.errors import (
+    CheckpointFileError,
+    NonFiniteWeightsError,
+    UnsupportedFeatureError,
+)
 from encoder_engine.families.checkpoints.arrays import widen
 from encoder_engine.families.checkpoints.files import open_tensors
 from encoder_engine.json_values import JsonValue

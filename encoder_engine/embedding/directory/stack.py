@@ -25,7 +25,6 @@ from encoder_engine.errors import (
 )
 from encoder_engine.families.checkpoints.arrays import widen
 from encoder_engine.families.checkpoints.files import open_tensor_file, open_tensors
-from encoder_engine.json_values import JsonValue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +34,17 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.engines.engine import Vectors
     from encoder_engine.embedding.engines.stack import StackActivation, StackModule
     from encoder_engine.families.checkpoints.files import StoredTensor
+    from encoder_engine.json_values import JsonValue
 
-__all__ = ["SENTENCE", "TOKENS", "check_normalize", "read_dense", "read_layer_mix", "read_linear", "read_stack"]
+__all__ = [
+    "SENTENCE",
+    "TOKENS",
+    "check_normalize",
+    "read_dense",
+    "read_layer_mix",
+    "read_linear",
+    "read_stack",
+]
 
 # The names of a text's vector and of its tokens' among the modules.
 SENTENCE, TOKENS = "sentence_embedding", "token_embeddings"

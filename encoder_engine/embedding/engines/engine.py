@@ -118,7 +118,6 @@ class VectorEngine(Engine, Protocol):
     ) -> Vectors:
         """Return the vector of each token, [T, D], or [T, N] after ``modules``."""
 
-
     def several(
         self,
         rows: TokenRows,

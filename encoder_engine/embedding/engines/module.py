@@ -171,6 +171,7 @@ class EncoderModule(_ModuleEngine):
         layers: Layers | None = None,
     ) -> Vectors:
         """Fulfil :meth:`VectorEngine.pooled`."""
+
         def compute() -> Tensor:
             batch = self._batch(rows)
             return self._pooled(
@@ -264,7 +265,9 @@ class EncoderModule(_ModuleEngine):
                 x = self._dense(module, x.to(dtype), dtype)
             elif isinstance(module, LayerNormModule):
                 weight_K, bias_K = (self._on_device(w, dtype) for w in module.arrays().values())
-                x = functional.layer_norm(x.to(dtype), x.shape[1:], weight_K, bias_K, module.epsilon)
+                x = functional.layer_norm(
+                    x.to(dtype), x.shape[1:], weight_K, bias_K, module.epsilon
+                )
             else:
                 x = normalize(x)
         return x

@@ -64,7 +64,9 @@ def compute_batches(
         yield planned.pop(0), found
 
 
-def _compute_if_it_fits(rows: TokenRows, compute: Callable[[TokenRows], Computed]) -> Computed | None:
+def _compute_if_it_fits(
+    rows: TokenRows, compute: Callable[[TokenRows], Computed]
+) -> Computed | None:
     """Compute a batch; None where it exceeds the device's memory."""
     try:
         return compute(rows)

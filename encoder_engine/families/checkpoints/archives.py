@@ -79,7 +79,7 @@ class ArchivedTensor:
         view = np.lib.stride_tricks.as_strided(
             numbers[self.offset :], self.shape, [size * stride for stride in self.strides]
         )
-        return np.array(view)
+        return np.array(view, order="C")
 
 
 def is_archive(path: Path) -> bool:

@@ -1,7 +1,7 @@
 """XLM-R as Jina publishes it (jina-reranker-v2): one projection for query, key and value.
 
-Its model_type is "xlm-roberta"; its code distinguishes it. The layout follows ``XLMRobertaModel`` of
-modeling_xlm_roberta.py in jinaai/xlm-roberta-flash-implementation.
+Its model_type is "xlm-roberta"; its code distinguishes it. The layout follows ``XLMRobertaModel``
+of modeling_xlm_roberta.py in jinaai/xlm-roberta-flash-implementation.
 """
 
 from dataclasses import replace
