@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from encoder_engine.embedding.engines.engine import EngineChoice, Vectors
+    from encoder_engine.embedding.expansion import QueryExpansion
     from encoder_engine.embedding.options import OnTruncation
-    from encoder_engine.embedding.steps.expansion import QueryExpansion
 
 __all__ = ["MultiVectorEmbedder"]
 

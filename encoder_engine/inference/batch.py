@@ -149,9 +149,9 @@ class Batch:
         lengths = np.diff(self.cu_seqlens)
         if rows == "all":
             # All tokens are queries of their text's attended tokens, none of the unattended ones.
-            starts = np.zeros(2 * self.num_texts + 1, dtype=np.int32)
-            starts[1::2] = starts[2::2] = self.cu_seqlens[1:]
-            return np.arange(self.num_tokens, dtype=np.int32), starts
+            ends = np.zeros(2 * self.num_texts + 1, dtype=np.int32)
+            ends[1::2] = ends[2::2] = self.cu_seqlens[1:]
+            return np.arange(self.num_tokens, dtype=np.int32), ends
         if rows == "question":
             ahead = np.concatenate([[0], np.cumsum(self.ids == separator_id)])
             before = ahead[1:] == np.repeat(ahead[self.cu_seqlens[:-1]], lengths)

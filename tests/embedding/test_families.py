@@ -68,6 +68,7 @@ TOKENIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "distilbert": BERT,
     "electra": ("ElectraTokenizer", wordpiece(*BRACKETS)),
     "gte": XLM_R,
+    "gte_v1": XLM_R,
     "jina_bert_v2": BERT,
     "longformer": ("LongformerTokenizer", byte_bpe(*ANGLES)),
     "modernbert": ("RobertaTokenizer", byte_bpe(*ANGLES)),
@@ -81,6 +82,8 @@ TOKENIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "roberta": ("RobertaTokenizer", byte_bpe(*ANGLES)),
     "t5": ("T5Tokenizer", unigram("<pad>", "</s>", "<unk>") | {"extra_ids": 2}),
     "xlm-roberta": XLM_R,
+    "xlm_roberta_flash": XLM_R,
+    "xlm_roberta_rotary": XLM_R,
 }
 CASES = one_per_family()
 
@@ -118,6 +121,20 @@ def test_text_becomes_the_vectors_of_transformers(case: Case, tmp_path: Path) ->
 
 SIZES = {"vocab_size": VOCAB_SIZE, "pad_token_id": 0, "type_vocab_size": 2}
 CONFIGS: dict[str, dict[str, Any]] = {
+    "gte_v1": {"model_type": "gte", "position_embedding_type": "rope", "rope_theta": 160000},
+    "xlm_roberta_flash": {
+        "model_type": "xlm-roberta",
+        "position_embedding_type": "absolute",
+        "auto_map": {"AutoModel": "modeling_xlm_roberta.XLMRobertaModel"},
+    },
+    "xlm_roberta_rotary": {
+        "model_type": "xlm-roberta",
+        "position_embedding_type": "rotary",
+        "rotary_emb_base": 20000.0,
+        "auto_map": {
+            "AutoModel": "jinaai/xlm-roberta-flash-implementation--modeling_lora.XLMRobertaLoRA"
+        },
+    },
     "jina_bert_v2": {
         "model_type": "bert",
         "position_embedding_type": "alibi",
@@ -150,7 +167,8 @@ def test_text_becomes_the_means_of_the_rows_of_what_is_published(
     published = CONFIGS[model_type]
     sizes = {} if "n_embd" in published else PLAIN_SIZES
     torch.manual_seed(0)
-    ee.Encoder(spec_from_config(SIZES | sizes | published)).save_pretrained(tmp_path)
+    config = SIZES | sizes | published
+    ee.Encoder(spec_from_config(config), config=config).save_pretrained(tmp_path)
     save_tokenizer(model_type, tmp_path)
     assert (
         json.loads((tmp_path / "config.json").read_text())["model_type"]

@@ -28,7 +28,7 @@ from encoder_engine.embedding.directory.opening import ModelDirectory, open_dire
 from encoder_engine.embedding.directory.recipe import CONFIG
 from encoder_engine.embedding.directory.stack import TOKENS, read_stack
 from encoder_engine.embedding.engines.stack import DenseModule, ModuleStack
-from encoder_engine.embedding.steps.expansion import QueryExpansion
+from encoder_engine.embedding.expansion import QueryExpansion
 from encoder_engine.errors import CheckpointFileError, ConfigError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.arrays import widen
 from encoder_engine.families.checkpoints.files import open_tensors, resolve_directory
@@ -94,7 +94,7 @@ class LateInteraction:
 
 @dataclass(frozen=True, kw_only=True)
 class _Former:
-    """What the formats before sentence-transformers 6 state beside the modules.
+    """The settings beside the modules, in the formats before sentence-transformers 6.
 
     prefixes: put before queries and documents; a marker among them is one token.
     lengths: as the keys of a Transformer state them, which win.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine import _native
 from encoder_engine.embedding.engines.stack import (
     ELEMENTWISE,
     DenseModule,
@@ -17,8 +16,7 @@ from encoder_engine.embedding.engines.stack import (
     NormalizeModule,
 )
 from encoder_engine.inference.layers import pack
-from encoder_engine.inference.memory import address
-from encoder_engine.inference.rows import normalize_rows, project_rows
+from encoder_engine.inference.rows import layer_norm_rows, normalize_rows, project_rows
 
 if TYPE_CHECKING:
     from encoder_engine.embedding.engines.engine import Vectors
@@ -41,7 +39,11 @@ class CompiledStack:
             if isinstance(module, DenseModule):
                 rows_RK = self._dense(place, module, rows_RK, num_threads)
             elif isinstance(module, LayerNormModule):
-                rows_RK = _layer_norm(module, rows_RK, num_threads)
+                rows_RK = layer_norm_rows(
+                    *(rows_RK, module.weight_K, module.bias_K),
+                    epsilon=module.epsilon,
+                    num_threads=num_threads,
+                )
             else:
                 assert isinstance(module, NormalizeModule)
                 rows_RK = normalize_rows(rows_RK, num_threads=num_threads)
@@ -73,14 +75,3 @@ class CompiledStack:
             # Two threads may both pack it: the same bytes.
             self._packed[key] = pack(weight, bias)
         return self._packed[key]
-
-
-def _layer_norm(module: LayerNormModule, rows_RK: Vectors, num_threads: int) -> Vectors:
-    rows_RK = np.ascontiguousarray(rows_RK)
-    normal_RK = np.empty_like(rows_RK)
-    _native.normalize_rows(
-        *(False, address(rows_RK), 0, address(module.weight_K), address(module.bias_K)),
-        *(0, address(normal_RK), 0, 0),
-        *(*rows_RK.shape, module.epsilon, True, num_threads),
-    )
-    return normal_RK

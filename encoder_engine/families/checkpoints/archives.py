@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.families.checkpoints.arrays import Array
 
-__all__ = ["ArchivedTensor", "is_archive", "read_archive"]
+__all__ = ["ArchivedTensor", "UnusableTensor", "is_archive", "read_archive"]
 
 _STORAGES: dict[str, np.dtype[Any]] = {
     "DoubleStorage": np.dtype("<f8"),
@@ -82,6 +82,14 @@ class ArchivedTensor:
         return np.array(view, order="C")
 
 
+@dataclass(frozen=True, kw_only=True)
+class UnusableTensor:
+    """A tensor that no weight may be, sparse or of another dtype: its kind and shape."""
+
+    kind: str
+    shape: tuple[int, ...]
+
+
 def is_archive(path: Path) -> bool:
     """Return whether a file is an archive of ``torch.save``, and not its older format."""
     return zipfile.is_zipfile(path)
@@ -130,6 +138,18 @@ class _Unpickler(pickle.Unpickler):
             return _rebuild_tensor
         if (module, name) == ("torch._utils", "_rebuild_parameter"):
             return _rebuild_parameter
+        if (module, name) == ("torch._utils", "_rebuild_sparse_tensor"):
+            return _rebuild_sparse
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v3"):
+            return _rebuild_other_dtype
+        if (module, name) == ("torch.serialization", "_get_layout"):
+            return str
+        if module == "torch" and name.startswith(("float", "uint", "int", "complex")):
+            return name
+        if module in ("torch", "torch.storage") and name == "UntypedStorage":
+            return np.dtype("u1")
+        if (module, name) == ("torch", "Size"):
+            return tuple
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
     def persistent_load(self, pid: Any) -> Any:
@@ -152,3 +172,13 @@ def _rebuild_tensor(
 
 def _rebuild_parameter(tensor: ArchivedTensor, *_: Any) -> ArchivedTensor:
     return tensor
+
+
+def _rebuild_sparse(layout: str, parts: tuple[Any, ...]) -> UnusableTensor:
+    shape = next(part for part in parts if isinstance(part, tuple))
+    return UnusableTensor(kind=layout, shape=tuple(map(int, shape)))
+
+
+def _rebuild_other_dtype(*arguments: Any) -> UnusableTensor:
+    dtype = next(part for part in arguments if isinstance(part, str))
+    return UnusableTensor(kind=f"torch.{dtype}", shape=tuple(map(int, arguments[2])))

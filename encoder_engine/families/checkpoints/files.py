@@ -20,6 +20,7 @@ from encoder_engine.errors import (
 )
 from encoder_engine.families.checkpoints.archives import (
     ArchivedTensor,
+    UnusableTensor,
     is_archive,
     read_archive,
 )
@@ -319,17 +320,21 @@ def _open_pickle(path: Path) -> dict[str, StoredTensor]:
     if is_archive(path):
         tensors: Any = read_archive(path)
         if not isinstance(tensors, dict) or not all(
-            isinstance(name, str) and isinstance(tensor, ArchivedTensor)
+            isinstance(name, str) and isinstance(tensor, (ArchivedTensor, UnusableTensor))
             for name, tensor in tensors.items()
         ):
             raise CheckpointFileError(f"{path} does not hold a dictionary of named tensors")
-        return {
-            name: StoredTensor(tensor.shape, dtype_name(tensor.dtype), tensor.read, tensor.read)
-            for name, tensor in tensors.items()
-        }
+        return {name: _archived(path, name, tensor) for name, tensor in tensors.items()}
     found = {}
     for name, tensor in read_pickle(path).items():
         read = partial(to_array, name, tensor)
         dtype = str(tensor.dtype).removeprefix("torch.")
         found[name] = StoredTensor(tuple(tensor.shape), dtype, read, read)
     return found
+
+
+def _archived(path: Path, name: str, tensor: ArchivedTensor | UnusableTensor) -> StoredTensor:
+    if isinstance(tensor, ArchivedTensor):
+        return StoredTensor(tensor.shape, dtype_name(tensor.dtype), tensor.read, tensor.read)
+    refuse = partial(_refuse, path, name, tensor.kind)
+    return StoredTensor(tensor.shape, tensor.kind, refuse, refuse)

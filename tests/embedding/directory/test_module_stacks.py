@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 library = pytest.importorskip("sentence_transformers")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 TEXTS = ["the long query", "", "a row of text", "words " * 9]
-ENGINES = ("compiled", "torch")
+ENGINES: tuple[Any, ...] = ("compiled", "torch")
 
 
 def draw(modules: list[Any]) -> list[Any]:
@@ -150,8 +150,7 @@ def test_the_modules_count_in_the_fingerprint_and_are_loaded_again(tmp_path: Pat
     save(tmp_path, draw(stacks()["LaBSE"]()))
     folder = tmp_path / "saved"
     by_engine = {
-        engine: Embedder.from_pretrained(folder, device="cpu", engine=engine)  # type: ignore[arg-type]
-        for engine in ENGINES
+        engine: Embedder.from_pretrained(folder, device="cpu", engine=engine) for engine in ENGINES
     }
     first = by_engine["compiled"]
     assert first.loading is not None

@@ -61,13 +61,13 @@ def routed(folder: Path, **options: Any) -> Path:
     from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 
     plain = save_with_head(folder / "plain", "BertForMaskedLM")
-    document = [
+    document: list[Any] = [
         Transformer(str(plain), transformer_task="fill-mask", max_seq_length=22),
         SpladePooling(activation_function="log1p_relu"),
     ]
     generator = torch.Generator().manual_seed(4)
     weights = torch.rand(len(VOCABULARY), generator=generator).sub(0.2).relu()
-    query = [SparseStaticEmbedding(tokenizer=document[0].tokenizer, weight=weights)]
+    query: list[Any] = [SparseStaticEmbedding(tokenizer=document[0].tokenizer, weight=weights)]
     router = Router.for_query_document(query, document, **options)
     library.SparseEncoder(modules=[router], device="cpu").save(str(folder / "saved"))
     return folder / "saved"
