@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from encoder_engine.errors import (
 )
 from encoder_engine.models import Encoder
 from encoder_engine.ops.testing import assert_within_budget
+from tests import ROOT
+from tests.embedding.hybrid_model import HIDDEN, write_hybrid_directory
+from tests.embedding.hybrid_model import TEXTS as LIBRARY_TEXTS
 from tests.embedding.test_breadth import TERMS, tensor
 from tests.embedding.tiny_model import VOCABULARY, WIDTH, write_sentence_directory
 
@@ -144,3 +148,36 @@ def test_numbers_that_overflow_name_the_text(directory: Path) -> None:
         embedder.encode(["a", "words " * 9, "b"])
     assert error.value.rows == (1,)
     assert np.isfinite(embedder.encode(["a", "b"]).dense).all()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_outputs_are_those_of_flagembedding(engine: Any, tmp_path: Path) -> None:
+    folder = write_hybrid_directory(tmp_path)
+    embedder = HybridEmbedder.from_pretrained(folder, device="cpu", engine=engine)
+    found: Any = embedder.encode(LIBRARY_TEXTS)
+    golden = json.loads((ROOT / "tests" / "golden" / "flag_golden.json").read_text("utf-8"))
+
+    def sparse(rows: list[dict[str, float]], dtype: torch.dtype) -> torch.Tensor:
+        dense = torch.zeros(len(rows), found.sparse.dimension, dtype=dtype)
+        for place, row in enumerate(rows):
+            for number, weight in row.items():
+                dense[place, int(number)] = weight
+        return dense
+
+    def theirs(name: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+        of = golden[name]
+        tokens = [torch.tensor(rows, dtype=dtype) for rows in of["tokens"]]
+        return {
+            "dense": torch.tensor(of["dense"], dtype=dtype),
+            "sparse": sparse(of["sparse"], dtype),
+            "tokens": torch.cat(tokens),
+        }
+
+    ours = {
+        "dense": tensor(found.dense),
+        "sparse": tensor(found.sparse.dense()),
+        "tokens": tensor(found.tokens.vectors),
+    }
+    eager, truth = theirs("float32", torch.float32), theirs("float64", torch.float64)
+    for name, values in ours.items():
+        assert_within_budget(values, eager[name], truth[name], name, terms=3 * HIDDEN + 50)

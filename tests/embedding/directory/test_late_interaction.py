@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import shutil
@@ -20,6 +21,7 @@ from encoder_engine.errors import (
     UnsupportedFeatureError,
 )
 from encoder_engine.ops.testing import assert_within_budget
+from tests import ROOT
 from tests.embedding.test_breadth import TERMS, tensor
 from tests.embedding.tiny_model import VOCABULARY, WIDTH, write_json, write_transformers_directory
 
@@ -282,3 +284,25 @@ def test_punctuation_is_left_out_of_documents_by_default(tmp_path: Path) -> None
     ids = {embedder.embedder.tokenizer.token_to_id(mark) for mark in string.punctuation}
     assert embedder.skipped == ids - {None}
     assert not ids & set(embedder.encode_documents("a row, of (text).").ids.tolist())
+
+
+GOLDEN = json.loads((ROOT / "tests" / "golden" / "pylate_golden.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("case", GOLDEN["cases"])
+def test_what_pylate_saves_gives_the_vectors_of_pylate(
+    case: str, engine: Any, tmp_path: Path
+) -> None:
+    golden = GOLDEN["cases"][case]
+    for name, content in golden["files"].items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(base64.b64decode(content))
+    ours = MultiVectorEmbedder.from_pretrained(tmp_path, device="cpu", engine=engine)
+    for kind, encode in (("query", ours.encode_queries), ("document", ours.encode_documents)):
+        found = encode(GOLDEN["texts"])
+        eager, truth = golden[f"{kind}_float32"], golden[f"{kind}_float64"]
+        assert [len(rows) for rows in found] == [len(rows) for rows in eager], kind
+        for rows, plain_rows, true_rows in zip(found, eager, truth, strict=True):
+            values = torch.tensor(plain_rows), torch.tensor(true_rows, dtype=torch.float64)
+            assert_within_budget(tensor(rows), *values, kind, terms=TERMS)
