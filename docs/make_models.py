@@ -31,6 +31,7 @@ PURPOSES = {
     "MultiVectorEmbedder": "Late interaction (ColBERT): `MultiVectorEmbedder`",
     "SparseEmbedder": "Sparse vectors (SPLADE): `SparseEmbedder`",
     "Ranker": "Scores of pairs: `Ranker`",
+    "CausalRanker": "Scores of pairs by causal models: `CausalRanker`",
     "StaticEmbedder": "Static vectors: `StaticEmbedder`",
     "Encoder": "Encoders without a pooling of their own: `Encoder`, or `Embedder` with `pooling=`",
 }

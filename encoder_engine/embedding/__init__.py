@@ -9,6 +9,7 @@ from encoder_engine.lazy import lazy_names
 from encoder_engine.renamed import former_names
 
 if TYPE_CHECKING:
+    from encoder_engine.embedding.causal_ranker import CausalRanker, PairTemplate
     from encoder_engine.embedding.directory.opening import read_recipe
     from encoder_engine.embedding.directory.recipe import PoolingRecipe, encoder_directory
     from encoder_engine.embedding.embed_batch import EmbedBatch
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.hybrid import HybridEmbedder, HybridVectors
     from encoder_engine.embedding.multi_vector import MultiVectorEmbedder
     from encoder_engine.embedding.ranker import Ranked, Ranker
+    from encoder_engine.embedding.scorer import Scorer
     from encoder_engine.embedding.sparse import SparseEmbedder, SparseVectors
     from encoder_engine.embedding.steps.token_vectors import TokenVectors, max_similarity
     from encoder_engine.embedding.steps.window import EmbeddedWindow
@@ -23,15 +25,18 @@ if TYPE_CHECKING:
     from encoder_engine.vectors.stored_vectors import StoredVectors, load_vectors
 
 __all__ = [
+    "CausalRanker",
     "EmbedBatch",
     "EmbeddedWindow",
     "Embedder",
     "HybridEmbedder",
     "HybridVectors",
     "MultiVectorEmbedder",
+    "PairTemplate",
     "PoolingRecipe",
     "Ranked",
     "Ranker",
+    "Scorer",
     "SparseEmbedder",
     "SparseVectors",
     "StoredVectors",
@@ -46,15 +51,18 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "CausalRanker": "causal_ranker",
         "EmbedBatch": "embed_batch",
         "EmbeddedWindow": "steps.window",
         "Embedder": "embedder",
         "HybridEmbedder": "hybrid",
         "HybridVectors": "hybrid",
         "MultiVectorEmbedder": "multi_vector",
+        "PairTemplate": "causal_ranker",
         "PoolingRecipe": "directory.recipe",
         "Ranked": "ranker",
         "Ranker": "ranker",
+        "Scorer": "scorer",
         "SparseEmbedder": "sparse",
         "SparseVectors": "sparse",
         "StoredVectors": "encoder_engine.vectors.stored_vectors",

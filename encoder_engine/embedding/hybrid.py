@@ -17,7 +17,6 @@ import numpy as np
 
 from encoder_engine.embedding.directory.stack import read_linear
 from encoder_engine.embedding.embedder import Embedder
-from encoder_engine.embedding.engines.stack import DenseModule, ModuleStack, NormalizeModule
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.sparse import SparseVectors
 from encoder_engine.embedding.steps.batch_loop import compute_batches
@@ -27,6 +26,7 @@ from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import tokenized_windows
 from encoder_engine.errors import CheckpointFileError, ConfigError, InputError, NonFiniteVectorError
 from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.packing.module_stack import DenseModule, ModuleStack, NormalizeModule
 from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from encoder_engine.embedding.directory.late_interaction import (
 from encoder_engine.embedding.directory.recipe import PoolingRecipe
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.engines.choosing import EngineRequest, load_encoder
-from encoder_engine.embedding.engines.stack import EMPTY_STACK, DenseModule, ModuleStack
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.parts import smallest
 from encoder_engine.embedding.steps.token_vectors import TokenVectors, embed_tokens
 from encoder_engine.errors import ConfigError, MissingPoolerWarning, UnusedWeightsWarning
+from encoder_engine.packing.module_stack import EMPTY_STACK, DenseModule, ModuleStack
 from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict, ge
 import numpy as np
 
 from encoder_engine.embedding.directory.json_files import read_value
-from encoder_engine.embedding.directory.modules import RANKER_ORDER
+from encoder_engine.embedding.directory.modules import TRANSFORMER_ORDER
 from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.directory.recipe import CONFIG, Settings
 from encoder_engine.embedding.engines.choosing import (
@@ -87,7 +87,7 @@ class Ranker:
         self.memory_limit = MemoryLimit()
         self.tokenizer = tokenizer
         self.max_seq_length = smallest(max_seq_length, spec.max_length)
-        self.activation = _check_activation(activation)
+        self.activation = check_activation(activation)
         self.settings = Settings() if settings is None else settings
 
     @classmethod
@@ -108,7 +108,7 @@ class Ranker:
         transformer. Other options and exceptions: see :meth:`Embedder.from_pretrained`.
         """
         opened = open_directory(
-            *(path_or_hub_id, "CrossEncoder", RANKER_ORDER),
+            *(path_or_hub_id, "CrossEncoder", TRANSFORMER_ORDER),
             task="sequence-classification",
             reads="logits",
             makes="scores",
@@ -154,8 +154,8 @@ class Ranker:
         :class:`NonFiniteVectorError` where a score is NaN or infinite.
         """
         check_on_truncation(on_truncation)
-        firsts, seconds = _unzip(pairs)
-        applied = self.activation if activation is None else _check_activation(activation)
+        firsts, seconds = unzip_pairs(pairs)
+        applied = self.activation if activation is None else check_activation(activation)
         settings = self.settings
         prefix = resolve_prompt(prompt, prompt_name, settings.prompts, settings.default_prompt_name)
         if prefix:
@@ -176,13 +176,7 @@ class Ranker:
             row_name="pair",
         ):
             scores[rows] = found
-        broken = np.flatnonzero(~np.isfinite(scores).all(axis=1))
-        if len(broken):
-            raise NonFiniteVectorError(
-                f"the scores of {len(broken)} pairs are NaN or infinite, the first is pair "
-                f"{broken[0]}: the model's numbers overflow or are damaged",
-                rows=[int(row) for row in broken],
-            )
+        check_scores(scores)
         return scores[:, 0] if self.num_labels == 1 else scores
 
     def rank(
@@ -208,8 +202,7 @@ class Ranker:
             raise UnsupportedFeatureError(
                 f"rank needs a model with one label, this one has {self.num_labels}; use score"
             )
-        if top_k is not None and (isinstance(top_k, bool) or top_k < 1):
-            raise InputError(f"top_k must be a positive whole number, got {top_k!r}")
+        check_top_k(top_k)
         texts = list(open_texts(documents).rows)
         scores = self.score(
             [(query, text) for text in texts],
@@ -219,15 +212,39 @@ class Ranker:
             batch_tokens=batch_tokens,
             on_truncation=on_truncation,
         )
-        best = [int(row) for row in np.argsort(-scores, kind="stable")[:top_k]]
-        ranked = [Ranked(corpus_id=row, score=float(scores[row])) for row in best]
-        if return_documents:
-            for one in ranked:
-                one["text"] = texts[one["corpus_id"]]
-        return ranked
+        return order_documents(scores, texts, top_k=top_k, return_documents=return_documents)
 
 
-def _unzip(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
+def check_top_k(top_k: int | None) -> None:
+    """Raise :class:`InputError` unless it is a positive whole number or None."""
+    if top_k is not None and (isinstance(top_k, bool) or top_k < 1):
+        raise InputError(f"top_k must be a positive whole number, got {top_k!r}")
+
+
+def order_documents(
+    scores: Scores, texts: list[str], *, top_k: int | None, return_documents: bool
+) -> list[Ranked]:
+    """Return the documents with the best scores, equal ones in the order given."""
+    best = [int(row) for row in np.argsort(-scores, kind="stable")[:top_k]]
+    ranked = [Ranked(corpus_id=row, score=float(scores[row])) for row in best]
+    if return_documents:
+        for one in ranked:
+            one["text"] = texts[one["corpus_id"]]
+    return ranked
+
+
+def check_scores(scores: Scores) -> None:
+    """Raise :class:`NonFiniteVectorError` for scores [N] or [N, C] that are NaN or infinite."""
+    broken = np.flatnonzero(~np.isfinite(scores.reshape(len(scores), -1)).all(axis=1))
+    if len(broken):
+        raise NonFiniteVectorError(
+            f"the scores of {len(broken)} pairs are NaN or infinite, the first is pair "
+            f"{broken[0]}: the model's numbers overflow or are damaged",
+            rows=[int(row) for row in broken],
+        )
+
+
+def unzip_pairs(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
     if isinstance(pairs, str):
         raise TextError("pairs must be pairs of texts, got one str")
     firsts, seconds = [], []
@@ -239,7 +256,7 @@ def _unzip(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
     return firsts, seconds
 
 
-def _check_activation(activation: str) -> Activation:
+def check_activation(activation: str) -> Activation:
     for known in ACTIVATIONS:
         if activation == known:
             return known
@@ -265,4 +282,4 @@ def _read_activation(directory: Path, folder: Path) -> Activation | None:
         raise UnsupportedFeatureError(
             f"{path} states the activation {stated!r}, which is not implemented; pass activation="
         )
-    return _check_activation(name)
+    return check_activation(name)

@@ -85,6 +85,8 @@ class CompiledEncoder:
         self._head = head
         self._description = description
         self.num_threads = check_threads(num_threads)
+        # Compute the common prefix of a causal batch once.
+        self.shares_prefixes = True
         self._programs: dict[object, Program] = {}
         self._mapped_files = mapped_files
 
@@ -314,6 +316,11 @@ class CompiledEncoder:
         return self._description.quantization
 
     @property
+    def token_table(self) -> Array:
+        """The embeddings of the tokens, [V, E], in the encoder's dtype; not to be written to."""
+        return self._network.tokens
+
+    @property
     def device(self) -> str:
         """``"cpu"``."""
         return "cpu"
@@ -351,8 +358,7 @@ class CompiledEncoder:
         layers: pairs of a layer, 0 for the embeddings, and its weight: return the weighted sum of
             their rows instead of the last layer's. The weights of a layer that is named twice are
             added.
-        unattended: int32 [B], the last tokens of each text that no token attends to, though they
-            attend to the others; not with ``layers``.
+        unattended: int32 [B], the last tokens of each text that no token attends to.
 
         Raises :class:`TokenIdError` and :class:`SequenceLengthError` for ids and lengths that the
         model has no place for, and :class:`CheckpointFileError` where the model's file was written
@@ -362,10 +368,12 @@ class CompiledEncoder:
         if layers is not None:
             assert unattended is None
             return self._mixed(batch, check_layer_weights(layers, self.spec.num_layers))
-        output = np.empty((batch.num_tokens, self.spec.width), dtype=np.float32)
-        kind = "hidden" if unattended is None else "unattended"
-        self._program(kind).run(batch, output, self.num_threads)
-        return output
+        shared = batch if unattended is not None else self._shared(batch)
+        num_rows = shared.prefix + batch.num_tokens
+        output = np.empty((num_rows, self.spec.width), dtype=np.float32)
+        kind = ("hidden", shared.prefix > 0, unattended is not None)
+        self._program(kind).run(shared, output, self.num_threads)
+        return output[shared.prefix :]
 
     def pooled(
         self,
@@ -382,9 +390,12 @@ class CompiledEncoder:
         :meth:`hidden`.
         """
         batch = self._batch(ids, cu_seqlens, type_ids)
-        output = np.empty((batch.num_texts, self.spec.width), dtype=np.float32)
-        self._program(("pooled", mode, normalized)).run(batch, output, self.num_threads)
-        return output
+        shared = self._shared(batch)
+        output = np.empty((shared.num_texts, self.spec.width), dtype=np.float32)
+        program = self._program(("pooled", mode, normalized, shared.prefix > 0))
+        program.run(shared, output, self.num_threads)
+        # The first is the prefix's, where there is one.
+        return output[shared.num_texts - batch.num_texts :]
 
     def logits(
         self, ids: Array, cu_seqlens: Array, type_ids: Array | None = None
@@ -428,6 +439,12 @@ class CompiledEncoder:
             self._mapped_files.check()
         return Batch.of(self.spec, ids, cu_seqlens, type_ids, unattended)
 
+    def _shared(self, batch: Batch) -> Batch:
+        """Return the batch with a common prefix as a text of its own, where that is possible."""
+        # The convolution of a first block reads neighbours, which a suffix does not have.
+        causal = self.spec.is_causal and self.spec.convolution is None
+        return batch.with_shared_prefix() if causal and self.shares_prefixes else batch
+
     def _mixed(
         self, batch: Batch, layers: tuple[tuple[int, float], ...]
     ) -> npt.NDArray[np.float32]:
@@ -452,22 +469,13 @@ class CompiledEncoder:
 
     def _make(self, kind: object) -> Program:
         network = self._network
-        if kind == "hidden":
-            return network.hidden_program()
-        if kind == "unattended":
-            if self.spec.convolution is not None or any(
-                block.attention.global_projections for block in self.spec.blocks
-            ):
-                raise UnsupportedFeatureError(
-                    f"a {self.spec.model_type} cannot leave tokens unattended: its convolution or "
-                    "its global rows read all of them"
-                )
-            return network.hidden_program(unattended=True)
         if kind == "logits":
             return self._find_head().program(network)
         assert isinstance(kind, tuple)
+        if kind[0] == "hidden":
+            return network.hidden_program(shares_prefix=kind[1], unattended=kind[2])
         if kind[0] == "pooled":
-            return network.pooled_program(kind[1], normalized=kind[2])
+            return network.pooled_program(kind[1], normalized=kind[2], shares_prefix=kind[3])
         return network.layer_program(kind[1], kind[2])
 
     def _find_head(self) -> CompiledHead:

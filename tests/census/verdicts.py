@@ -15,13 +15,18 @@ import torch
 
 import encoder_engine.embedding
 from encoder_engine.embedding.directory.late_interaction import open_late_interaction
-from encoder_engine.embedding.directory.modules import RANKER_ORDER, SPARSE_ORDER
+from encoder_engine.embedding.directory.modules import SPARSE_ORDER, TRANSFORMER_ORDER
 from encoder_engine.embedding.directory.opening import open_directory, open_embedder
 from encoder_engine.embedding.directory.router import read_token_weights
 from encoder_engine.embedding.directory.stack import read_linear
-from encoder_engine.errors import EncoderEngineError, UnknownConfigKeyWarning
+from encoder_engine.errors import (
+    EncoderEngineError,
+    UnknownConfigKeyWarning,
+    UnsupportedFeatureError,
+)
 from encoder_engine.families.config import read_config, spec_from_config
 from encoder_engine.families.heads import count_outputs, find_layout
+from encoder_engine.families.registry import find_family
 from encoder_engine.inference import CompiledEncoder
 from tests.census.directories import Repository, read_repositories, write_directory
 
@@ -118,8 +123,15 @@ def _sparse(directory: Path, _: Repository) -> list[str]:
 
 
 def _ranker(directory: Path, _: Repository) -> list[str]:
-    opened = open_directory(directory, "CrossEncoder", RANKER_ORDER)
+    opened = open_directory(directory, "CrossEncoder", TRANSFORMER_ORDER)
     return _family(opened.encoder_folder, "sequence-classification")
+
+
+def _causal_ranker(directory: Path, _: Repository) -> list[str]:
+    spec = _spec(directory)
+    if not spec.is_causal or find_family(spec.model_type).vocabulary is None:
+        raise UnsupportedFeatureError(f"a {spec.model_type} is no causal model")
+    return [spec.model_type, "the logits of two tokens"]
 
 
 def _static(directory: Path, repository: Repository) -> list[str]:
@@ -164,6 +176,7 @@ def _encoder(directory: Path, _: Repository) -> list[str]:
 
 
 LOADERS: dict[str, Callable[[Path, Repository], list[str]]] = {
+    "CausalRanker": _causal_ranker,
     "Embedder": _embedder,
     "Encoder": _encoder,
     "HybridEmbedder": _hybrid,

@@ -305,7 +305,7 @@ def test_a_reranker_of_that_layout_scores_as_xlm_roberta(tmp_path: Path) -> None
     torch.manual_seed(1)
     sizes = case.sizes | {"num_labels": 1, "pad_token_id": tokenizer.pad_token_id}
     model = transformers.XLMRobertaForSequenceClassification(transformers.XLMRobertaConfig(**sizes))
-    model.eval().save_pretrained(tmp_path)
+    model.train(False).save_pretrained(tmp_path)
     flash(tmp_path, "")
     pairs = [("a b", "b"), ("b", "a a b"), ("a", "b b")]
     found = Ranker.from_pretrained(tmp_path, device="cpu", activation="identity").score(pairs)

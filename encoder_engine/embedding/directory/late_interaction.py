@@ -27,13 +27,13 @@ from encoder_engine.embedding.directory.modules import (
 from encoder_engine.embedding.directory.opening import ModelDirectory, open_directory
 from encoder_engine.embedding.directory.recipe import CONFIG
 from encoder_engine.embedding.directory.stack import TOKENS, read_stack
-from encoder_engine.embedding.engines.stack import DenseModule, ModuleStack
 from encoder_engine.embedding.expansion import QueryExpansion
 from encoder_engine.errors import CheckpointFileError, ConfigError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.arrays import widen
 from encoder_engine.families.checkpoints.files import open_tensors, resolve_directory
 from encoder_engine.families.config import read_config
 from encoder_engine.json_values import JsonSource, JsonValue
+from encoder_engine.packing.module_stack import DenseModule, ModuleStack
 from encoder_engine.text import Tokenizer
 from encoder_engine.text.spec.tokenizer import AddedTokenSpec
 

@@ -45,7 +45,7 @@ MULTI_VECTOR_ORDER = ModuleOrder(
     ("Transformer", "Dense", "MultiVectorMask", "Normalize"),
     "Transformer, any number of Dense, and optionally MultiVectorMask and Normalize",
 )
-RANKER_ORDER = ModuleOrder("Transformer", ("Transformer",), "Transformer alone")
+TRANSFORMER_ORDER = ModuleOrder("Transformer", ("Transformer",), "Transformer alone")
 # MLMTransformer: the Transformer of sentence-transformers 5.0 to 5.3 for masked LMs.
 SPARSE_ORDER = ModuleOrder(
     "(MLM)?Transformer SpladePooling|Router",

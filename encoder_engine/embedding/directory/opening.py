@@ -26,11 +26,11 @@ from encoder_engine.embedding.directory.recipe import (
 )
 from encoder_engine.embedding.directory.router import DOCUMENT, read_router
 from encoder_engine.embedding.directory.stack import read_layer_mix, read_stack
-from encoder_engine.embedding.engines.stack import ModuleStack, NormalizeModule
 from encoder_engine.errors import CheckpointFileError
 from encoder_engine.families.checkpoints.adapters import weights_directory
 from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.families.config import read_config
+from encoder_engine.packing.module_stack import ModuleStack, NormalizeModule
 
 if TYPE_CHECKING:
     import os

@@ -11,15 +11,15 @@ from encoder_engine.embedding.directory.modules import (
     MODULES,
     read_module_folders,
 )
-from encoder_engine.embedding.engines.stack import EMPTY_STACK
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.json_values import JsonValue
+from encoder_engine.packing.module_stack import EMPTY_STACK
 from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from encoder_engine.embedding.engines.stack import ModuleStack
+    from encoder_engine.packing.module_stack import ModuleStack
     from encoder_engine.packing.pooling_modes import PoolingMode
 
 CONFIG = "config_sentence_transformers.json"

@@ -11,12 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from encoder_engine.embedding.directory.json_files import read_value
-from encoder_engine.embedding.engines.stack import (
-    DenseModule,
-    LayerNormModule,
-    ModuleStack,
-    NormalizeModule,
-)
 from encoder_engine.errors import (
     CheckpointFileError,
     ConfigError,
@@ -25,6 +19,12 @@ from encoder_engine.errors import (
 )
 from encoder_engine.families.checkpoints.arrays import widen
 from encoder_engine.families.checkpoints.files import open_tensor_file, open_tensors
+from encoder_engine.packing.module_stack import (
+    DenseModule,
+    LayerNormModule,
+    ModuleStack,
+    NormalizeModule,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from encoder_engine.embedding.directory.modules import Module
     from encoder_engine.embedding.engines.engine import Vectors
-    from encoder_engine.embedding.engines.stack import StackActivation, StackModule
     from encoder_engine.families.checkpoints.files import StoredTensor
     from encoder_engine.json_values import JsonValue
+    from encoder_engine.packing.module_stack import StackActivation, StackModule
 
 __all__ = [
     "SENTENCE",

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from encoder_engine.embedding.engines.stack import EMPTY_STACK
+from encoder_engine.packing.module_stack import EMPTY_STACK
 
 if TYPE_CHECKING:
-    from encoder_engine.embedding.engines.stack import ModuleStack
     from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.packing.module_stack import ModuleStack
     from encoder_engine.packing.pooling_modes import PoolingMode
     from encoder_engine.packing.token_rows import TokenRows
 
 __all__ = [
+    "CausalEngine",
     "Engine",
     "EngineChoice",
     "EngineName",
@@ -157,3 +158,13 @@ class VocabularyEngine(Engine, Protocol):
         A weight is ``log(1 + relu(logit))``, and its logarithm once more with ``"log1p_relu"``,
         pooled over the sequence's positions.
         """
+
+
+class CausalEngine(Engine, Protocol):
+    """An engine of a causal language model. Methods raise :class:`OutOfDeviceMemoryError`."""
+
+    def log_probabilities(self, rows: TokenRows) -> Vectors:
+        """Return the log-probability of each token after those before it, [T]; 0 of a first one."""
+
+    def last_logits(self, rows: TokenRows, token_ids: tuple[int, ...]) -> Vectors:
+        """Return the logits of some tokens after each sequence, [B, K]."""

@@ -10,19 +10,22 @@ Dimensions: T packed tokens, B sequences, D features, C labels, V vocabulary.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from encoder_engine import ops
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
 from encoder_engine.embedding.engines.modes import pool_modes
-from encoder_engine.embedding.engines.stack import EMPTY_STACK, DenseModule, LayerNormModule
+from encoder_engine.errors import UnusedWeightsWarning
 from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
+from encoder_engine.models.checkpoints.stacking import to_tensor
+from encoder_engine.models.module_stack import StackComputer
 from encoder_engine.packing import PackedBatch, Sequences
+from encoder_engine.packing.module_stack import EMPTY_STACK
 
 if TYPE_CHECKING:
     import os
@@ -34,21 +37,27 @@ if TYPE_CHECKING:
         SparsePooling,
         Vectors,
     )
-    from encoder_engine.embedding.engines.stack import ModuleStack, StackActivation
+    from encoder_engine.families.checkpoints.vocabulary import OutputLayer
     from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.models import EncoderOutput
+    from encoder_engine.packing.module_stack import ModuleStack
     from encoder_engine.packing.pooling_modes import PoolingMode
     from encoder_engine.packing.token_rows import TokenRows
 
     Layers = tuple[tuple[int, float], ...]
 
+# Tokens of the vocabulary whose logits are computed at a time.
+PIECE_TOKENS = 8192
+
 __all__ = [
+    "CausalModule",
     "EncoderModule",
     "MaskedLMModule",
     "SequenceClassificationModule",
     "as_tensor",
     "count_gpus",
     "gpu_is_available",
+    "load_causal",
     "load_encoder",
     "load_masked_lm",
     "load_sequence_classification",
@@ -57,22 +66,6 @@ __all__ = [
     "pool",
     "set_num_threads",
 ]
-
-_ACTIVATIONS: dict[StackActivation, Callable[[Tensor], Tensor]] = {
-    "identity": lambda x: x,
-    "tanh": torch.tanh,
-    "relu": functional.relu,
-    "gelu": functional.gelu,
-    "silu": functional.silu,
-    "sigmoid": torch.sigmoid,
-    "leaky_relu": functional.leaky_relu,
-    "elu": functional.elu,
-    "softplus": functional.softplus,
-    "mish": functional.mish,
-    "softsign": functional.softsign,
-    "hardtanh": functional.hardtanh,
-    "relu6": functional.relu6,
-}
 
 
 class _ModuleEngine:
@@ -153,8 +146,7 @@ class EncoderModule(_ModuleEngine):
     def __init__(self, encoder: Encoder, modules: ModuleStack = EMPTY_STACK) -> None:
         super().__init__(encoder.eval())
         self.modules = modules
-        # The weights of stacks on the encoder's device, by array and dtype.
-        self._weights: dict[tuple[int, torch.dtype], tuple[Vectors, Tensor]] = {}
+        self._apply = StackComputer()
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the architecture and of every weight; see :class:`Engine`."""
@@ -200,7 +192,7 @@ class EncoderModule(_ModuleEngine):
         vectors_BD = pool(
             *(hidden_TD, sequences, modes), num_prompt_tokens=num_prompt_tokens, normalized=at_once
         )
-        vectors_BD = self._apply(self.modules, vectors_BD, torch.float32)
+        vectors_BD = self._apply(self.modules, vectors_BD)
         vectors_BD = vectors_BD[:, :dimension] if is_cut else vectors_BD
         return normalize(vectors_BD) if normalized and not at_once else vectors_BD
 
@@ -229,7 +221,7 @@ class EncoderModule(_ModuleEngine):
                     dimension=dimension,
                 )
             tokens = (
-                self._apply(stack, hidden_TD, self.encoder.dtype).float() if is_wanted else None
+                self._apply(stack, hidden_TD).float() if is_wanted else None
                 for stack, is_wanted in zip(stacks, wanted[1:], strict=True)
             )
             return (pooled, *tokens)
@@ -253,41 +245,10 @@ class EncoderModule(_ModuleEngine):
             else:
                 assert layers is None
                 hidden_TD = self.encoder.eval().encode_unattended(batch, rows.unattended.tolist())
-            hidden_TD = self._apply(modules, hidden_TD, self.encoder.dtype).float()
+            hidden_TD = self._apply(modules, hidden_TD).float()
             return normalize(hidden_TD) if normalized else hidden_TD.contiguous()
 
         return self._run(compute)
-
-    def _apply(self, stack: ModuleStack, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return rows after the modules of a stack, computed in ``dtype``."""
-        for module in stack.modules:
-            if isinstance(module, DenseModule):
-                x = self._dense(module, x.to(dtype), dtype)
-            elif isinstance(module, LayerNormModule):
-                weight_K, bias_K = (self._on_device(w, dtype) for w in module.arrays().values())
-                x = functional.layer_norm(
-                    x.to(dtype), x.shape[1:], weight_K, bias_K, module.epsilon
-                )
-            else:
-                x = normalize(x)
-        return x
-
-    def _dense(self, module: DenseModule, x_RK: Tensor, dtype: torch.dtype) -> Tensor:
-        on_device = {name: self._on_device(w, dtype) for name, w in module.arrays().items()}
-        raised_RN = ops.linear(x_RK, on_device["weight"], on_device.get("bias"))
-        raised_RN = _ACTIVATIONS[module.activation](raised_RN)
-        if module.residual is None:
-            return raised_RN
-        projection = on_device.get("residual")
-        return raised_RN + (x_RK if projection is None else ops.linear(x_RK, projection))
-
-    def _on_device(self, array: Vectors, dtype: torch.dtype) -> Tensor:
-        kept = self._weights.get((id(array), dtype))
-        if kept is None or kept[1].device != self.encoder.device:
-            # The array is kept too, so that no other one gets its id.
-            kept = (array, torch.from_numpy(array).to(self.encoder.device, dtype))
-            self._weights[id(array), dtype] = kept
-        return kept[1]
 
     def _hidden(self, batch: PackedBatch, layers: Layers | None) -> Tensor:
         """Return the last hidden state or a weighted sum of several, [T, D]."""
@@ -299,6 +260,62 @@ class EncoderModule(_ModuleEngine):
             batch, output_pooled=False, output_hidden_states=layers is not None
         )
         return output.last_hidden_state if layers is None else _mix(output, layers)
+
+
+class CausalModule(EncoderModule):
+    """A :class:`CausalEngine` over an :class:`Encoder` and an output layer.
+
+    Logits are computed for 8,192 tokens of the vocabulary at a time, and never kept.
+    """
+
+    def __init__(self, encoder: Encoder, layer: OutputLayer) -> None:
+        super().__init__(encoder)
+        weight_VD: Tensor = encoder.embedding.tokens.weight
+        if layer.weight_VD is not None:
+            weight_VD = to_tensor(layer.weight_VD).to(encoder.device, encoder.dtype)
+        self.weight_VD, self.softcap = weight_VD, layer.softcap
+
+    def log_probabilities(self, rows: TokenRows) -> Vectors:
+        """Fulfil :meth:`CausalEngine.log_probabilities`."""
+
+        def compute() -> Tensor:
+            batch = self._batch(rows)
+            hidden_TD = self._hidden(batch, None)
+            counted_M = torch.nonzero(batch.sequences.positions > 0)[:, 0]
+            targets_M = batch.input_ids[counted_M].long()
+            hidden_MD = hidden_TD[counted_M - 1]
+            largest_M = torch.full_like(targets_M, -torch.inf, dtype=torch.float32)
+            sums_M, of_targets_M = torch.zeros_like(largest_M), torch.zeros_like(largest_M)
+            for first in range(0, len(self.weight_VD), PIECE_TOKENS):
+                logits_MP = self._logits(hidden_MD, self.weight_VD[first : first + PIECE_TOKENS])
+                larger_M = torch.maximum(largest_M, logits_MP.amax(1))
+                sums_M = sums_M * (largest_M - larger_M).exp()
+                sums_M += (logits_MP - larger_M[:, None]).exp().sum(1)
+                largest_M = larger_M
+                places_M = targets_M - first
+                here_M = (places_M >= 0) & (places_M < logits_MP.shape[1])
+                chosen_M = logits_MP.gather(1, places_M.clamp(0, logits_MP.shape[1] - 1)[:, None])
+                of_targets_M = torch.where(here_M, chosen_M[:, 0], of_targets_M)
+            found_T = hidden_TD.new_zeros(len(hidden_TD), dtype=torch.float32)
+            return found_T.index_copy(0, counted_M, of_targets_M - largest_M - sums_M.log())
+
+        return self._run(compute)
+
+    def last_logits(self, rows: TokenRows, token_ids: tuple[int, ...]) -> Vectors:
+        """Fulfil :meth:`CausalEngine.last_logits`."""
+
+        def compute() -> Tensor:
+            batch = self._batch(rows)
+            last_BD = ops.pooling(self._hidden(batch, None), batch.sequences, mode="lasttoken")
+            return self._logits(last_BD, self.weight_VD[list(token_ids)])
+
+        return self._run(compute)
+
+    def _logits(self, rows_MD: Tensor, weight_PD: Tensor) -> Tensor:
+        logits_MP = ops.linear(rows_MD, weight_PD).float()
+        if self.softcap is None:
+            return logits_MP
+        return torch.tanh(logits_MP / self.softcap) * self.softcap
 
 
 class SequenceClassificationModule(_ModuleEngine):
@@ -416,6 +433,21 @@ def load_encoder(
     return Encoder.from_pretrained(
         directory, device=device, dtype=dtype, quantization=quantization, adapter=adapter
     )
+
+
+def load_causal(
+    directory: str | os.PathLike[str],
+    layer: OutputLayer,
+    *,
+    device: str,
+    dtype: str,
+    quantization: str | None,
+) -> CausalModule:
+    """Load a causal model, whose output layer was read."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnusedWeightsWarning)
+        encoder = load_encoder(directory, device=device, dtype=dtype, quantization=quantization)
+    return CausalModule(encoder, layer)
 
 
 def load_sequence_classification(

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.embedding.engines.stack import EMPTY_STACK
 from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import tokenized_windows
 from encoder_engine.errors import NonFiniteVectorError, ShapeError
+from encoder_engine.packing.module_stack import EMPTY_STACK
 from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from encoder_engine.embedding.engines.stack import ModuleStack
     from encoder_engine.embedding.options import EncodeOptions
     from encoder_engine.embedding.parts import EmbedderParts
+    from encoder_engine.packing.module_stack import ModuleStack
     from encoder_engine.packing.token_rows import TokenizedRows
 
 __all__ = ["TokenVectors", "embed_tokens", "max_similarity"]

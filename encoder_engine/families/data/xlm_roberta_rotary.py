@@ -1,4 +1,4 @@
-"""XLM-R with rotary positions as Jina publishes it (jina-embeddings-v3, jina-colbert-v2).
+"""XLM-R with rotary positions (jina-embeddings-v3, jina-colbert-v2): as Jina publishes it.
 
 Tensors are those of :mod:`encoder_engine.families.data.xlm_roberta_flash`, without positions.
 """

@@ -14,10 +14,10 @@ from encoder_engine.embedding.engines.module import (
     MaskedLMModule,
     SequenceClassificationModule,
 )
-from encoder_engine.embedding.engines.stack import DenseModule, ModuleStack
 from encoder_engine.inference import CompiledEncoder
 from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
 from encoder_engine.ops.testing import assert_within_budget
+from encoder_engine.packing.module_stack import DenseModule, ModuleStack
 from encoder_engine.packing.pooling_modes import POOLING_MODES
 from encoder_engine.packing.token_rows import TokenRows
 from tests.embedding.tiny_model import VOCABULARY, WIDTH, write_head_directory

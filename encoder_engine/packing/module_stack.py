@@ -1,8 +1,8 @@
 """The modules after an encoder or after pooling: dense layers, norms, division by the length.
 
-How it works: a :class:`ModuleStack` is data, float32 weights in the order of their application; an
-engine computes it. ``module.py`` uses PyTorch's functions; ``compiled.py`` uses the extension for
-products, norms and the activations that it has, and the NumPy functions of this file for others.
+How it works: a :class:`ModuleStack` is data, float32 weights in the order of their application.
+``models/module_stack.py`` computes it by PyTorch's functions, ``inference/module_stack.py`` by the
+extension, and by the NumPy functions of this file for activations that the extension lacks.
 
 Dimensions: R rows (texts or tokens), K features in, N features out.
 """

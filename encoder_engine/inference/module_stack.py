@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.embedding.engines.stack import (
+from encoder_engine.inference.layers import pack
+from encoder_engine.inference.rows import layer_norm_rows, normalize_rows, project_rows
+from encoder_engine.packing.module_stack import (
     ELEMENTWISE,
     DenseModule,
     LayerNormModule,
     NormalizeModule,
 )
-from encoder_engine.inference.layers import pack
-from encoder_engine.inference.rows import layer_norm_rows, normalize_rows, project_rows
 
 if TYPE_CHECKING:
-    from encoder_engine.embedding.engines.engine import Vectors
-    from encoder_engine.embedding.engines.stack import ModuleStack
     from encoder_engine.inference.layers import Dense
+    from encoder_engine.packing.module_stack import Array as Vectors
+    from encoder_engine.packing.module_stack import ModuleStack
 
 __all__ = ["CompiledStack"]
 
