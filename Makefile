@@ -42,9 +42,11 @@ bench: $(VENV)/.installed-dev    ## measure beside the peers, in minutes: benchm
 gpu:                             ## GPU tests and cases in ten minutes, into $$OUT; uses $(PYTHON) as it is
 	$(PYTHON) -m benchmarks.commands.gpu
 
-docs: $(VENV)/.installed-dev     ## write docs/api.md and docs/families.md from the code
+docs: $(VENV)/.installed-dev     ## write docs/api.md, docs/families.md and docs/models.md
 	$(BIN)/python docs/make_api.py
 	$(BIN)/python docs/make_families.py
+	$(BIN)/python -m tests.census.verdicts
+	$(BIN)/python docs/make_models.py
 
 clean:
 	rm -rf build dist *.egg-info encoder_engine/_native*.so .coverage .pytest_cache .mypy_cache .ruff_cache

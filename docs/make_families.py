@@ -77,6 +77,8 @@ def sample_spec(family: Family) -> EncoderSpec:
     read = {key for quirk in family.quirks for key in quirk.keys}
     config = {key: value for key, value in sizes.items() if key is not None}
     config |= {key: value for key, value in SAMPLE.items() if key in read} | dict(family.marks)
+    if family.recognised_by_code:
+        config["auto_map"] = {"AutoModel": family.code[0]}
     return spec_from_config(config)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.directory.recipe import PoolingRecipe, encoder_directory
     from encoder_engine.embedding.embed_batch import EmbedBatch
     from encoder_engine.embedding.embedder import Embedder
+    from encoder_engine.embedding.hybrid import HybridEmbedder, HybridVectors
     from encoder_engine.embedding.multi_vector import MultiVectorEmbedder
     from encoder_engine.embedding.ranker import Ranked, Ranker
     from encoder_engine.embedding.scorer import Scorer
@@ -28,6 +29,8 @@ __all__ = [
     "EmbedBatch",
     "EmbeddedWindow",
     "Embedder",
+    "HybridEmbedder",
+    "HybridVectors",
     "MultiVectorEmbedder",
     "PairTemplate",
     "PoolingRecipe",
@@ -52,6 +55,8 @@ __getattr__, __dir__ = lazy_names(
         "EmbedBatch": "embed_batch",
         "EmbeddedWindow": "steps.window",
         "Embedder": "embedder",
+        "HybridEmbedder": "hybrid",
+        "HybridVectors": "hybrid",
         "MultiVectorEmbedder": "multi_vector",
         "PairTemplate": "causal_ranker",
         "PoolingRecipe": "directory.recipe",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from encoder_engine.embedding.directory.modules import TRANSFORMER_ORDER
 from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.engines.choosing import EngineRequest, load_causal
 from encoder_engine.embedding.limits import MemoryLimit, default_batch_tokens
@@ -125,7 +126,7 @@ class CausalRanker:
         :meth:`Scorer.from_pretrained` for a model that is not causal.
         """
         opened = open_directory(
-            *(path_or_hub_id, "CrossEncoder", ("Transformer",)),
+            *(path_or_hub_id, "CrossEncoder", TRANSFORMER_ORDER),
             task="text-generation",
             reads="logits",
             makes="causal_logits",

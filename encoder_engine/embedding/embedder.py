@@ -81,6 +81,7 @@ class Embedder(EmbedderParts):
         layers: Layers | None = None,
         num_threads: int | None = None,
         engine: EngineChoice = "auto",
+        task: str | None = None,
     ) -> Self:
         """Load a sentence-transformers directory, or a plain transformers one with mean pooling.
 
@@ -95,6 +96,9 @@ class Embedder(EmbedderParts):
         engine: ``"compiled"`` computes on a CPU without PyTorch, ``"torch"`` by PyTorch's modules
             on any device. ``"auto"`` is the former, except where there is a GPU, and for dtypes and
             architectures that it does not compute.
+        task: the name of the adapter to merge, of a model that has one for each of several tasks
+            (jina-embeddings-v3); the prompt of that name becomes the default. None: no adapter, as
+            published.
 
         Raises :class:`ConfigError`, :class:`CheckpointError` or :class:`TokenizerFileError` for
         missing, malformed or contradictory files, :class:`ImplementationError` where a requested
@@ -104,7 +108,7 @@ class Embedder(EmbedderParts):
         return load_parts(
             cls,
             path_or_hub_id,
-            EngineRequest.of(engine, device, dtype, quantization, num_threads),
+            EngineRequest.of(engine, device, dtype, quantization, num_threads, task),
             pooling=pooling,
             max_seq_length=max_seq_length,
             layers=layers,

@@ -10,13 +10,14 @@ from encoder_engine.embedding.directory.opening import open_embedder
 from encoder_engine.embedding.engines.choosing import EngineRequest, load_encoder
 from encoder_engine.embedding.parts import EmbedderParts, Loading
 from encoder_engine.embedding.steps.layers import layer_weights
-from encoder_engine.errors import DefaultPoolingWarning, MissingPoolerWarning
+from encoder_engine.errors import ConfigError, DefaultPoolingWarning, MissingPoolerWarning
 from encoder_engine.warn import warn_caller
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
+    from encoder_engine.embedding.directory.recipe import PoolingRecipe
     from encoder_engine.embedding.steps.layers import Layers
 
 __all__ = ["load_again", "load_parts"]
@@ -34,6 +35,7 @@ def load_again(
         dtype=loading.dtype,
         quantization=loading.quantization,
         num_threads=num_threads,
+        adapter=loading.task,
     )
     return load_parts(
         parts_type,
@@ -58,10 +60,14 @@ def load_parts(
     opened = open_embedder(path_or_hub_id)
     modes = None if pooling is None else (pooling,) if isinstance(pooling, str) else tuple(pooling)
     recipe, tokenizer = opened.read_recipe(modes), opened.read_tokenizer()
+    if request.adapter in recipe.prompts:
+        # Prompts of models with an adapter for each task bear the names of the tasks.
+        recipe = replace(recipe, default_prompt_name=request.adapter)
     with warnings.catch_warnings():
         # Pooling reads the token vectors, never the pooler's.
         warnings.simplefilter("ignore", MissingPoolerWarning)
         encoder = load_encoder(recipe.encoder_directory, request)
+    _check_layers(recipe, encoder.spec.num_layers)
     if layers is not None:
         recipe = replace(recipe, layers=layer_weights(layers, encoder.spec.num_layers))
     if max_seq_length is None:
@@ -85,5 +91,18 @@ def load_parts(
         max_seq_length=max_seq_length,
         layers=recipe.layers,
         engine=parts.engine.name,
+        task=request.adapter,
     )
     return parts
+
+
+def _check_layers(recipe: PoolingRecipe, num_layers: int) -> None:
+    """Raise :class:`ConfigError` where the directory mixes layers that the encoder does not have.
+
+    sentence-transformers mixes as many layers as there are weights, to the last.
+    """
+    if recipe.layers is not None and recipe.layers[-1][0] != num_layers:
+        raise ConfigError(
+            f"{recipe.encoder_directory} has {num_layers} layers, WeightedLayerPooling mixes those "
+            f"to {recipe.layers[-1][0]}; the files belong to different models"
+        )

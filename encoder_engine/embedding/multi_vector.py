@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from encoder_engine.embedding.directory.json_files import read_value
-from encoder_engine.embedding.directory.opening import open_directory
+from encoder_engine.embedding.directory.late_interaction import (
+    STANFORD_PROJECTION,
+    TokenMask,
+    open_late_interaction,
+)
 from encoder_engine.embedding.directory.recipe import PoolingRecipe
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.engines.choosing import EngineRequest, load_encoder
 from encoder_engine.embedding.options import EncodeCall
+from encoder_engine.embedding.parts import smallest
 from encoder_engine.embedding.steps.token_vectors import TokenVectors, embed_tokens
-from encoder_engine.errors import CheckpointFileError, ConfigError, UnsupportedFeatureError
-from encoder_engine.families.checkpoints.arrays import widen
-from encoder_engine.families.checkpoints.files import open_tensors
-from encoder_engine.json_values import JsonValue
+from encoder_engine.errors import ConfigError, MissingPoolerWarning, UnusedWeightsWarning
+from encoder_engine.packing.module_stack import EMPTY_STACK, DenseModule, ModuleStack
+from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
-    from pathlib import Path
 
     import torch
     from torch import Tensor
 
     from encoder_engine.embedding.engines.engine import EngineChoice, Vectors
+    from encoder_engine.embedding.expansion import QueryExpansion
     from encoder_engine.embedding.options import OnTruncation
-    from encoder_engine.text import Tokenizer
 
 __all__ = ["MultiVectorEmbedder"]
-
-_DENSE_KEYS = (
-    "in_features",
-    "out_features",
-    "bias",
-    "activation_function",
-    "module_input_name",
-    "module_output_name",
-    "use_residual",
-)
-_MASK_KEYS = ("skiplist_words", "skiplist_tasks", "keep_only_token_ids")
-TOKENS = "token_embeddings"
 
 
 class MultiVectorEmbedder:
@@ -50,6 +41,10 @@ class MultiVectorEmbedder:
 
     projection_ND: projects the encoder's D features to N, without a bias; kept as float32.
     skipped: ids of tokens that documents leave out.
+    modules: what follows the encoder, instead of ``projection_ND``.
+    mask: the tokens that are left out, instead of ``skipped``.
+    query_length, document_length: the most tokens; None: the embedder's limit.
+    expansion: pads queries; None: they are not padded.
 
     Queries begin with the embedder's prompt ``query``, documents with ``document``. Compare the
     vectors by :func:`max_similarity`.
@@ -62,17 +57,28 @@ class MultiVectorEmbedder:
         *,
         skipped: Iterable[int] = (),
         normalized: bool = True,
+        modules: ModuleStack = EMPTY_STACK,
+        mask: TokenMask | None = None,
+        query_length: int | None = None,
+        document_length: int | None = None,
+        expansion: QueryExpansion | None = None,
     ) -> None:
-        width = embedder.engine.spec.width
-        if projection_ND is not None and projection_ND.shape[1:] != (width,):
-            raise ConfigError(
-                f"the projection is {list(projection_ND.shape)}, the encoder computes {width} "
-                "features; the files belong to different models"
-            )
+        if projection_ND is not None:
+            modules = ModuleStack((DenseModule(weight_NK=_as_array(projection_ND)),))
+        mismatch = modules.mismatch(embedder.engine.spec.width)
+        if mismatch is not None:
+            raise ConfigError(f"{mismatch}; the files belong to different models")
         self.embedder = embedder
-        self.projection_ND = None if projection_ND is None else _as_array(projection_ND)
-        self.skipped = frozenset(skipped)
+        self.modules = modules
+        self.mask = TokenMask(skipped=frozenset(skipped)) if mask is None else mask
         self.normalized = normalized
+        self.expansion = expansion
+        self._most_tokens = {
+            "query": self._limit(query_length),
+            "document": self._limit(document_length),
+        }
+        if expansion is not None:
+            self._most_tokens["query"] = self._expanded_limit(expansion, query_length)
 
     @classmethod
     def from_pretrained(
@@ -83,18 +89,20 @@ class MultiVectorEmbedder:
         *,
         engine: EngineChoice = "auto",
     ) -> Self:
-        """Load a MultiVectorEncoder's directory: Transformer, Dense, MultiVectorMask, Normalize.
+        """Load a directory of sentence-transformers' MultiVectorEncoder, of PyLate, or of ColBERT.
 
         Files are first compared with the ``SHA256SUMS`` of the directory and of its modules, if
-        there are any. Raises :class:`UnsupportedFeatureError` for queries padded with mask tokens
-        (query expansion) and for other modules. Other exceptions: see
-        :meth:`Embedder.from_pretrained`.
+        there are any. Raises :class:`UnsupportedFeatureError` for other modules. Other exceptions:
+        see :meth:`Embedder.from_pretrained`.
         """
-        kinds = ("Transformer", "Dense", "MultiVectorMask", "Normalize")
-        opened = open_directory(path_or_hub_id, "MultiVectorEncoder", kinds, plain=False)
-        _, dense, mask, *norms = opened.modules
-        folder, tokenizer = opened.encoder_folder, opened.read_tokenizer()
-        encoder = load_encoder(folder, EngineRequest.of(engine, device, dtype))
+        found = open_late_interaction(path_or_hub_id)
+        opened, folder = found.opened, found.opened.encoder_folder
+        with warnings.catch_warnings():
+            # Late interaction needs no pooler, and has read ColBERT's projection itself.
+            warnings.simplefilter("ignore", MissingPoolerWarning)
+            own = rf".*not loaded: {STANFORD_PROJECTION}$"
+            warnings.filterwarnings("ignore", own, UnusedWeightsWarning)
+            encoder = load_encoder(folder, EngineRequest.of(engine, device, dtype))
         recipe = PoolingRecipe(
             encoder_directory=folder,
             pooling=("mean",),
@@ -104,18 +112,31 @@ class MultiVectorEmbedder:
             default_prompt_name=opened.settings.default_prompt_name,
         )
         return cls(
-            Embedder(encoder, tokenizer, recipe),
-            _read_projection(dense.folder),
-            skipped=_read_skipped(mask.folder, tokenizer),
-            normalized=bool([_check_normalize(norm.folder) for norm in norms]),
+            Embedder(encoder, found.tokenizer, recipe),
+            modules=found.modules,
+            mask=found.mask,
+            normalized=found.normalized,
+            query_length=found.query_length,
+            document_length=found.document_length,
+            expansion=found.expansion,
         )
 
     @property
     def dimension(self) -> int:
         """Features of a token's vector."""
-        if self.projection_ND is None:
-            return self.embedder.engine.spec.width
-        return len(self.projection_ND)
+        return self.modules.width(self.embedder.engine.spec.width)
+
+    @property
+    def projection_ND(self) -> Vectors | None:  # noqa: N802
+        """The weight of the projection where it is all that follows the encoder; else None."""
+        first = self.modules.modules[:1]
+        is_alone = len(self.modules.modules) == 1 and isinstance(first[0], DenseModule)
+        return first[0].arrays()["weight"] if is_alone else None
+
+    @property
+    def skipped(self) -> frozenset[int]:
+        """The ids of tokens that documents leave out."""
+        return self.mask.skipped if "document" in self.mask.tasks else frozenset()
 
     def encode_queries(
         self,
@@ -124,7 +145,7 @@ class MultiVectorEmbedder:
         batch_tokens: int | None = None,
         on_truncation: OnTruncation = "warn",
     ) -> TokenVectors:
-        """Embed queries. Options and exceptions: see :meth:`Embedder.encode`."""
+        """Embed queries, padded where the model expands them. Options: :meth:`Embedder.encode`."""
         return self._encode(texts, "query", batch_tokens, on_truncation)
 
     def encode_documents(
@@ -135,8 +156,7 @@ class MultiVectorEmbedder:
         on_truncation: OnTruncation = "warn",
     ) -> TokenVectors:
         """Embed documents without the skipped tokens. Options: see :meth:`Embedder.encode`."""
-        found = self._encode(texts, "document", batch_tokens, on_truncation)
-        return found.without(self.skipped) if self.skipped else found
+        return self._encode(texts, "document", batch_tokens, on_truncation)
 
     def _encode(
         self,
@@ -151,9 +171,35 @@ class MultiVectorEmbedder:
             batch_tokens=batch_tokens,
             on_truncation=on_truncation,
         )
-        return embed_tokens(
-            *(self.embedder, texts, self.embedder.resolve(call)), projection_ND=self.projection_ND
+        expansion = self.expansion if kind == "query" else None
+        found = embed_tokens(
+            *(self.embedder, texts, self.embedder.resolve(call)),
+            modules=self.modules,
+            max_length=self._most_tokens[kind],
+            rows_of=TokenRows.of if expansion is None else expansion.expand,
         )
+        mask = self.mask
+        if mask.skipped and kind in mask.tasks:
+            found = found.without(mask.skipped)
+        if mask.kept and kind == "document":
+            found = found.only(mask.kept)
+        return found
+
+    def _limit(self, length: int | None) -> int | None:
+        """Return the most tokens of a text: its kind's length where there is one."""
+        positions = self.embedder.engine.spec.max_length
+        return self.embedder.max_seq_length if length is None else smallest(length, positions)
+
+    def _expanded_limit(self, expansion: QueryExpansion, length: int | None) -> int | None:
+        """Return the most tokens of a query; raise where the expansion has no positions."""
+        positions = self.embedder.engine.spec.max_length
+        if positions is not None and expansion.length > positions:
+            raise ConfigError(
+                f"queries are padded to {expansion.length} tokens, the encoder places {positions}"
+            )
+        if expansion.fixed:
+            return expansion.length
+        return self._limit(None if length is None else max(length, expansion.length))
 
 
 def _as_array(projection_ND: Vectors | Tensor) -> Vectors:
@@ -162,59 +208,3 @@ def _as_array(projection_ND: Vectors | Tensor) -> Vectors:
     if not isinstance(projection_ND, np.ndarray):
         plain = projection_ND.detach().float().cpu().numpy()
     return np.ascontiguousarray(plain, dtype=np.float32)
-
-
-def _read_projection(folder: Path) -> Vectors:
-    config = read_value(folder / "config.json")
-    config.only_keys(_DENSE_KEYS)
-    wanted = {
-        "activation_function": "torch.nn.modules.linear.Identity",
-        "module_input_name": TOKENS,
-        "module_output_name": TOKENS,
-    }
-    for key, value in wanted.items():
-        stated = config.get(key)
-        if stated.value != value:
-            raise UnsupportedFeatureError(f"{stated.where} is {stated.value!r}, not {value!r}")
-    for key in ("bias", "use_residual"):
-        if config.get(key).boolean(default=False):
-            raise UnsupportedFeatureError(f"{config.where} sets {key}, which is not implemented")
-    weights = folder / "model.safetensors"
-    if not weights.is_file():
-        raise CheckpointFileError(f"{folder} has no model.safetensors")
-    shape = [
-        config.get(key).optional(JsonValue.positive) for key in ("out_features", "in_features")
-    ]
-    with open_tensors(folder) as tensors:
-        found = {name: list(tensor.shape) for name, tensor in tensors.items()}
-        if found != {"linear.weight": shape}:
-            raise CheckpointFileError(f"{weights} holds {found}, expected linear.weight {shape}")
-        return widen(tensors["linear.weight"].read())
-
-
-def _read_skipped(folder: Path, tokenizer: Tokenizer) -> set[int]:
-    """Read the ids of the words that documents leave out; a word that is no token has no id."""
-    path = folder / "config.json"
-    if not path.is_file():
-        return set()
-    config = read_value(path)
-    config.only_keys(_MASK_KEYS)
-    listed = config.get("skiplist_words")
-    words = [word.string() for word in listed.items()] if listed.value else []
-    if words and config.object().get("skiplist_tasks", ["document"]) != ["document"]:
-        raise UnsupportedFeatureError(f"{path}: skiplist_tasks must be ['document']")
-    if not config.get("keep_only_token_ids").is_null:
-        raise UnsupportedFeatureError(f"{path} sets keep_only_token_ids, which is not implemented")
-    found = {tokenizer.token_to_id(word) for word in words}
-    return {number for number in found if number is not None}
-
-
-def _check_normalize(folder: Path) -> bool:
-    path = folder / "config.json"
-    names = ("module_input_name", "module_output_name")
-    config = read_value(path) if path.is_file() else None
-    if config is not None:
-        config.only_keys(names)
-    if config is None or any(config.get(name).value != TOKENS for name in names):
-        raise UnsupportedFeatureError(f"{path}: Normalize must read and write {TOKENS}")
-    return True

@@ -46,6 +46,7 @@ class Loading:
     max_seq_length: int | None
     layers: tuple[tuple[int, float], ...] | None = None
     engine: str = "auto"
+    task: str | None = None
 
 
 class EmbedderParts:
@@ -60,6 +61,7 @@ class EmbedderParts:
     def __init__(
         self, encoder: CompiledEncoder | Encoder, tokenizer: Tokenizer, recipe: PoolingRecipe
     ) -> None:
+        self.recipe = recipe
         self.encoder = encoder
         spec = self.engine.spec
         if recipe.pooling_width not in (None, spec.width):
@@ -67,9 +69,11 @@ class EmbedderParts:
                 f"the pooling expects vectors of {recipe.pooling_width} features, "
                 f"the encoder computes {spec.width}; the files belong to different models"
             )
+        mismatch = recipe.modules.mismatch(spec.width * len(recipe.pooling))
+        if mismatch is not None:
+            raise ConfigError(f"{mismatch}; the files belong to different models")
         check_vocabulary(tokenizer, spec)
         self.tokenizer = tokenizer
-        self.recipe = recipe
         # None where the parts were put together in memory.
         self.loading: Loading | None = None
         self.memory_limit = MemoryLimit()
@@ -89,7 +93,7 @@ class EmbedderParts:
     @encoder.setter
     def encoder(self, encoder: CompiledEncoder | Encoder) -> None:
         self._encoder = encoder
-        self.engine = vector_engine(encoder)
+        self.engine = vector_engine(encoder, self.recipe.modules)
 
     @property
     def max_seq_length(self) -> int | None:
@@ -114,7 +118,7 @@ class EmbedderParts:
     @property
     def dimension(self) -> int:
         """Features of a vector before ``truncate_dim``."""
-        return self.engine.spec.width * len(self.recipe.pooling)
+        return self.recipe.modules.width(self.engine.spec.width * len(self.recipe.pooling))
 
     @property
     def prompts(self) -> Mapping[str, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict, ge
 import numpy as np
 
 from encoder_engine.embedding.directory.json_files import read_value
+from encoder_engine.embedding.directory.modules import TRANSFORMER_ORDER
 from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.directory.recipe import CONFIG, Settings
 from encoder_engine.embedding.engines.choosing import (
@@ -107,7 +108,7 @@ class Ranker:
         transformer. Other options and exceptions: see :meth:`Embedder.from_pretrained`.
         """
         opened = open_directory(
-            *(path_or_hub_id, "CrossEncoder", ("Transformer",)),
+            *(path_or_hub_id, "CrossEncoder", TRANSFORMER_ORDER),
             task="sequence-classification",
             reads="logits",
             makes="scores",

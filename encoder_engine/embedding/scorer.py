@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from encoder_engine.embedding.directory.modules import TRANSFORMER_ORDER
 from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.engines.choosing import EngineRequest, load_causal
 from encoder_engine.embedding.limits import MemoryLimit, default_batch_tokens
@@ -73,7 +74,7 @@ class Scorer:
         options and exceptions: see :meth:`Embedder.from_pretrained`.
         """
         opened = open_directory(
-            *(path_or_hub_id, "SentenceTransformer", ("Transformer",)), settings_of_plain=False
+            *(path_or_hub_id, "SentenceTransformer", TRANSFORMER_ORDER), settings_of_plain=False
         )
         request = EngineRequest.of(engine, device, dtype, quantization)
         return cls(

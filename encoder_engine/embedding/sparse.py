@@ -5,15 +5,18 @@ Dimensions: T packed tokens, B texts, V vocabulary.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 
 from encoder_engine.embedding.directory.json_files import read_value
+from encoder_engine.embedding.directory.modules import SPARSE_ORDER
 from encoder_engine.embedding.directory.opening import open_directory
-from encoder_engine.embedding.directory.recipe import Settings
+from encoder_engine.embedding.directory.recipe import Settings, read_tokenizer, tokenizer_limit
+from encoder_engine.embedding.directory.router import read_token_weights
 from encoder_engine.embedding.engines.choosing import (
     EngineRequest,
     load_masked_lm,
@@ -29,10 +32,12 @@ from encoder_engine.embedding.options import (
 )
 from encoder_engine.embedding.parts import check_vocabulary, smallest
 from encoder_engine.embedding.steps.batch_loop import compute_batches
+from encoder_engine.embedding.steps.batching import windows
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import tokenized_windows
 from encoder_engine.errors import (
+    ConfigError,
     InputError,
     NonFiniteVectorError,
     ShapeError,
@@ -46,14 +51,34 @@ if TYPE_CHECKING:
 
     import torch
 
+    from encoder_engine.embedding.directory.opening import ModelDirectory
     from encoder_engine.embedding.engines.engine import EngineChoice
     from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import MaskedLM
     from encoder_engine.text import Tokenizer
 
-__all__ = ["SparseEmbedder", "SparseVectors"]
+__all__ = ["SparseEmbedder", "SparseVectors", "TokenWeights"]
 
-_POOLING_KEYS = ("pooling_strategy", "activation_function", "embedding_dimension")
+_POOLING_KEYS = (
+    "pooling_strategy",
+    "activation_function",
+    "embedding_dimension",
+    "word_embedding_dimension",
+)
+Route = Literal["query", "document"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenWeights:
+    """Weights of tokens that need no model: those of inference-free queries.
+
+    weights_V: the weight of each token, float32 [V].
+    max_length: tokens kept of a text; None: all.
+    """
+
+    tokenizer: Tokenizer
+    weights_V: np.ndarray[Any, np.dtype[np.float32]]
+    max_length: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -111,6 +136,9 @@ class SparseEmbedder:
 
     pooling: ``"max"`` or ``"sum"`` over the positions.
     activation: ``"relu"``, or ``"log1p_relu"``, which takes the logarithm twice.
+    query_weights: a query's tokens have these weights, and no model is run for queries; None: a
+        query is encoded as a document is.
+    default_route: what :meth:`encode` takes texts for where there are ``query_weights``.
     """
 
     def __init__(
@@ -122,6 +150,8 @@ class SparseEmbedder:
         pooling: SparsePooling = "max",
         activation: SparseActivation = "relu",
         settings: Settings | None = None,
+        query_weights: TokenWeights | None = None,
+        default_route: Route = "document",
     ) -> None:
         self.model, self.engine = model, vocabulary_engine(model)
         spec = self.engine.spec
@@ -137,6 +167,15 @@ class SparseEmbedder:
         self.max_seq_length = smallest(max_seq_length, spec.max_length)
         self.pooling, self.activation = pooling, activation
         self.settings = Settings() if settings is None else settings
+        self.query_weights, self.default_route = query_weights, default_route
+        if query_weights is not None:
+            num_weights, vocab_size = len(query_weights.weights_V), spec.embedding.vocab_size
+            if num_weights != vocab_size or query_weights.tokenizer.vocab_size > num_weights:
+                raise ConfigError(
+                    f"queries have {num_weights} weights for a tokenizer of "
+                    f"{query_weights.tokenizer.vocab_size} tokens, documents {vocab_size} weights; "
+                    "the files belong to different models"
+                )
 
     @classmethod
     def from_pretrained(
@@ -155,7 +194,7 @@ class SparseEmbedder:
         :meth:`Embedder.from_pretrained`.
         """
         opened = open_directory(
-            *(path_or_hub_id, "SparseEncoder", ("Transformer", "SpladePooling")),
+            *(path_or_hub_id, "SparseEncoder", SPARSE_ORDER),
             task="fill-mask",
             reads="logits",
         )
@@ -167,6 +206,8 @@ class SparseEmbedder:
             opened.read_tokenizer(),
             max_seq_length=max_seq_length or opened.max_seq_length,
             settings=opened.settings,
+            query_weights=_read_query_weights(opened),
+            default_route="query" if opened.default_route == "query" else "document",
             **stated,
         )
 
@@ -183,8 +224,46 @@ class SparseEmbedder:
         """Embed texts: one row each, in the order given; one row for a single ``str``.
 
         ``max_active_dims`` keeps only that many of the largest values of a row; None: the
-        directory's setting. Other options and exceptions: see :meth:`Embedder.encode`.
+        directory's setting. Other options and exceptions: see :meth:`Embedder.encode`. A model
+        with weights for queries takes texts for the directory's default, queries or documents.
         """
+        options = (prompt, prompt_name, max_active_dims, batch_tokens, on_truncation)
+        return self._encode(texts, self.default_route, *options)
+
+    def encode_queries(
+        self,
+        texts: str | Iterable[str],
+        *,
+        max_active_dims: int | None = None,
+        batch_tokens: int | None = None,
+        on_truncation: OnTruncation = "warn",
+    ) -> SparseVectors:
+        """Embed queries with the prompt ``query``. Options and exceptions: see :meth:`encode`."""
+        options = (None, "query", max_active_dims, batch_tokens, on_truncation)
+        return self._encode(texts, "query", *options)
+
+    def encode_documents(
+        self,
+        texts: str | Iterable[str],
+        *,
+        max_active_dims: int | None = None,
+        batch_tokens: int | None = None,
+        on_truncation: OnTruncation = "warn",
+    ) -> SparseVectors:
+        """Embed documents with the prompt ``document``. Options: see :meth:`encode`."""
+        options = (None, "document", max_active_dims, batch_tokens, on_truncation)
+        return self._encode(texts, "document", *options)
+
+    def _encode(
+        self,
+        texts: str | Iterable[str],
+        route: Route,
+        prompt: str | None,
+        prompt_name: str | None,
+        max_active_dims: int | None,
+        batch_tokens: int | None,
+        on_truncation: OnTruncation,
+    ) -> SparseVectors:
         settings = self.settings
         prefix = resolve_prompt(prompt, prompt_name, settings.prompts, settings.default_prompt_name)
         if max_active_dims is None:
@@ -193,6 +272,8 @@ class SparseEmbedder:
             raise InputError(
                 f"max_active_dims must be a positive whole number, got {max_active_dims!r}"
             )
+        if route == "query" and self.query_weights is not None:
+            return _weigh(self.query_weights, texts, prefix, max_active_dims, on_truncation)
         engine = self.engine
         vocab_size = engine.spec.embedding.vocab_size
         budget = resolve_batch_tokens(batch_tokens, max(1, 4 * WIDEST_BYTES // (4 * vocab_size)))
@@ -240,11 +321,47 @@ def _active(
             "damaged",
             rows=[row],
         )
-    indices = np.flatnonzero(weights_V)
+    return _largest(np.flatnonzero(weights_V), weights_V, most)
+
+
+def _largest(
+    indices: np.ndarray[Any, Any],
+    weights_V: np.ndarray[Any, np.dtype[np.float32]],
+    most: int | None,
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     if most is not None and len(indices) > most:
         best = np.argsort(-weights_V[indices], kind="stable")[:most]
         indices = np.sort(indices[best])
     return indices.astype(np.int32), weights_V[indices]
+
+
+def _weigh(
+    table: TokenWeights,
+    texts: str | Iterable[str],
+    prefix: str,
+    most: int | None,
+    on_truncation: OnTruncation,
+) -> SparseVectors:
+    """Return the weight of each token that a text has, however often."""
+    check_on_truncation(on_truncation)
+    notice = TruncationNotice(on_truncation, limit=table.max_length)
+    dimension, parts, first_row = len(table.weights_V), [], 0
+    for window in windows(open_texts(texts).rows, len):
+        encoding = table.tokenizer.encode_batch(
+            [prefix + text for text in window] if prefix else window,
+            max_length=table.max_length,
+            add_special_tokens=False,
+        )
+        notice.observe(np.asarray(encoding.truncated), first_row)
+        first_row += len(window)
+        rows = []
+        for start, end in itertools.pairwise(encoding.cu_seqlens):
+            found = np.unique(encoding.ids[start:end])
+            present = found[table.weights_V[found] != 0]
+            rows.append(_largest(present, table.weights_V, most))
+        parts.append(_join(rows, dimension))
+    notice.warn()
+    return _concatenate(parts, dimension)
 
 
 def _join(rows: list[tuple[Any, Any]], dimension: int) -> SparseVectors:
@@ -268,3 +385,16 @@ def _read_pooling(folder: Path) -> dict[str, Any]:
     config.only_keys(_POOLING_KEYS)
     names = {"pooling_strategy": "pooling", "activation_function": "activation"}
     return {names[key]: value for key, value in config.object().items() if key in names}
+
+
+def _read_query_weights(opened: ModelDirectory) -> TokenWeights | None:
+    """Read the weights of inference-free queries; None where a model encodes queries."""
+    route = opened.routes.get("query", ())
+    if not route or route == opened.routes["document"]:
+        return None
+    folder = route[0].folder
+    return TokenWeights(
+        tokenizer=read_tokenizer(folder, lowercase=False),
+        weights_V=read_token_weights(folder),
+        max_length=tokenizer_limit(folder),
+    )

@@ -15,7 +15,7 @@ from encoder_engine.errors import (
 from encoder_engine.families.facts.paths import fact, with_fact
 from encoder_engine.families.facts.spec import Activation, EmbeddingSpec, EncoderSpec
 from encoder_engine.families.facts.values import ACTIVATIONS, activation, config_values
-from encoder_engine.families.registry import find_family, recognise_family
+from encoder_engine.families.registry import find_family, names_code_of, recognise_family
 from encoder_engine.json_values import read_value
 
 if TYPE_CHECKING:
@@ -283,15 +283,11 @@ def _refuse_other_computations(config: Mapping[str, Any], family: Family) -> Non
 
 def _refuse_unknown_code(auto_map: object, family: Family) -> None:
     """Refuse a model's own code unless it is known to compute the family."""
-    if auto_map is None:
-        return
-    named = auto_map.values() if isinstance(auto_map, dict) else [auto_map]
-    for name in named:
-        if not (isinstance(name, str) and name.startswith(family.code or ("\0",))):
-            raise UnsupportedFeatureError(
-                f"auto_map={auto_map!r} is not supported for {family.model_type}: its own code may "
-                f"compute anything; supported: {', '.join(family.code) or 'none'}"
-            )
+    if auto_map is not None and not names_code_of({"auto_map": auto_map}, family):
+        raise UnsupportedFeatureError(
+            f"auto_map={auto_map!r} is not supported for {family.model_type}: its own code may "
+            f"compute anything; supported: {', '.join(family.code) or 'none'}"
+        )
 
 
 def _warn_of_unknown_keys(config: Mapping[str, Any], family: Family) -> None:

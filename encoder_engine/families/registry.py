@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.families.facts.family import Family
 
-__all__ = ["all_families", "find_family", "recognise_family"]
+__all__ = ["all_families", "find_family", "names_code_of", "recognise_family"]
 
 
 @cache
@@ -29,25 +29,32 @@ def all_families() -> dict[str, Family]:
 
 
 def recognise_family(config: Mapping[str, Any]) -> Family:
-    """Return the family of a configuration; raises :class:`UnknownModelTypeError`."""
+    """Return the family of a configuration; raises :class:`UnknownModelTypeError`.
+
+    Of several families with the ``model_type``, the one with most marks counts, all of which are
+    there.
+    """
     model_type = config.get("model_type")
     found = [
         family
         for family in all_families().values()
         if family.config_model_type == model_type
         and all(config.get(key) == value for key, value in family.marks.items())
+        and (names_code_of(config, family) or not family.recognised_by_code)
     ]
     if not found:
         return find_family(model_type)
     # Of families with the same marks, the model's own code names one.
-    own = config.get("auto_map")
-    names = tuple(own.values()) if isinstance(own, dict) else (own,)
-    return max(found, key=lambda family: (len(family.marks), _is_code_of(family, names)))
+    return max(found, key=lambda family: (len(family.marks), names_code_of(config, family)))
 
 
-def _is_code_of(family: Family, names: tuple[object, ...]) -> bool:
-    repositories = tuple(code for code in family.code if code.endswith("--"))
-    return any(isinstance(name, str) and name.startswith(repositories) for name in names)
+def names_code_of(config: Mapping[str, Any], family: Family) -> bool:
+    """Return whether ``auto_map`` names code that computes the family, and no other."""
+    auto_map = config.get("auto_map")
+    named = auto_map.values() if isinstance(auto_map, dict) else [auto_map]
+    return bool(family.code) and all(
+        isinstance(name, str) and name.startswith(family.code) for name in named
+    )
 
 
 def find_family(model_type: object) -> Family:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Rows"]
 
-# Rows of a batch: each text's first token, its last, or all before its first separator.
-Rows = Literal["first", "last", "question"]
+# Rows of a batch: each text's first token, its last, all before its first separator, or all.
+Rows = Literal["first", "last", "question", "all"]
 
 
 # A shared prefix of fewer tokens, or of a smaller share of a batch, saves less than the copies of
@@ -45,6 +45,7 @@ class Batch:
 
     ids, type_ids: [T]; type_ids None: all 0.
     cu_seqlens: [B + 1].
+    unattended: the last tokens of each text that no token attends to, [B]; None: there are none.
     prefix: the tokens of the first text, which all others begin with and do not repeat; 0: the
         texts are whole.
     """
@@ -53,10 +54,18 @@ class Batch:
     cu_seqlens: Array
     type_ids: Array | None
     embedding: EmbeddingSpec
+    unattended: Array | None = None
     prefix: int = 0
 
     @classmethod
-    def of(cls, spec: EncoderSpec, ids: Array, cu_seqlens: Array, type_ids: Array | None) -> Self:
+    def of(
+        cls,
+        spec: EncoderSpec,
+        ids: Array,
+        cu_seqlens: Array,
+        type_ids: Array | None,
+        unattended: Array | None = None,
+    ) -> Self:
         """Check a batch.
 
         Raises :class:`BatchError` for arrays that do not make rows, :class:`TokenIdError` for an id
@@ -92,7 +101,22 @@ class Batch:
                 "when tokenizing (max_length) or split the text",
                 row=row,
             )
-        return cls(ids=ids, cu_seqlens=cu_seqlens, type_ids=type_ids, embedding=embedding)
+        if unattended is not None and (
+            len(unattended) != len(lengths)
+            or (unattended < 0).any()
+            or (unattended > lengths).any()
+        ):
+            raise BatchError(
+                f"unattended must count tokens of each of the {len(lengths)} texts, got "
+                f"{unattended.tolist()[:8]}"
+            )
+        return cls(
+            ids=ids,
+            cu_seqlens=cu_seqlens,
+            type_ids=type_ids,
+            embedding=embedding,
+            unattended=unattended,
+        )
 
     @property
     def num_tokens(self) -> int:
@@ -174,6 +198,16 @@ class Batch:
         return np.where(is_mask, 0.0, scales).astype(np.float32)
 
     @cached_property
+    def cu_keys(self) -> Array:
+        """The sequences of keys: the texts, or each one's attended and its unattended tokens."""
+        if self.unattended is None:
+            return self.cu_seqlens
+        starts = np.zeros(2 * self.num_texts + 1, dtype=np.int32)
+        starts[2::2] = self.cu_seqlens[1:]
+        starts[1::2] = self.cu_seqlens[1:] - self.unattended
+        return starts
+
+    @cached_property
     def positions(self) -> Array:
         """The place of each token in its text, int32 [T]."""
         places = np.arange(len(self.ids), dtype=np.int32)
@@ -206,6 +240,11 @@ class Batch:
         ``separator_id``: the token that ends a question.
         """
         lengths = np.diff(self.cu_seqlens)
+        if rows == "all":
+            # All tokens are queries of their text's attended tokens, none of the unattended ones.
+            ends = np.zeros(2 * self.num_texts + 1, dtype=np.int32)
+            ends[1::2] = ends[2::2] = self.cu_seqlens[1:]
+            return np.arange(self.num_tokens, dtype=np.int32), ends
         if rows == "question":
             ahead = np.concatenate([[0], np.cumsum(self.ids == separator_id)])
             before = ahead[1:] == np.repeat(ahead[self.cu_seqlens[:-1]], lengths)

@@ -99,6 +99,7 @@ class CompiledEncoder:
         *,
         head: Task | None = None,
         num_threads: int | None = None,
+        adapter: str | None = None,
     ) -> Self:
         """Load a checkpoint in Hugging Face layout: config.json with model.safetensors.
 
@@ -108,6 +109,7 @@ class CompiledEncoder:
             steps; a checkpoint that was saved quantized is always loaded so.
         head: the task of the head to load too, ``"sequence-classification"`` or ``"masked-lm"``.
         num_threads: of a call; None: those that the process may use, or ``OMP_NUM_THREADS``.
+        adapter: the name of the adapter to merge, of a checkpoint that holds several; None: none.
 
         Raises :class:`ConfigError` and :class:`CheckpointError` for missing, malformed or
         contradictory files, :class:`UnsupportedFeatureError` for an architecture of which
@@ -118,10 +120,15 @@ class CompiledEncoder:
         resolve_dtype(dtype, quantized=False)
         directory = resolve_directory(path_or_hub_id)
         if (directory / COMPILED).exists():
+            if adapter is not None:
+                raise ConfigError(
+                    f"{directory} is compiled: its adapter was chosen then; compile the original "
+                    f"again with {adapter!r}"
+                )
             return cls._map(directory, dtype, quantization, head, num_threads)
         with ExitStack() as files:
-            checkpoint = open_checkpoint(directory, files)
-            opened = MappedFiles(mapped_files(directory))
+            checkpoint = open_checkpoint(directory, files, adapter=adapter)
+            opened = MappedFiles(mapped_files(checkpoint.directory))
             quantized = quantization is not None or checkpoint.quantized
             resolved = resolve_dtype(dtype, quantized=quantized)
             reason = cls.supports(checkpoint.spec)
@@ -343,6 +350,7 @@ class CompiledEncoder:
         type_ids: Array | None = None,
         *,
         layers: tuple[tuple[int, float], ...] | None = None,
+        unattended: Array | None = None,
     ) -> npt.NDArray[np.float32]:
         """Return a vector for each token, float32 [T, D].
 
@@ -350,18 +358,21 @@ class CompiledEncoder:
         layers: pairs of a layer, 0 for the embeddings, and its weight: return the weighted sum of
             their rows instead of the last layer's. The weights of a layer that is named twice are
             added.
+        unattended: int32 [B], the last tokens of each text that no token attends to.
 
         Raises :class:`TokenIdError` and :class:`SequenceLengthError` for ids and lengths that the
         model has no place for, and :class:`CheckpointFileError` where the model's file was written
         to since it was loaded.
         """
-        batch = self._batch(ids, cu_seqlens, type_ids)
+        batch = self._batch(ids, cu_seqlens, type_ids, unattended)
         if layers is not None:
+            assert unattended is None
             return self._mixed(batch, check_layer_weights(layers, self.spec.num_layers))
-        shared = self._shared(batch)
+        shared = batch if unattended is not None else self._shared(batch)
         num_rows = shared.prefix + batch.num_tokens
         output = np.empty((num_rows, self.spec.width), dtype=np.float32)
-        self._program(("hidden", shared.prefix > 0)).run(shared, output, self.num_threads)
+        kind = ("hidden", shared.prefix > 0, unattended is not None)
+        self._program(kind).run(shared, output, self.num_threads)
         return output[shared.prefix :]
 
     def pooled(
@@ -417,10 +428,16 @@ class CompiledEncoder:
             digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
-    def _batch(self, ids: Array, cu_seqlens: Array, type_ids: Array | None) -> Batch:
+    def _batch(
+        self,
+        ids: Array,
+        cu_seqlens: Array,
+        type_ids: Array | None,
+        unattended: Array | None = None,
+    ) -> Batch:
         if self._mapped_files is not None:
             self._mapped_files.check()
-        return Batch.of(self.spec, ids, cu_seqlens, type_ids)
+        return Batch.of(self.spec, ids, cu_seqlens, type_ids, unattended)
 
     def _shared(self, batch: Batch) -> Batch:
         """Return the batch with a common prefix as a text of its own, where that is possible."""
@@ -456,7 +473,7 @@ class CompiledEncoder:
             return self._find_head().program(network)
         assert isinstance(kind, tuple)
         if kind[0] == "hidden":
-            return network.hidden_program(shares_prefix=kind[1])
+            return network.hidden_program(shares_prefix=kind[1], unattended=kind[2])
         if kind[0] == "pooled":
             return network.pooled_program(kind[1], normalized=kind[2], shares_prefix=kind[3])
         return network.layer_program(kind[1], kind[2])

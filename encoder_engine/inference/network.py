@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from encoder_engine.errors import ConfigError
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.families.heads import check_head, count_outputs, find_layout, read_rows
 from encoder_engine.inference.blocks import BlockBuilder, read_block
 from encoder_engine.inference.constants import Constants
@@ -122,9 +122,21 @@ class CompiledNetwork:
                 for part, array in layer.parameters().items():
                     yield f"{name}.{part}", array
 
-    def hidden_program(self, *, shares_prefix: bool = False) -> Program:
-        """Return the program from token ids to float32 rows [T, D]."""
-        program = Program(self.dtype, shares_prefix=shares_prefix)
+    def hidden_program(self, *, shares_prefix: bool = False, unattended: bool = False) -> Program:
+        """Return the program from token ids to float32 rows [T, D].
+
+        ``unattended``: for batches with tokens that no token attends to. Raises
+        :class:`UnsupportedFeatureError` where a convolution or global rows read all tokens.
+        """
+        if unattended and (
+            self.convolution is not None or any(b.global_query is not None for b in self.blocks)
+        ):
+            raise UnsupportedFeatureError(
+                f"a {self.spec.model_type} cannot leave tokens unattended: its convolution or its "
+                "global rows read all of them"
+            )
+        selects: Rows | None = "all" if unattended else None
+        program = Program(self.dtype, selects=selects, shares_prefix=shares_prefix)
         last = None if self._is_half or shares_prefix else OUTPUT
         rows = self.add(program, target=last)
         if shares_prefix:
@@ -210,12 +222,18 @@ class CompiledNetwork:
         before_end = program.rows(width, domain) if ends else target
         source = INPUT if embedded else self._add_embedding(program, None if blocks else before_end)
         builder = BlockBuilder(program, self.constants, source)
+        selects_all = program.selects == "all"
         for place, block in enumerate(blocks, start=first):
             is_last = place == last - 1
             convolved = place == 0 and self.convolution is not None
-            selects = is_last and program.selects is not None
+            selects = selects_all or (is_last and program.selects is not None)
             own_target = before_end if is_last and not convolved else None
+            tokens = builder.hidden
             builder.add_block(block, own_target, selects=selects)
+            if selects_all and not is_last:
+                # The next block's keys and values are of rows of tokens.
+                program.put_rows(builder.hidden, tokens, width)
+                builder.hidden = tokens
             if convolved:
                 own_target = before_end if is_last else program.rows(width)
                 self._add_convolution(program, source, builder.hidden, own_target)

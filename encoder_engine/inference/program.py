@@ -311,12 +311,13 @@ class Program:
             selected, cu_selected = batch.selected(self.selects)
         if self.sees_all is not None:
             everywhere, cu_global = batch.selected(self.sees_all, self._separator_id)
+        cu_seqlens = batch.cu_keys
         keys = batch.keys
         if keys is not None and selected is not None:
             selected_keys = keys.of_tokens[selected]
         self._plan.run(
-            *(address(input_rows), address(output), address(batch.cu_seqlens)),
-            *(address(positions), batch.num_texts, batch.num_tokens, num_threads),
+            *(address(input_rows), address(output), address(cu_seqlens)),
+            *(address(positions), len(cu_seqlens) - 1, batch.num_tokens, num_threads),
             ids=address(batch.ids),
             type_ids=address(batch.type_ids),
             position_ids=address(position_ids),

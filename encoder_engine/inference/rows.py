@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Rows = npt.NDArray[np.float32]
 
-__all__ = ["normalize_rows", "pool_rows", "project_rows"]
+__all__ = ["layer_norm_rows", "normalize_rows", "pool_rows", "project_rows"]
 
 
 def pool_rows(
@@ -52,6 +52,19 @@ def normalize_rows(rows_TD: Rows, *, num_threads: int) -> Rows:
     # Each row is a text of its own, pooled by taking its first row.
     every = np.arange(len(rows_TD) + 1, dtype=np.int32)
     return pool_rows(rows_TD, every, mode="cls", normalized=True, num_threads=num_threads)
+
+
+def layer_norm_rows(
+    rows_TD: Rows, weight_D: Rows, bias_D: Rows, *, epsilon: float, num_threads: int
+) -> Rows:
+    """Normalize each row to mean 0 and variance 1, then scale and shift it: [T, D]."""
+    rows_TD = np.ascontiguousarray(rows_TD)
+    normal_TD = np.empty_like(rows_TD)
+    _native.normalize_rows(
+        *(False, address(rows_TD), 0, address(weight_D), address(bias_D)),
+        *(0, address(normal_TD), 0, 0, *rows_TD.shape, epsilon, True, num_threads),
+    )
+    return normal_TD
 
 
 def project_rows(

@@ -40,13 +40,19 @@ class Encoder(Network):
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
         quantization: str | None = None,
+        *,
+        adapter: str | None = None,
     ) -> Self:
         """Load a checkpoint in Hugging Face layout: config.json with model.safetensors or .bin.
+
+        A LoRA of peft (adapter_config.json) is merged into the weights, of the directory or of the
+        model that it names.
 
         device: ``"auto"`` takes a CUDA device if there is one.
         dtype: ``"auto"`` is float32, and with int8 bfloat16 where the CPU computes it.
         quantization: ``"int8"`` calls :meth:`quantize`, on the CPU; a checkpoint that was saved
             quantized is always loaded quantized.
+        adapter: the name of the adapter to merge, of a checkpoint that holds several; None: none.
 
         The encoder is in evaluation mode. Raises :class:`ConfigError` and :class:`CheckpointError`
         for missing, malformed or contradictory files; no weight is filled in or left out silently.
@@ -57,7 +63,11 @@ class Encoder(Network):
                 f"{', '.join(map(repr, QUANTIZATIONS))}"
             )
         return load_encoder(
-            cls, path_or_hub_id, device=device, dtype=dtype, quantized=quantization is not None
+            *(cls, path_or_hub_id),
+            device=device,
+            dtype=dtype,
+            quantized=quantization is not None,
+            adapter=adapter,
         )
 
     def compile_for_inference(

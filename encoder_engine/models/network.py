@@ -25,15 +25,14 @@ from encoder_engine.models.layers import Block, Embedding, Pooler
 from encoder_engine.models.linear import Linear, QuantizedLinear, replace_layers
 from encoder_engine.models.norm import Norm
 from encoder_engine.models.placement import check_quantizable
-from encoder_engine.packing import PackedBatch, Sequences, pad
+from encoder_engine.packing import PackedBatch, SelectedRows, Sequences, pad
 from encoder_engine.packing.batch import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.models.constants import Constant
-    from encoder_engine.packing import SelectedRows
 
 __all__ = ["EncoderOutput", "Network"]
 
@@ -207,6 +206,26 @@ class Network(nn.Module):
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )
+
+    def encode_unattended(self, batch: PackedBatch, unattended: Sequence[int]) -> Tensor:
+        """Return [T, D] where no token attends to the last ones of each sequence.
+
+        ``unattended``: how many they are, by sequence. They attend to the others, as ColBERT's
+        queries have masked tokens. Raises :class:`UnsupportedFeatureError` for convolutions and
+        global rows.
+        """
+        if self.convolution is not None or self._has_global_rows:
+            raise UnsupportedFeatureError(
+                f"a {self.spec.model_type} cannot leave tokens unattended: its convolution or its "
+                "global rows read all of them"
+            )
+        checked = self._checked(batch)
+        rows = SelectedRows.of_unattended(checked.sequences, unattended)
+        inputs = self._block_inputs(checked, False, None)._replace(sequences=rows.sequences)
+        hidden_TD = self.embedding(checked)
+        for index in self._order:
+            hidden_TD, _ = self.blocks[index](hidden_TD, inputs, rows)
+        return self._finish(hidden_TD)
 
     def _call_blocks(
         self,

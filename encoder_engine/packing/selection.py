@@ -19,6 +19,8 @@ from encoder_engine.packing.sequences import Sequences
 from encoder_engine.packing.tree import register_tree
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
 __all__ = ["SelectedRows"]
@@ -76,6 +78,31 @@ class SelectedRows:
         places = self.indices - self.sequences.offsets[self.owners]
         object.__setattr__(self, "within", within)
         object.__setattr__(self, "places", self._kept(places.astype(np.int32)))
+
+    @classmethod
+    def of_unattended(cls, sequences: Sequences, unattended: Sequence[int]) -> SelectedRows:
+        """Select all rows as queries of the leading rows: nothing attends to the trailing ones.
+
+        unattended: the trailing rows of each sequence.
+
+        Its own ``sequences`` have two for each given one: the leading rows, which are the keys of
+        all rows, and the trailing rows, which are keys of none.
+        """
+        device = sequences.device
+        trailing = np.asarray(unattended, dtype=np.int64)
+        lengths = np.asarray(sequences.lengths, dtype=np.int64)
+        parts = np.stack([lengths - trailing, trailing], axis=1).reshape(-1)
+        queries = np.stack([lengths, np.zeros_like(lengths)], axis=1).reshape(-1)
+        rows = object.__new__(cls)
+        values: dict[str, Any] = {
+            "rows": torch.arange(sequences.num_tokens, device=device),
+            "sequences": Sequences.from_lengths(parts.tolist(), device=device),
+            "within": Sequences.from_lengths(queries.tolist(), device=device),
+            "places": sequences.positions.to(torch.int32),
+        }
+        for name, value in values.items():
+            object.__setattr__(rows, name, value)
+        return rows
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -38,11 +38,14 @@ class TokenRows:
     ids: int32 [T].
     cu_seqlens: the offsets of the sequences, int32 [B + 1].
     type_ids: the segment of each token, int32 [T]; None: all 0.
+    unattended: the last tokens of each sequence that no token attends to, int32 [B]; they attend
+        to the others. None: there are none.
     """
 
     ids: IdArray
     cu_seqlens: IdArray
     type_ids: IdArray | None = None
+    unattended: IdArray | None = None
 
     @classmethod
     def of(cls, encoding: TokenizedRows) -> Self:
@@ -63,7 +66,8 @@ class TokenRows:
         """Return the sequences of these numbers, in this order; a single one is a view."""
         ids, cu_seqlens = take(self.ids, self.cu_seqlens, rows)
         types = None if self.type_ids is None else take(self.type_ids, self.cu_seqlens, rows)[0]
-        return TokenRows(ids=ids, cu_seqlens=cu_seqlens, type_ids=types)
+        unattended = None if self.unattended is None else self.unattended[rows]
+        return TokenRows(ids=ids, cu_seqlens=cu_seqlens, type_ids=types, unattended=unattended)
 
 
 def take(

@@ -106,6 +106,25 @@ for call in (
         raise AssertionError("nothing was raised")
 assert not hasattr(ee.packing, "no_such_name")
 """
+LAYOUTS = """
+import numpy as np
+from encoder_engine.embedding import *
+stacked, colbert, sparse, hybrid, adapter, lora = sys.argv[1:]
+texts = ["the text", "a row of words"]
+for folder, options in ((stacked, {}), (lora, {}), (adapter, {"task": "separation"})):
+    embedder = Embedder.from_pretrained(folder, **options)
+    assert embedder.engine.name == "compiled"
+    assert np.isfinite(embedder.encode(texts)).all()
+for folder in colbert.split(","):
+    late = MultiVectorEmbedder.from_pretrained(folder)
+    scores = max_similarity(late.encode_queries(texts), late.encode_documents(texts))
+    assert np.isfinite(scores).all()
+found = SparseEmbedder.from_pretrained(sparse)
+assert len(found.encode_queries(texts)) == len(found.encode_documents(texts)) == 2
+every = HybridEmbedder.from_pretrained(hybrid).encode(texts)
+assert every.dense.shape[0] == len(every.sparse) == len(every.tokens) == 2
+assert sys.modules["torch"] is None
+"""
 COMMANDS = """
 import json, os
 from encoder_engine.cli import main
@@ -160,6 +179,38 @@ def test_everything_that_embeds_runs(sentences: Path, tmp_path: Path) -> None:
     masked = write_head_directory(tmp_path / "masked", MaskedLM)
     ranking = write_head_directory(tmp_path / "ranking", SequenceClassification, num_labels=1)
     run(EMBEDDING, sentences, masked, ranking, tmp_path / "out")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_every_published_layout_runs(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    pytest.importorskip("sentence_transformers")
+    import transformers
+
+    from tests.embedding.directory import test_late_interaction as late
+    from tests.embedding.directory import test_module_stacks as stacks
+    from tests.embedding.directory.test_sparse_layouts import routed
+    from tests.embedding.hybrid_model import write_hybrid_directory
+    from tests.models.test_published_xlm_roberta import embedder_directory
+
+    stacks.save(tmp_path / "stacked", stacks.draw(stacks.stacks()["embeddinggemma"]()))
+    lora = write_sentence_directory(tmp_path / "lora")
+    base = transformers.AutoModel.from_pretrained(lora)
+    config = peft.LoraConfig(target_modules=["query"])
+    peft.get_peft_model(base, config).save_pretrained(lora)
+    colberts = (
+        late.stanford(tmp_path / "stanford", query_maxlen=12),
+        late.pylate(tmp_path / "pylate", query_prefix="[unused0] ", query_length=12),
+    )
+    run(
+        LAYOUTS,
+        tmp_path / "stacked" / "saved",
+        ",".join(map(str, colberts)),
+        routed(tmp_path / "sparse"),
+        write_hybrid_directory(tmp_path / "hybrid"),
+        embedder_directory(tmp_path / "adapter"),
+        lora,
+    )
 
 
 def test_the_command_line_runs(sentences: Path, tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ TOKENIZERS: dict[str, tuple[str, dict[str, Any] | str]] = {
     "distilbert": BERT,
     "electra": ("ElectraTokenizer", wordpiece(*BRACKETS)),
     "gte": XLM_R,
+    "gte_v1": XLM_R,
     "jina_bert_v2": BERT,
     "jina_bert_v2_qk": BERT,
     "longformer": ("LongformerTokenizer", byte_bpe(*ANGLES)),
@@ -95,6 +96,8 @@ TOKENIZERS: dict[str, tuple[str, dict[str, Any] | str]] = {
     "roberta": ("RobertaTokenizer", byte_bpe(*ANGLES)),
     "t5": T5,
     "xlm-roberta": XLM_R,
+    "xlm_roberta_flash": XLM_R,
+    "xlm_roberta_rotary": XLM_R,
 }
 CASES = one_per_family(ALL_CASES)
 
@@ -141,6 +144,20 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "feed_forward_type": "geglu",
         "auto_map": {"AutoModel": "jinaai/jina-bert-v2-qk-post-norm--modeling_bert.JinaBertModel"},
     },
+    "gte_v1": {"model_type": "gte", "position_embedding_type": "rope", "rope_theta": 160000},
+    "xlm_roberta_flash": {
+        "model_type": "xlm-roberta",
+        "position_embedding_type": "absolute",
+        "auto_map": {"AutoModel": "modeling_xlm_roberta.XLMRobertaModel"},
+    },
+    "xlm_roberta_rotary": {
+        "model_type": "xlm-roberta",
+        "position_embedding_type": "rotary",
+        "rotary_emb_base": 20000.0,
+        "auto_map": {
+            "AutoModel": "jinaai/xlm-roberta-flash-implementation--modeling_lora.XLMRobertaLoRA"
+        },
+    },
     "jina_bert_v2": {
         "model_type": "bert",
         "position_embedding_type": "alibi",
@@ -173,7 +190,8 @@ def test_text_becomes_the_means_of_the_rows_of_what_is_published(
     published = CONFIGS[model_type]
     sizes = {} if "n_embd" in published else PLAIN_SIZES
     torch.manual_seed(0)
-    ee.Encoder(spec_from_config(SIZES | sizes | published)).save_pretrained(tmp_path)
+    config = SIZES | sizes | published
+    ee.Encoder(spec_from_config(config), config=config).save_pretrained(tmp_path)
     save_tokenizer(model_type, tmp_path)
     assert (
         json.loads((tmp_path / "config.json").read_text())["model_type"]

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers.*")
 # What transformers does not read as published; see test_published_layouts.
-PUBLISHED = {"jina_bert_v2", "jina_bert_v2_qk", "new", "nomic_bert_v1"}
+PUBLISHED = {
+    "gte_v1",
+    "jina_bert_v2",
+    "jina_bert_v2_qk",
+    "new",
+    "nomic_bert_v1",
+    "xlm_roberta_flash",
+    "xlm_roberta_rotary",
+}
 LENGTHS = [9, 1, 40, 40, 3, 63]
 
 
@@ -186,7 +194,11 @@ def test_token_types_and_attentions_are_within_budget(case: Case, tmp_path: Path
     )
 
 
-SKIPPING = [name for name, f in all_families().items() if f.positions_follow_padding_id]
+SKIPPING = [
+    name
+    for name, family in all_families().items()
+    if family.positions_follow_padding_id and name not in PUBLISHED
+]
 
 
 @pytest.mark.parametrize("model_type", SKIPPING)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,7 @@ import torch.nn.functional as F  # noqa: N812
 from safetensors.torch import load_file, save_file
 
 import encoder_engine as ee
-from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.errors import UnknownConfigKeyWarning, UnsupportedFeatureError
 from encoder_engine.models import all_families
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
@@ -62,8 +63,21 @@ def first(model_type: str) -> Case:
     return next(case for case in CASES if case.model_type == model_type)
 
 
+SNOWFLAKE = {
+    "model_type": "gte",
+    "architectures": ["GteModel"],
+    "auto_map": {
+        "AutoConfig": "configuration_hf_alibaba_nlp_gte.GteConfig",
+        "AutoModel": "modeling_hf_alibaba_nlp_gte.GteModel",
+    },
+}
+
+
+@pytest.mark.parametrize("own", [{}, SNOWFLAKE], ids=["Alibaba", "Snowflake"])
 @pytest.mark.parametrize("stretch", [None, 8.0])
-def test_gte_as_its_authors_publish_it(stretch: float | None, tmp_path: Path) -> None:
+def test_gte_as_its_authors_publish_it(
+    stretch: float | None, own: dict[str, Any], tmp_path: Path
+) -> None:
     head_dim = first("gte").sizes["hidden_size"] // first("gte").sizes["num_attention_heads"]
     turned = {"rope_type": "default", "rope_theta": 20_000.0}
     if stretch is not None:
@@ -82,7 +96,7 @@ def test_gte_as_its_authors_publish_it(stretch: float | None, tmp_path: Path) ->
         "rope_scaling": None if stretch is None else {"type": "ntk", "factor": stretch},
     }
     kept = {key: value for key, value in config.items() if key != "rope_parameters"}
-    rewrite(tmp_path, kept | published)
+    rewrite(tmp_path, kept | published | own)
     assert_as_transformers(model, tmp_path)
     assert_same_after_saving(tmp_path, tmp_path / "again")
 
@@ -111,6 +125,24 @@ def test_heads_of_gte_as_its_authors_publish_it(task: str, tmp_path: Path) -> No
     saved = load_file(tmp_path / "again" / "model.safetensors")
     assert saved.keys() == published.keys()
     assert all(torch.equal(saved[name], published[name]) for name in saved)
+
+
+def test_modernbert_as_composer_writes_its_configuration(tmp_path: Path) -> None:
+    model = first("modernbert").save(tmp_path)
+    own = {
+        "position_embedding_type": "sans_pos",
+        "causal_mask": False,
+        "is_causal": False,
+        "layer_norm_eps": 1e-5,
+    }
+    rewrite(tmp_path, model.config.to_dict() | own)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnknownConfigKeyWarning)
+        assert_as_transformers(model, tmp_path)
+    for key in ("causal_mask", "is_causal"):
+        rewrite(tmp_path, model.config.to_dict() | own | {key: True})
+        with pytest.raises(UnsupportedFeatureError, match=key):
+            ee.Encoder.from_pretrained(tmp_path, device="cpu")
 
 
 def test_nomic_bert_by_the_keys_it_was_first_published_with(tmp_path: Path) -> None:

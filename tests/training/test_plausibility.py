@@ -12,6 +12,7 @@ import torch
 import encoder_engine as ee
 from encoder_engine.data.prepare import Text, prepare
 from encoder_engine.errors import (
+    CheckpointFileError,
     ConfigError,
     DivergedWarning,
     ResumeError,
@@ -115,11 +116,16 @@ def test_a_sentence_model_that_is_gone_on_from_keeps_pooling_and_normalisation(
     torch.testing.assert_close(torch.from_numpy(vectors).norm(dim=1), torch.ones(2))
 
 
-def test_a_directory_with_an_adapter_is_refused(sentence_model: Path) -> None:
+def test_an_adapter_is_never_left_out(sentence_model: Path) -> None:
     """The library peft applies the adapter; loading without it gave other vectors in silence."""
     adapter: dict[str, Any] = {"peft_type": "LORA", "r": 8, "target_modules": ["query"]}
-    (sentence_model / "adapter_config.json").write_text(json.dumps(adapter), encoding="utf-8")
-    for load in (ee.Encoder.from_pretrained, ee.Embedder.from_pretrained):
-        with pytest.raises(UnsupportedFeatureError, match=r"adapter .*merge_and_unload"):
-            load(sentence_model)
+    path = sentence_model / "adapter_config.json"
+    for kind, error, words in (
+        ("LORA", CheckpointFileError, r"no weights of an adapter"),
+        ("IA3", UnsupportedFeatureError, r"adapter of type IA3.*merge_and_unload"),
+    ):
+        path.write_text(json.dumps(adapter | {"peft_type": kind}), encoding="utf-8")
+        for load in (ee.Encoder.from_pretrained, ee.Embedder.from_pretrained):
+            with pytest.raises(error, match=words):
+                load(sentence_model)
     ee.Tokenizer.from_pretrained(sentence_model)

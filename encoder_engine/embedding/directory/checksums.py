@@ -29,6 +29,11 @@ def verify_modules(directory: Path, folders: Sequence[Path]) -> None:
     encoder_folder, *others = folders
     verify_settings(encoder_folder)
     for folder in others:
+        # Modules are read before the encoder, whose loading compares the rest of its record.
+        for home in {directory.resolve(), encoder_folder.resolve()} - {folder.resolve()}:
+            listed = recorded_checksums(home)
+            inside = [n for n in listed if (home / n).resolve().is_relative_to(folder.resolve())]
+            verify_checksums(home, only=inside)
         if folder.resolve() not in (encoder_folder.resolve(), directory.resolve()):
             verify_checksums(folder)
     _verify_around(directory, encoder_folder)

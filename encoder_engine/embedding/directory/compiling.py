@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from encoder_engine.embedding.directory.modules import MODULES, read_module_folders
 from encoder_engine.embedding.directory.recipe import encoder_directory
 from encoder_engine.errors import OutputError
+from encoder_engine.families.checkpoints.adapters import ADAPTER, weights_directory
 from encoder_engine.families.checkpoints.files import COMPILED, resolve_directory
 from encoder_engine.files import replacing_folder
 from encoder_engine.inference import CompiledEncoder
@@ -23,6 +24,7 @@ __all__ = ["compile_directory"]
 # Settings and vocabularies; weights are in the compiled file.
 COPIED = ("*.json", "*.txt", "*.model")
 INDEX = ".index.json"
+CONFIG = "config.json"
 
 
 def compile_directory(
@@ -32,6 +34,7 @@ def compile_directory(
     dtype: str = "auto",
     quantization: str | None = None,
     head: Task | None = None,
+    task: str | None = None,
     overwrite: bool = False,
 ) -> CompiledEncoder:
     """Write a model directory whose encoder is compiled; return the encoder.
@@ -41,6 +44,7 @@ def compile_directory(
         original.
     overwrite: replaces a folder that holds a compiled model, or nothing, when the new one is
         complete. No file of the former folder stays.
+    task: the name of the adapter to merge; see :meth:`Embedder.from_pretrained`.
 
     Other arguments: see :meth:`CompiledEncoder.from_pretrained`. Raises :class:`OutputError` for a
     folder that exists, and what loading raises.
@@ -49,9 +53,10 @@ def compile_directory(
     _check_output(source, target, overwrite=overwrite)
     folder = encoder_directory(source)
     encoder = CompiledEncoder.from_pretrained(
-        folder, dtype=dtype, quantization=quantization, head=head
+        folder, dtype=dtype, quantization=quantization, head=head, adapter=task
     )
     modules = read_module_folders(source) if (source / MODULES).is_file() else ()
+    base = weights_directory(folder)
     with replacing_folder(target) as new:
         _copy_settings(source, new)
         for module in modules:
@@ -61,7 +66,11 @@ def compile_directory(
                 _copy_settings(module, place)
             elif module.is_dir():
                 shutil.copytree(module, place, dirs_exist_ok=True)
-        encoder.save_compiled(new / folder.resolve().relative_to(source.resolve()))
+        place = new / folder.resolve().relative_to(source.resolve())
+        encoder.save_compiled(place)
+        if base != folder:
+            # An adapter's folder leaves the configuration with the model that it names.
+            shutil.copyfile(base / CONFIG, place / CONFIG)
     return encoder
 
 
@@ -89,5 +98,5 @@ def _copy_settings(source: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for pattern in COPIED:
         for path in source.glob(pattern):
-            if path.is_file() and not path.name.endswith(INDEX):
+            if path.is_file() and path.name != ADAPTER and not path.name.endswith(INDEX):
                 shutil.copyfile(path, target / path.name)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.adapters import has_stacked_adapters
 from encoder_engine.json_values import JsonValue
 from encoder_engine.packing.pooling_modes import POOLING_MODES, PoolingMode
 
@@ -15,6 +17,41 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MODULES = "modules.json"
+
+
+@dataclass(frozen=True)
+class ModuleOrder:
+    """The modules that a kind of directory may list.
+
+    pattern: matches their names, joined by spaces.
+    known: all names in it.
+    description: the pattern in words, for messages.
+    """
+
+    pattern: str
+    known: tuple[str, ...]
+    description: str
+
+
+_AFTER_POOLING = ("Dense", "LayerNorm", "Dropout", "Normalize")
+EMBEDDER_ORDER = ModuleOrder(
+    rf"Transformer( WeightedLayerPooling)? Pooling( ({'|'.join(_AFTER_POOLING)}))*",
+    ("Transformer", "WeightedLayerPooling", "Pooling", *_AFTER_POOLING),
+    "Transformer, Pooling, with WeightedLayerPooling between them if there is one, and any number "
+    "of Dense, LayerNorm, Dropout and Normalize",
+)
+MULTI_VECTOR_ORDER = ModuleOrder(
+    r"Transformer( Dense)*( MultiVectorMask)?( Normalize)?",
+    ("Transformer", "Dense", "MultiVectorMask", "Normalize"),
+    "Transformer, any number of Dense, and optionally MultiVectorMask and Normalize",
+)
+TRANSFORMER_ORDER = ModuleOrder("Transformer", ("Transformer",), "Transformer alone")
+# MLMTransformer: the Transformer of sentence-transformers 5.0 to 5.3 for masked LMs.
+SPARSE_ORDER = ModuleOrder(
+    "(MLM)?Transformer SpladePooling|Router",
+    ("Transformer", "MLMTransformer", "SpladePooling", "Router"),
+    "Transformer, SpladePooling, or a Router between a query's and a document's modules",
+)
 # In the order in which sentence-transformers concatenates them.
 _LEGACY_POOLING_FLAGS: dict[str, PoolingMode] = {
     "pooling_mode_cls_token": "cls",
@@ -31,9 +68,15 @@ _TRANSFORMER_FILES = tuple(
     f"sentence_{family}_config.json"
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
+# Classes of other libraries that compute what the class of sentence-transformers does.
+_CLASSES_OF_OTHERS = ("pylate.models.Dense.Dense",)
+# The class in the directories of checkpoints with an adapter for each task, which takes ``task``.
+CHOOSING_ADAPTER = "custom_st.Transformer"
 # The class that loads a directory with this module.
 _LOADERS = {
     "Pooling": "Embedder",
+    "MLMTransformer": "SparseEmbedder",
+    "Router": "SparseEmbedder",
     "SpladePooling": "SparseEmbedder",
     "MultiVectorMask": "MultiVectorEmbedder",
 }
@@ -43,9 +86,6 @@ _TRANSFORMER_DEFAULTS: dict[str, Any] = {
     "module_output_name": "token_embeddings",
     "backend": "torch",
     "processing_kwargs": {},
-    "query_length": None,
-    "document_length": None,
-    "query_expansion": None,
     "tokenizer_name_or_path": None,
 }
 _LOADING_KEYS = (
@@ -56,6 +96,10 @@ _LOADING_KEYS = (
     "config_args",
     "config_kwargs",
 )
+_CONFIG_KEYS = ("config_args", "config_kwargs")
+_HIDDEN_STATES = "output_hidden_states"
+# Of an encoder whose queries and documents are cut or padded differently.
+LATE_INTERACTION_KEYS = ("query_length", "document_length", "query_expansion")
 # Keys that change the loading, not the vectors; from_pretrained's dtype decides the precision.
 _HARMLESS_LOADING_KEYS = {
     "add_pooling_layer",
@@ -71,6 +115,7 @@ _TRANSFORMER_KEYS = (
     "do_lower_case",
     "modality_config",
     "unpad_inputs",
+    *LATE_INTERACTION_KEYS,
     *_TRANSFORMER_DEFAULTS,
     *_LOADING_KEYS,
 )
@@ -86,10 +131,16 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
-    """The settings of a Transformer module beside its encoder's."""
+    """The settings of a Transformer module beside its encoder's.
+
+    hidden_states: all layers are passed on, as WeightedLayerPooling needs them.
+    late_interaction: the keys of queries' and documents' lengths that the file states.
+    """
 
     max_seq_length: int | None = None
     lowercase: bool = False
+    hidden_states: bool = False
+    late_interaction: JsonValue | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,25 +157,25 @@ class PoolingConfig:
     include_prompt: bool
 
 
-def read_modules(
-    directory: Path, kinds: Sequence[str] = ("Transformer", "Pooling", "Normalize")
-) -> tuple[Module, ...]:
-    """Read ``modules.json``: one module of each kind, in this order; Normalize is optional.
+def read_modules(directory: Path, order: ModuleOrder = EMBEDDER_ORDER) -> tuple[Module, ...]:
+    """Read ``modules.json``.
 
     Raises :class:`UnsupportedFeatureError` by name for any other module or order and
     :class:`ConfigError` for a malformed file or a folder outside the directory.
     """
     path = directory / MODULES
-    modules = tuple(_read_module(path, entry, kinds) for entry in read_value(path).items())
-    found = [module.kind for module in modules]
-    least = [kind for kind in kinds if kind != "Normalize"]
-    if found not in (list(kinds), least):
-        optional = " and optionally Normalize" if "Normalize" in kinds else ""
-        raise UnsupportedFeatureError(
-            f"{path} lists {', '.join(found) or 'nothing'}; "
-            f"the engine computes {', '.join(least)}{optional}, in this order"
-        )
+    modules = tuple(_read_module(path, entry, order.known) for entry in read_value(path).items())
+    check_order(path, [module.kind for module in modules], order)
     return modules
+
+
+def check_order(path: Path, kinds: Sequence[str], order: ModuleOrder) -> None:
+    """Raise :class:`UnsupportedFeatureError` for modules that are not in the order."""
+    if not re.fullmatch(order.pattern, " ".join(kinds)):
+        raise UnsupportedFeatureError(
+            f"{path} lists {', '.join(kinds) or 'nothing'}; "
+            f"the engine computes {order.description}, in this order"
+        )
 
 
 def read_module_folders(directory: Path) -> list[Path]:
@@ -136,12 +187,12 @@ def read_module_folders(directory: Path) -> list[Path]:
     entries = read_value(path).items()
     if not entries:
         raise ConfigError(f"{path} lists no modules")
-    return [_module_folder(path, entry) for entry in entries]
+    return [module_folder(path, entry.get("path")) for entry in entries]
 
 
-def _module_folder(path: Path, entry: JsonValue) -> Path:
-    """Resolve a module's folder; it must lie in the directory even after following links."""
-    folder = entry.get("path").string()
+def module_folder(path: Path, stated: JsonValue) -> Path:
+    """Resolve a module's folder beside ``path``; links must not lead out of there."""
+    folder = stated.string()
     try:
         target = (path.parent / folder).resolve()
         target.is_dir()
@@ -154,9 +205,23 @@ def _module_folder(path: Path, entry: JsonValue) -> Path:
 
 def _read_module(path: Path, entry: JsonValue, known: Collection[str]) -> Module:
     entry.only_keys(("idx", "name", "path", "type", "kwargs"))
-    kind = entry.kind()
+    kind, folder = entry.kind(), module_folder(path, entry.get("path"))
+    arguments = entry.get("kwargs").value
+    if kind == CHOOSING_ADAPTER and has_stacked_adapters(folder):
+        return Module(kind="Transformer", folder=folder)
+    name = check_module_type(path, kind, known)
+    if arguments:
+        raise UnsupportedFeatureError(f"{path}: module {name} takes kwargs {arguments}")
+    return Module(kind=name, folder=folder)
+
+
+def check_module_type(path: Path, kind: str, known: Collection[str]) -> str:
+    """Return the name of a module's class.
+
+    Raises :class:`UnsupportedFeatureError` for a class that is not known.
+    """
     name = kind.rpartition(".")[2]
-    if not kind.startswith("sentence_transformers."):
+    if not kind.startswith("sentence_transformers.") and kind not in _CLASSES_OF_OTHERS:
         raise UnsupportedFeatureError(
             f"{path} asks for {kind}, code in the model's directory, which the engine never runs"
         )
@@ -167,11 +232,8 @@ def _read_module(path: Path, entry: JsonValue, known: Collection[str]) -> Module
             if loader is None
             else f"which {loader}.from_pretrained loads"
         )
-        raise UnsupportedFeatureError(f"{path} needs the module {name} ({kind}), which {hint}")
-    if entry.get("kwargs").value:
-        kwargs = entry.get("kwargs").value
-        raise UnsupportedFeatureError(f"{path}: module {name} takes kwargs {kwargs}")
-    return Module(kind=name, folder=_module_folder(path, entry))
+        raise UnsupportedFeatureError(f"{path} needs the module {name} ({kind}), {hint}")
+    return name
 
 
 def read_transformer_config(
@@ -180,12 +242,14 @@ def read_transformer_config(
     task: str = "feature-extraction",
     reads: str = "last_hidden_state",
     makes: str = "token_embeddings",
+    late_interaction: bool = False,
 ) -> TransformerConfig:
     """Read ``sentence_bert_config.json`` (or an older name); all defaults where there is none.
 
     task: the ``transformer_task`` that the file must state, if it states one.
     reads: the field of the transformer's output that the next module takes.
     makes: the name of that field among the modules.
+    late_interaction: accept lengths of queries and documents.
 
     Raises :class:`UnsupportedFeatureError` for a setting that is not implemented.
     """
@@ -194,7 +258,9 @@ def read_transformer_config(
         return TransformerConfig()
     config = read_value(path)
     config.only_keys(_TRANSFORMER_KEYS)
-    own = {"transformer_task": task, "module_output_name": makes}
+    own: dict[str, Any] = {"transformer_task": task, "module_output_name": makes}
+    if not late_interaction:
+        own |= dict.fromkeys(LATE_INTERACTION_KEYS)
     for key, neutral in (_TRANSFORMER_DEFAULTS | own).items():
         stated = config.get(key).value
         if stated not in (neutral, None):
@@ -202,9 +268,8 @@ def read_transformer_config(
                 f"{path} sets {key} = {stated!r}; only {neutral!r} is implemented"
             )
     for key in _LOADING_KEYS:
-        extra = sorted(
-            set(config.get(key).optional(JsonValue.object) or {}) - _HARMLESS_LOADING_KEYS
-        )
+        known = _HARMLESS_LOADING_KEYS | ({_HIDDEN_STATES} if key in _CONFIG_KEYS else set())
+        extra = sorted(set(config.get(key).optional(JsonValue.object) or {}) - known)
         if extra:
             raise UnsupportedFeatureError(
                 f"{path}: {key} sets {', '.join(extra)}, which is not implemented"
@@ -218,6 +283,12 @@ def read_transformer_config(
     return TransformerConfig(
         max_seq_length=config.get("max_seq_length").optional(lambda n: n.positive(most=None)),
         lowercase=config.get("do_lower_case").boolean(default=False),
+        hidden_states=any(
+            config.get(key).get(_HIDDEN_STATES).boolean(default=False)
+            for key in _CONFIG_KEYS
+            if config.get(key).value
+        ),
+        late_interaction=config if late_interaction else None,
     )
 
 
@@ -264,17 +335,3 @@ def check_pooling_modes(value: object, *, where: str = "") -> tuple[PoolingMode,
                 f"{where}no pooling mode {mode!r}; there are {', '.join(POOLING_MODES)}"
             )
     return tuple(modes)
-
-
-def check_normalize_config(folder: Path) -> None:
-    """Raise :class:`UnsupportedFeatureError` unless Normalize works on the sentence vector."""
-    path = folder / "config.json"
-    if not path.is_file():
-        return
-    config = read_value(path)
-    config.only_keys(("module_input_name", "module_output_name"))
-    for key, value in config.object().items():
-        if value not in ("sentence_embedding", None):
-            raise UnsupportedFeatureError(
-                f"{path}: {key} must be 'sentence_embedding', got {value!r}"
-            )

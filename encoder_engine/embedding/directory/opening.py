@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from encoder_engine.embedding.directory.checksums import verify_modules, verify_settings
 from encoder_engine.embedding.directory.modules import (
+    EMBEDDER_ORDER,
     MODULES,
     Module,
+    ModuleOrder,
     TransformerConfig,
-    check_normalize_config,
     check_pooling_modes,
     read_modules,
     read_pooling_config,
@@ -23,11 +24,17 @@ from encoder_engine.embedding.directory.recipe import (
     read_tokenizer,
     tokenizer_limit,
 )
+from encoder_engine.embedding.directory.router import DOCUMENT, read_router
+from encoder_engine.embedding.directory.stack import read_layer_mix, read_stack
+from encoder_engine.errors import CheckpointFileError
+from encoder_engine.families.checkpoints.adapters import weights_directory
 from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.config import read_config
+from encoder_engine.packing.module_stack import ModuleStack, NormalizeModule
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from encoder_engine.text import Tokenizer
@@ -39,7 +46,9 @@ __all__ = ["ModelDirectory", "open_directory", "open_embedder", "read_recipe"]
 class ModelDirectory:
     """A model directory whose settings were compared with their checksums and read.
 
-    ``modules`` are those of ``modules.json``; a plain transformers directory has none.
+    modules: those of ``modules.json``, or the document's of a Router; a plain transformers
+        directory has none.
+    routes: the modules of each route of a Router; ``default_route``: of calls that name none.
     """
 
     directory: Path
@@ -47,6 +56,8 @@ class ModelDirectory:
     modules: tuple[Module, ...] = ()
     settings: Settings = field(default_factory=Settings)
     transformer: TransformerConfig = field(default_factory=TransformerConfig)
+    routes: Mapping[str, tuple[Module, ...]] = field(default_factory=dict)
+    default_route: str | None = None
 
     @property
     def max_seq_length(self) -> int | None:
@@ -60,42 +71,63 @@ class ModelDirectory:
     def read_recipe(self, pooling: str | Sequence[str] | None) -> PoolingRecipe:
         """Read how token vectors become text vectors; see :func:`read_recipe`."""
         override = None if pooling is None else check_pooling_modes(pooling)
-        pooled = read_pooling_config(self.modules[1].folder) if self.modules else None
-        for module in self.modules[2:]:
-            check_normalize_config(module.folder)
+        by_kind = {module.kind: place for place, module in enumerate(self.modules)}
+        place = by_kind.get("Pooling", 0)
+        pooled = read_pooling_config(self.modules[place].folder) if self.modules else None
+        stack = read_stack(self.modules[place + 1 :]).modules
+        # The last division is of the vectors that truncate_dim has cut.
+        normalized = stack[-1:] == (NormalizeModule(),)
+        layers = None
+        if "WeightedLayerPooling" in by_kind and self._passes_all_layers:
+            layers = read_layer_mix(self.modules[by_kind["WeightedLayerPooling"]].folder)
         return PoolingRecipe(
             encoder_directory=self.encoder_folder,
             pooling=override or (("mean",) if pooled is None else pooled.modes),
             default_pooling=override is None and pooled is None,
             pooling_width=None if pooled is None else pooled.width,
             include_prompt=pooled is None or pooled.include_prompt,
-            normalized=len(self.modules) == 3,
+            modules=ModuleStack(stack[:-1] if normalized else stack),
+            normalized=normalized,
             max_seq_length=self.max_seq_length,
             lowercase=self.transformer.lowercase,
             prompts=self.settings.prompts,
             default_prompt_name=self.settings.default_prompt_name,
             truncate_dim=self.settings.truncate_dim,
             similarity=self.settings.similarity,
+            layers=layers,
         )
+
+    @property
+    def _passes_all_layers(self) -> bool:
+        """Whether the encoder passes all layers on, without which their mixing does nothing."""
+        if self.transformer.hidden_states:
+            return True
+        try:
+            config = read_config(weights_directory(self.encoder_folder))
+        except CheckpointFileError:
+            return False
+        return config.get("output_hidden_states") is True
 
 
 def open_directory(
     path_or_hub_id: str | os.PathLike[str],
     model_type: str,
-    kinds: Sequence[str],
+    order: ModuleOrder,
     *,
     plain: bool = True,
     settings_of_plain: bool = True,
     task: str = "feature-extraction",
     reads: str = "last_hidden_state",
     makes: str = "token_embeddings",
+    late_interaction: bool = False,
 ) -> ModelDirectory:
     """Resolve a path or hub id, and open it as sentence-transformers' ``model_type``.
 
-    kinds: the modules that the directory may have, in their order.
+    order: the modules that the directory may have.
     plain: accept a transformers directory without ``modules.json``.
     settings_of_plain: read the settings of such a directory, beside its ``tokenizer_config.json``.
-    task, reads, makes: the transformer's role; see :func:`read_transformer_config`.
+    task, reads, makes, late_interaction: the transformer's role; see
+        :func:`read_transformer_config`.
 
     Raises :class:`ChecksumError`, :class:`ConfigError` for malformed files, and
     :class:`UnsupportedFeatureError` for a model of another type or with other modules.
@@ -108,22 +140,33 @@ def open_directory(
     settings = read_settings(directory, model_type)
     if bare:
         return ModelDirectory(directory=directory, encoder_folder=directory, settings=settings)
-    modules = read_modules(directory, kinds)
-    verify_modules(directory, [module.folder for module in modules])
+    modules = read_modules(directory, order)
+    routes: dict[str, tuple[Module, ...]] = {}
+    default_route = None
+    if modules[0].kind == "Router":
+        routes, default_route = read_router(modules[0].folder)
+        modules = routes[DOCUMENT]
+    own = [*modules, *(module for route in routes.values() for module in route)]
+    verify_modules(directory, list(dict.fromkeys(module.folder for module in own)))
     folder = modules[0].folder
     return ModelDirectory(
         directory=directory,
         encoder_folder=folder,
         modules=modules,
         settings=settings,
-        transformer=read_transformer_config(folder, task=task, reads=reads, makes=makes),
+        transformer=read_transformer_config(
+            folder, task=task, reads=reads, makes=makes, late_interaction=late_interaction
+        ),
+        routes=routes,
+        default_route=default_route,
     )
 
 
 def open_embedder(path_or_hub_id: str | os.PathLike[str]) -> ModelDirectory:
     """Open a directory as sentence-transformers' ``SentenceTransformer``; see above."""
-    kinds = ("Transformer", "Pooling", "Normalize")
-    return open_directory(path_or_hub_id, "SentenceTransformer", kinds, settings_of_plain=False)
+    return open_directory(
+        path_or_hub_id, "SentenceTransformer", EMBEDDER_ORDER, settings_of_plain=False
+    )
 
 
 def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> PoolingRecipe:

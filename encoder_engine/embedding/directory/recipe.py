@@ -13,11 +13,13 @@ from encoder_engine.embedding.directory.modules import (
 )
 from encoder_engine.errors import UnsupportedFeatureError
 from encoder_engine.json_values import JsonValue
+from encoder_engine.packing.module_stack import EMPTY_STACK
 from encoder_engine.text import Tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from encoder_engine.packing.module_stack import ModuleStack
     from encoder_engine.packing.pooling_modes import PoolingMode
 
 CONFIG = "config_sentence_transformers.json"
@@ -26,9 +28,23 @@ _MODEL_KEYS = ("__version__", "default_prompt_name", "model_type", "prompts")
 _OWN_KEYS = {
     "SentenceTransformer": ("similarity_fn_name", "truncate_dim"),
     "SparseEncoder": ("similarity_fn_name", "max_active_dims"),
-    "MultiVectorEncoder": ("similarity_fn_name",),
+    # The first is sentence-transformers' own key, the others are PyLate's.
+    "MultiVectorEncoder": (
+        "similarity_fn_name",
+        "query_prefix",
+        "document_prefix",
+        "query_length",
+        "document_length",
+        "query_expansion",
+        "do_query_expansion",
+        "attend_to_expansion_tokens",
+        "skiplist_words",
+        "truncate_dim",
+    ),
     "CrossEncoder": ("activation_fn",),
 }
+# The names that other libraries give a model type.
+_NAMES_OF_OTHERS = {"ColBERT": "MultiVectorEncoder"}
 # transformers writes 1e30 where a tokenizer has no limit.
 _NO_LIMIT = 10**9
 
@@ -51,6 +67,7 @@ class PoolingRecipe:
     default_pooling: neither the directory nor the caller named a mode.
     pooling_width: the encoder width that the pooling was made for, if stated.
     include_prompt: the prompt's tokens are pooled too.
+    modules: what follows pooling, such as dense layers.
     normalized: vectors have Euclidean length 1.
     max_seq_length: tokens per text, special tokens included; None: no limit.
     lowercase: text is lower-cased before the tokenizer.
@@ -66,6 +83,7 @@ class PoolingRecipe:
     default_pooling: bool = False
     pooling_width: int | None = None
     include_prompt: bool = True
+    modules: ModuleStack = EMPTY_STACK
     normalized: bool = False
     max_seq_length: int | None = None
     lowercase: bool = False
@@ -123,7 +141,7 @@ def read_settings(directory: Path, wanted: str) -> Settings:
         return Settings()
     stated = read_value(path)
     model_type = stated.object().get("model_type", wanted)
-    if model_type != wanted:
+    if _NAMES_OF_OTHERS.get(str(model_type), model_type) != wanted:
         loader = _LOADERS.get(str(model_type))
         hint = "" if loader is None else f"; {loader}.from_pretrained loads it"
         raise UnsupportedFeatureError(f"{path} describes a {model_type}, expected a {wanted}{hint}")

@@ -22,9 +22,11 @@ from encoder_engine.errors import (
     MissingDependencyError,
     UnusedWeightsWarning,
 )
+from encoder_engine.families.checkpoints.adapters import weights_directory
 from encoder_engine.families.checkpoints.files import COMPILED
 from encoder_engine.families.checkpoints.vocabulary import read_output_layer
 from encoder_engine.families.config import read_config, spec_from_config
+from encoder_engine.packing.module_stack import EMPTY_STACK
 
 if TYPE_CHECKING:
     import torch
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from encoder_engine.families.facts.head_layout import Task
     from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
+    from encoder_engine.packing.module_stack import ModuleStack
 
 __all__ = [
     "EngineRequest",
@@ -63,6 +66,8 @@ COMPILED_DTYPES = ("auto", "float32", "bfloat16")
 class EngineRequest:
     """The engine, the device and the precision of a loading, by name.
 
+    ``adapter``: the name of one of several adapters of the checkpoint, to merge.
+
     See :meth:`Embedder.from_pretrained`. Raises :class:`ConfigError` for an unknown name.
     """
 
@@ -71,6 +76,7 @@ class EngineRequest:
     dtype: str = "auto"
     quantization: str | None = None
     num_threads: int | None = None
+    adapter: str | None = None
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
@@ -96,6 +102,7 @@ class EngineRequest:
         dtype: str | torch.dtype,
         quantization: str | None = None,
         num_threads: int | None = None,
+        adapter: str | None = None,
     ) -> EngineRequest:
         """Name PyTorch's objects for devices and dtypes."""
         return cls(
@@ -104,6 +111,7 @@ class EngineRequest:
             dtype=str(dtype).removeprefix("torch."),
             quantization=quantization,
             num_threads=num_threads,
+            adapter=adapter,
         )
 
 
@@ -118,7 +126,11 @@ def load_encoder(directory: Path, request: EngineRequest) -> CompiledEncoder | E
     if module is None:
         return _load_compiled(directory, request, None)
     encoder: Encoder = module.load_encoder(
-        directory, device=request.device, dtype=request.dtype, quantization=request.quantization
+        directory,
+        device=request.device,
+        dtype=request.dtype,
+        quantization=request.quantization,
+        adapter=request.adapter,
     )
     return encoder
 
@@ -172,12 +184,14 @@ def load_causal(directory: Path, request: EngineRequest) -> CausalEngine:
     return found
 
 
-def vector_engine(encoder: CompiledEncoder | Encoder) -> VectorEngine:
-    """Return the engine that computes an encoder."""
-    compiled: VectorEngine | None = _compiled_engine(encoder)
+def vector_engine(
+    encoder: CompiledEncoder | Encoder, modules: ModuleStack = EMPTY_STACK
+) -> VectorEngine:
+    """Return the engine that computes an encoder and the modules after pooling."""
+    compiled: VectorEngine | None = _compiled_engine(encoder, modules)
     if compiled is not None:
         return compiled
-    engine: VectorEngine = torch_engine("an Encoder").EncoderModule(encoder)
+    engine: VectorEngine = torch_engine("an Encoder").EncoderModule(encoder, modules)
     return engine
 
 
@@ -215,7 +229,7 @@ def refuse_compiled(directory: Path, request: EngineRequest) -> str | None:
     with warnings.catch_warnings():
         # The loading that follows issues them.
         warnings.simplefilter("ignore")
-        spec = spec_from_config(read_config(directory))
+        spec = spec_from_config(read_config(weights_directory(directory)))
     refusal: str | None = compiled.CompiledEncoder.supports(spec)
     return refusal
 
@@ -277,16 +291,17 @@ def _load_compiled(directory: Path, request: EngineRequest, head: Task | None) -
         quantization=request.quantization,
         head=head,
         num_threads=request.num_threads,
+        adapter=request.adapter,
     )
     return encoder
 
 
-def _compiled_engine(model: object) -> Any | None:
+def _compiled_engine(model: object, modules: ModuleStack = EMPTY_STACK) -> Any | None:
     """Return the engine of a compiled encoder, or None for anything else."""
     compiled = _import_compiled()
     if compiled is None or not isinstance(model, compiled.CompiledEncoder):
         return None
-    return compiled.CompiledEngine(model)
+    return compiled.CompiledEngine(model, modules)
 
 
 def _import_compiled() -> Any | None:

@@ -19,9 +19,10 @@ from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
 from encoder_engine.embedding.engines.modes import pool_modes
 from encoder_engine.families.checkpoints.arrays import cast
 from encoder_engine.inference import CompiledEncoder
-from encoder_engine.inference.layers import pack
-from encoder_engine.inference.rows import normalize_rows, pool_rows, project_rows
+from encoder_engine.inference.module_stack import CompiledStack
+from encoder_engine.inference.rows import normalize_rows, pool_rows
 from encoder_engine.inference.vocabulary import Vocabulary
+from encoder_engine.packing.module_stack import EMPTY_STACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,13 +37,16 @@ if TYPE_CHECKING:
     )
     from encoder_engine.families.checkpoints.vocabulary import OutputLayer
     from encoder_engine.families.facts.spec import EncoderSpec
-    from encoder_engine.inference.layers import Dense
+    from encoder_engine.packing.module_stack import ModuleStack
     from encoder_engine.packing.pooling_modes import PoolingMode
     from encoder_engine.packing.token_rows import TokenRows
 
     Layers = tuple[tuple[int, float], ...]
 
 __all__ = ["CompiledCausalEngine", "CompiledEncoder", "CompiledEngine"]
+
+# Stacks of token vectors whose packed weights are kept: a model has two at most.
+MOST_STACKS = 2
 
 
 class CompiledEngine:
@@ -54,10 +58,12 @@ class CompiledEngine:
 
     name: ClassVar[EngineName] = "compiled"
 
-    def __init__(self, encoder: CompiledEncoder) -> None:
+    def __init__(self, encoder: CompiledEncoder, modules: ModuleStack = EMPTY_STACK) -> None:
         self.encoder = encoder
-        # The last projection, packed for the kernels.
-        self._projection: tuple[Vectors, Dense] | None = None
+        self.modules = modules
+        self._stack = CompiledStack(modules)
+        # The last stacks of token vectors.
+        self._token_stacks: tuple[CompiledStack, ...] = ()
 
     @property
     def spec(self) -> EncoderSpec:
@@ -91,7 +97,7 @@ class CompiledEngine:
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the architecture and of every weight."""
-        return self.encoder.fingerprint()
+        return self.modules.join_fingerprint(self.encoder.fingerprint())
 
     def versions(self) -> dict[str, str]:
         """Return no versions: NumPy and the extension decide the bits."""
@@ -108,42 +114,89 @@ class CompiledEngine:
         layers: Layers | None = None,
     ) -> Vectors:
         """Fulfil :meth:`VectorEngine.pooled`."""
-        is_cut = dimension is not None and dimension < self.spec.width * len(modes)
-        normalized_at_once = normalized and not is_cut
+        full = self.modules.width(self.spec.width * len(modes))
+        is_cut = dimension is not None and dimension < full
+        at_once = normalized and not is_cut and not self.modules
         with _memory():
             if len(modes) == 1 and not num_prompt_tokens and layers is None:
                 vectors_BD: Vectors = self.encoder.pooled(
                     *(rows.ids, rows.cu_seqlens, rows.type_ids),
                     mode=modes[0],
-                    normalized=normalized_at_once,
+                    normalized=at_once,
                 )
-            else:
-                vectors_BD = self._pool(
-                    self._hidden(rows, layers),
-                    rows.cu_seqlens,
-                    modes,
+                return vectors_BD if at_once else self._finish(vectors_BD, normalized, dimension)
+            return self._pool_and_finish(
+                *(self._hidden(rows, layers), rows, modes),
+                num_prompt_tokens=num_prompt_tokens,
+                normalized=normalized,
+                dimension=dimension,
+            )
+
+    def several(
+        self,
+        rows: TokenRows,
+        *,
+        modes: tuple[PoolingMode, ...],
+        stacks: tuple[ModuleStack, ...],
+        wanted: tuple[bool, ...],
+        num_prompt_tokens: int = 0,
+        normalized: bool = False,
+        dimension: int | None = None,
+    ) -> tuple[Vectors | None, ...]:
+        """Fulfil :meth:`VectorEngine.several`."""
+        with _memory():
+            hidden_TD = self._hidden(rows, None)
+            pooled = None
+            if wanted[0]:
+                pooled = self._pool_and_finish(
+                    *(hidden_TD, rows, modes),
                     num_prompt_tokens=num_prompt_tokens,
-                    normalized=normalized_at_once,
+                    normalized=normalized,
+                    dimension=dimension,
                 )
-            if is_cut:
-                vectors_BD = vectors_BD[:, :dimension]
-                vectors_BD = self._normalize(vectors_BD) if normalized else vectors_BD
-            return vectors_BD
+            tokens = (
+                self._packed(stack)(hidden_TD, num_threads=self.num_threads) if is_wanted else None
+                for stack, is_wanted in zip(stacks, wanted[1:], strict=True)
+            )
+            return (pooled, *tokens)
+
+    def _pool_and_finish(
+        self,
+        hidden_TD: Vectors,
+        rows: TokenRows,
+        modes: tuple[PoolingMode, ...],
+        *,
+        num_prompt_tokens: int,
+        normalized: bool,
+        dimension: int | None,
+    ) -> Vectors:
+        at_once = normalized and dimension is None and not self.modules
+        vectors_BD = self._pool(
+            *(hidden_TD, rows.cu_seqlens, modes),
+            num_prompt_tokens=num_prompt_tokens,
+            normalized=at_once,
+        )
+        return vectors_BD if at_once else self._finish(vectors_BD, normalized, dimension)
+
+    def _finish(self, vectors_BD: Vectors, normalized: bool, dimension: int | None) -> Vectors:
+        """Apply the modules, keep the leading features, and divide by the norm."""
+        vectors_BD = self._stack(vectors_BD, num_threads=self.num_threads)
+        if dimension is not None and dimension < vectors_BD.shape[1]:
+            vectors_BD = vectors_BD[:, :dimension]
+        return self._normalize(vectors_BD) if normalized else vectors_BD
 
     def token_vectors(
         self,
         rows: TokenRows,
         *,
         layers: Layers | None = None,
-        projection_ND: Vectors | None = None,
+        modules: ModuleStack = EMPTY_STACK,
         normalized: bool = False,
     ) -> Vectors:
         """Fulfil :meth:`VectorEngine.token_vectors`."""
         with _memory():
             vectors = self._hidden(rows, layers)
-            if projection_ND is not None:
-                layer = self._packed(projection_ND)
-                vectors = project_rows(vectors, layer, num_threads=self.num_threads)
+            vectors = self._packed(modules)(vectors, num_threads=self.num_threads)
             return self._normalize(vectors) if normalized else vectors
 
     def scores(self, rows: TokenRows, *, activation: Literal["identity", "sigmoid"]) -> Vectors:
@@ -175,7 +228,9 @@ class CompiledEngine:
 
     def _hidden(self, rows: TokenRows, layers: Layers | None) -> Vectors:
         found: Vectors = self.encoder.hidden(
-            rows.ids, rows.cu_seqlens, rows.type_ids, layers=layers
+            *(rows.ids, rows.cu_seqlens, rows.type_ids),
+            layers=layers,
+            unattended=rows.unattended,
         )
         return found
 
@@ -207,11 +262,16 @@ class CompiledEngine:
     def _normalize(self, rows: Vectors) -> Vectors:
         return normalize_rows(rows, num_threads=self.num_threads)
 
-    def _packed(self, projection_ND: Vectors) -> Dense:
-        packed = self._projection
-        if packed is None or packed[0] is not projection_ND:
-            packed = self._projection = (projection_ND, pack(projection_ND, None))
-        return packed[1]
+    def _packed(self, modules: ModuleStack) -> CompiledStack:
+        """Return a stack with packed weights."""
+        # Another thread may replace them meanwhile: the attribute is read once.
+        kept = self._token_stacks
+        for packed in kept:
+            if packed.stack is modules:
+                return packed
+        packed = CompiledStack(modules)
+        self._token_stacks = (packed, *kept[: MOST_STACKS - 1])
+        return packed
 
 
 class CompiledCausalEngine(CompiledEngine):

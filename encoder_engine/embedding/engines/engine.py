@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from encoder_engine.packing.module_stack import EMPTY_STACK
+
 if TYPE_CHECKING:
     from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.packing.module_stack import ModuleStack
     from encoder_engine.packing.pooling_modes import PoolingMode
     from encoder_engine.packing.token_rows import TokenRows
 
@@ -78,7 +81,14 @@ class Engine(Protocol):
 
 
 class VectorEngine(Engine, Protocol):
-    """An engine of an encoder. Methods raise :class:`OutOfDeviceMemoryError`."""
+    """An engine of an encoder and of the modules after pooling.
+
+    modules: what is computed of each pooled vector.
+
+    Methods raise :class:`OutOfDeviceMemoryError`.
+    """
+
+    modules: ModuleStack
 
     def pooled(
         self,
@@ -90,7 +100,7 @@ class VectorEngine(Engine, Protocol):
         dimension: int | None = None,
         layers: tuple[tuple[int, float], ...] | None = None,
     ) -> Vectors:
-        """Pool each sequence by every mode and concatenate the results, [B, D * len(modes)].
+        """Pool each sequence by every mode, concatenate the results, and apply the modules: [B, N].
 
         num_prompt_tokens: leading rows of each sequence to leave out; every sequence has more.
             ``weightedmean`` still counts positions from the start, as sentence-transformers does.
@@ -104,10 +114,26 @@ class VectorEngine(Engine, Protocol):
         rows: TokenRows,
         *,
         layers: tuple[tuple[int, float], ...] | None = None,
-        projection_ND: Vectors | None = None,
+        modules: ModuleStack = EMPTY_STACK,
         normalized: bool = False,
     ) -> Vectors:
-        """Return the vector of each token, [T, D], or [T, N] after a projection."""
+        """Return the vector of each token, [T, D], or [T, N] after ``modules``."""
+
+    def several(
+        self,
+        rows: TokenRows,
+        *,
+        modes: tuple[PoolingMode, ...],
+        stacks: tuple[ModuleStack, ...],
+        wanted: tuple[bool, ...],
+        num_prompt_tokens: int = 0,
+        normalized: bool = False,
+        dimension: int | None = None,
+    ) -> tuple[Vectors | None, ...]:
+        """Return :meth:`pooled` and :meth:`token_vectors` of each stack, of one pass.
+
+        ``wanted``: which of these to compute; the others are None.
+        """
 
 
 class ScoringEngine(Engine, Protocol):

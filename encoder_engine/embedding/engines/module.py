@@ -23,7 +23,9 @@ from encoder_engine.embedding.engines.modes import pool_modes
 from encoder_engine.errors import UnusedWeightsWarning
 from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
 from encoder_engine.models.checkpoints.stacking import to_tensor
+from encoder_engine.models.module_stack import StackComputer
 from encoder_engine.packing import PackedBatch, Sequences
+from encoder_engine.packing.module_stack import EMPTY_STACK
 
 if TYPE_CHECKING:
     import os
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from encoder_engine.families.checkpoints.vocabulary import OutputLayer
     from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.models import EncoderOutput
+    from encoder_engine.packing.module_stack import ModuleStack
     from encoder_engine.packing.pooling_modes import PoolingMode
     from encoder_engine.packing.token_rows import TokenRows
 
@@ -114,14 +117,21 @@ class _ModuleEngine:
         )
 
     def _run(self, compute: Callable[[], Tensor]) -> Vectors:
-        """Compute a float32 result and copy it to the host.
+        """Compute a float32 result and copy it to the host; see :meth:`_run_all`."""
+        (found,) = self._run_all(lambda: (compute(),))
+        assert found is not None
+        return found
+
+    def _run_all(
+        self, compute: Callable[[], tuple[Tensor | None, ...]]
+    ) -> tuple[Vectors | None, ...]:
+        """Compute float32 results and copy them to the host; None stays None.
 
         Raises :class:`OutOfDeviceMemoryError`, with all tensors freed.
         """
         try:
             with torch.inference_mode():
-                found: Vectors = compute().cpu().numpy()
-            return found
+                return tuple(None if x is None else x.cpu().numpy() for x in compute())
         except torch.OutOfMemoryError:
             # The error holds the frames, and those hold tensors: both are gone after this block.
             pass
@@ -133,8 +143,14 @@ class _ModuleEngine:
 class EncoderModule(_ModuleEngine):
     """A :class:`VectorEngine` over an :class:`Encoder`, which it puts into evaluation mode."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: Encoder, modules: ModuleStack = EMPTY_STACK) -> None:
         super().__init__(encoder.eval())
+        self.modules = modules
+        self._apply = StackComputer()
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the architecture and of every weight; see :class:`Engine`."""
+        return self.modules.join_fingerprint(super().fingerprint())
 
     def pooled(
         self,
@@ -147,38 +163,89 @@ class EncoderModule(_ModuleEngine):
         layers: Layers | None = None,
     ) -> Vectors:
         """Fulfil :meth:`VectorEngine.pooled`."""
-        is_cut = dimension is not None and dimension < self.spec.width * len(modes)
 
         def compute() -> Tensor:
             batch = self._batch(rows)
-            vectors_BD = pool(
+            return self._pooled(
                 *(self._hidden(batch, layers), batch.sequences, modes),
                 num_prompt_tokens=num_prompt_tokens,
-                normalized=normalized and not is_cut,
+                normalized=normalized,
+                dimension=dimension,
             )
-            if is_cut:
-                vectors_BD = vectors_BD[:, :dimension]
-                vectors_BD = normalize(vectors_BD) if normalized else vectors_BD
-            return vectors_BD
 
         return self._run(compute)
+
+    def _pooled(
+        self,
+        hidden_TD: Tensor,
+        sequences: Sequences,
+        modes: tuple[PoolingMode, ...],
+        *,
+        num_prompt_tokens: int,
+        normalized: bool,
+        dimension: int | None,
+    ) -> Tensor:
+        """Pool, apply the modules, keep the leading features, and divide by the norm."""
+        full = self.modules.width(self.spec.width * len(modes))
+        is_cut = dimension is not None and dimension < full
+        at_once = normalized and not is_cut and not self.modules
+        vectors_BD = pool(
+            *(hidden_TD, sequences, modes), num_prompt_tokens=num_prompt_tokens, normalized=at_once
+        )
+        vectors_BD = self._apply(self.modules, vectors_BD)
+        vectors_BD = vectors_BD[:, :dimension] if is_cut else vectors_BD
+        return normalize(vectors_BD) if normalized and not at_once else vectors_BD
+
+    def several(
+        self,
+        rows: TokenRows,
+        *,
+        modes: tuple[PoolingMode, ...],
+        stacks: tuple[ModuleStack, ...],
+        wanted: tuple[bool, ...],
+        num_prompt_tokens: int = 0,
+        normalized: bool = False,
+        dimension: int | None = None,
+    ) -> tuple[Vectors | None, ...]:
+        """Fulfil :meth:`VectorEngine.several`."""
+
+        def compute() -> tuple[Tensor | None, ...]:
+            batch = self._batch(rows)
+            hidden_TD = self._hidden(batch, None)
+            pooled = None
+            if wanted[0]:
+                pooled = self._pooled(
+                    *(hidden_TD, batch.sequences, modes),
+                    num_prompt_tokens=num_prompt_tokens,
+                    normalized=normalized,
+                    dimension=dimension,
+                )
+            tokens = (
+                self._apply(stack, hidden_TD).float() if is_wanted else None
+                for stack, is_wanted in zip(stacks, wanted[1:], strict=True)
+            )
+            return (pooled, *tokens)
+
+        return self._run_all(compute)
 
     def token_vectors(
         self,
         rows: TokenRows,
         *,
         layers: Layers | None = None,
-        projection_ND: Vectors | None = None,
+        modules: ModuleStack = EMPTY_STACK,
         normalized: bool = False,
     ) -> Vectors:
         """Fulfil :meth:`VectorEngine.token_vectors`."""
 
         def compute() -> Tensor:
-            hidden_TD = self._hidden(self._batch(rows), layers).float()
-            if projection_ND is not None:
-                weight_ND = torch.from_numpy(projection_ND)
-                weight_ND = weight_ND.to(self.encoder.device, self.encoder.dtype)
-                hidden_TD = ops.linear(hidden_TD.to(weight_ND.dtype), weight_ND).float()
+            batch = self._batch(rows)
+            if rows.unattended is None:
+                hidden_TD = self._hidden(batch, layers)
+            else:
+                assert layers is None
+                hidden_TD = self.encoder.eval().encode_unattended(batch, rows.unattended.tolist())
+            hidden_TD = self._apply(modules, hidden_TD).float()
             return normalize(hidden_TD) if normalized else hidden_TD.contiguous()
 
         return self._run(compute)
@@ -355,10 +422,17 @@ def normalize(vectors_BD: Tensor) -> Tensor:
 
 
 def load_encoder(
-    directory: str | os.PathLike[str], *, device: str, dtype: str, quantization: str | None
+    directory: str | os.PathLike[str],
+    *,
+    device: str,
+    dtype: str,
+    quantization: str | None,
+    adapter: str | None = None,
 ) -> Encoder:
     """Load an encoder."""
-    return Encoder.from_pretrained(directory, device=device, dtype=dtype, quantization=quantization)
+    return Encoder.from_pretrained(
+        directory, device=device, dtype=dtype, quantization=quantization, adapter=adapter
+    )
 
 
 def load_causal(

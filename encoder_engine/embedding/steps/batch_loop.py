@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -13,23 +13,26 @@ from encoder_engine.errors import DeviceMemoryError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from encoder_engine.embedding.engines.engine import Engine, Vectors
+    from encoder_engine.embedding.engines.engine import Engine
     from encoder_engine.embedding.limits import MemoryLimit
     from encoder_engine.packing.token_rows import RowArray, TokenRows
 
 __all__ = ["compute_batches"]
 
+# What an engine computes of a batch.
+Computed = TypeVar("Computed")
+
 
 def compute_batches(
     engine: Engine,
     rows: TokenRows,
-    compute: Callable[[TokenRows], Vectors],
+    compute: Callable[[TokenRows], Computed],
     *,
     batch_tokens: int,
     limit: MemoryLimit,
     numbers: RowArray | None = None,
     row_name: str = "text",
-) -> Iterator[tuple[RowArray, Vectors]]:
+) -> Iterator[tuple[RowArray, Computed]]:
     """Yield the rows of each batch and what ``compute`` makes of them, the longest rows first.
 
     batch_tokens: the most tokens of a batch.
@@ -61,7 +64,9 @@ def compute_batches(
         yield planned.pop(0), found
 
 
-def _compute_if_it_fits(rows: TokenRows, compute: Callable[[TokenRows], Vectors]) -> Vectors | None:
+def _compute_if_it_fits(
+    rows: TokenRows, compute: Callable[[TokenRows], Computed]
+) -> Computed | None:
     """Compute a batch; None where it exceeds the device's memory."""
     try:
         return compute(rows)

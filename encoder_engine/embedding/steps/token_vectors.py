@@ -16,13 +16,16 @@ from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import tokenized_windows
 from encoder_engine.errors import NonFiniteVectorError, ShapeError
+from encoder_engine.packing.module_stack import EMPTY_STACK
 from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from encoder_engine.embedding.options import EncodeOptions
     from encoder_engine.embedding.parts import EmbedderParts
+    from encoder_engine.packing.module_stack import ModuleStack
+    from encoder_engine.packing.token_rows import TokenizedRows
 
 __all__ = ["TokenVectors", "embed_tokens", "max_similarity"]
 
@@ -56,7 +59,13 @@ class TokenVectors:
 
     def without(self, ids: Iterable[int]) -> TokenVectors:
         """Return the vectors without the tokens of these ids."""
-        kept = ~np.isin(self.ids, np.fromiter(ids, dtype=np.int32))
+        return self._take(~np.isin(self.ids, np.fromiter(ids, dtype=np.int32)))
+
+    def only(self, ids: Iterable[int]) -> TokenVectors:
+        """Return the vectors of the tokens of these ids."""
+        return self._take(np.isin(self.ids, np.fromiter(ids, dtype=np.int32)))
+
+    def _take(self, kept: np.ndarray[Any, np.dtype[np.bool_]]) -> TokenVectors:
         before = np.concatenate([[0], np.cumsum(kept)])
         return TokenVectors(
             vectors=self.vectors[kept],
@@ -90,43 +99,50 @@ def embed_tokens(
     texts: str | Iterable[str],
     options: EncodeOptions,
     *,
-    projection_ND: Array | None = None,
+    modules: ModuleStack = EMPTY_STACK,
+    max_length: int | None = None,
+    rows_of: Callable[[TokenizedRows], TokenRows] = TokenRows.of,
 ) -> TokenVectors:
-    """Embed every token: the encoder's D features, or N after a projection."""
+    """Embed every token: the encoder's D features, or N after ``modules``.
+
+    max_length: the most tokens of a text; None: the limit of ``parts``.
+    rows_of: makes the rows to embed of a tokenizer's result.
+    """
     engine = parts.engine
-    width = engine.spec.width if projection_ND is None else len(projection_ND)
+    width = modules.width(engine.spec.width)
+    limit = parts.max_seq_length if max_length is None else max_length
     compute = partial(
         engine.token_vectors,
         layers=parts.recipe.layers,
-        projection_ND=projection_ND,
+        modules=modules,
         normalized=options.normalized,
     )
     vectors, ids, lengths = [], [], []
-    notice = TruncationNotice(options.on_truncation, limit=parts.max_seq_length)
+    notice = TruncationNotice(options.on_truncation, limit=limit)
     tokenized = tokenized_windows(
         parts.tokenizer,
         open_texts(texts).rows,
         prompt=options.prompt,
         num_prompt_tokens=0,
-        max_length=parts.max_seq_length,
+        max_length=limit,
         num_threads=engine.num_threads,
         notice=notice,
     )
     for window in tokenized:
-        encoding = window.encoding
-        found = np.empty((len(encoding.ids), width), dtype=np.float32)
-        starts = np.asarray(encoding.cu_seqlens, dtype=np.int64)
+        token_rows = rows_of(window.encoding)
+        found = np.empty((len(token_rows.ids), width), dtype=np.float32)
+        starts = np.asarray(token_rows.cu_seqlens, dtype=np.int64)
         for rows, computed in compute_batches(
-            *(engine, TokenRows.of(encoding), compute),
+            *(engine, token_rows, compute),
             batch_tokens=options.batch_tokens,
             limit=parts.memory_limit,
-            numbers=window.first_row + np.arange(len(encoding)),
+            numbers=window.first_row + np.arange(len(token_rows)),
         ):
-            own = np.concatenate([[0], np.cumsum(encoding.lengths[rows])])
+            own = np.concatenate([[0], np.cumsum(token_rows.lengths[rows])])
             for place, row in enumerate(rows):
                 found[starts[row] : starts[row + 1]] = computed[own[place] : own[place + 1]]
         vectors.append(found)
-        ids.append(np.asarray(encoding.ids))
+        ids.append(np.asarray(token_rows.ids))
         lengths.append(np.diff(starts))
     notice.warn()
     every = TokenVectors(

@@ -17,7 +17,12 @@ from safetensors import SafetensorError, safe_open
 from encoder_engine.errors import (
     CheckpointFileError,
     MissingDependencyError,
-    UnsupportedFeatureError,
+)
+from encoder_engine.families.checkpoints.archives import (
+    ArchivedTensor,
+    UnusableTensor,
+    is_archive,
+    read_archive,
 )
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, dtype_name
 from encoder_engine.families.checkpoints.pickles import read_pickle, to_array
@@ -31,8 +36,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMPILED",
+    "WEIGHTS",
     "StoredTensor",
+    "index_of",
     "mapped_files",
+    "open_tensor_file",
     "open_tensors",
     "refuse_compiled",
     "resolve_directory",
@@ -59,8 +67,8 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "I64": np.dtype("<i8"),
     "U64": np.dtype("<u8"),
 }
-# peft writes this file beside LoRA weights; transformers applies them at loading.
-ADAPTER = "adapter_config.json"
+# Settings of ColBERT as its authors publish it, and the two small heads of BGE-M3.
+SETTINGS_OF_OTHERS = ("artifact.metadata", "colbert_linear.pt", "sparse_linear.pt")
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 
@@ -90,7 +98,7 @@ def _download(hub_id: str) -> Path:
             library="huggingface_hub",
             extra="hf",
         ) from None
-    small = ["*.json", "*.txt", "*.model", "SHA256SUMS"]
+    small = ["*.json", "*.txt", "*.model", "SHA256SUMS", *SETTINGS_OF_OTHERS]
     try:
         directory = Path(snapshot_download(hub_id, allow_patterns=[*small, "*.safetensors"]))
         if not any(directory.glob("*.safetensors")):
@@ -123,7 +131,8 @@ class StoredTensor(NamedTuple):
     """A tensor in a file.
 
     dtype: PyTorch's name, or that of safetensors where NumPy has no such dtype.
-    read: returns the tensor in memory of its own; that of a ``.bin`` is in memory already.
+    read: returns the tensor in memory of its own; that of a ``.bin`` in the format before
+        PyTorch 1.6 is in memory already.
     map: returns the tensor as the file's pages, read-only: pages are read when they are first
         touched, and leave the process's memory with the array.
     """
@@ -139,18 +148,18 @@ def open_tensors(directory: Path) -> Iterator[dict[str, StoredTensor]]:
     """Yield every tensor of a checkpoint by name, readable while the context lasts.
 
     The first of these files is used: model.safetensors, model.safetensors.index.json,
-    pytorch_model.bin, pytorch_model.bin.index.json. A ``.bin`` is read as a whole, which needs
-    PyTorch. Opening and reading raise :class:`CheckpointFileError`. A directory with an adapter
-    raises :class:`UnsupportedFeatureError`.
+    pytorch_model.bin, pytorch_model.bin.index.json. A ``.bin`` in the format before PyTorch 1.6 is
+    read as a whole, which needs PyTorch. Opening and reading raise :class:`CheckpointFileError`.
     """
-    if (directory / ADAPTER).exists():
-        raise UnsupportedFeatureError(
-            f"{directory} holds an adapter ({ADAPTER}), which would be left out; merge it into the "
-            "weights first: peft's AutoPeftModel.from_pretrained(...).merge_and_unload()"
-            ".save_pretrained(...)"
-        )
     with ExitStack() as files:
         yield _find_tensors(directory, files)
+
+
+def open_tensor_file(path: Path, files: ExitStack) -> dict[str, StoredTensor]:
+    """Return every tensor of one file by name, readable while ``files`` are open."""
+    if path.suffix == ".safetensors":
+        return _open_safetensors(path, files)
+    return _open_pickle(path)
 
 
 def _find_tensors(directory: Path, files: ExitStack) -> dict[str, StoredTensor]:
@@ -159,7 +168,7 @@ def _find_tensors(directory: Path, files: ExitStack) -> dict[str, StoredTensor]:
     for name, find in zip(WEIGHTS, finders, strict=True):
         if (directory / name).is_file():
             return find(directory / name)
-        index = directory / _index_of(name)
+        index = directory / index_of(name)
         if index.is_file():
             return _open_shards(index, find)
     raise CheckpointFileError(
@@ -173,7 +182,7 @@ def refuse_compiled(directory: Path) -> None:
 
     A compiled encoder keeps weights in the layouts of the CPU's kernels, not as a checkpoint's.
     """
-    weights = (*WEIGHTS, *map(_index_of, WEIGHTS))
+    weights = (*WEIGHTS, *map(index_of, WEIGHTS))
     if (directory / COMPILED).is_file() and not any((directory / w).is_file() for w in weights):
         raise CheckpointFileError(
             f"{directory} holds a compiled encoder ({COMPILED}) and no {' or '.join(WEIGHTS)}; "
@@ -182,7 +191,8 @@ def refuse_compiled(directory: Path) -> None:
         )
 
 
-def _index_of(name: str) -> str:
+def index_of(name: str) -> str:
+    """Return the name of the index that may stand for a file of weights."""
     return f"{name}.index.json"
 
 
@@ -306,9 +316,25 @@ def _naming_file(path: Path) -> Iterator[None]:
 
 
 def _open_pickle(path: Path) -> dict[str, StoredTensor]:
+    """Return the tensors of a ``.bin`` or ``.pt``: archives without PyTorch, older files by it."""
+    if is_archive(path):
+        tensors: Any = read_archive(path)
+        if not isinstance(tensors, dict) or not all(
+            isinstance(name, str) and isinstance(tensor, (ArchivedTensor, UnusableTensor))
+            for name, tensor in tensors.items()
+        ):
+            raise CheckpointFileError(f"{path} does not hold a dictionary of named tensors")
+        return {name: _archived(path, name, tensor) for name, tensor in tensors.items()}
     found = {}
     for name, tensor in read_pickle(path).items():
         read = partial(to_array, name, tensor)
         dtype = str(tensor.dtype).removeprefix("torch.")
         found[name] = StoredTensor(tuple(tensor.shape), dtype, read, read)
     return found
+
+
+def _archived(path: Path, name: str, tensor: ArchivedTensor | UnusableTensor) -> StoredTensor:
+    if isinstance(tensor, ArchivedTensor):
+        return StoredTensor(tensor.shape, dtype_name(tensor.dtype), tensor.read, tensor.read)
+    refuse = partial(_refuse, path, name, tensor.kind)
+    return StoredTensor(tensor.shape, tensor.kind, refuse, refuse)

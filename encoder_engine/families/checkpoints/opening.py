@@ -17,6 +17,7 @@ from encoder_engine.errors import (
     UnsupportedFeatureError,
     UnusedWeightsWarning,
 )
+from encoder_engine.families.checkpoints.adapters import merge_adapters, weights_directory
 from encoder_engine.families.checkpoints.arrays import widen
 from encoder_engine.families.checkpoints.assembling import Assembly
 from encoder_engine.families.checkpoints.files import (
@@ -56,6 +57,10 @@ __all__ = ["Checkpoint", "open_checkpoint", "warn_of_unused"]
 EMBEDDINGS = "embedding.tokens"
 # Buffers that older versions of transformers saved; their content follows from the config.
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+
+
+# ColBERT's own checkpoints are of this class, and hold the projection of token vectors.
+COLBERT, PROJECTION = "HF_ColBERT", "linear."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,19 +156,32 @@ class Checkpoint:
             )
 
 
-def open_checkpoint(path_or_hub_id: str | os.PathLike[str], files: ExitStack) -> Checkpoint:
+def open_checkpoint(
+    path_or_hub_id: str | os.PathLike[str], files: ExitStack, *, adapter: str | None = None
+) -> Checkpoint:
     """Open a directory's checkpoint; its tensors can be read while ``files`` are open.
+
+    An adapter of the directory is merged: see :func:`merge_adapters`, whose ``chosen`` is
+    ``adapter``.
 
     Raises :class:`ConfigError` and :class:`CheckpointError` for missing, malformed or contradictory
     files.
     """
-    directory = resolve_directory(path_or_hub_id)
-    refuse_compiled(directory)
-    files.enter_context(_verified(directory))
+    named = resolve_directory(path_or_hub_id)
+    refuse_compiled(named)
+    directory = weights_directory(named)
+    for folder in {directory, named}:
+        files.enter_context(_verified(folder))
     config = read_config(directory)
     spec = spec_from_config(config)
     family = find_family(spec.model_type)
-    tensors, heads = _split_off_heads(files.enter_context(open_tensors(directory)), family)
+    stored = merge_adapters(
+        *(named, files.enter_context(open_tensors(directory)), config, files),
+        prefix=family.prefix,
+        chosen=adapter,
+    )
+    others = (PROJECTION,) if COLBERT in (config.get("architectures") or ()) else ()
+    tensors, heads = _split_off_heads(stored, family, others)
     _check_number_of_blocks(spec, tensors, family)
     return Checkpoint(
         directory=directory,
@@ -214,16 +232,19 @@ def warn_of_unused(heads: Collection[str], why: str, *, stacklevel: int) -> None
 
 
 def _split_off_heads(
-    tensors: dict[str, StoredTensor], family: Family
+    tensors: dict[str, StoredTensor], family: Family, others: tuple[str, ...] = ()
 ) -> tuple[dict[str, StoredTensor], dict[str, StoredTensor]]:
-    """Return the encoder's tensors under the names of its base class, and the heads' tensors."""
+    """Return the encoder's tensors under the names of its base class, and the heads' tensors.
+
+    ``others``: prefixes of heads that no family has.
+    """
     kept: dict[str, StoredTensor] = {}
     heads: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
         bare = modern_name(name).removeprefix(family.prefix)
         if bare in BUFFERS or any(re.fullmatch(one, bare) for one in family.buffers):
             continue
-        part = heads if bare.startswith(family.heads) else kept
+        part = heads if bare.startswith((*family.heads, *others)) else kept
         if bare in part:
             raise TensorNamesError(
                 f"the checkpoint holds {bare} twice, once as {name}", unexpected=[name]

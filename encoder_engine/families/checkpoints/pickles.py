@@ -1,4 +1,4 @@
-"""Reads ``.bin`` checkpoints, which are pickles: the one format that needs PyTorch."""
+"""Reads ``.bin`` checkpoints of before PyTorch 1.6: the one format that needs PyTorch."""
 
 from __future__ import annotations
 

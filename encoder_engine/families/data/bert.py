@@ -77,4 +77,6 @@ FAMILY = Family(
     pooler=True,
     heads=("cls.", "classifier.", "qa_outputs."),
     layouts=(PREDICTIONS, NEXT_SENTENCE, CLASSIFIER, TOKEN_CLASSIFIER, SPANS),
+    # rubert-tiny2 repeats its width in it.
+    ignored=("emb_size",),
 )

@@ -15,7 +15,16 @@ FAMILY = replace(
         norm=replace(llama.FAMILY.block.norm, epsilon=1e-5),
     ),
     # Not one of its weights depends on the pooling of a classifier.
-    ignored=("classifier_pooling", "clf_pooling", "pretraining_tp"),
+    ignored=(
+        "bos_token",
+        "classifier_pooling",
+        "clf_pooling",
+        "eos_token",
+        "hidden_dropout",
+        "mask_token",
+        "pad_token",
+        "pretraining_tp",
+    ),
     vocabulary=None,
     code=("EuroBERT/EuroBERT-", "configuration_eurobert.", "modeling_eurobert."),
 )

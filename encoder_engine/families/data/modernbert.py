@@ -94,6 +94,12 @@ FAMILY = Family(
             required=AS_PUBLISHED,
         ),
     ),
+    # Composer, in which mmBERT and Ettin were trained, writes "sans_pos": positions are rotary.
+    required={
+        "position_embedding_type": ("absolute", "sans_pos", None),
+        "causal_mask": (False, None),
+        "is_causal": (False, None),
+    },
     ignored=(
         "classifier_activation",
         "classifier_bias",
@@ -102,6 +108,8 @@ FAMILY = Family(
         "decoder_bias",
         "deterministic_flash_attn",
         "initializer_cutoff_factor",
+        # Of its configuration's class, which reads norm_eps.
+        "layer_norm_eps",
         "reference_compile",
         "repad_logits_with_grad",
         "sparse_pred_ignore_index",

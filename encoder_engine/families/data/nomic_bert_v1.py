@@ -38,6 +38,7 @@ FAMILY = replace(
         "mlp_fc1_bias": (False,),
         "mlp_fc2_bias": (False,),
         "parallel_block": (False,),
+        "parallel_block_tied_norm": (False,),
         "prenorm": (False,),
         "qkv_proj_bias": (False,),
         "rotary_emb_fraction": (1.0, 1),

@@ -74,7 +74,8 @@ class Family:
     ``ignored``: keys that do not change the computation.
     ``written_as``: the model_type in config.json where that is another family's; ``marks``: the
     values that distinguish the two.
-    ``code``: the values of ``auto_map`` whose code computes this family.
+    ``code``: the values of ``auto_map`` whose code computes this family; ``recognised_by_code``: a
+    configuration without them is of another family.
     ``vocabulary``: the output layer of a causal model, beside ``prefix`` in a checkpoint with a
     head, where it may be left out if it is the table of tokens; None: it is no causal model.
     ``in_place``: transformers' own models of it can compute with the engine (integrations).
@@ -109,6 +110,7 @@ class Family:
     written_as: str | None = None
     marks: Mapping[str, Any] = field(default_factory=dict)
     code: tuple[str, ...] = ()
+    recognised_by_code: bool = False
     vocabulary: str | None = None
     in_place: bool = True
 

@@ -49,11 +49,16 @@ def load_encoder(
     device: str | torch.device,
     dtype: str | torch.dtype,
     quantized: bool,
+    adapter: str | None = None,
 ) -> EncoderType:
     """Build the encoder a directory describes; see :meth:`Encoder.from_pretrained`."""
     with ExitStack() as files:
         encoder, checkpoint = _load(
-            encoder_type, path_or_hub_id, files, device=device, dtype=dtype, quantized=quantized
+            *(encoder_type, path_or_hub_id, files),
+            device=device,
+            dtype=dtype,
+            quantized=quantized,
+            adapter=adapter,
         )
     warn_of_unused(
         checkpoint.heads, "only the encoder was loaded, whose vectors need no head", stacklevel=4
@@ -103,12 +108,13 @@ def _load(
     device: str | torch.device,
     dtype: str | torch.dtype,
     quantized: bool,
+    adapter: str | None = None,
 ) -> tuple[EncoderType, Checkpoint]:
     """Build the encoder; return it and its checkpoint, readable while ``files`` are open."""
     # What makes no sense is refused before any file is read.
     resolve_device(device)
     resolve_dtype(dtype)
-    checkpoint = open_checkpoint(path_or_hub_id, files)
+    checkpoint = open_checkpoint(path_or_hub_id, files, adapter=adapter)
     saved_quantized = checkpoint.quantized
     device = resolve_device(device, quantized=quantized or saved_quantized)
     dtype = resolve_dtype(dtype, quantized=quantized or saved_quantized)

@@ -140,10 +140,10 @@ def test_lower_casing_is_done_as_sentence_transformers_does_it(
 
 # What is written over a good directory, the error it gives, and a word of its message.
 BAD_DIRECTORIES: dict[str, tuple[dict[str, Any], type[EncoderEngineError], str]] = {
-    "a dense layer follows": (
-        {"modules.json": modules("Transformer", "Pooling", "Dense")},
+    "a convolution follows": (
+        {"modules.json": modules("Transformer", "Pooling", "CNN")},
         UnsupportedFeatureError,
-        "Dense",
+        "CNN",
     ),
     "word embeddings instead of an encoder": (
         {"modules.json": modules("WordEmbeddings", "Pooling")},

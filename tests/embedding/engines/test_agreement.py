@@ -17,6 +17,7 @@ from encoder_engine.embedding.engines.module import (
 from encoder_engine.inference import CompiledEncoder
 from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
 from encoder_engine.ops.testing import assert_within_budget
+from encoder_engine.packing.module_stack import DenseModule, ModuleStack
 from encoder_engine.packing.pooling_modes import POOLING_MODES
 from encoder_engine.packing.token_rows import TokenRows
 from tests.embedding.tiny_model import VOCABULARY, WIDTH, write_head_directory
@@ -118,11 +119,9 @@ def test_token_vectors_agree(
     normalized: bool,
 ) -> None:
     drawn = np.random.default_rng(1).standard_normal((6, WIDTH)).astype(np.float32)
-    projection_ND = drawn if projected else None
+    modules = ModuleStack((DenseModule(weight_NK=drawn),) if projected else ())
     found = [
-        engine.token_vectors(
-            rows, layers=layers, projection_ND=projection_ND, normalized=normalized
-        )
+        engine.token_vectors(rows, layers=layers, modules=modules, normalized=normalized)
         for engine in vector_engines
     ]
     assert found[0].shape == (sum(LENGTHS), 6 if projected else WIDTH)

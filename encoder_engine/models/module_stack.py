@@ -1,0 +1,77 @@
+"""Computes a module stack by PyTorch, on any device, in the dtype of the rows.
+
+R rows, K features in, N features out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from encoder_engine import ops
+from encoder_engine.packing.module_stack import DenseModule, LayerNormModule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from encoder_engine.packing.module_stack import Array, ModuleStack, StackActivation
+
+__all__ = ["StackComputer"]
+
+_ACTIVATIONS: dict[StackActivation, Callable[[Tensor], Tensor]] = {
+    "identity": lambda x: x,
+    "tanh": torch.tanh,
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+    "leaky_relu": F.leaky_relu,
+    "elu": F.elu,
+    "softplus": F.softplus,
+    "mish": F.mish,
+    "softsign": F.softsign,
+    "hardtanh": F.hardtanh,
+    "relu6": F.relu6,
+}
+
+
+class StackComputer:
+    """Applies stacks; their weights are kept on the device of the rows, in their dtype."""
+
+    def __init__(self) -> None:
+        # By the id of the array, and the dtype.
+        self._weights: dict[tuple[int, torch.dtype], tuple[Array, Tensor]] = {}
+
+    def __call__(self, stack: ModuleStack, rows_RK: Tensor) -> Tensor:
+        """Return the rows after all modules of a stack, [R, N]."""
+        for module in stack.modules:
+            if isinstance(module, DenseModule):
+                rows_RK = self._dense(module, rows_RK)
+            elif isinstance(module, LayerNormModule):
+                weight_K, bias_K = (self._like(rows_RK, w) for w in module.arrays().values())
+                shape = rows_RK.shape[1:]
+                rows_RK = F.layer_norm(rows_RK, shape, weight_K, bias_K, module.epsilon)
+            else:
+                rows_RK = F.normalize(rows_RK, dim=-1)
+        return rows_RK
+
+    def _dense(self, module: DenseModule, x_RK: Tensor) -> Tensor:
+        weights = {name: self._like(x_RK, array) for name, array in module.arrays().items()}
+        raised_RN = ops.linear(x_RK, weights["weight"], weights.get("bias"))
+        raised_RN = _ACTIVATIONS[module.activation](raised_RN)
+        if module.residual is None:
+            return raised_RN
+        projection = weights.get("residual")
+        return raised_RN + (x_RK if projection is None else ops.linear(x_RK, projection))
+
+    def _like(self, rows: Tensor, array: Array) -> Tensor:
+        kept = self._weights.get((id(array), rows.dtype))
+        if kept is None or kept[1].device != rows.device:
+            # The array is kept too, so that no other one gets its id.
+            kept = (array, torch.from_numpy(array).to(rows.device, rows.dtype))
+            self._weights[id(array), rows.dtype] = kept
+        return kept[1]

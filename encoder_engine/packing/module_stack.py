@@ -1,0 +1,186 @@
+"""The modules after an encoder or after pooling: dense layers, norms, division by the length.
+
+How it works: a :class:`ModuleStack` is data, float32 weights in the order of their application.
+``models/module_stack.py`` computes it by PyTorch's functions, ``inference/module_stack.py`` by the
+extension, and by the NumPy functions of this file for activations that the extension lacks.
+
+Dimensions: R rows (texts or tokens), K features in, N features out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = [
+    "ELEMENTWISE",
+    "EMPTY_STACK",
+    "STACK_ACTIVATIONS",
+    "DenseModule",
+    "LayerNormModule",
+    "ModuleStack",
+    "NormalizeModule",
+    "StackActivation",
+    "StackModule",
+]
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+StackActivation = Literal[
+    "identity",
+    "tanh",
+    "relu",
+    "gelu",
+    "silu",
+    "sigmoid",
+    "leaky_relu",
+    "elu",
+    "softplus",
+    "mish",
+    "softsign",
+    "hardtanh",
+    "relu6",
+]
+STACK_ACTIVATIONS: tuple[StackActivation, ...] = get_args(StackActivation)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DenseModule:
+    """``activation(x @ weight.T + bias)``, plus ``x`` or its projection with a residual.
+
+    weight_NK, bias_N: float32.
+    residual: ``"input"`` adds x; an array [N, K] adds ``x @ residual.T``; None adds nothing.
+    """
+
+    weight_NK: Array
+    bias_N: Array | None = None
+    activation: StackActivation = "identity"
+    residual: Literal["input"] | Array | None = None
+
+    @property
+    def width(self) -> int:
+        """N."""
+        return len(self.weight_NK)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the weights by name."""
+        found = {"weight": self.weight_NK, "bias": self.bias_N}
+        if isinstance(self.residual, np.ndarray):
+            found["residual"] = self.residual
+        return {name: array for name, array in found.items() if array is not None}
+
+    def __repr__(self) -> str:
+        """Describe the layer without its weights."""
+        added = "projected" if isinstance(self.residual, np.ndarray) else self.residual
+        return f"Dense({list(self.weight_NK.shape)}, {self.activation}, residual={added})"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LayerNormModule:
+    """A layer norm with weight and bias, float32 [K]."""
+
+    weight_K: Array
+    bias_K: Array
+    epsilon: float = 1e-5
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the weights by name."""
+        return {"weight": self.weight_K, "bias": self.bias_K}
+
+    def __repr__(self) -> str:
+        """Describe the norm without its weights."""
+        return f"LayerNorm({len(self.weight_K)}, {self.epsilon})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormalizeModule:
+    """Division of each row by its Euclidean norm."""
+
+    def arrays(self) -> dict[str, Array]:
+        """Return no weights."""
+        return {}
+
+
+StackModule: TypeAlias = DenseModule | LayerNormModule | NormalizeModule
+
+
+@dataclass(frozen=True)
+class ModuleStack:
+    """Modules in the order of their application."""
+
+    modules: tuple[StackModule, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether there is any module."""
+        return bool(self.modules)
+
+    def width(self, features: int) -> int:
+        """Return the features of a row of ``features`` after all modules."""
+        for module in self.modules:
+            features = module.width if isinstance(module, DenseModule) else features
+        return features
+
+    def mismatch(self, features: int) -> str | None:
+        """Return a sentence on the first module that takes another number of features, or None."""
+        for place, module in enumerate(self.modules):
+            taken = features
+            if isinstance(module, DenseModule):
+                taken, after = module.weight_NK.shape[1], module.width
+            elif isinstance(module, LayerNormModule):
+                taken = after = len(module.weight_K)
+            else:
+                after = features
+            if taken != features:
+                return f"module {place} ({module!r}) takes {taken} features and gets {features}"
+            features = after
+        return None
+
+    def join_fingerprint(self, encoder: str) -> str:
+        """Return the SHA-256 of an encoder's and of all modules; without modules the encoder's."""
+        if not self.modules:
+            return encoder
+        digest = hashlib.sha256(encoder.encode())
+        for module in self.modules:
+            digest.update(f"\0{module!r}\0".encode())
+            for name, array in sorted(module.arrays().items()):
+                digest.update(f"\0{name} {list(array.shape)}\0".encode())
+                digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return digest.hexdigest()
+
+
+EMPTY_STACK = ModuleStack()
+
+
+def _sigmoid(x: Array) -> Array:
+    # exp of a number that is not above 0 cannot overflow.
+    small = np.exp(-np.abs(x))
+    found: Array = np.where(x >= 0, 1 / (1 + small), small / (1 + small))
+    return found
+
+
+def _softplus(x: Array) -> Array:
+    found: Array = np.logaddexp(x, np.float32(0))
+    return found
+
+
+def _elu(x: Array) -> Array:
+    found: Array = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+    return found
+
+
+# What the extension has no function for, with PyTorch's default parameters.
+ELEMENTWISE: Mapping[StackActivation, Callable[[Array], Array]] = {
+    "sigmoid": _sigmoid,
+    "leaky_relu": lambda x: np.where(x >= 0, x, np.float32(0.01) * x),
+    "elu": _elu,
+    "softplus": _softplus,
+    "mish": lambda x: x * np.tanh(_softplus(x)),
+    "softsign": lambda x: x / (1 + np.abs(x)),
+    "hardtanh": lambda x: np.clip(x, -1, 1),
+    "relu6": lambda x: np.clip(x, 0, 6),
+}

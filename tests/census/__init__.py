@@ -1,0 +1,1 @@
+"""Most downloaded repositories of encoders: what loads, what is refused, and why."""
