@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.errors import ConfigError
 from encoder_engine.families.heads import check_head, count_outputs, find_layout, read_rows
 from encoder_engine.inference.blocks import BlockBuilder, read_block
 from encoder_engine.inference.constants import Constants
@@ -125,16 +125,8 @@ class CompiledNetwork:
     def hidden_program(self, *, shares_prefix: bool = False, unattended: bool = False) -> Program:
         """Return the program from token ids to float32 rows [T, D].
 
-        ``unattended``: for batches with tokens that no token attends to. Raises
-        :class:`UnsupportedFeatureError` where a convolution or global rows read all tokens.
+        ``unattended``: for batches with tokens that no token attends to.
         """
-        if unattended and (
-            self.convolution is not None or any(b.global_query is not None for b in self.blocks)
-        ):
-            raise UnsupportedFeatureError(
-                f"a {self.spec.model_type} cannot leave tokens unattended: its convolution or its "
-                "global rows read all of them"
-            )
         selects: Rows | None = "all" if unattended else None
         program = Program(self.dtype, selects=selects, shares_prefix=shares_prefix)
         last = None if self._is_half or shares_prefix else OUTPUT
