@@ -56,6 +56,7 @@ struct kernel_table {
     row_kernel<norm_call> normalize[2];
     row_kernel<embedding_call> embed[2];
     row_kernel<pooling_call> pool[2];
+    row_kernel<static_call> static_mean[4];  // by table_type
     row_kernel<activation_call> activate[2];
     row_kernel<sum_call> add[2];
     row_kernel<rotary_call> rotate[2];
