@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.multi_vector import MultiVectorEmbedder
     from encoder_engine.embedding.ranker import Ranked, Ranker
     from encoder_engine.embedding.sparse import SparseEmbedder, SparseVectors
+    from encoder_engine.embedding.static.embedder import Coverage, StaticEmbedder
     from encoder_engine.embedding.steps.token_vectors import TokenVectors, max_similarity
     from encoder_engine.embedding.steps.window import EmbeddedWindow
     from encoder_engine.vectors.precision import quantize_vectors
     from encoder_engine.vectors.stored_vectors import StoredVectors, load_vectors
 
 __all__ = [
+    "Coverage",
     "EmbedBatch",
     "EmbeddedWindow",
     "Embedder",
@@ -31,6 +33,7 @@ __all__ = [
     "Ranker",
     "SparseEmbedder",
     "SparseVectors",
+    "StaticEmbedder",
     "StoredVectors",
     "TokenVectors",
     "encoder_directory",
@@ -43,6 +46,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "Coverage": "static.embedder",
         "EmbedBatch": "embed_batch",
         "EmbeddedWindow": "steps.window",
         "Embedder": "embedder",
@@ -52,6 +56,7 @@ __getattr__, __dir__ = lazy_names(
         "Ranker": "ranker",
         "SparseEmbedder": "sparse",
         "SparseVectors": "sparse",
+        "StaticEmbedder": "static.embedder",
         "StoredVectors": "encoder_engine.vectors.stored_vectors",
         "TokenVectors": "steps.token_vectors",
         "encoder_directory": "directory.recipe",

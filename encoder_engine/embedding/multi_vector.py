@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+import hashlib
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -11,23 +14,36 @@ from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.directory.recipe import PoolingRecipe
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.engines.choosing import EngineRequest, load_encoder
+from encoder_engine.embedding.job_keywords import run_over_files
 from encoder_engine.embedding.options import EncodeCall
-from encoder_engine.embedding.steps.token_vectors import TokenVectors, embed_tokens
+from encoder_engine.embedding.parts import Loading
+from encoder_engine.embedding.steps.token_vectors import (
+    TokenVectors,
+    embed_token_window,
+    embed_tokens,
+    max_similarity,
+)
+from encoder_engine.embedding.steps.window import ResultWindow
 from encoder_engine.errors import CheckpointFileError, ConfigError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.arrays import widen
-from encoder_engine.families.checkpoints.files import open_tensors
+from encoder_engine.families.checkpoints.files import open_tensors, resolve_directory
 from encoder_engine.json_values import JsonValue
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
+    from typing import Unpack
 
     import torch
     from torch import Tensor
 
-    from encoder_engine.embedding.engines.engine import EngineChoice, Vectors
-    from encoder_engine.embedding.options import OnTruncation
+    from encoder_engine.embedding.dataset.run import DatasetSummary
+    from encoder_engine.embedding.engines.engine import EngineChoice, VectorEngine, Vectors
+    from encoder_engine.embedding.job_keywords import JobKeywords
+    from encoder_engine.embedding.options import EncodeOptions, OnTruncation
+    from encoder_engine.embedding.steps.window import TokenizedWindow
+    from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.text import Tokenizer
 
 __all__ = ["MultiVectorEmbedder"]
@@ -73,6 +89,8 @@ class MultiVectorEmbedder:
         self.projection_ND = None if projection_ND is None else _as_array(projection_ND)
         self.skipped = frozenset(skipped)
         self.normalized = normalized
+        # None where the parts were put together in memory.
+        self.loading: Loading | None = None
 
     @classmethod
     def from_pretrained(
@@ -80,21 +98,26 @@ class MultiVectorEmbedder:
         path_or_hub_id: str | os.PathLike[str],
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
+        quantization: str | None = None,
         *,
+        num_threads: int | None = None,
         engine: EngineChoice = "auto",
+        **hub: Unpack[HubKeywords],
     ) -> Self:
         """Load a MultiVectorEncoder's directory: Transformer, Dense, MultiVectorMask, Normalize.
 
         Files are first compared with the ``SHA256SUMS`` of the directory and of its modules, if
         there are any. Raises :class:`UnsupportedFeatureError` for queries padded with mask tokens
-        (query expansion) and for other modules. Other exceptions: see
-        :meth:`Embedder.from_pretrained`.
+        (query expansion) and for other modules. Options and other exceptions: see
+        :meth:`Embedder.from_pretrained`; int8 leaves the projection as it is.
         """
         kinds = ("Transformer", "Dense", "MultiVectorMask", "Normalize")
-        opened = open_directory(path_or_hub_id, "MultiVectorEncoder", kinds, plain=False)
+        directory = resolve_directory(path_or_hub_id, **hub)
+        opened = open_directory(directory, "MultiVectorEncoder", kinds, plain=False)
         _, dense, mask, *norms = opened.modules
         folder, tokenizer = opened.encoder_folder, opened.read_tokenizer()
-        encoder = load_encoder(folder, EngineRequest.of(engine, device, dtype))
+        request = EngineRequest.of(engine, device, dtype, quantization, num_threads)
+        encoder = load_encoder(folder, request)
         recipe = PoolingRecipe(
             encoder_directory=folder,
             pooling=("mean",),
@@ -103,12 +126,21 @@ class MultiVectorEmbedder:
             prompts=opened.settings.prompts,
             default_prompt_name=opened.settings.default_prompt_name,
         )
-        return cls(
+        embedder = cls(
             Embedder(encoder, tokenizer, recipe),
             _read_projection(dense.folder),
             skipped=_read_skipped(mask.folder, tokenizer),
             normalized=bool([_check_normalize(norm.folder) for norm in norms]),
         )
+        embedder.loading = Loading(
+            path=str(directory),
+            dtype=request.dtype,
+            quantization=request.quantization,
+            pooling=None,
+            max_seq_length=None,
+            engine=embedder.embedder.engine.name,
+        )
+        return embedder
 
     @property
     def dimension(self) -> int:
@@ -138,6 +170,43 @@ class MultiVectorEmbedder:
         found = self._encode(texts, "document", batch_tokens, on_truncation)
         return found.without(self.skipped) if self.skipped else found
 
+    def encode_query(self, texts: str | Iterable[str], **options: Any) -> TokenVectors:
+        """Embed queries: :meth:`encode_queries`, under its name in other libraries."""
+        return self.encode_queries(texts, **options)
+
+    def encode_document(self, texts: str | Iterable[str], **options: Any) -> TokenVectors:
+        """Embed documents: :meth:`encode_documents`, under its name in other libraries."""
+        return self.encode_documents(texts, **options)
+
+    def similarity(self, queries: TokenVectors, documents: TokenVectors) -> Vectors:
+        """Score documents for queries by :func:`max_similarity`: float32 [Q, N]."""
+        return max_similarity(queries, documents)
+
+    def encode_dataset(
+        self,
+        inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        output: str | os.PathLike[str],
+        *,
+        kind: Literal["document", "query"] = "document",
+        on_truncation: Literal["ignore", "error"] = "ignore",
+        batch_tokens: int | None = None,
+        **job: Unpack[JobKeywords],
+    ) -> DatasetSummary:
+        """Embed files into a table, or a folder of shards, of ``token_ids`` and ``embeddings``.
+
+        ``load_vectors(output).tokens`` reads them. ``kind``: what the texts are. Other options: see
+        :meth:`Embedder.encode_dataset`.
+        """
+        call = EncodeCall(
+            prompt_name=kind,
+            normalize_embeddings=self.normalized,
+            batch_tokens=batch_tokens,
+            on_truncation=on_truncation,
+        )
+        return run_over_files(
+            *(TokensJob(self, kind), inputs, output), task="tokens", call=call, job=job
+        )
+
     def _encode(
         self,
         texts: str | Iterable[str],
@@ -154,6 +223,89 @@ class MultiVectorEmbedder:
         return embed_tokens(
             *(self.embedder, texts, self.embedder.resolve(call)), projection_ND=self.projection_ND
         )
+
+
+class TokensJob:
+    """A :class:`JobModel` that embeds the tokens of documents or of queries."""
+
+    def __init__(self, model: MultiVectorEmbedder, kind: Literal["document", "query"]) -> None:
+        self._model, self._kind = model, kind
+
+    @property
+    def engine(self) -> VectorEngine:
+        """The engine of the encoder."""
+        return self._model.embedder.engine
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer."""
+        return self._model.embedder.tokenizer
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """Tokens kept of each text."""
+        return self._model.embedder.max_seq_length
+
+    @property
+    def name(self) -> str:
+        """The path that the model was loaded from."""
+        return self._model.loading.path if self._model.loading else self._model.embedder.name
+
+    def resolve(self, call: EncodeCall) -> EncodeOptions:
+        """Check the options of a call and fill in the directory's settings for those not given."""
+        return self._model.embedder.resolve(call)
+
+    def stored_dimension(self, options: EncodeOptions) -> int:  # noqa: ARG002
+        """Return the features of a token's vector."""
+        return self._model.dimension
+
+    def describe_model(self) -> dict[str, Any]:
+        """Return what a plan records of the projection and of the tokens that are left out."""
+        projection = self._model.projection_ND
+        digest = None if projection is None else hashlib.sha256(projection.tobytes()).hexdigest()
+        skipped = sorted(self._model.skipped) if self._kind == "document" else []
+        return {"pooling": [], "layers": [], "projection": digest, "skipped": skipped}
+
+    def describe_options(self, options: EncodeOptions) -> dict[str, Any]:
+        """Return what a plan records of the options."""
+        return options.describe() | {"dimension": self._model.dimension}
+
+    def tokenize_window(
+        self, texts: list[str], first_row: int, options: EncodeOptions
+    ) -> TokenizedWindow:
+        """Tokenize a window of texts."""
+        return self._model.embedder.tokenize_window(texts, first_row, options)
+
+    def encode_window(self, tokenized: TokenizedWindow, options: EncodeOptions) -> ResultWindow:
+        """Embed the tokens of a tokenized window."""
+        start, model = time.perf_counter(), self._model
+        found = embed_token_window(
+            *(model.embedder, tokenized, options), projection_ND=model.projection_ND
+        )
+        if self._kind == "document" and model.skipped:
+            found = found.without(model.skipped)
+        return ResultWindow.of(found, tokenized, time.perf_counter() - start)
+
+    def reload(self) -> Callable[[str, int], TokensJob] | None:
+        """Return a function that loads the model in another process; None without files."""
+        if self._model.loading is None:
+            return None
+        return partial(_load_again, type(self._model), self._model.loading, self._kind)
+
+
+def _load_again(
+    model_type: type[MultiVectorEmbedder],
+    loading: Loading,
+    kind: Literal["document", "query"],
+    device: str,
+    num_threads: int,
+) -> TokensJob:
+    model = model_type.from_pretrained(
+        *(loading.path, device, loading.dtype, loading.quantization),
+        num_threads=num_threads,
+        engine=loading.engine,  # type: ignore[arg-type]
+    )
+    return TokensJob(model, kind)
 
 
 def _as_array(projection_ND: Vectors | Tensor) -> Vectors:

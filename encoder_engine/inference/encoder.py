@@ -51,7 +51,7 @@ from encoder_engine.inference.options import (
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -285,6 +285,15 @@ class CompiledEncoder:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         write_compiled(folder / COMPILED, self._description, self._layers())
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """config.json of the checkpoint; empty where there was none."""
+        return self._description.config
+
+    def parameters(self) -> Iterator[tuple[str, Array]]:
+        """Yield the name and the values of each parameter, as an encoder's state dict has them."""
+        return self._network.parameters()
 
     @staticmethod
     def supports(spec: EncoderSpec) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import EncoderEngineError, MissingDependencyError, ReadError, RowError
@@ -11,8 +12,6 @@ from encoder_engine.inputs.rows import Columns, Place, Reading, Row
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from encoder_engine.inputs.identifiers import Identifier
 
 _BATCH_ROWS = 4096
 _NOT_UTF_8 = object()
@@ -142,25 +141,24 @@ def _metered_rows(
 
 def _rows(batch: Any, place: Place) -> Iterator[Row]:
     columns = place.reading.columns
-    texts = _values(batch, columns.text)
-    identifiers = None if columns.identifier is None else _values(batch, columns.identifier)
-    for index, value in enumerate(texts):
+    values = {name: _values(batch, name) for name in columns.names}
+    for index in range(batch.num_rows):
         place.row += 1
         place.number = place.row + 1
         try:
-            if value is _NOT_UTF_8:
-                place.refuse(f"{columns.text} holds bytes that are not UTF-8; write it again")
-            text = place.text(value, columns.text)
-            identifier: Identifier | None = None
-            if identifiers is not None and columns.identifier is not None:
-                if identifiers[index] is _NOT_UTF_8:
-                    place.refuse(f"{columns.identifier} holds bytes that are not UTF-8")
-                identifier = place.identifier(identifiers[index], columns.identifier)
-            row = place.make_row(text, identifier)
+            row = place.row_of(partial(_readable, place, values, index))
         except RowError as error:
             place.reading.skip(error)
             continue
         yield row
+
+
+def _readable(place: Place, values: dict[str, list[Any]], index: int, column: str) -> Any:
+    """Return a value of a column; refuse the row where its bytes are not UTF-8."""
+    value = values[column][index]
+    if value is _NOT_UTF_8:
+        place.refuse(f"{column} holds bytes that are not UTF-8; write it again")
+    return value
 
 
 def _values(batch: Any, column: str) -> list[Any]:
@@ -185,7 +183,7 @@ def _check_schema(pyarrow: Any, schema: Any, name: str, columns: Columns) -> Non
     for column in columns.names:
         if schema.names.count(column) != 1:
             known = ", ".join(schema.names)
-            option = "column= (--column)" if column == columns.text else "id_column="
+            option = columns.option_of(column)
             raise ReadError(
                 f"{name} has no single column {column!r}; there are {known}: name one with {option}"
             )
@@ -193,7 +191,7 @@ def _check_schema(pyarrow: Any, schema: Any, name: str, columns: Columns) -> Non
         if types.is_dictionary(kind):
             kind = kind.value_type
         is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-        if column == columns.text and not is_text:
+        if column in (columns.text, columns.pair) and not is_text:
             raise ReadError(f"{name}: column {column!r} holds {kind}, expected string; cast it")
         if column == columns.identifier and not (is_text or types.is_integer(kind)):
             raise ReadError(

@@ -107,6 +107,7 @@ def open_inputs(
     *,
     column: str | None = None,
     id_column: str | None = None,
+    pair_column: str | None = None,
     format: Format | None = None,  # noqa: A002
     max_characters: int | None = None,
     unique_ids: bool = False,
@@ -117,6 +118,7 @@ def open_inputs(
         input, which holds a text a line unless ``format`` is given.
     column: the column of the texts, by default ``text``.
     id_column: the column of the ids; None: no ids.
+    pair_column: the column of the second text of each pair; None: rows are single texts.
     format: the format of all inputs, instead of their suffixes.
     max_characters: a longer text is a bad row.
     unique_ids: a repeated id makes a bad row.
@@ -128,7 +130,7 @@ def open_inputs(
     looked_up = find_sources(names, format)
     sources = tuple((source.name, source.format) for source in looked_up)
     for name, kind in sources:
-        if kind == "txt" and (column is not None or id_column is not None):
+        if kind == "txt" and any(name is not None for name in (column, id_column, pair_column)):
             raise InputError(
                 f"{shown_name(name)} is read as plain lines, which have no columns; leave the "
                 "column options out, or name another input format"
@@ -139,11 +141,13 @@ def open_inputs(
             import_pyarrow(f"reading {name}")
     if column is not None and column == id_column:
         raise InputError(f"the text column and the id column are both {column!r}")
+    if pair_column is not None and pair_column in (column or DEFAULT_COLUMN, id_column):
+        raise InputError(f"the column of second texts is also another column: {pair_column!r}")
     if unique_ids and id_column is None:
         raise InputError("unique ids need an id column; name it")
     plain = all(Path(name).is_file() and compression_of(name) is None for name, _ in sources)
     reading = Reading(
-        columns=Columns(text=column or DEFAULT_COLUMN, identifier=id_column),
+        columns=Columns(text=column or DEFAULT_COLUMN, identifier=id_column, pair=pair_column),
         skip=fail,
         max_characters=max_characters,
         unique=UniqueIdentifiers() if unique_ids else None,

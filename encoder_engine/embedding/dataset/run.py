@@ -20,12 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from encoder_engine.embedding.dataset.job import DatasetJob
+    from encoder_engine.embedding.dataset.model import JobModel, WindowResult
     from encoder_engine.embedding.dataset.outputs import Output
     from encoder_engine.embedding.dataset.windows import TextWindow
     from encoder_engine.embedding.dataset.workers import WindowEmbedder
-    from encoder_engine.embedding.options import EncodeOptions
-    from encoder_engine.embedding.parts import EmbedderParts
-    from encoder_engine.embedding.steps.window import EmbeddedWindow
 
     Watch = Callable[["DatasetSummary", int], None]
 
@@ -84,7 +82,7 @@ class DatasetSummary:
 
 def run_job(
     job: DatasetJob,
-    parts: EmbedderParts,
+    model: JobModel,
     *,
     load_seconds: float = 0.0,
     watch: Watch | None = None,
@@ -92,24 +90,23 @@ def run_job(
     """Embed all rows; ``watch`` is called per window with the summary and the bytes read."""
     start = time.perf_counter()
     call = job.options.encode
-    options = parts.resolve(call)
-    name = parts.loading.path if parts.loading else str(parts.recipe.encoder_directory)
+    options = model.resolve(call)
     summary = DatasetSummary(
         output=str(job.output),
-        model=name,
-        max_seq_length=parts.max_seq_length,
-        dimension=parts.stored_dimension(options),
-        dtype=parts.engine.dtype,
+        model=model.name,
+        max_seq_length=model.max_seq_length,
+        dimension=model.stored_dimension(options),
+        dtype=model.engine.dtype,
         workers=job.options.workers,
     )
     summary.seconds["load"] = load_seconds
     embedder: WindowEmbedder
     if job.options.workers > 1:
-        embedder = WorkerPool(parts, call, job.options.workers)
+        embedder = WorkerPool(model, call, job.options.workers)
     else:
-        on_cpu = parts.engine.device == "cpu"
-        embedder = LocalEmbedder(parts, call, overlapped=job.inputs.regular and not on_cpu)
-    output = _make_output(job, parts, options, name)
+        on_cpu = model.engine.device == "cpu"
+        embedder = LocalEmbedder(model, call, overlapped=job.inputs.regular and not on_cpu)
+    output = _make_output(job, model, options)
     try:
         with output:
             _write_all(job, embedder, output, summary, watch)
@@ -155,12 +152,10 @@ def _ways_on(
     return notes
 
 
-def _make_output(
-    job: DatasetJob, parts: EmbedderParts, options: EncodeOptions, name: str
-) -> Output:
+def _make_output(job: DatasetJob, model: JobModel, options: Any) -> Output:
     if not job.sharded:
         return SingleFile(job)
-    return ShardFolder(job, make_plan(parts, job, options), name)
+    return ShardFolder(job, make_plan(model, job, options), model.name)
 
 
 def _write_all(
@@ -185,7 +180,7 @@ def _write_all(
     )
     cut = _timed(rows, summary.seconds)
 
-    def write(window: TextWindow, embedded: EmbeddedWindow | None) -> None:
+    def write(window: TextWindow, embedded: WindowResult | None) -> None:
         start = time.perf_counter()
         output.add(window, embedded)
         summary.seconds["write"] += time.perf_counter() - start
@@ -225,7 +220,7 @@ def _timed(windows: Iterator[TextWindow], seconds: dict[str, float]) -> Iterator
         yield window
 
 
-def _count(summary: DatasetSummary, num_rows: int, embedded: EmbeddedWindow | None) -> None:
+def _count(summary: DatasetSummary, num_rows: int, embedded: WindowResult | None) -> None:
     summary.rows += num_rows
     if embedded is None:
         summary.resumed_rows += num_rows

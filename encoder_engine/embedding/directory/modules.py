@@ -35,6 +35,7 @@ _TRANSFORMER_FILES = tuple(
 _LOADERS = {
     "Pooling": "Embedder",
     "SpladePooling": "SparseEmbedder",
+    "StaticEmbedding": "StaticEmbedder",
     "MultiVectorMask": "MultiVectorEmbedder",
 }
 # Absent or at these values, these keys leave the vectors as they are.

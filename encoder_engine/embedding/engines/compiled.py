@@ -20,9 +20,11 @@ from encoder_engine.embedding.engines.modes import pool_modes
 from encoder_engine.inference import CompiledEncoder
 from encoder_engine.inference.layers import pack
 from encoder_engine.inference.rows import normalize_rows, pool_rows, project_rows
+from encoder_engine.inference.saving import save_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -89,6 +91,10 @@ class CompiledEngine:
     def fingerprint(self) -> str:
         """Return the SHA-256 of the architecture and of every weight."""
         return self.encoder.fingerprint()
+
+    def save_encoder(self, directory: Path) -> None:
+        """Fulfil :meth:`VectorEngine.save_encoder`."""
+        save_checkpoint(self.encoder, directory)
 
     def versions(self) -> dict[str, str]:
         """Return no versions: NumPy and the extension decide the bits."""

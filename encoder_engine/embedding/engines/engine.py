@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.packing.pooling_modes import PoolingMode
     from encoder_engine.packing.token_rows import TokenRows
@@ -78,6 +80,9 @@ class Engine(Protocol):
 
 class VectorEngine(Engine, Protocol):
     """An engine of an encoder. Methods raise :class:`OutOfDeviceMemoryError`."""
+
+    def save_encoder(self, directory: Path) -> None:
+        """Write the encoder as it is in memory as a checkpoint in Hugging Face layout."""
 
     def pooled(
         self,

@@ -20,11 +20,12 @@ from encoder_engine import ops
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
 from encoder_engine.embedding.engines.modes import pool_modes
 from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
-from encoder_engine.packing import PackedBatch, Sequences
+from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
+    from pathlib import Path
 
     from encoder_engine.embedding.engines.engine import (
         EngineName,
@@ -54,6 +55,11 @@ __all__ = [
     "pool",
     "set_num_threads",
 ]
+
+
+# Poolings that read one row of a sequence. The other rows of the last block are 6 % of the time of
+# BGE-small, and 12 % of a model of 6 blocks.
+_ONE_ROW = (("cls",), ("lasttoken",))
 
 
 class _ModuleEngine:
@@ -127,6 +133,10 @@ class EncoderModule(_ModuleEngine):
     def __init__(self, encoder: Encoder) -> None:
         super().__init__(encoder.eval())
 
+    def save_encoder(self, directory: Path) -> None:
+        """Fulfil :meth:`VectorEngine.save_encoder`."""
+        self.encoder.save_pretrained(directory)
+
     def pooled(
         self,
         rows: TokenRows,
@@ -139,11 +149,15 @@ class EncoderModule(_ModuleEngine):
     ) -> Vectors:
         """Fulfil :meth:`VectorEngine.pooled`."""
         is_cut = dimension is not None and dimension < self.spec.width * len(modes)
+        alone = modes in _ONE_ROW and not num_prompt_tokens and layers is None
 
         def compute() -> Tensor:
             batch = self._batch(rows)
+            selected = _pooled_rows(batch.sequences, modes[0]) if alone else None
             vectors_BD = pool(
-                *(self._hidden(batch, layers), batch.sequences, modes),
+                self._hidden(batch, layers, selected),
+                batch.sequences if selected is None else selected.within,
+                modes,
                 num_prompt_tokens=num_prompt_tokens,
                 normalized=normalized and not is_cut,
             )
@@ -174,14 +188,19 @@ class EncoderModule(_ModuleEngine):
 
         return self._run(compute)
 
-    def _hidden(self, batch: PackedBatch, layers: Layers | None) -> Tensor:
-        """Return the last hidden state or a weighted sum of several, [T, D]."""
+    def _hidden(
+        self, batch: PackedBatch, layers: Layers | None, selected: SelectedRows | None = None
+    ) -> Tensor:
+        """Return the last hidden state or a weighted sum of several, [T, D].
+
+        ``selected``: the rows that are wanted; the last block computes no others, [M, D].
+        """
         # An encoder that was trained meanwhile would still apply dropout.
         encoder = self.encoder
         if encoder.training or any(block.training for block in encoder.blocks):
             encoder.eval()
         output: EncoderOutput = encoder(
-            batch, output_pooled=False, output_hidden_states=layers is not None
+            batch, output_pooled=False, output_hidden_states=layers is not None, rows=selected
         )
         return output.last_hidden_state if layers is None else _mix(output, layers)
 
@@ -250,6 +269,13 @@ def _mix(output: EncoderOutput, layers: Layers) -> Tensor:
         mixed = mixed + weight * output.hidden_states[layer].float()
     hidden_TD: Tensor = mixed
     return hidden_TD
+
+
+def _pooled_rows(sequences: Sequences, mode: PoolingMode) -> SelectedRows:
+    """Select the row of each sequence that a pooling reads."""
+    offsets = sequences.offsets
+    rows = offsets[:-1] if mode == "cls" else offsets[1:] - 1
+    return SelectedRows(torch.from_numpy(rows.astype("int64")).to(sequences.device), sequences)
 
 
 def pool(

@@ -1,11 +1,10 @@
-"""Token vectors of texts, and the late-interaction similarity of ColBERT.
+"""Embeds every token of texts.
 
-Dimensions: T tokens of all texts, D features, Q queries, N documents.
+Dimensions: T tokens of all texts, D features.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,74 +14,20 @@ from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import tokenized_windows
-from encoder_engine.errors import NonFiniteVectorError, ShapeError
+from encoder_engine.errors import NonFiniteVectorError
 from encoder_engine.packing.token_rows import TokenRows
+from encoder_engine.vectors.token_vectors import TokenVectors, join_tokens, max_similarity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from encoder_engine.embedding.options import EncodeOptions
     from encoder_engine.embedding.parts import EmbedderParts
+    from encoder_engine.embedding.steps.window import TokenizedWindow
 
-__all__ = ["TokenVectors", "embed_tokens", "max_similarity"]
+__all__ = ["TokenVectors", "embed_token_window", "embed_tokens", "max_similarity"]
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
-IdArray = np.ndarray[Any, np.dtype[np.int32]]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TokenVectors:
-    """The packed tokens of texts: ``vectors`` float32 [T, D], ``ids`` int32 [T].
-
-    Text i has the rows from ``cu_seqlens[i]`` to ``cu_seqlens[i + 1]``, int64 [N + 1];
-    indexing with ``[i]`` returns its vectors.
-    """
-
-    vectors: Array
-    ids: IdArray
-    cu_seqlens: np.ndarray[Any, np.dtype[np.int64]]
-
-    def __len__(self) -> int:
-        return len(self.cu_seqlens) - 1
-
-    def __getitem__(self, number: int) -> Array:
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"text {number} of {len(self)}")
-        number %= len(self)
-        return self.vectors[self.cu_seqlens[number] : self.cu_seqlens[number + 1]]
-
-    def __iter__(self) -> Iterator[Array]:
-        return (self[number] for number in range(len(self)))
-
-    def without(self, ids: Iterable[int]) -> TokenVectors:
-        """Return the vectors without the tokens of these ids."""
-        kept = ~np.isin(self.ids, np.fromiter(ids, dtype=np.int32))
-        before = np.concatenate([[0], np.cumsum(kept)])
-        return TokenVectors(
-            vectors=self.vectors[kept],
-            ids=self.ids[kept],
-            cu_seqlens=before[self.cu_seqlens].astype(np.int64),
-        )
-
-
-def max_similarity(queries: TokenVectors, documents: TokenVectors) -> Array:
-    """Score documents for queries by MaxSim: float32 [Q, N].
-
-    The score is ``sum_i max_j (query_i . document_j)`` (Khattab and Zaharia 2020), and 0 for a
-    document without a token. Raises :class:`ShapeError` for vectors of different widths.
-    """
-    widths = queries.vectors.shape[1], documents.vectors.shape[1]
-    if widths[0] != widths[1]:
-        raise ShapeError(f"queries have {widths[0]} features, documents {widths[1]}")
-    scores = np.zeros((len(queries), len(documents)), dtype=np.float32)
-    lengths = np.diff(documents.cu_seqlens)
-    there = np.flatnonzero(lengths)
-    starts = documents.cu_seqlens[:-1][there]
-    for number, query in enumerate(queries):
-        if len(query) and len(there):
-            best = np.maximum.reduceat(query @ documents.vectors.T, starts, axis=1)
-            scores[number, there] = best.sum(0)
-    return scores
 
 
 def embed_tokens(
@@ -93,15 +38,6 @@ def embed_tokens(
     projection_ND: Array | None = None,
 ) -> TokenVectors:
     """Embed every token: the encoder's D features, or N after a projection."""
-    engine = parts.engine
-    width = engine.spec.width if projection_ND is None else len(projection_ND)
-    compute = partial(
-        engine.token_vectors,
-        layers=parts.recipe.layers,
-        projection_ND=projection_ND,
-        normalized=options.normalized,
-    )
-    vectors, ids, lengths = [], [], []
     notice = TruncationNotice(options.on_truncation, limit=parts.max_seq_length)
     tokenized = tokenized_windows(
         parts.tokenizer,
@@ -109,39 +45,52 @@ def embed_tokens(
         prompt=options.prompt,
         num_prompt_tokens=0,
         max_length=parts.max_seq_length,
-        num_threads=engine.num_threads,
+        num_threads=parts.engine.num_threads,
         notice=notice,
     )
-    for window in tokenized:
-        encoding = window.encoding
-        found = np.empty((len(encoding.ids), width), dtype=np.float32)
-        starts = np.asarray(encoding.cu_seqlens, dtype=np.int64)
-        for rows, computed in compute_batches(
-            *(engine, TokenRows.of(encoding), compute),
-            batch_tokens=options.batch_tokens,
-            limit=parts.memory_limit,
-            numbers=window.first_row + np.arange(len(encoding)),
-        ):
-            own = np.concatenate([[0], np.cumsum(encoding.lengths[rows])])
-            for place, row in enumerate(rows):
-                found[starts[row] : starts[row + 1]] = computed[own[place] : own[place + 1]]
-        vectors.append(found)
-        ids.append(np.asarray(encoding.ids))
-        lengths.append(np.diff(starts))
+    found = [
+        embed_token_window(parts, window, options, projection_ND=projection_ND)
+        for window in tokenized
+    ]
     notice.warn()
-    every = TokenVectors(
-        vectors=np.concatenate([np.empty((0, width), np.float32), *vectors]),
-        ids=np.concatenate([np.empty(0, np.int32), *ids]),
-        cu_seqlens=np.concatenate([[0], np.cumsum(np.concatenate([[], *lengths]))]).astype(
-            np.int64
-        ),
+    width = parts.engine.spec.width if projection_ND is None else len(projection_ND)
+    return join_tokens(found, width)
+
+
+def embed_token_window(
+    parts: EmbedderParts,
+    window: TokenizedWindow,
+    options: EncodeOptions,
+    *,
+    projection_ND: Array | None = None,
+) -> TokenVectors:
+    """Embed every token of a tokenized window."""
+    engine, encoding = parts.engine, window.encoding
+    width = engine.spec.width if projection_ND is None else len(projection_ND)
+    compute = partial(
+        engine.token_vectors,
+        layers=parts.recipe.layers,
+        projection_ND=projection_ND,
+        normalized=options.normalized,
     )
-    broken = np.flatnonzero(~np.isfinite(every.vectors).all(axis=1))
+    found = np.empty((len(encoding.ids), width), dtype=np.float32)
+    starts = np.asarray(encoding.cu_seqlens, dtype=np.int64)
+    for rows, computed in compute_batches(
+        *(engine, TokenRows.of(encoding), compute),
+        batch_tokens=options.batch_tokens,
+        batch_size=options.batch_size,
+        limit=parts.memory_limit,
+        numbers=window.first_row + np.arange(len(encoding)),
+    ):
+        own = np.concatenate([[0], np.cumsum(encoding.lengths[rows])])
+        for place, row in enumerate(rows):
+            found[starts[row] : starts[row + 1]] = computed[own[place] : own[place + 1]]
+    broken = np.flatnonzero(~np.isfinite(found).all(axis=1))
     if len(broken):
-        row = int(np.searchsorted(every.cu_seqlens, broken[0], side="right")) - 1
+        row = window.first_row + int(np.searchsorted(starts, broken[0], side="right")) - 1
         raise NonFiniteVectorError(
             f"{len(broken)} tokens' vectors are NaN or infinite, the first of text {row}: the "
             "model's numbers overflow or are damaged",
             rows=[row],
         )
-    return every
+    return TokenVectors(vectors=found, ids=np.asarray(encoding.ids), cu_seqlens=starts)
