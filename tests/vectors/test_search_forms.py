@@ -146,7 +146,7 @@ def test_joined_ranks_are_sums_of_reciprocals() -> None:
     assert [hit.row for hit in weighted] == [2]
     for options in ({"weights": [1.0]}, {"constant": 0}, {"weights": [1.0, float("nan")]}):
         with pytest.raises(InputError):
-            fuse_ranks([hits(1), hits(2)], 1, **options)  # type: ignore[arg-type]
+            fuse_ranks([hits(1), hits(2)], 1, **options)
 
 
 def mining_store(tmp_path: Path, scores: list[float]) -> StoredVectors:
@@ -202,4 +202,4 @@ def test_impossible_minings_are_refused(tmp_path: Path) -> None:
         {"absolute_margin": -1.0},
     ):
         with pytest.raises(InputError):
-            MiningOptions(**options)  # type: ignore[arg-type]
+            MiningOptions(**options)

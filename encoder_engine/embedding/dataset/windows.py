@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from encoder_engine.embedding.steps.batching import WINDOW_CHARACTERS, WINDOW_TEXTS
 
@@ -29,7 +29,7 @@ class TextWindow:
 
     shard: int
     first_row: int
-    texts: list[str] | list[tuple[str, str]]
+    texts: list[Any]
     identifiers: list[Identifier | None]
 
     @property
@@ -78,7 +78,7 @@ def shard_windows(
             yield TextWindow(
                 shard=shard,
                 first_row=first_row,
-                texts=[row.content for row in window],  # type: ignore[arg-type]
+                texts=[row.content for row in window],
                 identifiers=[row.identifier for row in window],
             )
             first_row += len(window)
