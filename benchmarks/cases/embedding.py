@@ -49,18 +49,42 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 # n-th is embedded, n being what stands here for the model times that for the precision, or a call
 # would take minutes.
 MODELS = {"minilm": 1, "bert-base": 6, "bert-large": 20}
+# Other families in the size of BERT-base, on passages of mixed length alone.
+FAMILIES = {"mpnet": 6, "xlm-roberta": 6, "modernbert": 6, "nomic-bert": 6, "deberta-v3": 6}
 SHARES = {"float32": 3, "bfloat16": 1, "int8": 1}
 # A quick run also looks for nobody's best batch size, which takes as long as all else: this one is
 # the most frequent among them.
 QUICK_SHARE, QUICK_BATCH = 5, 8
 LEAST_TEXTS = 4
+# What a config says beside the family's defaults. The vocabulary is MiniLM's: its padding is 0, and
+# MPNet, whose padding is 1 by definition, never meets that id in a text.
 SIZES: dict[str, dict[str, Any]] = {
-    "bert-base": {},
+    "bert-base": {"model_type": "bert"},
     "bert-large": {
+        "model_type": "bert",
         "hidden_size": 1024,
         "num_hidden_layers": 24,
         "num_attention_heads": 16,
         "intermediate_size": 4096,
+    },
+    "mpnet": {"model_type": "mpnet", "pad_token_id": 1},
+    "xlm-roberta": {"model_type": "xlm-roberta"},
+    "modernbert": {"model_type": "modernbert"},
+    "nomic-bert": {"model_type": "nomic_bert"},
+    "deberta-v3": {
+        "model_type": "deberta-v2",
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "type_vocab_size": 0,
+        "relative_attention": True,
+        "position_buckets": 256,
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "max_relative_positions": -1,
+        "position_biased_input": False,
     },
 }
 NUM_JUDGED = 48
@@ -83,11 +107,13 @@ class Kind:
 
 
 def kinds() -> Iterator[Kind]:
-    """Yield every model and precision on three length distributions; MiniLM also on prose."""
+    """Yield sizes of BERT on three length distributions, MiniLM on prose, families on one."""
     for model, precision in product(MODELS, PRECISIONS):
         for shape, source in SUMMARIES:
             if source == "bundled" or model == "minilm":
                 yield Kind(model=model, precision=precision, shape=shape, source=source)
+    for model, precision in product(FAMILIES, PRECISIONS):
+        yield Kind(model=model, precision=precision, shape="skewed")
 
 
 def case_specs() -> list[CaseSpec]:
@@ -136,12 +162,14 @@ def model_directory(model: str) -> Path:
 
 def _write_model(folder: Path, minilm: Path, sizes: dict[str, Any]) -> None:
     import torch
-    from transformers import BertConfig, BertModel
+    from transformers import AutoConfig, AutoModel
 
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(minilm, folder, ignore=shutil.ignore_patterns("README.md", "*.safetensors"))
     torch.manual_seed(SEED)
-    model = BertModel(BertConfig(**sizes), add_pooling_layer=False)
+    vocabulary = json.loads((minilm / "config.json").read_text("utf-8"))["vocab_size"]
+    config = AutoConfig.for_model(**{"vocab_size": vocabulary, "pad_token_id": 0, **sizes})
+    model = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
     model.save_pretrained(folder)
     pooling = folder / "1_Pooling" / "config.json"
     settings = json.loads(pooling.read_text("utf-8"))
@@ -162,7 +190,8 @@ def make_job(kind: Kind, options: Options) -> tuple[EmbeddingJob, list[int]]:
 
     texts = make_texts(kind.shape, kind.source, partial(count, special=False), smoke=options.smoke)
     if not options.smoke:
-        share = MODELS[kind.model] * SHARES[kind.precision] * (QUICK_SHARE if options.quick else 1)
+        share = {**MODELS, **FAMILIES}[kind.model] * SHARES[kind.precision]
+        share *= QUICK_SHARE if options.quick else 1
         texts = texts[:: min(share, len(texts) // LEAST_TEXTS)]
     job = EmbeddingJob(
         directory=str(model_directory("minilm" if options.smoke else kind.model)),

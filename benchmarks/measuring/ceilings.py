@@ -15,6 +15,7 @@ import torch
 
 from benchmarks.measuring.worker import run_in_worker
 from encoder_engine import ops
+from encoder_engine.families.config import spec_from_config
 from encoder_engine.inference.layers import pack
 from encoder_engine.inference.rows import project_rows
 from encoder_engine.models.checkpoints.stacking import to_array, to_tensor
@@ -77,13 +78,28 @@ def encoder_operations(
 ) -> int:
     """Count the GEMM operations of an encoder that computes no padding.
 
+    What DeBERTa's relative positions add to attention is not counted.
+
     ``attention``: also count the two GEMMs of attention.
     """
-    width, layers = config["hidden_size"], config["num_hidden_layers"]
-    weights = 4 * width**2 + 2 * width * config["intermediate_size"]
-    pairs = sum(length**2 for length in lengths) if attention else 0
-    operations: int = layers * (2 * sum(lengths) * weights + 4 * pairs * width)
+    spec = spec_from_config(config)
+    operations = 0
+    for block in spec.blocks:
+        heads = block.attention.num_heads * block.attention.head_dim
+        matrices = 3 if block.feed_forward.gated else 2
+        weights = spec.width * (4 * heads + matrices * block.feed_forward.width)
+        operations += 2 * sum(lengths) * weights
+        if attention:
+            window = block.attention.window
+            operations += 4 * heads * sum(_num_pairs(length, window) for length in lengths)
     return operations
+
+
+def _num_pairs(length: int, window: int | None) -> int:
+    """Count the keys that all queries of a text attend to; ``window``: so many on each side."""
+    if window is None or window >= length:
+        return length**2
+    return sum(min(length - 1, row + window) - max(0, row - window) + 1 for row in range(length))
 
 
 def _product_rate(device: str, precision: str, threads: int) -> float:

@@ -14,7 +14,16 @@ _UNITS = {
     "moved bytes": (1e9, "GB moved"),
     "operations": (1e9, "G operations"),
 }
-MODELS = {"minilm": "MiniLM", "bert-base": "BERT-base", "bert-large": "BERT-large"}
+MODELS = {
+    "minilm": "MiniLM",
+    "bert-base": "BERT-base",
+    "bert-large": "BERT-large",
+    "mpnet": "MPNet",
+    "xlm-roberta": "XLM-RoBERTa",
+    "modernbert": "ModernBERT",
+    "nomic-bert": "NomicBERT",
+    "deberta-v3": "DeBERTa-v3",
+}
 SHAPES = {
     "short": "short sentences",
     "skewed": "passages of mixed length",

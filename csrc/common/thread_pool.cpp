@@ -9,6 +9,9 @@
 #include "common/thread_pool.h"
 
 #include <pthread.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 #include <algorithm>
 #include <chrono>
@@ -48,6 +51,31 @@ bool poll(int microseconds, const Done& done) {
     return false;
 }
 
+// The processor that the calling thread runs on, or -1 where that is not known.
+int current_cpu() {
+#if defined(__linux__)
+    return sched_getcpu();
+#else
+    return -1;
+#endif
+}
+
+// Moves the calling thread to another of its processors if it runs on `cpu`. Linux may wake a thread
+// on the processor of the one that wakes it, and leave it there for some milliseconds though another
+// is idle: both then share one, and a short task takes as long as on one thread.
+void leave_cpu([[maybe_unused]] int cpu) {
+#if defined(__linux__)
+    if (cpu < 0 || sched_getcpu() != cpu) return;
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
+    cpu_set_t others = allowed;
+    CPU_CLR(cpu, &others);
+    if (sched_setaffinity(0, sizeof others, &others) == 0) {
+        sched_setaffinity(0, sizeof allowed, &allowed);
+    }
+#endif
+}
+
 constexpr int kPlaceBits = 16;
 constexpr uint64_t kMostPlaces = (uint64_t{1} << kPlaceBits) - 1;
 
@@ -69,6 +97,7 @@ struct thread_pool::state {
     std::atomic<int> places{0};    // for helpers, when the task was published
     std::atomic<int> finished{0};  // helpers that joined and returned
     std::atomic<int> sleepers{0};
+    std::atomic<int> caller_cpu{-1};  // where the caller ran when it woke the sleepers
     std::atomic<bool> caller_sleeps{false};
     std::atomic<bool> stop{false};
 
@@ -81,6 +110,8 @@ struct thread_pool::state {
                 std::unique_lock<std::mutex> lock(mutex);
                 wake.wait(lock, called);
                 --sleepers;
+                lock.unlock();
+                leave_cpu(caller_cpu.load());
             }
             if (stop.load()) return;
             uint64_t now = ticket.load();
@@ -119,6 +150,7 @@ struct thread_pool::state {
         const uint64_t number = (ticket.load() >> kPlaceBits) + 1;
         ticket = number << kPlaceBits | static_cast<uint64_t>(wanted);
         if (sleepers.load() > 0) {
+            caller_cpu = current_cpu();
             { const std::lock_guard<std::mutex> lock(mutex); }
             wake.notify_all();
         }

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+
 # Tokens of the shortest text there is: such a budget makes batches of one.
 ONE_TEXT = 1
 BUDGETS = (ONE_TEXT, 7, 64, 500, 4096, 10**6)
@@ -46,10 +50,17 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="module")
+def expected(embedder: Embedder, texts: list[str]) -> Vectors:
+    """Embed all texts in one call."""
+    return embedder.encode(texts, on_truncation="ignore")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", BUDGETS)
-def test_the_batch_budget_changes_no_bit(embedder: Embedder, texts: list[str], budget: int) -> None:
-    expected = embedder.encode(texts, on_truncation="ignore")
+def test_the_batch_budget_changes_no_bit(
+    embedder: Embedder, texts: list[str], expected: Vectors, budget: int
+) -> None:
     found = embedder.encode(texts, batch_tokens=budget, on_truncation="ignore")
     np.testing.assert_array_equal(found, expected)
 
@@ -57,25 +68,26 @@ def test_the_batch_budget_changes_no_bit(embedder: Embedder, texts: list[str], b
 @pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 7, 64])
 def test_the_number_of_texts_in_a_call_changes_no_bit(
-    embedder: Embedder, texts: list[str], batch_size: int
+    embedder: Embedder, texts: list[str], expected: Vectors, batch_size: int
 ) -> None:
-    expected = embedder.encode(texts, on_truncation="ignore")
     for start in range(0, len(texts), batch_size):
         some = texts[start : start + batch_size]
         found = embedder.encode(some, batch_tokens=10**6, on_truncation="ignore")
         np.testing.assert_array_equal(found, expected[start : start + batch_size])
 
 
-def test_the_order_of_the_texts_changes_no_bit(embedder: Embedder, texts: list[str]) -> None:
-    expected = embedder.encode(texts, on_truncation="ignore")
+def test_the_order_of_the_texts_changes_no_bit(
+    embedder: Embedder, texts: list[str], expected: Vectors
+) -> None:
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(len(texts))
         found = embedder.encode([texts[i] for i in order], on_truncation="ignore")
         np.testing.assert_array_equal(found, expected[order])
 
 
-def test_the_number_of_threads_changes_no_bit(embedder: Embedder, texts: list[str]) -> None:
-    expected = embedder.encode(texts, on_truncation="ignore")
+def test_the_number_of_threads_changes_no_bit(
+    embedder: Embedder, texts: list[str], expected: Vectors
+) -> None:
     for num_threads in (2, 3):
         other = Embedder.from_pretrained(
             embedder.recipe.encoder_directory,

@@ -118,7 +118,7 @@ def test_a_directory_of_version_6_agrees(
     assert cosines(ours, theirs).min() >= LEAST_COSINE
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_sts_benchmark_scores_agree(embedder: Embedder, shared_data: Path) -> None:
     stats = pytest.importorskip("scipy.stats")
     with (shared_data / "sts" / "stsb-en-dev.csv").open(encoding="utf-8", newline="") as file:

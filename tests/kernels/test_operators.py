@@ -189,6 +189,7 @@ def test_attentions_dropout_gradient_is_that_of_the_mask_it_drew() -> None:
     torch.testing.assert_close((grad * other).sum(), forward, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_attention_gives_the_same_bits_on_every_run() -> None:
     layout = Sequences.from_lengths([36, 1], device=DEVICE)
     query, key, value, bias = draw(19, 2, 16), draw(37, 1, 16), draw(37, 1, 16), draw(2, 7)

@@ -76,7 +76,10 @@ ELECTRA = [
 @pytest.mark.parametrize(
     "settings",
     [
-        ["run.sharding=full", "run.ema=0.9", "optimizer.name=lamb"],
+        pytest.param(
+            ["run.sharding=full", "run.ema=0.9", "optimizer.name=lamb"],
+            marks=pytest.mark.exhaustive,
+        ),
         ["run.sharding=full", "run.ema=0.9", "optimizer.name=stable_adamw", *DROPOUT],
         pytest.param(["run.sharding=none", "run.ema=0.9", *ELECTRA], marks=pytest.mark.exhaustive),
     ],
@@ -130,7 +133,7 @@ def test_what_the_first_process_is_refused_both_say(corpus: Path, tmp_path: Path
             assert "is being written by another run" in said
 
 
-@pytest.mark.parametrize("sharding", ["none", "full"])
+@pytest.mark.parametrize("sharding", [pytest.param("none", marks=pytest.mark.exhaustive), "full"])
 def test_two_processes_have_the_losses_of_one(
     corpus: Path, tmp_path: Path, alone: Path, sharding: str
 ) -> None:
@@ -140,7 +143,7 @@ def test_two_processes_have_the_losses_of_one(
     assert (tmp_path / "two/model/model.safetensors").is_file()
 
 
-@pytest.mark.parametrize("sharding", ["none", "full"])
+@pytest.mark.parametrize("sharding", [pytest.param("none", marks=pytest.mark.exhaustive), "full"])
 def test_two_processes_go_on_with_what_one_began(
     corpus: Path, tmp_path: Path, alone: Path, sharding: str
 ) -> None:

@@ -81,3 +81,16 @@ def test_the_operations_of_an_encoder_are_those_it_runs() -> None:
     pooler = 2 * len(lengths) * TINY["hidden_size"] ** 2
     counted = counter.get_total_flops() - (pooler if encoder.pooler is not None else 0)
     assert counted == ceilings.encoder_operations(TINY, lengths)
+
+
+def test_gates_and_windows_are_counted() -> None:
+    absent = ("hidden_act", "layer_norm_eps", "type_vocab_size")
+    gated = {key: value for key, value in TINY.items() if key not in absent}
+    gated |= {"model_type": "modernbert", "num_hidden_layers": 3}
+    gated |= {"local_attention": 4, "pad_token_id": 0, "max_position_embeddings": 16}
+    lengths, width = [2, 9], TINY["hidden_size"]
+    weights = 4 * width**2 + 3 * width * TINY["intermediate_size"]
+    # Two tokens on either side: 9 rows see 3, 4, 5 x 5, 4, 3. The first layer has no window.
+    pairs = 3 * (2 * 2) + 9 * 9 + 2 * 39
+    counted = ceilings.encoder_operations(gated, lengths)
+    assert counted == 3 * 2 * sum(lengths) * weights + 4 * pairs * width

@@ -46,7 +46,7 @@ def test_what_lies_far_behind_the_row_is_not_read(
         assert len(row.ids) == 40, peer.name
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_long_words_agree_across_the_parts_they_are_taken_in(
     unigram_variant_peers: list[Peer],
 ) -> None:
@@ -87,7 +87,7 @@ def test_a_huge_text_cut_short_takes_little_memory(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["a", "ab", "e"])
+@pytest.mark.parametrize("part", [pytest.param("a", marks=pytest.mark.exhaustive), "ab", "e"])
 def test_a_long_word_of_equal_paths_is_cut_where_all_is_kept(
     unigram_peers: list[Peer], part: str
 ) -> None:

@@ -62,6 +62,7 @@ def test_the_normalizer_agrees_with_tokenizers_on_every_code_point(
     assert first_difference(ours.normalize, theirs.normalize_str, "a?b", codes) is None
 
 
+@pytest.mark.exhaustive
 def test_the_oracle_normalizes_every_code_point_as_the_encoder_does(minilm_peer: Peer) -> None:
     oracle = ReferenceTokenizer(minilm_peer.ours.spec)
     native = _native.Normalizer(

@@ -28,7 +28,7 @@ quick = settings(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @quick
 @given(text=texts, which=st.integers(0, 29))
 def test_every_variant(unigram_variant_peers: list[Peer], text: str, which: int) -> None:
