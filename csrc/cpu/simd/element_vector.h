@@ -15,8 +15,18 @@ EE_INLINE vfloat load_elements(const bfloat16* from) {
     return as_float(__builtin_convertvector(load<vhalf>(from), vword) << 16);
 }
 
+// GCC 12 converts byte by byte otherwise: a table of int8 took 5 times as long.
 EE_INLINE vfloat load_elements(const int8_t* from) {
+#if defined(__AVX512F__)
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return reinterpret_cast<vfloat>(
+        _mm512_maskz_cvtepi32_ps(0xffff, _mm512_maskz_cvtepi8_epi32(0xffff, bytes)));
+#elif defined(__AVX2__)
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+    return reinterpret_cast<vfloat>(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)));
+#else
     return __builtin_convertvector(load<vsigned_byte>(from), vfloat);
+#endif
 }
 // Exact for every finite number, denormals too: 2^112 moves float16's exponents to float32's.
 EE_INLINE vfloat load_elements(const float16* from) {
