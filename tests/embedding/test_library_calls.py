@@ -70,6 +70,7 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("method", ["encode", "encode_query", "encode_document"])
 def test_calls_return_what_the_library_returns(
@@ -127,6 +128,7 @@ def test_a_batch_has_so_many_texts(embedder: Embedder, monkeypatch: pytest.Monke
     assert sizes == [4, 4, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIMILARITIES)
 def test_similarities_are_those_of_the_library(library: Any, name: Any) -> None:
     from sentence_transformers.util import SimilarityFunction
@@ -138,6 +140,7 @@ def test_similarities_are_those_of_the_library(library: Any, name: Any) -> None:
     np.testing.assert_allclose(pairwise_similarities(drawn[0], drawn[1], name), pairs, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_embedder_compares_as_its_directory_says(embedder: Embedder, library: Any) -> None:
     assert embedder.similarity_fn_name == library.similarity_fn_name == "dot"
     vectors = embedder.encode(TEXTS)
@@ -153,6 +156,7 @@ def test_an_embedder_compares_as_its_directory_says(embedder: Embedder, library:
         embedder.similarity(vectors[:, :4], vectors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["compiled", "torch"])
 @pytest.mark.parametrize("pooling", ["mean", "cls", "lasttoken", ("mean", "max")])
 def test_a_saved_embedder_is_loaded_by_the_library(

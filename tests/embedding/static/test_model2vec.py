@@ -20,6 +20,7 @@ from tests.embedding.static.static_models import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
 # Both libraries add float32 numbers in their own order.
 TOLERANCE = 1e-6
 LAYOUTS: dict[str, dict[str, Any]] = {
