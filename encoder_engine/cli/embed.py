@@ -134,6 +134,9 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     help="At a text beyond the model's limit: count it, or stop.",
 )
 @click.option(
+    "--staging", help="With an address as the output: the local folder of the run, to resume in."
+)
+@click.option(
     "--threads", type=click.IntRange(min=1), help="CPU threads.  [default: physical cores]"
 )
 @click.option(

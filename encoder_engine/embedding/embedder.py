@@ -332,6 +332,7 @@ class Embedder(DenseJob, QueryMethods):
         shard_format: ShardFormat | None = None,
         overwrite: bool = False,
         workers: int = 1,
+        staging: str | os.PathLike[str] | None = None,
         on_truncation: Literal["ignore", "error"] = "ignore",
         **options: Unpack[EncodeKeywords],
     ) -> DatasetSummary:
@@ -342,8 +343,12 @@ class Embedder(DenseJob, QueryMethods):
         bytes are too. Raises :class:`ResumeError` for another model, other options or changed
         inputs. :func:`load_vectors` reads the output.
 
-        inputs: files, directories, globs, or ``"-"`` for standard input.
-        output: a file; a folder if it has no suffix, is a directory, or a shard option is given.
+        inputs: files, directories, globs, or ``"-"`` for standard input; addresses (``s3://``,
+            ``gs://``, ``hf://``, ``https://``) by fsspec.
+        output: a file; a folder if it has no suffix, is a directory, or a shard option is given;
+            or the address of a folder, with ``staging``.
+        staging: the local folder in which a run with an address writes and resumes; it is copied
+            when it is complete, the manifest last.
         shard_rows: rows of a shard; None: 100,000, or as many as 45 seconds take.
         shard_format: ``"npy"``, ``"parquet"``, ``"arrow"`` or ``"lance"``.
         on_error: ``"skip"`` lists bad rows in a file of their own; ``"fail"`` raises
@@ -368,6 +373,7 @@ class Embedder(DenseJob, QueryMethods):
             shard_format=shard_format,
             overwrite=overwrite,
             workers=workers,
+            staging=staging,
             encode=EncodeCall.of("encode_dataset", options, on_truncation),
         )
         return run_job(open_job(inputs, output, dataset_options), self)

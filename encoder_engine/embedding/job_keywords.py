@@ -33,6 +33,7 @@ class JobKeywords(TypedDict, total=False):
     shard_format: ShardFormat | None
     overwrite: bool
     workers: int
+    staging: str | os.PathLike[str] | None
 
 
 def run_over_files(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from encoder_engine.errors import EncoderEngineError, MissingDependencyError, ReadError, RowError
 from encoder_engine.inputs.rows import Columns, Place, Reading, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 _BATCH_ROWS = 4096
 _NOT_UTF_8 = object()
@@ -36,31 +36,41 @@ def import_lance(purpose: str) -> Any:
     return lance.file
 
 
-def read_parquet(path: Path, reading: Reading) -> Iterator[Row]:
+def read_parquet(
+    path: Path | str, reading: Reading, *, stream: BinaryIO | None = None, size: int = 0
+) -> Iterator[Row]:
     """Yield the rows of a file whose text column holds strings.
 
+    ``stream``, ``size``: the open file of an address, and its bytes; None: the path is opened.
     Raises :class:`ReadError` for a damaged file and a missing or mistyped column.
     """
-    pyarrow = import_pyarrow(f"reading {path.name}")
+    pyarrow = import_pyarrow(f"reading {path}")
     with (
         _damage(pyarrow, path, "parquet file"),
-        pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file,
+        pyarrow.parquet.ParquetFile(stream or path, page_checksum_verification=True) as file,
     ):
         _check_schema(pyarrow, file.schema_arrow, str(path), reading.columns)
         batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=reading.columns.names)
-        yield from _metered_rows(batches, path, reading, num_rows=file.metadata.num_rows)
+        size = size or Path(path).stat().st_size
+        yield from _metered_rows(batches, path, reading, size, num_rows=file.metadata.num_rows)
 
 
-def read_arrow(path: Path, reading: Reading) -> Iterator[Row]:
-    """Yield the rows of an Arrow IPC file or stream. Exceptions: see :func:`read_parquet`."""
-    pyarrow = import_pyarrow(f"reading {path.name}")
+def read_arrow(
+    path: Path | str, reading: Reading, *, stream: BinaryIO | None = None, size: int = 0
+) -> Iterator[Row]:
+    """Yield the rows of an Arrow IPC file or stream; see :func:`read_parquet`."""
+    pyarrow = import_pyarrow(f"reading {path}")
     import pyarrow.ipc as ipc
 
-    with _damage(pyarrow, path, "Arrow IPC file"), pyarrow.OSFile(str(path)) as source:
+    def opened() -> Any:
+        return pyarrow.OSFile(str(path)) if stream is None else pyarrow.PythonFile(stream, "r")
+
+    with _damage(pyarrow, path, "Arrow IPC file"), opened() as source:
         file, batches = _open_arrow(pyarrow, ipc, source)
         _check_schema(pyarrow, file.schema, str(path), reading.columns)
         checked = _slices(pyarrow, batches, reading.columns)
-        yield from _metered_rows(checked, path, reading, num_rows=None)
+        size = size or Path(path).stat().st_size
+        yield from _metered_rows(checked, path, reading, size, num_rows=None)
 
 
 def _open_arrow(pyarrow: Any, ipc: Any, source: Any) -> tuple[Any, Iterator[Any]]:
@@ -113,7 +123,7 @@ def _validate(pyarrow: Any, array: Any) -> None:
 
 
 @contextmanager
-def _damage(pyarrow: Any, path: Path, kind: str) -> Iterator[None]:
+def _damage(pyarrow: Any, path: Path | str, kind: str) -> Iterator[None]:
     """Turn pyarrow's errors into :class:`ReadError` for a damaged file."""
     try:
         yield
@@ -125,10 +135,10 @@ def _damage(pyarrow: Any, path: Path, kind: str) -> Iterator[None]:
 
 
 def _metered_rows(
-    batches: Iterator[Any], path: Path, reading: Reading, *, num_rows: int | None
+    batches: Iterator[Any], path: Path | str, reading: Reading, size: int, *, num_rows: int | None
 ) -> Iterator[Row]:
     """Yield rows and count bytes: the file's size spread evenly, or else the columns' bytes."""
-    place, size = Place(str(path), reading, unit="row"), path.stat().st_size
+    place = Place(str(path), reading, unit="row")
     counted = 0
     for batch in batches:
         yield from _rows(batch, place)

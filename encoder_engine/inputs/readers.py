@@ -15,6 +15,7 @@ from encoder_engine.errors import EncoderEngineError, InputError, ReadError, Row
 from encoder_engine.inputs.columnar import import_pyarrow, read_arrow, read_parquet
 from encoder_engine.inputs.identifiers import UniqueIdentifiers
 from encoder_engine.inputs.lines import read_csv, read_jsonl, read_txt
+from encoder_engine.inputs.remote import is_remote, open_remote
 from encoder_engine.inputs.rows import Columns, Meter, Reading, Row, fail
 from encoder_engine.inputs.sources import (
     COLUMNAR,
@@ -78,7 +79,11 @@ class Inputs:
     def _read(self, name: str, kind: Format, reading: Reading) -> Iterator[Row]:
         if kind in COLUMNAR:
             read = read_parquet if kind == "parquet" else read_arrow
-            yield from read(Path(name), reading)
+            if not is_remote(name):
+                yield from read(Path(name), reading)
+                return
+            with open_remote(name) as (remote, size):
+                yield from read(name, reading, stream=remote, size=size)
             return
         with _open(name) as stream:
             if kind == "txt":
@@ -170,7 +175,10 @@ def _open(name: str) -> Iterator[BinaryIO]:
         return
     with ExitStack() as stack:
         try:
-            stream = stack.enter_context(Path(name).open("rb"))
+            if is_remote(name):
+                stream = stack.enter_context(open_remote(name))[0]
+            else:
+                stream = stack.enter_context(Path(name).open("rb"))
         except OSError as error:
             mend = "; check its permissions" if error.errno == errno.EACCES else ""
             raise ReadError(f"{name} cannot be opened: {error.strerror}{mend}") from error

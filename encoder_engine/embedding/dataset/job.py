@@ -6,13 +6,14 @@ import contextlib
 import json
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.errors import InputError, OutputError
 from encoder_engine.inputs.readers import Inputs, open_inputs
+from encoder_engine.inputs.remote import is_remote
 from encoder_engine.inputs.sources import STANDARD_INPUT
 from encoder_engine.vectors.columns import KINDS
 from encoder_engine.vectors.manifest import SHARD_FORMATS, SKIPPED_NAME
@@ -38,6 +39,7 @@ class DatasetOptions:
     encode: the options of the call, of the model's own type.
     task: the kind of the results.
     pair_column: the column of the second texts, for scores of pairs.
+    staging: the local folder of a run whose output is an address.
     """
 
     column: str | None = None
@@ -53,16 +55,21 @@ class DatasetOptions:
     encode: Any = field(default_factory=EncodeCall)
     task: Kind = "dense"
     pair_column: str | None = None
+    staging: str | os.PathLike[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetJob:
-    """Inputs that exist and an output that can be written: a file, or a folder if ``sharded``."""
+    """Inputs that exist and an output that can be written: a file, or a folder if ``sharded``.
+
+    ``address``: where the finished folder is copied.
+    """
 
     inputs: Inputs
     output: Path
     sharded: bool
     options: DatasetOptions
+    address: str | None = None
 
     @property
     def shard_rows(self) -> int | None:
@@ -105,8 +112,17 @@ def open_job(
         max_characters=options.max_characters,
         unique_ids=options.unique_ids,
     )
+    target = os.fspath(output)
+    address = target if is_remote(target) else None
+    if (address is None) != (options.staging is None):
+        raise InputError(
+            "staging= (--staging) is the local folder of a run whose output is an address, where "
+            f"it resumes; the output is {target}"
+        )
+    if options.staging is not None:
+        target = f"{os.fspath(options.staging).rstrip('/')}/"
     try:
-        return _with_output(opened, os.fspath(output), options)
+        return replace(_with_output(opened, target, options), address=address)
     except OutputError:
         raise
     except OSError as error:

@@ -15,6 +15,8 @@ from encoder_engine.embedding.dataset.plan import make_plan
 from encoder_engine.embedding.dataset.windows import WindowSize, shard_windows
 from encoder_engine.embedding.dataset.workers import LocalEmbedder, WorkerPool
 from encoder_engine.errors import EncoderEngineError, OutputError, RowError
+from encoder_engine.inputs.remote import upload_folder
+from encoder_engine.vectors.manifest import MANIFEST_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -119,6 +121,11 @@ def run_job(
         notes = _ways_on(job, output, error, any_done=summary.rows > 0)
         error.args = ("; ".join([str(error), *notes]), *error.args[1:])
         raise
+    if job.address is not None:
+        start_upload = time.perf_counter()
+        upload_folder(job.output, job.address, MANIFEST_NAME)
+        summary.output = job.address
+        summary.seconds["write"] += time.perf_counter() - start_upload
     if output.num_truncated_rows is not None:
         summary.truncated_rows = output.num_truncated_rows
     summary.seconds["total"] = load_seconds + time.perf_counter() - start
