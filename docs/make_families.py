@@ -22,6 +22,9 @@ output, attention and gradient of each, and every head, to the numeric budget, w
 class in float64 as the truth. Where transformers does not read what is published (JinaBERT, and GTE
 and NomicBERT by their authors' configuration) outputs are held to a plain reading of their layout.
 
+Decoders are encoders too: `Embedder` pools their last token, `Scorer` gives the log-probability of
+texts and `CausalRanker` the answer of a reranker. Nothing is padded, so no side of padding matters.
+
 ```python
 import torch
 
@@ -51,6 +54,9 @@ SAMPLE = {
     "relative_attention": True,
     "share_att_key": True,
     "position_biased_input": False,
+    "position_embedding_type": "rotary",
+    "token_dropout": True,
+    "mask_token_id": 32,
 }
 
 
@@ -65,7 +71,7 @@ def sample_spec(family: Family) -> EncoderSpec:
         keys.num_positions: 128,
         keys.num_segments: 2,
         keys.embedding_width: 32,
-        "vocab_size": 100_000,
+        "vocab_size": 200_000,
         "model_type": family.config_model_type,
     }
     read = {key for quirk in family.quirks for key in quirk.keys}
@@ -100,6 +106,13 @@ def blocks(spec: EncoderSpec) -> str:
         parts.append("windows")
     elif any(windows):
         parts.append("windows in some")
+    attention = spec.blocks[0].attention
+    if attention.causal:
+        parts.append("causal")
+    if attention.query_key_norm is not None:
+        parts.append("norms of query and key")
+    if spec.blocks[0].output_norms:
+        parts.append("norms of outputs")
     if spec.blocks[0].attention.global_projections:
         parts.append("global rows")
     if spec.order is not None:

@@ -192,6 +192,7 @@ def embed_rows(
     width: int,
     epsilon: float,
     num_threads: int,
+    token_scales: int,
     /,
 ) -> None: ...
 def pool_rows(
@@ -245,6 +246,16 @@ def rotate_rows(
     num_rows: int,
     width: int,
     head_dim: int,
+    num_threads: int,
+    /,
+) -> None: ...
+def add_softmax_sums(
+    half: bool,
+    rows: int,
+    largest: int,
+    sums: int,
+    num_rows: int,
+    width: int,
     num_threads: int,
     /,
 ) -> None: ...
@@ -330,9 +341,28 @@ class Plan:
         width: int,
         epsilon: float,
         target: int,
+        scaled: bool = False,
+    ) -> None: ...
+    def normalize_heads(
+        self,
+        half: bool,
+        weight: int,
+        bias: int,
+        width: int,
+        num_heads: int,
+        row_width: int,
+        first: int,
+        epsilon: float,
+        centred: bool,
+        heads: int,
         /,
     ) -> None: ...
-    def take_rows(self, half: bool, width: int, source: int, target: int, /) -> None: ...
+    def take_rows(
+        self, half: bool, width: int, source: int, target: int, rows: str = "selected"
+    ) -> None: ...
+    def take_heads(
+        self, half: bool, width: int, source: tuple[int, int, int], target: int, /
+    ) -> None: ...
     def pool(
         self, half: bool, mode: str, normalized: bool, width: int, source: int, target: int, /
     ) -> None: ...
@@ -425,7 +455,7 @@ class Plan:
         head_dim: int,
         row_width: int,
         heads: int,
-        /,
+        turned: int = 0,
     ) -> None: ...
     def quantize(
         self, half: bool, width: int, source: int, target: int, scales: int, /
@@ -462,4 +492,9 @@ class Plan:
         global_rows: int = 0,
         cu_global: int = 0,
         relative_bias: int = 0,
+        token_scales: int = 0,
+        key_tokens: int = 0,
+        cu_keys: int = 0,
+        token_keys: int = 0,
+        selected_keys: int = 0,
     ) -> None: ...

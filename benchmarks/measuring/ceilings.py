@@ -85,18 +85,22 @@ def encoder_operations(
     spec = spec_from_config(config)
     operations = 0
     for block in spec.blocks:
-        heads = block.attention.num_heads * block.attention.head_dim
+        heads, keys = block.attention.query_width, block.attention.key_width
         matrices = 3 if block.feed_forward.gated else 2
-        weights = spec.width * (4 * heads + matrices * block.feed_forward.width)
+        weights = spec.width * (2 * heads + 2 * keys + matrices * block.feed_forward.width)
         operations += 2 * sum(lengths) * weights
         if attention:
-            window = block.attention.window
-            operations += 4 * heads * sum(_num_pairs(length, window) for length in lengths)
+            window, causal = block.attention.window, block.attention.causal
+            pairs = sum(_num_pairs(length, window, causal=causal) for length in lengths)
+            operations += 4 * heads * pairs
     return operations
 
 
-def _num_pairs(length: int, window: int | None) -> int:
+def _num_pairs(length: int, window: int | None, *, causal: bool) -> int:
     """Count the keys that all queries of a text attend to; ``window``: so many on each side."""
+    if causal:
+        reach = length if window is None else window + 1
+        return sum(min(row + 1, reach) for row in range(length))
     if window is None or window >= length:
         return length**2
     return sum(min(length - 1, row + window) - max(0, row - window) + 1 for row in range(length))

@@ -78,12 +78,14 @@ void bind_cpu(py::module_& module) {
                                 uintptr_t positions, uintptr_t position_ids, int64_t num_positions,
                                 uintptr_t segments, uintptr_t segment_ids, int64_t num_segments,
                                 uintptr_t weight, uintptr_t bias, uintptr_t output,
-                                int64_t num_rows, int64_t width, float epsilon, int num_threads) {
+                                int64_t num_rows, int64_t width, float epsilon, int num_threads,
+                                uintptr_t token_scales) {
         const py::gil_scoped_release unlocked;
         embed_rows({type_of(half), {at<void>(tokens), at<int32_t>(token_ids), num_tokens},
                     {at<void>(positions), at<int32_t>(position_ids), num_positions},
                     {at<void>(segments), at<int32_t>(segment_ids), num_segments}, at<void>(weight),
-                    at<void>(bias), at<void>(output), num_rows, width, epsilon, num_threads});
+                    at<void>(bias), at<void>(output), num_rows, width, epsilon, num_threads,
+                    at<float>(token_scales)});
     });
     module.def("pool_rows", [](bool half, const std::string& name, bool normalized, uintptr_t input,
                                uintptr_t cu_seqlens, uintptr_t output, int64_t num_rows,
@@ -119,6 +121,12 @@ void bind_cpu(py::module_& module) {
         rotate_rows({type_of(half), at<void>(input), at<void>(output), at<float>(table),
                      at<int32_t>(positions), num_rows, width, head_dim, input_stride, width,
                      num_threads});
+    });
+    module.def("add_softmax_sums", [](bool half, uintptr_t input, uintptr_t largest, uintptr_t sum,
+                                      int64_t num_rows, int64_t width, int num_threads) {
+        const py::gil_scoped_release unlocked;
+        add_softmax_sums({type_of(half), at<void>(input), at<float>(largest), at<float>(sum), num_rows,
+                          width, num_threads});
     });
     module.def("quantize_rows", [](bool half, uintptr_t input, uintptr_t output, uintptr_t scales,
                                    int64_t num_rows, int64_t width, int num_threads) {

@@ -3,38 +3,43 @@
 // All arguments are numbers but for names. `half`: rows are bfloat16, else float32. Addresses are 0 for
 // what is not there. source, target, ..: numbers of buffers, -1 for none; 0 is the input, with a row per
 // token, and 1 the output, with the rows of the step that writes it. rows: "tokens", "selected",
-// "global" or "sequences". function: "none", "gelu", "gelu_tanh", "silu", "relu" or "tanh". A step that
+// "global", "sequences" or "keys". function: "none", "gelu", "gelu_tanh", "silu", "relu" or "tanh". A step that
 // does not fit its buffers raises ValueError.
 //
 //   add_buffer(row_bytes, rows="tokens") -> number
 //   embed(half, tokens, num_tokens, positions, num_positions, segments, num_segments, weight, bias,
-//         width, epsilon, target)                       tables and norm; weight 0: no norm
+//         width, epsilon, target, scaled=False)         tables and norm; weight 0: no norm
 //   packed_linear(half, function, weight, depth, width, source, target)
 //   quantized_linear(half, function, weight, weight_scales, bias, depth, width, source, source_scales,
 //                    target, quantized, scales)
 //   normalize(half, weight, bias, width, epsilon, centred, source, residual, total, target, quantized,
 //             scales)
+//   normalize_heads(half, weight, bias, width, num_heads, row_width, first, epsilon, centred, heads)
+//                                                       each of some heads of a row, in place
 //   quantize(half, width, source, target, scales)
 //   activate(half, function, gated, width, source, target)
 //   add(half, width, source, other, target)
-//   rotate(half, table, width, head_dim, row_width, heads)
+//   rotate(half, table, width, head_dim, row_width, heads, turned=0)   turned: features; 0: all
 //   attention(half, num_heads, head_dim, scale, window, alibi_slopes, source, target)
 //   attend(half, num_heads, num_key_heads, head_dim, scale, query, key, value, target, window=-1,
 //          causal=False, alibi_slopes=0, relative_bias=0, bias_reach=0, distance_keys=(0, 0, 0),
 //          distance_queries=(0, 0, 0), entries=0, entries_reach=0, sees_global=False)
 //       query, key, value: (buffer, first element in a row, elements of a row); distance_*: (address,
 //       elements between vectors, between heads); a reach without a bias: run is given the bias
-//   take_rows(half, width, source, target)              tokens -> selected or global
+//   take_rows(half, width, source, target, rows="selected")
+//                                                       tokens -> selected, global or keys; rows: of the output
+//   take_heads(half, width, source, target)             likewise, a part; source: (buffer, first, row)
 //   put_rows(half, width, source, target)               selected or global -> over tokens
 //   take_neighbours(half, width, kernel_size, source, target)
 //   pool(half, mode, normalized, width, source, target)  tokens or selected -> sequences
 //   widen(width, source, target)                        bfloat16 -> float32
 //   buffer_bytes(num_rows, num_sequences=1, num_selected=0, num_global=0) -> bytes
 //   run(source, target, cu_seqlens, positions, num_sequences, num_rows, num_threads, ids=0, type_ids=0,
-//       position_ids=0, selected_rows=0, cu_selected=0, global_rows=0, cu_global=0, relative_bias=0)
-//       int32 but for rows and bias; raises ValueError for what is missing, IndexError for an id
+//       position_ids=0, selected_rows=0, cu_selected=0, global_rows=0, cu_global=0, relative_bias=0,
+//       token_scales=0, key_tokens=0, cu_keys=0, token_keys=0, selected_keys=0)
+//       int32 but for rows, bias and scales; raises ValueError for what is missing, IndexError for an id
 //       outside its table
-#include "cpu/plan.h"
+#include "cpu/plan/plan.h"
 
 #include <cstdint>
 #include <memory>
@@ -58,7 +63,8 @@ row_domain row_domain_of(const std::string& name) {
     if (name == "selected") return row_domain::selected;
     if (name == "global") return row_domain::global;
     if (name == "sequences") return row_domain::sequences;
-    throw py::value_error("no rows '" + name + "'; there are tokens, selected, global, sequences");
+    if (name == "keys") return row_domain::keys;
+    throw py::value_error("no rows '" + name + "'; there are tokens, selected, global, sequences, keys");
 }
 
 }  // namespace
@@ -74,7 +80,7 @@ void bind_plan(py::module_& module) {
         .def("embed",
              [](plan& self, bool half, uintptr_t tokens, int64_t num_tokens, uintptr_t positions,
                 int64_t num_positions, uintptr_t segments, int64_t num_segments, uintptr_t weight,
-                uintptr_t bias, int64_t width, float epsilon, int output) {
+                uintptr_t bias, int64_t width, float epsilon, int output, bool scaled) {
                  embedding_call call{};
                  call.type = type_of(half);
                  call.tokens = {at<void>(tokens), nullptr, num_tokens};
@@ -84,13 +90,43 @@ void bind_plan(py::module_& module) {
                  call.bias = at<void>(bias);
                  call.width = width;
                  call.epsilon = epsilon;
-                 self.add(call, output);
+                 self.add(call, output, scaled);
+             },
+             py::arg("half"), py::arg("tokens"), py::arg("num_tokens"), py::arg("positions"),
+             py::arg("num_positions"), py::arg("segments"), py::arg("num_segments"), py::arg("weight"),
+             py::arg("bias"), py::arg("width"), py::arg("epsilon"), py::arg("target"),
+             py::arg("scaled") = false)
+        .def("normalize_heads",
+             [](plan& self, bool half, uintptr_t weight, uintptr_t bias, int64_t width,
+                int64_t num_heads, int64_t row_width, int64_t first, float epsilon, bool centred,
+                int heads) {
+                 head_norm_call call{};
+                 call.type = type_of(half);
+                 call.weight = at<void>(weight);
+                 call.bias = at<void>(bias);
+                 call.width = width;
+                 call.num_heads = num_heads;
+                 call.row_stride = row_width;
+                 call.epsilon = epsilon;
+                 call.centred = centred;
+                 self.add(call, heads, first);
              })
         .def("take_rows",
-             [](plan& self, bool half, int64_t width, int input, int output) {
+             [](plan& self, bool half, int64_t width, int input, int output, const std::string& rows) {
                  take_call call{};
                  call.row_bytes = width * element_bytes(type_of(half));
-                 self.add(call, input, output);
+                 self.add(call, input, output, row_domain_of(rows));
+             },
+             py::arg("half"), py::arg("width"), py::arg("source"), py::arg("target"),
+             py::arg("rows") = "selected")
+        .def("take_heads",
+             [](plan& self, bool half, int64_t width, const heads_argument& input, int output) {
+                 const int64_t item_bytes = element_bytes(type_of(half));
+                 take_call call{};
+                 call.row_bytes = width * item_bytes;
+                 call.first = std::get<1>(input) * item_bytes;
+                 call.input_row_bytes = std::get<2>(input) * item_bytes;
+                 self.add(call, std::get<0>(input), output);
              })
         .def("pool",
              [](plan& self, bool half, const std::string& mode, bool normalized, int64_t width,
@@ -213,15 +249,18 @@ void bind_plan(py::module_& module) {
              })
         .def("rotate",
              [](plan& self, bool half, uintptr_t table, int64_t width, int64_t head_dim,
-                int64_t row_width, int heads) {
+                int64_t row_width, int heads, int64_t turned) {
                  rotary_call call{};
+                 call.turned = turned;
                  call.type = type_of(half);
                  call.table = at<float>(table);
                  call.width = width;
                  call.head_dim = head_dim;
                  call.input_stride = call.output_stride = row_width;
                  self.add(call, heads);
-             })
+             },
+             py::arg("half"), py::arg("table"), py::arg("width"), py::arg("head_dim"),
+             py::arg("row_width"), py::arg("heads"), py::arg("turned") = 0)
         .def("attention",
              [](plan& self, bool half, int64_t num_heads, int64_t head_dim, float scale, int64_t window,
                 uintptr_t alibi_slopes, int input, int output) {
@@ -255,20 +294,24 @@ void bind_plan(py::module_& module) {
                 uintptr_t positions, int64_t num_sequences, int64_t num_rows, int num_threads,
                 uintptr_t ids, uintptr_t type_ids, uintptr_t position_ids, uintptr_t selected_rows,
                 uintptr_t cu_selected, uintptr_t global_rows, uintptr_t cu_global,
-                uintptr_t relative_bias) {
+                uintptr_t relative_bias, uintptr_t token_scales, uintptr_t key_tokens,
+                uintptr_t cu_keys, uintptr_t token_keys, uintptr_t selected_keys) {
                  const py::gil_scoped_release unlocked;
                  self.run({at<void>(input), at<void>(output), at<int32_t>(cu_seqlens),
                            at<int32_t>(positions), num_sequences, num_rows, num_threads,
                            at<int32_t>(ids), at<int32_t>(type_ids), at<int32_t>(position_ids),
                            at<int32_t>(selected_rows), at<int32_t>(cu_selected),
                            at<int32_t>(global_rows), at<int32_t>(cu_global),
+                           at<float>(token_scales), at<int32_t>(key_tokens),
+                           at<int32_t>(cu_keys), at<int32_t>(token_keys), at<int32_t>(selected_keys),
                            at<float>(relative_bias)});
              },
              py::arg("source"), py::arg("target"), py::arg("cu_seqlens"), py::arg("positions"),
              py::arg("num_sequences"), py::arg("num_rows"), py::arg("num_threads"), py::arg("ids") = 0,
              py::arg("type_ids") = 0, py::arg("position_ids") = 0, py::arg("selected_rows") = 0,
              py::arg("cu_selected") = 0, py::arg("global_rows") = 0, py::arg("cu_global") = 0,
-             py::arg("relative_bias") = 0);
+             py::arg("relative_bias") = 0, py::arg("token_scales") = 0, py::arg("key_tokens") = 0,
+             py::arg("cu_keys") = 0, py::arg("token_keys") = 0, py::arg("selected_keys") = 0);
 }
 
 }  // namespace encoder_engine

@@ -54,6 +54,7 @@ using row_kernel = void (*)(const Call&, int64_t first, int64_t last, float* scr
 struct kernel_table {
     attention_kernel attention[2];
     row_kernel<norm_call> normalize[2];
+    row_kernel<head_norm_call> normalize_heads[2];
     row_kernel<embedding_call> embed[2];
     row_kernel<pooling_call> pool[2];
     row_kernel<static_call> static_mean[4];  // by table_type
@@ -61,6 +62,7 @@ struct kernel_table {
     row_kernel<sum_call> add[2];
     row_kernel<rotary_call> rotate[2];
     row_kernel<quantize_call> quantize[2];
+    row_kernel<softmax_sum_call> add_softmax_sums[2];
     quantized_linear_kernel quantized_linear[2];
     packed_linear_kernel packed_linear[2];
 };

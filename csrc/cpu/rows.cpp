@@ -60,6 +60,11 @@ void normalize_rows(const norm_call& call) {
     share_rows(call, kernels().normalize[static_cast<int>(call.type)]);
 }
 
+void normalize_heads(const head_norm_call& call) {
+    share_rows(call, kernels().normalize_heads[static_cast<int>(call.type)], call.num_heads * call.width,
+               call.width);
+}
+
 void embed_rows(const embedding_call& call) {
     for (const embedding_table* table : {&call.tokens, &call.positions, &call.segments}) {
         check_ids(*table, call.num_rows);
@@ -96,12 +101,18 @@ void quantize_rows(const quantize_call& call) {
     share_rows(call, kernels().quantize[static_cast<int>(call.type)]);
 }
 
+void add_softmax_sums(const softmax_sum_call& call) {
+    share_rows(call, kernels().add_softmax_sums[static_cast<int>(call.type)], call.width, 0);
+}
+
 void take_rows(const take_call& call) {
     const auto copy = [](const take_call& now, int64_t first, int64_t last, float*) {
         const size_t size = static_cast<size_t>(now.row_bytes);
+        const int64_t input_row_bytes = now.input_row_bytes == 0 ? now.row_bytes : now.input_row_bytes;
+        const char* const input = static_cast<const char*>(now.input) + now.first;
         for (int64_t row = first; row < last; ++row) {
             std::memcpy(static_cast<char*>(now.output) + row * now.row_bytes,
-                        static_cast<const char*>(now.input) + now.rows[row] * now.row_bytes, size);
+                        input + now.rows[row] * input_row_bytes, size);
         }
     };
     share_rows<take_call>(call, copy, call.row_bytes / 4, 0);

@@ -27,6 +27,21 @@ struct norm_call {
 
 void normalize_rows(const norm_call& call);
 
+// Normalises heads of rows in place, each by itself: `num_heads` of `width` elements, side by side.
+struct head_norm_call {
+    element_type type;
+    void* heads;         // the first head of row 0
+    const void* weight;  // [width]
+    const void* bias;    // [width]; null: none
+    int64_t num_rows, row_stride;  // elements between rows
+    int64_t num_heads, width;
+    float epsilon;
+    bool centred;
+    int num_threads;  // at most
+};
+
+void normalize_heads(const head_norm_call& call);
+
 // Rows of a table, [.., width].
 struct embedding_table {
     const void* content;  // null: there is none
@@ -44,6 +59,7 @@ struct embedding_call {
     int64_t num_rows, width;
     float epsilon;
     int num_threads;  // at most
+    const float* token_scales = nullptr;  // [rows], factors of the tokens' rows; null: all 1
 };
 
 // Throws std::out_of_range for an id outside its table.
@@ -120,13 +136,14 @@ struct rotary_call {
     element_type type;
     const void* input;
     void* output;               // may be the input
-    const float* table;         // [positions, head size]: cosines, then sines
+    const float* table;         // [positions, features turned]: cosines, then sines
     const int32_t* positions;   // [tokens], each within the table
     int64_t num_rows, width;    // width: of all heads
     int64_t head_dim;           // even
     int64_t input_stride, output_stride;  // elements between rows
     int num_threads;            // at most
     const int32_t* rows = nullptr;  // [rows], the token of each; null: row i is token i
+    int64_t turned = 0;  // features of a head that are turned, the others are not written; 0: all
 };
 
 void rotate_rows(const rotary_call& call);
@@ -144,13 +161,26 @@ struct quantize_call {
 
 void quantize_rows(const quantize_call& call);
 
-// output[row] = input[rows[row]].
+// Adds logits to a row's softmax: `largest` of all logits so far, `sum` of exp(logit - largest).
+struct softmax_sum_call {
+    element_type type;
+    const void* input;  // [rows, width]
+    float* largest;     // [rows], -infinity at first
+    float* sum;         // [rows], 0 at first
+    int64_t num_rows, width;
+    int num_threads;  // at most
+};
+
+void add_softmax_sums(const softmax_sum_call& call);
+
+// output[row] = input[rows[row]], or `row_bytes` from byte `first` of it on.
 struct take_call {
     const void* input;    // [.., row_bytes]
     const int32_t* rows;  // [rows]
     void* output;         // [rows, row_bytes]
     int64_t num_rows, row_bytes;
     int num_threads;  // at most
+    int64_t first = 0, input_row_bytes = 0;  // of an input row; 0: row_bytes
 };
 
 void take_rows(const take_call& call);

@@ -3,7 +3,7 @@
 #include <thread>
 #include <vector>
 
-#include "cpu/plan.h"
+#include "cpu/plan/plan.h"
 #include "tests/checks.h"
 
 namespace encoder_engine {

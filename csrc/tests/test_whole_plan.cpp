@@ -8,7 +8,7 @@
 
 #include "common/cpu_features.h"
 #include "cpu/conversion.h"
-#include "cpu/plan.h"
+#include "cpu/plan/plan.h"
 #include "tests/checks.h"
 
 namespace encoder_engine {

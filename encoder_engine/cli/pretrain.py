@@ -13,8 +13,8 @@ from encoder_engine.cli.common import count, debug_option, line_due, print_facts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from encoder_engine.training.pretraining.trainer import Progress
     from encoder_engine.training.recipe import TrainingRecipe
-    from encoder_engine.training.trainer import Progress
 
 
 @click.command()
@@ -46,7 +46,7 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
     import torch
 
     from encoder_engine.training import Trainer
-    from encoder_engine.training.recipe_reader import find_recipe
+    from encoder_engine.training.pretraining.recipe_reader import find_recipe
 
     chosen = find_recipe(
         recipe,

@@ -9,12 +9,14 @@ from encoder_engine.lazy import lazy_names
 from encoder_engine.renamed import former_names
 
 if TYPE_CHECKING:
+    from encoder_engine.embedding.causal_ranker import CausalRanker, PairTemplate
     from encoder_engine.embedding.directory.opening import read_recipe
     from encoder_engine.embedding.directory.recipe import PoolingRecipe, encoder_directory
     from encoder_engine.embedding.embed_batch import EmbedBatch
     from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.multi_vector import MultiVectorEmbedder
     from encoder_engine.embedding.ranker import Ranked, Ranker
+    from encoder_engine.embedding.scorer import Scorer
     from encoder_engine.embedding.sparse import SparseEmbedder, SparseVectors
     from encoder_engine.embedding.static.embedder import Coverage, StaticEmbedder
     from encoder_engine.embedding.steps.token_vectors import TokenVectors, max_similarity
@@ -23,14 +25,17 @@ if TYPE_CHECKING:
     from encoder_engine.vectors.stored_vectors import StoredVectors, load_vectors
 
 __all__ = [
+    "CausalRanker",
     "Coverage",
     "EmbedBatch",
     "EmbeddedWindow",
     "Embedder",
     "MultiVectorEmbedder",
+    "PairTemplate",
     "PoolingRecipe",
     "Ranked",
     "Ranker",
+    "Scorer",
     "SparseEmbedder",
     "SparseVectors",
     "StaticEmbedder",
@@ -46,14 +51,17 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "CausalRanker": "causal_ranker",
         "Coverage": "static.embedder",
         "EmbedBatch": "embed_batch",
         "EmbeddedWindow": "steps.window",
         "Embedder": "embedder",
         "MultiVectorEmbedder": "multi_vector",
+        "PairTemplate": "causal_ranker",
         "PoolingRecipe": "directory.recipe",
         "Ranked": "ranker",
         "Ranker": "ranker",
+        "Scorer": "scorer",
         "SparseEmbedder": "sparse",
         "SparseVectors": "sparse",
         "StaticEmbedder": "static.embedder",

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 
-from encoder_engine.embedding.dense_job import DenseJob
 from encoder_engine.embedding.engines.choosing import EngineRequest, torch_engine
+from encoder_engine.embedding.jobs.dense import DenseJob
 from encoder_engine.embedding.library_keywords import resolve_output
 from encoder_engine.embedding.loading import load_parts
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.queries import QueryMethods
-from encoder_engine.embedding.saving import save_embedder
+from encoder_engine.embedding.saving.sentence_directory import save_embedder
 from encoder_engine.embedding.steps.long_texts import embed_long
 from encoder_engine.embedding.steps.progress import progress_bar
 from encoder_engine.embedding.steps.texts import open_texts

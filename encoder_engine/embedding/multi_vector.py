@@ -14,7 +14,7 @@ from encoder_engine.embedding.directory.opening import open_directory
 from encoder_engine.embedding.directory.recipe import PoolingRecipe
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.engines.choosing import EngineRequest, load_encoder
-from encoder_engine.embedding.job_keywords import run_over_files
+from encoder_engine.embedding.jobs.keywords import run_over_files
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.embedding.parts import Loading
 from encoder_engine.embedding.steps.token_vectors import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.embedding.dataset.run import DatasetSummary
     from encoder_engine.embedding.engines.engine import EngineChoice, VectorEngine, Vectors
-    from encoder_engine.embedding.job_keywords import JobKeywords
+    from encoder_engine.embedding.jobs.keywords import JobKeywords
     from encoder_engine.embedding.options import EncodeOptions, OnTruncation
     from encoder_engine.embedding.steps.window import TokenizedWindow
     from encoder_engine.families.checkpoints.files import HubKeywords

@@ -17,7 +17,7 @@ from encoder_engine.embedding.engines.choosing import (
     load_sequence_classification,
     scoring_engine,
 )
-from encoder_engine.embedding.job_keywords import run_over_files
+from encoder_engine.embedding.jobs.keywords import run_over_files
 from encoder_engine.embedding.limits import MemoryLimit, default_batch_tokens
 from encoder_engine.embedding.options import (
     OnTruncation,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.embedding.dataset.run import DatasetSummary
     from encoder_engine.embedding.engines.engine import EngineChoice
-    from encoder_engine.embedding.job_keywords import JobKeywords
+    from encoder_engine.embedding.jobs.keywords import JobKeywords
     from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import SequenceClassification
@@ -132,7 +132,7 @@ class Ranker:
         self.memory_limit = MemoryLimit()
         self.tokenizer = tokenizer
         self.max_seq_length = smallest(max_seq_length, spec.max_length)
-        self.activation = _check_activation(activation)
+        self.activation = check_activation(activation)
         self.settings = Settings() if settings is None else settings
         self._path: str | None = None
         self._reload: Callable[[str, int], Ranker] | None = None
@@ -214,7 +214,7 @@ class Ranker:
         Raises :class:`TextError` and :class:`InputError` with the row, and
         :class:`NonFiniteVectorError` where a score is NaN or infinite.
         """
-        firsts, seconds = _unzip(pairs)
+        firsts, seconds = unzip_pairs(pairs)
         options = self.resolve(
             ScoreCall(
                 prompt=prompt,
@@ -286,7 +286,7 @@ class Ranker:
                 *(call.prompt, call.prompt_name),
                 *(settings.prompts, settings.default_prompt_name),
             ),
-            activation=self.activation if chosen is None else _check_activation(chosen),
+            activation=self.activation if chosen is None else check_activation(chosen),
             batch_tokens=resolve_batch_tokens(call.batch_tokens, budget),
             batch_size=call.batch_size,
             on_truncation=call.on_truncation,
@@ -309,7 +309,7 @@ class Ranker:
         self, texts: list[tuple[str, str]], first_row: int, options: ScoreOptions
     ) -> TokenizedWindow:
         """Tokenize a window of pairs."""
-        firsts, seconds = _unzip(texts)
+        firsts, seconds = unzip_pairs(texts)
         notice = TruncationNotice(options.on_truncation, limit=self.max_seq_length, row_name="pair")
         return self._tokenize(firsts, seconds, first_row, options, notice)
 
@@ -355,13 +355,7 @@ class Ranker:
             row_name="pair",
         ):
             scores[rows] = found
-        broken = np.flatnonzero(~np.isfinite(scores).all(axis=1)) + first_row
-        if len(broken):
-            raise NonFiniteVectorError(
-                f"the scores of {len(broken)} pairs are NaN or infinite, the first is pair "
-                f"{broken[0]}: the model's numbers overflow or are damaged",
-                rows=[int(row) for row in broken],
-            )
+        check_scores(scores, first_row)
         return scores
 
     def rank(
@@ -387,8 +381,7 @@ class Ranker:
             raise UnsupportedFeatureError(
                 f"rank needs a model with one label, this one has {self.num_labels}; use score"
             )
-        if top_k is not None and (isinstance(top_k, bool) or top_k < 1):
-            raise InputError(f"top_k must be a positive whole number, got {top_k!r}")
+        check_top_k(top_k)
         texts = list(open_texts(documents).rows)
         scores = self.score(
             [(query, text) for text in texts],
@@ -398,12 +391,7 @@ class Ranker:
             batch_tokens=batch_tokens,
             on_truncation=on_truncation,
         )
-        best = [int(row) for row in np.argsort(-scores, kind="stable")[:top_k]]
-        ranked = [Ranked(corpus_id=row, score=float(scores[row])) for row in best]
-        if return_documents:
-            for one in ranked:
-                one["text"] = texts[one["corpus_id"]]
-        return ranked
+        return order_documents(scores, texts, top_k=top_k, return_documents=return_documents)
 
 
 def _load_again(
@@ -426,7 +414,39 @@ def _load_again(
     )
 
 
-def _unzip(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
+def check_top_k(top_k: int | None) -> None:
+    """Raise :class:`InputError` unless it is a positive whole number or None."""
+    if top_k is not None and (isinstance(top_k, bool) or top_k < 1):
+        raise InputError(f"top_k must be a positive whole number, got {top_k!r}")
+
+
+def order_documents(
+    scores: Scores, texts: list[str], *, top_k: int | None, return_documents: bool
+) -> list[Ranked]:
+    """Return the documents with the best scores, equal ones in the order given."""
+    best = [int(row) for row in np.argsort(-scores, kind="stable")[:top_k]]
+    ranked = [Ranked(corpus_id=row, score=float(scores[row])) for row in best]
+    if return_documents:
+        for one in ranked:
+            one["text"] = texts[one["corpus_id"]]
+    return ranked
+
+
+def check_scores(scores: Scores, first_row: int = 0) -> None:
+    """Raise :class:`NonFiniteVectorError` for scores [N] or [N, C] that are NaN or infinite.
+
+    ``first_row``: the row of the first score in its stream.
+    """
+    broken = np.flatnonzero(~np.isfinite(scores.reshape(len(scores), -1)).all(axis=1)) + first_row
+    if len(broken):
+        raise NonFiniteVectorError(
+            f"the scores of {len(broken)} pairs are NaN or infinite, the first is pair "
+            f"{broken[0]}: the model's numbers overflow or are damaged",
+            rows=[int(row) for row in broken],
+        )
+
+
+def unzip_pairs(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
     if isinstance(pairs, str):
         raise TextError("pairs must be pairs of texts, got one str")
     firsts, seconds = [], []
@@ -438,7 +458,7 @@ def _unzip(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
     return firsts, seconds
 
 
-def _check_activation(activation: str) -> Activation:
+def check_activation(activation: str) -> Activation:
     for known in ACTIVATIONS:
         if activation == known:
             return known
@@ -464,4 +484,4 @@ def _read_activation(directory: Path, folder: Path) -> Activation | None:
         raise UnsupportedFeatureError(
             f"{path} states the activation {stated!r}, which is not implemented; pass activation="
         )
-    return _check_activation(name)
+    return check_activation(name)

@@ -21,7 +21,7 @@ from encoder_engine.embedding.engines.choosing import (
     vocabulary_engine,
 )
 from encoder_engine.embedding.engines.engine import SparseActivation, SparsePooling
-from encoder_engine.embedding.job_keywords import run_over_files
+from encoder_engine.embedding.jobs.keywords import run_over_files
 from encoder_engine.embedding.limits import WIDEST_BYTES, MemoryLimit
 from encoder_engine.embedding.options import (
     OnTruncation,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.embedding.dataset.run import DatasetSummary
     from encoder_engine.embedding.engines.engine import EngineChoice
-    from encoder_engine.embedding.job_keywords import JobKeywords
+    from encoder_engine.embedding.jobs.keywords import JobKeywords
     from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import MaskedLM

@@ -149,7 +149,7 @@ def _plain_spec(config: JsonValue, family: Family) -> EncoderSpec:
             vocab_size=config.get("vocab_size").positive(),
             width=config.get(keys.embedding_width).positive() if keys.embedding_width else width,
             num_positions=num_positions if family.position_table else 0,
-            first_position=padding_id + 1 if after_padding else 0,
+            first_position=(padding_id or 0) + 1 if after_padding else 0,
             positions_skip_padding=after_padding,
             num_segments=_num_segments(config, family),
             padding_id=padding_id,
@@ -169,18 +169,30 @@ def _plain_block(config: JsonValue, family: Family, norm: NormSpec) -> BlockSpec
     width, num_heads = (config.get(key).positive() for key in (keys.width, keys.num_heads))
     if keys.head_dim is not None and not config.get(keys.head_dim).is_null:
         head_dim = config.get(keys.head_dim).positive()
+    elif block.attention.head_dim > 1:
+        head_dim = block.attention.head_dim
     elif width % num_heads:
         raise ConfigError(f"{keys.width}={width} is not a multiple of {keys.num_heads}={num_heads}")
     else:
         head_dim = width // num_heads
     usual = block.feed_forward.activation
+    key_heads = config.get(keys.num_key_heads).value if keys.num_key_heads else None
+    if keys.num_key_heads and key_heads is not None:
+        key_heads = config.get(keys.num_key_heads).positive()
+    raised = config.get(keys.feed_forward_width)
+    factor = family.feed_forward_factor
     return replace(
         block,
         norm=norm,
-        attention=replace(block.attention, num_heads=num_heads, head_dim=head_dim),
+        attention=replace(
+            block.attention,
+            num_heads=num_heads,
+            num_key_heads=None if key_heads == num_heads else key_heads,
+            head_dim=head_dim,
+        ),
         feed_forward=replace(
             block.feed_forward,
-            width=config.get(keys.feed_forward_width).positive(),
+            width=factor * width if factor and raised.is_null else raised.positive(),
             activation=usual
             if keys.activation is None
             else activation(config.get(keys.activation), default=usual),
@@ -205,6 +217,7 @@ def spec_to_config(spec: EncoderSpec, original: Mapping[str, Any]) -> dict[str, 
         attention, layer = spec.blocks[0].attention, spec.blocks[0].feed_forward
         written |= {
             keys.num_heads: attention.num_heads,
+            keys.num_key_heads: attention.key_heads,
             keys.head_dim: attention.head_dim,
             keys.feed_forward_width: layer.width,
             keys.activation: _activation_name(layer.activation, original, keys.activation),
@@ -305,9 +318,12 @@ def _num_segments(config: JsonValue, family: Family) -> int:
     return config.get(key).positive()
 
 
-def _padding_id(config: JsonValue, family: Family) -> int:
+def _padding_id(config: JsonValue, family: Family) -> int | None:
     vocab_size = config.get("vocab_size").positive()
     padding_id = config.get("pad_token_id")
+    # Llama's first files say -1.
+    if family.padding_id is None and padding_id.value in (None, -1):
+        return None
     if padding_id.integer(family.padding_id) >= vocab_size:
         raise padding_id.must_be(f"an id below vocab_size={vocab_size}")
     return padding_id.integer(family.padding_id)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import numpy as np
 
 from encoder_engine.errors import BatchError, SequenceLengthError, TokenIdError
+from encoder_engine.families.facts.spec import MASKED_IN_TRAINING
 
 if TYPE_CHECKING:
     from encoder_engine.families.checkpoints.arrays import Array
@@ -20,18 +21,39 @@ __all__ = ["Batch", "Rows"]
 Rows = Literal["first", "last", "question"]
 
 
+# A shared prefix of fewer tokens, or of a smaller share of a batch, saves less than the copies of
+# its keys take.
+LEAST_PREFIX, LEAST_SHARE = 4, 0.02
+
+
+class Keys(NamedTuple):
+    """The keys of texts that share a prefix: of each text, those of the prefix and its own.
+
+    tokens: the token of each key, int32 [K].
+    starts: each text's first key, int32 [B + 1].
+    of_tokens: the key of each token, int32 [T], rising.
+    """
+
+    tokens: Array
+    starts: Array
+    of_tokens: Array
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
     """Packed token ids: contiguous int32 arrays.
 
     ids, type_ids: [T]; type_ids None: all 0.
     cu_seqlens: [B + 1].
+    prefix: the tokens of the first text, which all others begin with and do not repeat; 0: the
+        texts are whole.
     """
 
     ids: Array
     cu_seqlens: Array
     type_ids: Array | None
     embedding: EmbeddingSpec
+    prefix: int = 0
 
     @classmethod
     def of(cls, spec: EncoderSpec, ids: Array, cu_seqlens: Array, type_ids: Array | None) -> Self:
@@ -82,12 +104,83 @@ class Batch:
         """B."""
         return len(self.cu_seqlens) - 1
 
+    def with_shared_prefix(self) -> Batch:
+        """Return the batch with the common prefix of its texts as a text of its own, the first.
+
+        The batch itself where the prefix is short. For causal encoders alone: there, the rows of a
+        prefix do not depend on what follows.
+        """
+        starts, lengths = self.cu_seqlens[:-1], np.diff(self.cu_seqlens)
+        # A text keeps at least one token, whose row may be asked for.
+        most = int(lengths.min(initial=len(self.ids))) - 1
+        if self.num_texts < 2 or most < LEAST_PREFIX or self.embedding.positions_skip_padding:
+            return self
+        prefix = self._common_length(starts, most)
+        saved = prefix * (self.num_texts - 1)
+        if prefix < LEAST_PREFIX or saved < LEAST_SHARE * len(self.ids):
+            return self
+        within = np.arange(len(self.ids), dtype=np.int32) - np.repeat(starts, lengths)
+        kept = within >= prefix
+        kept[:prefix] = True
+        cu_seqlens = np.zeros(self.num_texts + 2, dtype=np.int32)
+        np.cumsum(np.concatenate([[prefix], lengths - prefix]), out=cu_seqlens[1:])
+        types = None if self.type_ids is None else self.type_ids[kept]
+        return replace(
+            self, ids=self.ids[kept], cu_seqlens=cu_seqlens, type_ids=types, prefix=prefix
+        )
+
+    def _common_length(self, starts: Array, most: int) -> int:
+        """Return the length of the texts' longest common prefix, at most ``most``."""
+        rows = [self.ids, *([] if self.type_ids is None else [self.type_ids])]
+        common = most
+        for values in rows:
+            first = values[:common]
+            for start in starts[1:]:
+                differs = values[start : start + common] != first[:common]
+                if differs.any():
+                    common = int(differs.argmax())
+        return common
+
+    @cached_property
+    def keys(self) -> Keys | None:
+        """The keys that each text sees; None where the texts are whole."""
+        prefix = np.int32(self.prefix)
+        if not prefix:
+            return None
+        lengths = np.diff(self.cu_seqlens)
+        added = np.full(self.num_texts, prefix)
+        added[0] = 0
+        starts = np.zeros(self.num_texts + 1, dtype=np.int32)
+        np.cumsum(lengths + added, out=starts[1:])
+        shifts = starts[:-1] + added - self.cu_seqlens[:-1]
+        tokens = np.arange(len(self.ids), dtype=np.int32)
+        of_tokens = tokens + np.repeat(shifts, lengths)
+        key_tokens = np.arange(starts[-1], dtype=np.int32) - np.repeat(starts[:-1], lengths + added)
+        key_tokens[of_tokens] = tokens
+        return Keys(key_tokens, starts, of_tokens)
+
+    @cached_property
+    def token_scales(self) -> Array:
+        """The factor of each token's row, float32 [T]."""
+        spec = self.embedding
+        if spec.mask_id is None:
+            return np.full(len(self.ids), spec.scale, dtype=np.float32)
+        is_mask, lengths = self.ids == spec.mask_id, np.diff(self.cu_seqlens)
+        before = np.concatenate([[0], np.cumsum(is_mask)])
+        counts = np.diff(before[self.cu_seqlens])
+        with np.errstate(divide="ignore"):
+            factors = (1.0 - MASKED_IN_TRAINING) / (1.0 - counts / np.maximum(lengths, 1))
+        scales = spec.scale * np.repeat(factors, lengths)
+        return np.where(is_mask, 0.0, scales).astype(np.float32)
+
     @cached_property
     def positions(self) -> Array:
         """The place of each token in its text, int32 [T]."""
         places = np.arange(len(self.ids), dtype=np.int32)
         if self.num_texts > 1:
             places -= np.repeat(self.cu_seqlens[:-1], np.diff(self.cu_seqlens))
+        if self.prefix:
+            places[self.prefix :] += np.int32(self.prefix)
         return places
 
     @cached_property

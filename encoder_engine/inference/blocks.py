@@ -13,49 +13,55 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from encoder_engine.inference.layers import QuantizedDense
-from encoder_engine.inference.program import Heads
+from encoder_engine.inference.program import GLOBAL, KEYS, SELECTED, TOKENS, Heads
 
 if TYPE_CHECKING:
-    from encoder_engine.families.facts.spec import BlockSpec
+    from encoder_engine.families.facts.spec import AttentionSpec, BlockSpec
     from encoder_engine.inference.constants import Constants
     from encoder_engine.inference.layers import Dense, NormWeights, Reader
     from encoder_engine.inference.program import Program, QuantizedRows
 
-__all__ = ["SELECTED", "TOKENS", "BlockBuilder", "BlockWeights", "read_block"]
-
-# What operations have a row for.
-TOKENS, SELECTED, GLOBAL = "tokens", "selected", "global"
+__all__ = ["BlockBuilder", "BlockWeights", "read_block"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BlockWeights:
     """The weights of one block; ``up``: of a gated layer, both halves.
 
+    query_norm, key_norm: of heads; attention_output_norm, feed_forward_output_norm: of what is
+        added to the residual; None where there are none.
     global_query, global_key_value: the projections of global rows; None where there are none.
     """
 
     spec: BlockSpec
     qkv: Dense | QuantizedDense
     output: Dense | QuantizedDense
+    query_norm: NormWeights | None
+    key_norm: NormWeights | None
     global_query: Dense | QuantizedDense | None
     global_key_value: Dense | QuantizedDense | None
     attention_norm: NormWeights | None
     up: Dense | QuantizedDense
     down: Dense | QuantizedDense
     feed_forward_norm: NormWeights
+    attention_output_norm: NormWeights | None
+    feed_forward_output_norm: NormWeights | None
 
 
 def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
     """Read the weights of a block."""
     name = f"blocks.{place}"
     up = "halves" if spec.feed_forward.gated else "up"
-    own = spec.attention.global_projections
+    own, of_heads = spec.attention.global_projections, spec.attention.query_key_norm
+    of_outputs = spec.norm if spec.output_norms else None
     feed_forward_norm = reader.norm(f"{name}.feed_forward_norm", spec.norm)
     assert feed_forward_norm is not None
     return BlockWeights(
         spec=spec,
         qkv=reader.block_dense(f"{name}.attention.qkv"),
         output=reader.block_dense(f"{name}.attention.output"),
+        query_norm=reader.norm(f"{name}.attention.query_norm", of_heads),
+        key_norm=reader.norm(f"{name}.attention.key_norm", of_heads),
         global_query=reader.block_dense(f"{name}.attention.global_query") if own else None,
         global_key_value=(
             reader.block_dense(f"{name}.attention.global_key_value") if own else None
@@ -66,6 +72,8 @@ def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
         up=reader.block_dense(f"{name}.feed_forward.{up}"),
         down=reader.block_dense(f"{name}.feed_forward.down"),
         feed_forward_norm=feed_forward_norm,
+        attention_output_norm=reader.norm(f"{name}.attention_output_norm", of_outputs),
+        feed_forward_output_norm=reader.norm(f"{name}.feed_forward_output_norm", of_outputs),
     )
 
 
@@ -97,12 +105,16 @@ class BlockBuilder:
                 normal = self._buffer("between", width)
                 program.normalize(norm, self.hidden, normal)
             projected = self._attention(block, normal, selects=selects)
+            if block.attention_output_norm is not None:
+                program.normalize(block.attention_output_norm, projected, projected)
             residual = self._residual(width)
             total, between = self._buffer("total", width), self._buffer("between", width)
             program.normalize(
                 *(block.feed_forward_norm, projected, between), residual=residual, total=total
             )
             self._feed_forward(block, between, projected, None)
+            if block.feed_forward_output_norm is not None:
+                program.normalize(block.feed_forward_output_norm, projected, projected)
             target = self._buffer("hidden", width) if target is None else target
             program.add(total, projected, target, width)
         else:
@@ -130,14 +142,17 @@ class BlockBuilder:
     def _attention(self, block: BlockWeights, source: int, *, selects: bool) -> int:
         """Add attention and its output layer; return the buffer of the result."""
         spec, program = block.spec.attention, self._program
-        width, whole = spec.num_heads * spec.head_dim, 3 * spec.num_heads * spec.head_dim
+        width, key_width = spec.query_width, spec.key_width
+        whole = width + 2 * key_width
         heads = self._buffer("heads", whole)
         self._dense(block.qkv, source, heads)
+        self._normalize_heads(block, heads, whole)
         angles = self._constants.angles(spec)
         if angles is not None:
             # Query and key, not value.
-            program.rotate(angles, heads, num_heads=2 * spec.num_heads, row_width=whole)
-        query = heads
+            turned = spec.num_heads + spec.key_heads
+            program.rotate(angles, spec.head_dim, heads, num_heads=turned, row_width=whole)
+        query, keys = heads, self._keys(spec, heads)
         if selects:
             self._domain = SELECTED
             query = self._buffer("heads", whole)
@@ -146,8 +161,8 @@ class BlockBuilder:
         sees_global = program.sees_all is not None
         program.attend(
             Heads(query, 0, whole),
-            Heads(heads, width, whole),
-            Heads(heads, 2 * width, whole),
+            keys,
+            keys._replace(first=keys.first + key_width),
             *(mixed, spec),
             terms=self._constants.terms(spec, block.qkv),
             window=spec.window,
@@ -159,12 +174,36 @@ class BlockBuilder:
         self._dense(block.output, mixed, projected)
         return projected
 
+    def _normalize_heads(self, block: BlockWeights, heads: int, row_width: int) -> None:
+        """Normalize query and key in place, where the block has norms for them."""
+        spec = block.spec.attention
+        for norm, first, num_heads in (
+            (block.query_norm, 0, spec.num_heads),
+            (block.key_norm, spec.query_width, spec.key_heads),
+        ):
+            if norm is not None:
+                self._program.normalize_heads(
+                    *(norm, Heads(heads, first, row_width)),
+                    num_heads=num_heads if spec.norm_by_head else 1,
+                )
+
+    def _keys(self, spec: AttentionSpec, heads: int) -> Heads:
+        """Return the keys, before their values; where texts share a prefix, a row for each key."""
+        width, whole = spec.query_width, spec.query_width + 2 * spec.key_width
+        if not self._program.shares_prefix:
+            return Heads(heads, width, whole)
+        domain, self._domain = self._domain, KEYS
+        keys = self._buffer("keys", 2 * spec.key_width)
+        self._domain = domain
+        self._program.take_heads(Heads(heads, width, whole), keys, 2 * spec.key_width)
+        return Heads(keys, 0, 2 * spec.key_width)
+
     def _put_global_rows(self, block: BlockWeights, source: int, mixed: int) -> None:
         """Compute the global rows by their own projections and write them over the result."""
         spec, program = block.spec.attention, self._program
         assert block.global_query is not None
         assert block.global_key_value is not None
-        width, hidden_width = spec.num_heads * spec.head_dim, block.global_query.depth
+        width, hidden_width = spec.query_width, block.global_query.depth
         pair = self._buffer("global pair", 2 * width)
         self._dense(block.global_key_value, source, pair)
         self._domain = GLOBAL

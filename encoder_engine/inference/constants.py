@@ -8,6 +8,7 @@ import numpy as np
 
 from encoder_engine import _native
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, widen
+from encoder_engine.families.rotary import angle_table
 from encoder_engine.inference.layers import QuantizedDense
 from encoder_engine.inference.memory import address
 from encoder_engine.inference.program import NO_TERMS, Terms
@@ -17,7 +18,6 @@ from encoder_engine.positions import (
     log_positions_are_settled,
     relative_position_buckets,
     relative_positions_are_settled,
-    rotary_table,
 )
 
 if TYPE_CHECKING:
@@ -52,17 +52,13 @@ class Constants:
         self._terms: dict[int, Terms] = {}
 
     def angles(self, attention: AttentionSpec) -> Array | None:
-        """Return the table of rotary angles, float32 [P, head_dim]; None where there are none."""
+        """Return the table of rotary angles, float32 [P, D]; None where there are none."""
         rotary, head_dim = attention.rotary, attention.head_dim
         if rotary is None:
             return None
         if (rotary, head_dim) not in self._made:
             assert self._spec.max_length is not None
-            table = rotary_table(
-                *(self._spec.max_length, head_dim),
-                base=rotary.base * rotary.stretch,
-                divisor=rotary.stretch ** (2.0 / head_dim),
-            )
+            table = angle_table(rotary, head_dim, self._spec.max_length)
             self._made[rotary, head_dim] = table.astype(np.float32)
         return self._made[rotary, head_dim]
 
@@ -126,7 +122,7 @@ class Constants:
             normal = np.empty(table.shape, dtype=table.dtype)
             _native.normalize_rows(
                 *(table.dtype == BFLOAT16, address(table), 0),
-                *(address(norm.weight), address(norm.bias), 0, address(normal), 0, 0),
+                *(address(norm.factors), address(norm.bias), 0, address(normal), 0, 0),
                 *(*table.shape, norm.spec.epsilon, norm.spec.centred, _native.default_threads()),
             )
             self._made["distance vectors"] = normal

@@ -85,6 +85,8 @@ class CompiledEncoder:
         self._head = head
         self._description = description
         self.num_threads = check_threads(num_threads)
+        # Compute the common prefix of a causal batch once.
+        self.shares_prefixes = True
         self._programs: dict[object, Program] = {}
         self._mapped_files = mapped_files
 
@@ -316,6 +318,11 @@ class CompiledEncoder:
         return self._description.quantization
 
     @property
+    def token_table(self) -> Array:
+        """The embeddings of the tokens, [V, E], in the encoder's dtype; not to be written to."""
+        return self._network.tokens
+
+    @property
     def device(self) -> str:
         """``"cpu"``."""
         return "cpu"
@@ -360,9 +367,11 @@ class CompiledEncoder:
         batch = self._batch(ids, cu_seqlens, type_ids)
         if layers is not None:
             return self._mixed(batch, check_layer_weights(layers, self.spec.num_layers))
-        output = np.empty((batch.num_tokens, self.spec.width), dtype=np.float32)
-        self._program("hidden").run(batch, output, self.num_threads)
-        return output
+        shared = self._shared(batch)
+        num_rows = shared.prefix + batch.num_tokens
+        output = np.empty((num_rows, self.spec.width), dtype=np.float32)
+        self._program(("hidden", shared.prefix > 0)).run(shared, output, self.num_threads)
+        return output[shared.prefix :]
 
     def pooled(
         self,
@@ -379,9 +388,12 @@ class CompiledEncoder:
         :meth:`hidden`.
         """
         batch = self._batch(ids, cu_seqlens, type_ids)
-        output = np.empty((batch.num_texts, self.spec.width), dtype=np.float32)
-        self._program(("pooled", mode, normalized)).run(batch, output, self.num_threads)
-        return output
+        shared = self._shared(batch)
+        output = np.empty((shared.num_texts, self.spec.width), dtype=np.float32)
+        program = self._program(("pooled", mode, normalized, shared.prefix > 0))
+        program.run(shared, output, self.num_threads)
+        # The first is the prefix's, where there is one.
+        return output[shared.num_texts - batch.num_texts :]
 
     def logits(
         self, ids: Array, cu_seqlens: Array, type_ids: Array | None = None
@@ -419,6 +431,12 @@ class CompiledEncoder:
             self._mapped_files.check()
         return Batch.of(self.spec, ids, cu_seqlens, type_ids)
 
+    def _shared(self, batch: Batch) -> Batch:
+        """Return the batch with a common prefix as a text of its own, where that is possible."""
+        # The convolution of a first block reads neighbours, which a suffix does not have.
+        causal = self.spec.is_causal and self.spec.convolution is None
+        return batch.with_shared_prefix() if causal and self.shares_prefixes else batch
+
     def _mixed(
         self, batch: Batch, layers: tuple[tuple[int, float], ...]
     ) -> npt.NDArray[np.float32]:
@@ -443,13 +461,13 @@ class CompiledEncoder:
 
     def _make(self, kind: object) -> Program:
         network = self._network
-        if kind == "hidden":
-            return network.hidden_program()
         if kind == "logits":
             return self._find_head().program(network)
         assert isinstance(kind, tuple)
+        if kind[0] == "hidden":
+            return network.hidden_program(shares_prefix=kind[1])
         if kind[0] == "pooled":
-            return network.pooled_program(kind[1], normalized=kind[2])
+            return network.pooled_program(kind[1], normalized=kind[2], shares_prefix=kind[3])
         return network.layer_program(kind[1], kind[2])
 
     def _find_head(self) -> CompiledHead:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -14,7 +15,13 @@ from encoder_engine.errors import (
     TensorShapeError,
     UnsupportedFeatureError,
 )
-from encoder_engine.families.checkpoints.arrays import BFLOAT16, WEIGHT_DTYPES, cast, dtype_name
+from encoder_engine.families.checkpoints.arrays import (
+    BFLOAT16,
+    WEIGHT_DTYPES,
+    cast,
+    dtype_name,
+    widen,
+)
 from encoder_engine.inference.memory import address, aligned_bytes
 
 if TYPE_CHECKING:
@@ -99,6 +106,14 @@ class NormWeights:
     weight: Array
     bias: Array | None
     spec: NormSpec
+
+    @cached_property
+    def factors(self) -> Array:
+        """The factor of each feature: the weight, and the offset where there is one."""
+        if self.spec.offset == 0.0:
+            return self.weight
+        wide = widen(self.weight) + np.float32(self.spec.offset)
+        return np.ascontiguousarray(cast(wide, dtype_name(self.weight.dtype)))
 
     def parameters(self) -> dict[str, Array]:
         """Return the weight and the bias."""

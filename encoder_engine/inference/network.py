@@ -9,10 +9,10 @@ import numpy as np
 
 from encoder_engine.errors import ConfigError
 from encoder_engine.families.heads import check_head, count_outputs, find_layout, read_rows
-from encoder_engine.inference.blocks import SELECTED, TOKENS, BlockBuilder, read_block
+from encoder_engine.inference.blocks import BlockBuilder, read_block
 from encoder_engine.inference.constants import Constants
 from encoder_engine.inference.layers import NormWeights, arrays_of
-from encoder_engine.inference.program import INPUT, OUTPUT, Program
+from encoder_engine.inference.program import INPUT, KEYS, OUTPUT, SELECTED, TOKENS, Program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -122,21 +122,31 @@ class CompiledNetwork:
                 for part, array in layer.parameters().items():
                     yield f"{name}.{part}", array
 
-    def hidden_program(self) -> Program:
+    def hidden_program(self, *, shares_prefix: bool = False) -> Program:
         """Return the program from token ids to float32 rows [T, D]."""
-        program = Program(self.dtype)
-        rows = self.add(program, target=None if self._is_half else OUTPUT)
+        program = Program(self.dtype, shares_prefix=shares_prefix)
+        last = None if self._is_half or shares_prefix else OUTPUT
+        rows = self.add(program, target=last)
+        if shares_prefix:
+            rows = program.take_all(rows, self.spec.width, None if self._is_half else OUTPUT)
         if self._is_half:
             program.widen(rows, OUTPUT, self.spec.width)
         return program
 
-    def pooled_program(self, mode: str, *, normalized: bool) -> Program:
+    def pooled_program(
+        self, mode: str, *, normalized: bool, shares_prefix: bool = False
+    ) -> Program:
         """Return the program from token ids to float32 vectors [B, D]."""
-        program = Program(self.dtype, selects=self.selected_by(mode))
+        selects = self.selected_by(mode)
+        # A text's first row may be the prefix's.
+        selects = None if shares_prefix and selects == "first" else selects
+        program = Program(self.dtype, selects=selects, shares_prefix=shares_prefix)
         rows = self.add(program, target=None)
+        if shares_prefix and selects is None:
+            rows = program.take_all(rows, self.spec.width, None)
         if self._is_half:
             # Sums of many rows are in float32.
-            wide = program.wide_rows(self.spec.width, self.domain_after(program))
+            wide = program.wide_rows(self.spec.width, self.domain_to_pool(program))
             program.widen(rows, wide, self.spec.width)
             rows = wide
         program.pool(rows, OUTPUT, self.spec.width, mode=mode, normalized=normalized, wide=True)
@@ -154,6 +164,12 @@ class CompiledNetwork:
     def domain_after(program: Program) -> str:
         """Return what has a row each after the last layer."""
         return TOKENS if program.selects is None else SELECTED
+
+    @staticmethod
+    def domain_to_pool(program: Program) -> str:
+        """Return what has a row each where pooling begins."""
+        whole = KEYS if program.shares_prefix else TOKENS
+        return whole if program.selects is None else SELECTED
 
     def layer_program(self, first: int | None, last: int) -> Program:
         """Return the program from layer ``first`` to layer ``last``, [T, D] in the dtype.
@@ -225,7 +241,12 @@ class CompiledNetwork:
         width, own_width = self.spec.width, self.spec.embedding.width
         target = program.rows(width) if target is None else target
         first = target if self.projection is None else program.rows(own_width)
-        program.embed(self.tokens, self.positions, self.segments, self.embedding_norm, target=first)
+        spec = self.spec.embedding
+        program.embed(
+            *(self.tokens, self.positions, self.segments, self.embedding_norm),
+            target=first,
+            scaled=spec.scale != 1.0 or spec.mask_id is not None,
+        )
         if self.projection is not None:
             program.dense(self.projection, first, target)
         return target

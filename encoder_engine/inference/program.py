@@ -16,9 +16,24 @@ if TYPE_CHECKING:
     from encoder_engine.inference.batch import Batch, Rows
     from encoder_engine.inference.layers import Dense, NormWeights, QuantizedDense
 
-__all__ = ["INPUT", "NO_TERMS", "OUTPUT", "Heads", "Program", "QuantizedRows", "Terms"]
+__all__ = [
+    "GLOBAL",
+    "INPUT",
+    "KEYS",
+    "NO_TERMS",
+    "OUTPUT",
+    "SELECTED",
+    "SEQUENCES",
+    "TOKENS",
+    "Heads",
+    "Program",
+    "QuantizedRows",
+    "Terms",
+]
 
 INPUT, OUTPUT, _NONE = 0, 1, -1
+# What operations have a row for.
+TOKENS, SELECTED, GLOBAL, SEQUENCES, KEYS = "tokens", "selected", "global", "sequences", "keys"
 
 
 class QuantizedRows(NamedTuple):
@@ -64,6 +79,7 @@ class Program:
     selects: the rows of the domain ``"selected"``; None: it has none.
     sees_all: the rows of the domain ``"global"``; None: it has none. ``separator_id``: the token
         that ends a question.
+    shares_prefix: the batches' texts begin with a prefix that is computed once.
     """
 
     def __init__(
@@ -73,21 +89,23 @@ class Program:
         selects: Rows | None = None,
         sees_all: Rows | None = None,
         separator_id: int | None = None,
+        shares_prefix: bool = False,
     ) -> None:
         self.selects, self.sees_all = selects, sees_all
+        self.shares_prefix = shares_prefix
         self._separator_id = separator_id
         self._half = dtype == "bfloat16"
         self._item_bytes = 2 if self._half else 4
         self._plan = _native.Plan()
         # Steps hold addresses: these arrays must live as long.
         self._kept_alive: list[object] = []
-        self._embeds = self._turns_heads = False
+        self._embeds = self._turns_heads = self._scales_tokens = False
 
     def rows(self, width: int, domain: str = "tokens") -> int:
         """Add a buffer of rows of ``width`` elements; return its number.
 
-        ``domain``: what has a row each: ``"tokens"``, ``"selected"`` tokens, ``"global"`` tokens or
-        ``"sequences"``.
+        ``domain``: what has a row each: ``"tokens"``, ``"selected"`` tokens, ``"global"`` tokens,
+        ``"sequences"`` or ``"keys"``.
         """
         return self._plan.add_buffer(width * self._item_bytes, domain)
 
@@ -107,19 +125,23 @@ class Program:
         norm: NormWeights | None,
         *,
         target: int,
+        scaled: bool = False,
     ) -> None:
-        """Add the sum of the batch's rows of three tables, normalized if there is a norm."""
+        """Add the sum of the batch's rows of three tables, normalized if there is a norm.
+
+        ``scaled``: the tokens' rows are multiplied by the batch's factors.
+        """
         self._kept_alive += [tokens, positions, segments, norm]
-        self._embeds = True
+        self._embeds, self._scales_tokens = True, scaled
         tables = [
             (address(table), 0 if table is None else len(table))
             for table in (tokens, positions, segments)
         ]
-        weight, bias = (None, None) if norm is None else (norm.weight, norm.bias)
+        weight, bias = (None, None) if norm is None else (norm.factors, norm.bias)
         self._plan.embed(
             *(self._half, *tables[0], *tables[1], *tables[2]),
             *(address(weight), address(bias), tokens.shape[1]),
-            *(0.0 if norm is None else norm.spec.epsilon, target),
+            *(0.0 if norm is None else norm.spec.epsilon, target, scaled),
         )
 
     def widen(self, source: int, target: int, width: int) -> None:
@@ -180,10 +202,18 @@ class Program:
         """
         self._kept_alive.append(norm)
         self._plan.normalize(
-            *(self._half, address(norm.weight), address(norm.bias), len(norm.weight)),
+            *(self._half, address(norm.factors), address(norm.bias), len(norm.weight)),
             *(norm.spec.epsilon, norm.spec.centred),
             *(source, _buffer(residual), _buffer(total), target),
             *((_NONE, _NONE) if quantized is None else quantized),
+        )
+
+    def normalize_heads(self, norm: NormWeights, heads: Heads, *, num_heads: int) -> None:
+        """Add the norm of each of ``num_heads`` heads of a row by itself, in place."""
+        self._kept_alive.append(norm)
+        self._plan.normalize_heads(
+            *(self._half, address(norm.factors), address(norm.bias), len(norm.weight), num_heads),
+            *(heads.row_width, heads.first, norm.spec.epsilon, norm.spec.centred, heads.buffer),
         )
 
     def activate(
@@ -196,13 +226,19 @@ class Program:
         """Add the sum of two rows."""
         self._plan.add(self._half, width, source, other, target)
 
-    def rotate(self, table_PD: Array, heads: int, *, num_heads: int, row_width: int) -> None:
-        """Turn the first ``num_heads`` heads of each row by its position, in place."""
+    def rotate(
+        self, table_PD: Array, head_dim: int, heads: int, *, num_heads: int, row_width: int
+    ) -> None:
+        """Turn the first ``num_heads`` heads of each row by its position, in place.
+
+        Of each head, as many features as the table has.
+        """
         self._kept_alive.append(table_PD)
         self._turns_heads = True
-        head_dim = table_PD.shape[1]
-        width = num_heads * head_dim
-        self._plan.rotate(self._half, address(table_PD), width, head_dim, row_width, heads)
+        self._plan.rotate(
+            *(self._half, address(table_PD), num_heads * head_dim, head_dim, row_width, heads),
+            turned=table_PD.shape[1],
+        )
 
     def quantize(self, source: int, target: QuantizedRows, width: int) -> None:
         """Quantize rows to bytes with a scale each."""
@@ -226,10 +262,11 @@ class Program:
         """
         self._kept_alive.append(terms)
         self._plan.attend(
-            *(self._half, spec.num_heads, spec.num_heads, spec.head_dim),
+            *(self._half, spec.num_heads, spec.key_heads, spec.head_dim),
             spec.head_dim**-0.5 if spec.scale is None else spec.scale,
             *(query, key, value, target),
             window=-1 if window is None else window,
+            causal=spec.causal,
             alibi_slopes=address(terms.slopes_H),
             relative_bias=address(terms.bias_HR),
             bias_reach=0 if terms.bias_HR is None else terms.bias_HR.shape[1] // 2,
@@ -241,8 +278,18 @@ class Program:
         )
 
     def take_rows(self, source: int, target: int, width: int) -> None:
-        """Add copies of the selected or the global rows of tokens, as the target's domain says."""
+        """Add copies of the rows of tokens that the target's domain says."""
         self._plan.take_rows(self._half, width, source, target)
+
+    def take_all(self, source: int, width: int, target: int | None) -> int:
+        """Add copies of all rows of every text, the shared prefix repeated; return the buffer."""
+        target = self.rows(width, KEYS) if target is None else target
+        self._plan.take_rows(self._half, width, source, target, rows=KEYS)
+        return target
+
+    def take_heads(self, source: Heads, target: int, width: int) -> None:
+        """Add copies of ``width`` elements of the rows of tokens that the target's domain says."""
+        self._plan.take_heads(self._half, width, source, target)
 
     def put_rows(self, source: int, target: int, width: int) -> None:
         """Add writing selected or global rows over those of their tokens."""
@@ -258,11 +305,15 @@ class Program:
         """Run all operations; ``input_rows``: where the program does not begin with token ids."""
         positions = batch.positions if self._turns_heads else None
         position_ids = batch.position_ids if self._embeds else None
-        selected = cu_selected = everywhere = cu_global = None
+        scales = batch.token_scales if self._scales_tokens else None
+        selected = cu_selected = everywhere = cu_global = selected_keys = None
         if self.selects is not None:
             selected, cu_selected = batch.selected(self.selects)
         if self.sees_all is not None:
             everywhere, cu_global = batch.selected(self.sees_all, self._separator_id)
+        keys = batch.keys
+        if keys is not None and selected is not None:
+            selected_keys = keys.of_tokens[selected]
         self._plan.run(
             *(address(input_rows), address(output), address(batch.cu_seqlens)),
             *(address(positions), batch.num_texts, batch.num_tokens, num_threads),
@@ -273,6 +324,11 @@ class Program:
             cu_selected=address(cu_selected),
             global_rows=address(everywhere),
             cu_global=address(cu_global),
+            token_scales=address(scales),
+            key_tokens=0 if keys is None else address(keys.tokens),
+            cu_keys=0 if keys is None else address(keys.starts),
+            token_keys=0 if keys is None else address(keys.of_tokens),
+            selected_keys=address(selected_keys),
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import MissingDependencyError, OutputError, ReadError
 
@@ -48,7 +48,7 @@ def expand_remote(name: str) -> list[str]:
 
 
 @contextmanager
-def open_remote(name: str) -> Iterator[tuple[BinaryIO, int]]:
+def open_remote(name: str) -> Iterator[tuple[io.BufferedReader, int]]:
     """Open a file at an address for reading; yield its stream and its size in bytes.
 
     Raises :class:`ReadError` where it cannot be opened, and :class:`MissingDependencyError`.
@@ -58,7 +58,7 @@ def open_remote(name: str) -> Iterator[tuple[BinaryIO, int]]:
         size = int(system.info(path)["size"] or 0)
         raw = system.open(path, "rb", block_size=_BLOCK_BYTES)
     with raw:
-        yield cast("BinaryIO", io.BufferedReader(raw, _BLOCK_BYTES)), size
+        yield io.BufferedReader(raw, _BLOCK_BYTES), size
 
 
 def upload_folder(folder: Path, address: str, last: str) -> int:

@@ -1,11 +1,12 @@
 """An embedder as a model of MTEB, the benchmark of embeddings.
 
 ::
-import mteb
-from encoder_engine.integrations.mteb import MtebEncoder
 
-model = MtebEncoder(ee.Embedder.from_pretrained("intfloat/e5-small-v2"))
-mteb.evaluate(model, mteb.get_tasks(["STSBenchmark"]))
+    import mteb
+    from encoder_engine.integrations.mteb import MtebEncoder
+
+    model = MtebEncoder(ee.Embedder.from_pretrained("intfloat/e5-small-v2"))
+    mteb.evaluate(model, mteb.get_tasks(["STSBenchmark"]))
 """
 
 from __future__ import annotations

@@ -28,7 +28,9 @@ def patchable() -> dict[str, type]:
     return {
         name: getattr(transformers, family.architecture)
         for name, family in all_families().items()
-        if family.written_as is None and hasattr(transformers, family.architecture)
+        if family.written_as is None
+        and family.in_place
+        and hasattr(transformers, family.architecture)
     }
 
 

@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 from encoder_engine.errors import UnknownConfigKeyWarning, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.parameters import stacked_rows
 from encoder_engine.families.config import spec_from_config
 from encoder_engine.families.facts.names import origins
 from encoder_engine.families.registry import find_family
@@ -126,7 +127,7 @@ class SharedEncoder:
         self._origins = origins_checked(self.encoder, model_tensors, base)
         for ours, origin in self._origins.items():
             path, _, part = ours.rpartition(".")
-            if len(origin.names) == 1 and not origin.halves_swapped:
+            if len(origin.names) == 1 and not (origin.halves_swapped or origin.transposed):
                 source = base.get_submodule(origin.names[0].rpartition(".")[0])
                 if getattr(source, "padding_idx", None) is not None:
                     self.encoder.set_submodule(path, PaddedTable(source))
@@ -181,6 +182,11 @@ def read_spec(base: Any) -> EncoderSpec:
         # The class is transformers' own: it ignores other keys of config.json.
         warnings.simplefilter("ignore", UnknownConfigKeyWarning)
         spec = spec_from_config(json.loads(base.config.to_json_string()))
+    if not find_family(spec.model_type).in_place:
+        raise UnsupportedFeatureError(
+            f"a {type(base).__name__} is not accelerated in place; load its directory as an "
+            "Encoder or an Embedder instead"
+        )
     summary = getattr(base.config, "summary_type", "first")
     if summary != "first":
         raise UnsupportedFeatureError(
@@ -263,7 +269,8 @@ def origins_checked(
     """Map the engine's parameters to the model's; raises :class:`UnsupportedFeatureError`."""
     parameters = dict(encoder.named_parameters())
     family = find_family(encoder.spec.model_type)
-    found = origins(family.memory_renames or family.renames, parameters)
+    renames = family.memory_renames or family.renames
+    found = origins(renames, parameters, stacked_rows(encoder.spec))
     wanted = {name for origin in found.values() for name in origin.names}
     kind = type(base).__name__
     if wanted != model_tensors.keys():
@@ -274,9 +281,9 @@ def origins_checked(
             "parametrisations into it, or call restore(model)"
         )
     for ours, origin in found.items():
-        rows, *rest = parameters[ours].shape
-        shape = (rows // len(origin.names), *rest)
-        for name in origin.names:
+        total, *rest = parameters[ours].shape
+        for name, rows in zip(origin.names, origin.rows_of(total), strict=True):
+            shape = (rows, *rest)
             if tuple(model_tensors[name].shape) != shape or model_tensors[name].is_meta:
                 raise UnsupportedFeatureError(
                     f"{name} of this {kind} is {list(model_tensors[name].shape)} on "

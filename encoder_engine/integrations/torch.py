@@ -308,6 +308,7 @@ def _block_spec(layer: Any) -> BlockSpec:
             num_heads=attention.num_heads,
             head_dim=attention.head_dim,
             bias=attention.in_proj_bias is not None,
+            output_bias=attention.out_proj.bias is not None,
             dropout=attention.dropout,
             output_dropout=layer.dropout1.p,
         ),

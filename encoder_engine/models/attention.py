@@ -1,16 +1,17 @@
 """Self-attention as a module: projections, positions (rotary, ALiBi, relative bias) and windows.
 
-Dimensions: T packed tokens, M selected rows, D width, H heads, R distances.
+Dimensions: T packed tokens, M selected rows, D width, H heads, K heads of keys, R distances.
 
-How it works: one GEMM [T, D] x [D, 3 H d] makes query, key and value, because one wide product
-fills the hardware better than three narrow ones and reads the input once. Rotary embeddings turn
-query and key; ALiBi slopes, a relative bias or disentangled terms are passed to ``ops.attention``,
-which adds them to the scores tile by tile, so no [L, L] matrix is stored unless probabilities are
-requested. The sequences are packed: attention runs from ``cu_seqlens[i]`` to ``cu_seqlens[i + 1]``
-and never over padding. With ``rows``, only M query rows are computed, while keys and values come
-from all T. Global rows (Longformer) are computed a second time by projections of their own, and
-replace the windowed result. Tables of angles and slopes are made in float64 once and shared by all
-blocks with equal parameters.
+How it works: one GEMM [T, D] x [D, (H + 2 K) d] makes query, key and value, because one wide
+product fills the hardware better than three narrow ones and reads the input once. Norms of query
+and key, where there are any, precede rotary embeddings, which turn both; ALiBi slopes, a relative
+bias or disentangled terms are passed to ``ops.attention``, which adds them to the scores tile by
+tile, so no [L, L] matrix is stored unless probabilities are requested. The sequences are packed:
+attention runs from ``cu_seqlens[i]`` to ``cu_seqlens[i + 1]`` and never over padding. With
+``rows``, only M query rows are computed, while keys and values come from all T. Global rows
+(Longformer) are computed a second time by projections of their own, and replace the windowed
+result. Tables of angles and slopes are made in float64 once and shared by all blocks with equal
+parameters.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from encoder_engine import ops
+from encoder_engine.families.rotary import angle_table
 from encoder_engine.models.constants import Constant
 from encoder_engine.models.linear import Linear
 from encoder_engine.models.norm import Norm
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
         AttentionSpec,
         DistanceVectorsSpec,
         RelativeBiasSpec,
+        RotarySpec,
     )
     from encoder_engine.packing import SelectedRows, Sequences
 
@@ -76,6 +79,7 @@ class BlockInputs(NamedTuple):
 class _Terms(TypedDict):
     scale: float | None
     window: int | None
+    causal: bool
     alibi_slopes_H: Tensor | None
     relative_bias_HR: Tensor | None
     disentangled: ops.Disentangled | None
@@ -98,9 +102,12 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.spec = spec
         constants = {} if constants is None else constants
-        heads_width = spec.num_heads * spec.head_dim
-        self.qkv = Linear(width, 3 * heads_width, bias=spec.bias)
-        self.output = Linear(heads_width, width, bias=spec.bias)
+        heads_width = spec.query_width
+        self.qkv = Linear(width, heads_width + 2 * spec.key_width, bias=spec.bias)
+        self.output = Linear(heads_width, width, bias=spec.output_bias)
+        norm, widths = spec.query_key_norm, spec.query_key_widths
+        self.query_norm = None if norm is None else Norm(norm, width=widths[0])
+        self.key_norm = None if norm is None else Norm(norm, width=widths[1])
         self.global_query = self.global_key_value = None
         if spec.global_projections:
             self.global_query = Linear(width, heads_width, bias=spec.bias)
@@ -108,13 +115,7 @@ class SelfAttention(nn.Module):
         self.rotary = self.slopes = None
         if spec.rotary is not None:
             assert num_positions is not None
-            angles = partial(
-                ops.rotary_table,
-                *(num_positions, spec.head_dim),
-                base=spec.rotary.base * spec.rotary.stretch,
-                divisor=spec.rotary.stretch ** (2.0 / spec.head_dim),
-                dtype=torch.float64,
-            )
+            angles = partial(_angles, spec.rotary, spec.head_dim, num_positions)
             self.rotary = _shared(constants, (spec.rotary, spec.head_dim), angles)
         if spec.alibi_slopes is not None:
             slopes = partial(torch.tensor, spec.alibi_slopes, dtype=torch.float64)
@@ -128,13 +129,15 @@ class SelfAttention(nn.Module):
         ``rows``: return [M, D] of these rows alone, without probabilities; global rows are not
         allowed then.
         """
-        query, key, value = self._heads(self.qkv(hidden_TD), 3)
+        query, key, value = self._split(self.qkv(hidden_TD))
+        query, key = _normalized(self.query_norm, query), _normalized(self.key_norm, key)
         if self.rotary is not None:
             assert inputs.position_ids_T is not None
-            query, key = ops.rotary(query, key, self.rotary(), inputs.position_ids_T)
+            query, key = _turned(query, key, self.rotary(), inputs.position_ids_T)
         terms = _Terms(
             scale=self.spec.scale,
             window=self.spec.window,
+            causal=self.spec.causal,
             alibi_slopes_H=None if self.slopes is None else self.slopes(),
             relative_bias_HR=inputs.relative_bias_HR,
             disentangled=self._disentangled(inputs.distances),
@@ -174,7 +177,7 @@ class SelfAttention(nn.Module):
         vectors_ND = distances.vectors_ND
         if self.training and distances.dropout > 0.0:
             vectors_ND = F.dropout(vectors_ND, distances.dropout)
-        query, key, _ = self._heads(self.qkv(vectors_ND), 3)
+        query, key, _ = self._split(self.qkv(vectors_ND))
         terms = self.spec.disentangled
         return ops.Disentangled(
             key if "query" in terms else None,
@@ -185,6 +188,12 @@ class SelfAttention(nn.Module):
     @property
     def _dropout(self) -> float:
         return self.spec.dropout if self.training else 0.0
+
+    def _split(self, projected: Tensor) -> tuple[Tensor, ...]:
+        """Return the heads of query, key and value."""
+        heads, key_heads = self.spec.num_heads, self.spec.key_heads
+        whole = projected.view(-1, heads + 2 * key_heads, self.spec.head_dim)
+        return torch.split(whole, [heads, key_heads, key_heads], dim=1)
 
     def _heads(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
         return projected.view(-1, parts, self.spec.num_heads, self.spec.head_dim).unbind(1)
@@ -213,6 +222,30 @@ class SelfAttention(nn.Module):
             owners, places = sequences.sequence_ids[rows_M], sequences.positions[rows_M]
             probabilities[owners, :, places] = seen[owners, :, places]
         return mixed_THD, probabilities
+
+
+def _angles(rotary: RotarySpec, head_dim: int, num_positions: int) -> Tensor:
+    return torch.from_numpy(angle_table(rotary, head_dim, num_positions))
+
+
+def _normalized(norm: Norm | None, heads_THD: Tensor) -> Tensor:
+    if norm is None:
+        return heads_THD
+    rows: Tensor = norm(heads_THD.reshape(-1, len(norm.weight)))
+    return rows.view(heads_THD.shape)
+
+
+def _turned(
+    query: Tensor, key: Tensor, table_PD: Tensor, positions: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Turn the first features of each head, as many as the table has."""
+    width = table_PD.shape[1]
+    if width == query.shape[2]:
+        return ops.rotary(query, key, table_PD, positions)
+    turned = ops.rotary(query[..., :width], key[..., :width], table_PD, positions)
+    whole = zip(turned, (query, key), strict=True)
+    first, second = (torch.cat([part, heads[..., width:]], dim=2) for part, heads in whole)
+    return first, second
 
 
 def _shared(constants: dict[object, Constant], key: object, make: Callable[[], Tensor]) -> Constant:

@@ -12,6 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from encoder_engine import ops
+from encoder_engine.families.facts.spec import MASKED_IN_TRAINING
 from encoder_engine.models.attention import SelfAttention
 from encoder_engine.models.linear import Linear, QuantizedLinear
 from encoder_engine.models.norm import Norm
@@ -56,15 +57,34 @@ class Embedding(nn.Module):
             token_weight_VE=self.tokens.weight,
             position_weight_PE=None if self.positions is None else self.positions.weight,
             segment_weight_SE=None if self.segments is None else self.segments.weight,
-            norm_weight_E=None if norm is None else norm.weight,
+            norm_weight_E=None if norm is None else norm.factors_D,
             norm_bias_E=None if norm is None else norm.bias,
             epsilon=0.0 if norm is None else norm.spec.epsilon,
+            token_scale_T=self._scales(batch),
             dropout=self.spec.dropout if self.training else 0.0,
         )
         if self.projection is None:
             return hidden_TE
         projected_TD: Tensor = self.projection(hidden_TE)
         return projected_TD
+
+    def _scales(self, batch: PackedBatch) -> Tensor | None:
+        """Return the factor of each token's row; None: all are 1."""
+        spec, weight = self.spec, self.tokens.weight
+        if spec.mask_id is None and spec.scale == 1.0:
+            return None
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        scales_T = torch.full_like(batch.input_ids, spec.scale, dtype=torch.float64)
+        if spec.mask_id is not None:
+            sequences = batch.sequences
+            is_mask = torch.eq(batch.input_ids, spec.mask_id)
+            before = F.pad(is_mask.cumsum(0), (1, 0))
+            counts = before[sequences.cu_seqlens.long()].diff()
+            lengths = sequences.cu_seqlens.diff().clamp(min=1)
+            factors = (1.0 - MASKED_IN_TRAINING) / (1.0 - counts.double() / lengths)
+            scales_T = scales_T * factors[sequences.sequence_ids]
+            scales_T = scales_T.masked_fill(is_mask, 0.0)
+        return scales_T.to(wide)
 
     def _places(self, batch: PackedBatch) -> Tensor | None:
         if self.positions is None:
@@ -159,6 +179,10 @@ class Block(nn.Module):
         self.attention_norm = Norm(spec.norm, width=width) if spec.attention_norm else None
         self.feed_forward = FeedForward(spec.feed_forward, width=width)
         self.feed_forward_norm = Norm(spec.norm, width=width)
+        self.attention_output_norm = self.feed_forward_output_norm = None
+        if spec.output_norms:
+            self.attention_output_norm = Norm(spec.norm, width=width)
+            self.feed_forward_output_norm = Norm(spec.norm, width=width)
 
     def forward(
         self, hidden_TD: Tensor, inputs: BlockInputs, rows: SelectedRows | None = None
@@ -192,12 +216,16 @@ class Block(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         normal_TD = hidden_TD if self.attention_norm is None else self.attention_norm(hidden_TD)
         mixed, probabilities = self.attention(normal_TD, inputs, rows)
+        if self.attention_output_norm is not None:
+            mixed = self.attention_output_norm(mixed)
         if rows is not None:
             hidden_TD = F.embedding(rows.rows, hidden_TD)
         normal_TD, hidden_TD = self.feed_forward_norm.with_sum(
             mixed, residual_TD=hidden_TD, dropout=self._dropout(self.spec.attention)
         )
         raised = self.feed_forward(normal_TD)
+        if self.feed_forward_output_norm is not None:
+            raised = self.feed_forward_output_norm(raised)
         dropout = self._dropout(self.spec.feed_forward)
         return hidden_TD + (F.dropout(raised, dropout) if dropout > 0.0 else raised), probabilities
 

@@ -24,8 +24,13 @@ class Norm(nn.Module):
     def __init__(self, spec: NormSpec, *, width: int) -> None:
         super().__init__()
         self.spec = spec
-        self.weight = nn.Parameter(torch.ones(width))
+        self.weight = nn.Parameter(torch.full((width,), 1.0 - spec.offset))
         self.bias = nn.Parameter(torch.zeros(width)) if spec.bias else None
+
+    @property
+    def factors_D(self) -> Tensor:  # noqa: N802
+        """The factor of each feature: the weight, and the offset where there is one."""
+        return self.weight if self.spec.offset == 0.0 else self.weight + self.spec.offset
 
     def forward(
         self, input_TD: Tensor, *, residual_TD: Tensor | None = None, dropout: float = 0.0
@@ -33,13 +38,13 @@ class Norm(nn.Module):
         """Normalise ``dropout(input) + residual``, [T, D]."""
         if not self.spec.centred:
             return ops.rms_norm(
-                *(input_TD, self.weight),
+                *(input_TD, self.factors_D),
                 epsilon=self.spec.epsilon,
                 residual_TD=residual_TD,
                 dropout=dropout,
             )
         return ops.layer_norm(
-            *(input_TD, self.weight, self.bias),
+            *(input_TD, self.factors_D, self.bias),
             epsilon=self.spec.epsilon,
             residual_TD=residual_TD,
             dropout=dropout,
@@ -51,14 +56,14 @@ class Norm(nn.Module):
         """Return the normalized sum and the sum itself, the residual of a pre-norm block."""
         if not self.spec.centred:
             return ops.rms_norm(
-                *(input_TD, self.weight),
+                *(input_TD, self.factors_D),
                 epsilon=self.spec.epsilon,
                 residual_TD=residual_TD,
                 dropout=dropout,
                 return_sum=True,
             )
         return ops.layer_norm(
-            *(input_TD, self.weight, self.bias),
+            *(input_TD, self.factors_D, self.bias),
             epsilon=self.spec.epsilon,
             residual_TD=residual_TD,
             dropout=dropout,
@@ -70,7 +75,7 @@ class Norm(nn.Module):
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Return the result, and the result as bytes and scales; layer norm only."""
         output_TD, *quantized = ops.layer_norm_quantized(
-            *(input_TD, self.weight, self.bias),
+            *(input_TD, self.factors_D, self.bias),
             epsilon=self.spec.epsilon,
             residual_TD=residual_TD,
         )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from encoder_engine.errors import ConfigError
 from encoder_engine.models.heads import MaskedLM
-from encoder_engine.objectives.objective import Inputs, LossSum
+from encoder_engine.objectives.objective import Inputs, LossSum, TrainingModel
 
 if TYPE_CHECKING:
     import os
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["DistillationModel", "take_layers"]
 
 
-class DistillationModel(nn.Module):
+class DistillationModel(TrainingModel):
     """A student and its three losses: soft targets, masked tokens, cosine of hidden states.
 
     ``soft``: ``temperature^2 * KL(teacher || student)`` of the masked tokens' distributions at

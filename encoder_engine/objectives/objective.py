@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from encoder_engine.models import EncoderOutput
     from encoder_engine.packing.clean import CleanBatch
 
-__all__ = ["CorruptedBatch", "Inputs", "LossSum", "Objective", "PretrainingModel", "prepare"]
+__all__ = [
+    "CorruptedBatch",
+    "Inputs",
+    "LossSum",
+    "Objective",
+    "PretrainingModel",
+    "TrainingModel",
+    "prepare",
+]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -152,22 +160,46 @@ def _rows_read(
     return read
 
 
-class PretrainingModel(nn.Module):
+class TrainingModel(nn.Module):
+    """The base of what the training loop trains: summed losses of a step's input.
+
+    ``encoder``: the encoder that the run is for.
+    ``weights``: the weight of each loss's mean in the whole loss.
+    """
+
+    encoder: Encoder
+    weights: dict[str, float]
+
+    @property
+    def encoders(self) -> tuple[Encoder, ...]:
+        """The encoders that are trained."""
+        raise NotImplementedError
+
+    def counts(self, inputs: Inputs) -> dict[str, int]:
+        """Return the number of terms of each loss, before it is computed."""
+        raise NotImplementedError
+
+    def forward(self, inputs: Inputs) -> dict[str, LossSum]:
+        """Return each loss."""
+        raise NotImplementedError
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write the trained model in transformers' layout."""
+        raise NotImplementedError
+
+
+class PretrainingModel(TrainingModel):
     """An encoder, computed once a batch, with a head for every objective."""
 
     def __init__(self, encoder: Encoder, objectives: Sequence[Objective]) -> None:
         super().__init__()
         self.encoder = encoder
         self.objectives = tuple(objectives)
+        self.weights = {objective.name: objective.weight for objective in objectives}
         self.heads = nn.ModuleDict({o.name: o.head(encoder) for o in objectives})
         if not any(objective.needs_pooled for objective in objectives):
             # No loss would train the pooler.
             encoder.pooler = None
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """The weight of each loss."""
-        return {objective.name: objective.weight for objective in self.objectives}
 
     @property
     def encoders(self) -> tuple[Encoder, ...]:

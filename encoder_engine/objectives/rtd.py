@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import Tensor, nn
+from torch import Tensor
 
 from encoder_engine.errors import ConfigError
 from encoder_engine.models.heads import MaskedLM, ReplacedTokens
-from encoder_engine.objectives.objective import Inputs, LossSum
+from encoder_engine.objectives.objective import Inputs, LossSum, TrainingModel
 
 if TYPE_CHECKING:
     import os
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["DetectionModel", "draw_tokens"]
 
 
-class DetectionModel(nn.Module):
+class DetectionModel(TrainingModel):
     """ELECTRA: a generator that fills masked tokens, and an encoder that detects the replaced ones.
 
     A sample of the generator replaces each masked token; a sample equal to the original counts as

@@ -35,10 +35,13 @@ class EmbeddingFacts(CallFacts):
 
     width: int = 768
     dropout: bool = False
+    scaled: bool = False
     without: tuple[str, ...] = ()
 
 
 def _refuse_triton(facts: EmbeddingFacts) -> str | None:
+    if facts.scaled:
+        return "it does not implement factors of token rows"
     if "norm" in facts.without:
         return "it does not implement an embedding without norm"
     if facts.width > WIDEST_TRITON:
@@ -83,6 +86,7 @@ def embedding(
     norm_weight_E: Tensor | None,
     norm_bias_E: Tensor | None,
     epsilon: float,
+    token_scale_T: Tensor | None = None,
     dropout: float = 0.0,
     implementation: str | None = None,
 ) -> Tensor:
@@ -95,6 +99,8 @@ def embedding(
     ``token_weight_VE``: [V, E].
     ``position_weight_PE``: [P, E], given with ``position_ids_T``, or None.
     ``segment_weight_SE``: [S, E] or None.
+    ``token_scale_T``: factors of the tokens' rows, before the others are added, in float32 (float64
+    for float64), or None; constants without a gradient.
     ``norm_weight_E``, ``norm_bias_E``: [E] or None; without both there is no norm.
     Returns [T, E]. Raises :class:`ShapeError`.
     """
@@ -125,7 +131,9 @@ def embedding(
         input_ids=input_ids_T,
         position_ids=position_ids_T,
         segment_ids=segment_ids_T,
+        token_scale=token_scale_T,
     )
+    _check_scale(token_scale_T, input_ids_T, token_weight_VE)
     check_probability(dropout)
     tensors = (*tables.values(), norm_weight_E, norm_bias_E)
     given = {"positions": position_weight_PE, "norm": norm_weight_E, "norm_bias": norm_bias_E}
@@ -134,6 +142,7 @@ def embedding(
         *tensors,
         width=width,
         dropout=dropout > 0.0,
+        scaled=token_scale_T is not None,
         without=tuple(name for name, tensor in given.items() if tensor is None),
     )
     result: Tensor = function(
@@ -146,9 +155,21 @@ def embedding(
         norm_weight_E=norm_weight_E,
         norm_bias_E=norm_bias_E,
         epsilon=epsilon,
+        token_scale_T=token_scale_T,
         dropout=dropout,
     )
     return result
+
+
+def _check_scale(scale_T: Tensor | None, input_ids_T: Tensor, weight_VE: Tensor) -> None:
+    if scale_T is None:
+        return
+    wide = "torch.float64" if str(weight_VE.dtype) == "torch.float64" else "torch.float32"
+    if scale_T.shape != input_ids_T.shape or str(scale_T.dtype) != wide or scale_T.requires_grad:
+        raise ShapeError(
+            f"token_scale must be {wide} {list(input_ids_T.shape)} without a gradient, got "
+            f"{scale_T.dtype} {list(scale_T.shape)}"
+        )
 
 
 def _check_ids(ids: dict[str, Tensor | None]) -> None:

@@ -18,6 +18,7 @@ from encoder_engine.text.formats.byte_bpe import (
 from encoder_engine.text.formats.companion_tokens import append_tokens
 from encoder_engine.text.formats.config_json import BERT_LIKE, TokenizerConfig, read_config
 from encoder_engine.text.formats.json_reading import read_bytes
+from encoder_engine.text.formats.letters import LETTER_CLASSES, spec_from_letters
 from encoder_engine.text.formats.sentencepiece_families import (
     MODEL_FILES,
     check_same_pieces,
@@ -133,6 +134,9 @@ def _refuse_lowercase(lowercase: bool | None, path: Path) -> None:
 def _load_vocab(path: Path, config: TokenizerConfig, lowercase: bool | None) -> TokenizerSpec:
     vocab = read_vocab_txt(path)
     kind = (config.tokenizer_class or "BertTokenizer").removesuffix("Fast")
+    if kind in LETTER_CLASSES:
+        _refuse_lowercase(lowercase, path)
+        return _with_config(spec_from_letters(vocab, path=path, config=config), config)
     if kind not in BERT_LIKE:
         raise TokenizerFileError(
             f"{config.where}: a vocab.txt of {config.tokenizer_class} is not supported; save the "

@@ -5,6 +5,7 @@ from encoder_engine.dependencies import require_torch
 require_torch("encoder_engine.training")
 
 from encoder_engine.renamed import former_names
+from encoder_engine.training.pretraining.trainer import Trainer
 from encoder_engine.training.recipe import (
     BatchRecipe,
     DataRecipe,
@@ -15,7 +16,6 @@ from encoder_engine.training.recipe import (
     ScheduleRecipe,
     TrainingRecipe,
 )
-from encoder_engine.training.trainer import Trainer
 
 __all__ = [
     "BatchRecipe",

@@ -123,9 +123,11 @@ def embedding(
     norm_weight_E: Tensor,
     norm_bias_E: Tensor | None,
     epsilon: float,
+    token_scale_T: None,
     dropout: float,
 ) -> Tensor:
     """Fulfil ``ops.embedding``."""
+    assert token_scale_T is None
     seed = draw_seed(token_weight_VE) if dropout > 0.0 else None
     output: Tensor = _forward(
         input_ids_T,

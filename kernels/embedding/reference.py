@@ -21,10 +21,13 @@ def embedding(
     norm_weight_E: Tensor | None,
     norm_bias_E: Tensor | None,
     epsilon: float,
+    token_scale_T: Tensor | None,
     dropout: float,
 ) -> Tensor:
-    """Return ``dropout(layer_norm(token[id] + position[place] + segment[kind]))``, by row."""
+    """Return ``dropout(layer_norm(scale * token[id] + position[place] + segment[kind]))``."""
     x = token_weight_VE.double()[input_ids_T.long()]
+    if token_scale_T is not None:
+        x = x * token_scale_T.double()[:, None]
     if position_ids_T is not None and position_weight_PE is not None:
         x = x + position_weight_PE.double()[position_ids_T.long()]
     if segment_weight_SE is not None:

@@ -12,7 +12,7 @@ from encoder_engine.data.loader import Loader
 from encoder_engine.data.pairs import Negative, Pairs, cut_pairs
 from encoder_engine.data.shards import Document
 from encoder_engine.errors import CorpusError
-from encoder_engine.training.model_builder import build_text
+from encoder_engine.training.pretraining.model_builder import build_text
 from encoder_engine.training.recipe import DataRecipe
 from tests.data.corpora import CLS, SEP, draw_documents, write
 

@@ -12,7 +12,7 @@ import pytest
 from encoder_engine.data.shards import Corpus, Document, Vocabulary, write_corpus, write_shard
 from encoder_engine.errors import CorpusError, TokenIdError
 from encoder_engine.files import file_sha256
-from encoder_engine.training.model_builder import build_text
+from encoder_engine.training.pretraining.model_builder import build_text
 from encoder_engine.training.recipe import DataRecipe
 from tests.data.corpora import SIZE, VOCABULARY, WORD_STARTS, draw_documents, write
 

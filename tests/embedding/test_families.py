@@ -14,6 +14,7 @@ import encoder_engine as ee
 from encoder_engine.families.config import spec_from_config
 from encoder_engine.models import all_families
 from encoder_engine.ops.testing import assert_within_budget
+from tests.models.all_cases import ALL_CASES
 from tests.models.cases import Case, one_per_family
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import PUBLISHED
@@ -29,6 +30,7 @@ pytestmark = [
 TEXTS = ["The model of a text", "a", "text of the model, the text"]
 VOCAB_SIZE = 300
 WORDS = ["the", "a", "of", "model", "text", *string.ascii_lowercase]
+LETTERS = [*string.ascii_lowercase[:20], "T", "<null_1>"]
 BRACKETS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ANGLES = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
@@ -52,12 +54,23 @@ def byte_bpe(*special: str) -> dict[str, Any]:
 
 BERT = ("BertTokenizer", wordpiece(*BRACKETS))
 XLM_R = ("XLMRobertaTokenizer", unigram(*ANGLES))
+GPT2 = ("GPT2Tokenizer", byte_bpe("<|endoftext|>") | {"pad_token": "<|endoftext|>"})
+T5 = ("T5Tokenizer", unigram("<pad>", "</s>", "<unk>") | {"extra_ids": 2})
+# Byte-level BPE stands for the tokenizers of all, which differ in their rules for words.
+DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma3_text", "eurobert", "ultrabert")
 CAMEMBERT_TOKENS = (
     *("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>"),
     *("<unk>NOTUSED", "<s>", "</s>", "<mask>"),
 )
 # What a family's checkpoints are published with: transformers' class, and a small vocabulary.
-TOKENIZERS: dict[str, tuple[str, dict[str, Any]]] = {
+TOKENIZERS: dict[str, tuple[str, dict[str, Any] | str]] = {
+    "esm": ("EsmTokenizer", "\n".join(["<cls>", "<pad>", "<eos>", "<unk>", *LETTERS, "<mask>"])),
+    **dict.fromkeys(("data2vec-text", "xlm-roberta-xl"), ("RobertaTokenizer", byte_bpe(*ANGLES))),
+    **dict.fromkeys(("ernie", "megatron-bert"), BERT),
+    **dict.fromkeys(DECODERS, GPT2),
+    "big_bird": XLM_R,
+    "mt5": T5,
+    "rembert": XLM_R,
     "albert": ("AlbertTokenizer", unigram("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")),
     "bert": BERT,
     "camembert": ("CamembertTokenizer", unigram(*CAMEMBERT_TOKENS)),
@@ -79,16 +92,19 @@ TOKENIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "nomic_bert": BERT,
     "nomic_bert_v1": BERT,
     "roberta": ("RobertaTokenizer", byte_bpe(*ANGLES)),
-    "t5": ("T5Tokenizer", unigram("<pad>", "</s>", "<unk>") | {"extra_ids": 2}),
+    "t5": T5,
     "xlm-roberta": XLM_R,
 }
-CASES = one_per_family()
+CASES = one_per_family(ALL_CASES)
 
 
 def save_tokenizer(model_type: str, folder: Path) -> Any:
     import transformers
 
     name, arguments = TOKENIZERS[model_type]
+    if isinstance(arguments, str):
+        (folder / "pieces").write_text(arguments)
+        arguments = {"vocab_file": str(folder / "pieces")}
     tokenizer = getattr(transformers, name)(**arguments)
     tokenizer.save_pretrained(folder)
     return tokenizer

@@ -36,6 +36,7 @@ from encoder_engine.ops.cpu import native_instruction_set
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
 from tests.inference.native_module import use_native_products
+from tests.models.all_cases import ALL_CASES
 from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id, one_per_family
 from tests.models.test_heads import MODELS, PAIRS, build, pair_id
 
@@ -86,7 +87,7 @@ def load(case: Case, folder: Path, precision: str) -> tuple[ee.Encoder, Compiled
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("case", CASES, ids=case_id)
+@pytest.mark.parametrize("case", ALL_CASES, ids=case_id)
 def test_every_family_has_the_modules_bits(case: Case, precision: str, tmp_path: Path) -> None:
     module, compiled = load(case, tmp_path, precision)
     assert compiled.fingerprint() == EncoderModule(module).fingerprint()
@@ -259,7 +260,7 @@ def test_a_file_that_is_written_to_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("case", one_per_family(), ids=case_id)
+@pytest.mark.parametrize("case", one_per_family(ALL_CASES), ids=case_id)
 def test_a_compiled_file_has_the_same_bits(case: Case, precision: str, tmp_path: Path) -> None:
     module, compiled = load(case, tmp_path / "model", precision)
     compiled.save_compiled(tmp_path / "compiled")

@@ -14,7 +14,8 @@ from encoder_engine.families.checkpoints.parameters import (
 )
 from encoder_engine.families.config import spec_from_config
 from encoder_engine.families.heads import count_outputs
-from tests.models.cases import CASES, Case, case_id
+from tests.models.all_cases import ALL_CASES
+from tests.models.cases import Case, case_id
 from tests.models.test_heads import MODELS, PAIRS, pair_id
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def shapes_of(module: torch.nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_id)
+@pytest.mark.parametrize("case", ALL_CASES, ids=case_id)
 def test_an_encoders_parameters(case: Case) -> None:
     spec = spec_of(case)
     encoder = ee.Encoder(spec)

@@ -1,4 +1,4 @@
-"""Random-weight models of every family, made and saved by transformers."""
+"""Random-weight models of the families that are accelerated in place, made by transformers."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Case:
     """One model: the family's class names in transformers and the sizes it gets.
 
     ``is_half_of``: the class that transformers chooses by itself, which has a decoder as well.
+    ``extra``: prefixes of tensors that its class holds and no encoder computes with.
     """
 
     model_type: str
@@ -26,6 +27,7 @@ class Case:
     model_class: str
     sizes: dict[str, Any]
     is_half_of: str | None = None
+    extra: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -52,7 +54,7 @@ class Case:
         return model
 
 
-def _bert_sizes(width: int, heads: int, layers: int, **more: Any) -> dict[str, Any]:
+def bert_sizes(width: int, heads: int, layers: int, **more: Any) -> dict[str, Any]:
     return {
         "vocab_size": VOCAB_SIZE,
         "hidden_size": width,
@@ -75,7 +77,7 @@ def _distilbert_sizes(width: int, heads: int, layers: int) -> dict[str, Any]:
     }
 
 
-def _t5_sizes(width: int, heads: int, layers: int, **more: Any) -> dict[str, Any]:
+def t5_sizes(width: int, heads: int, layers: int, **more: Any) -> dict[str, Any]:
     return {
         "vocab_size": VOCAB_SIZE,
         "d_model": width,
@@ -88,43 +90,42 @@ def _t5_sizes(width: int, heads: int, layers: int, **more: Any) -> dict[str, Any
 
 # Odd head counts, head sizes that are no power of two, one and three layers.
 CASES = [
-    Case("bert", "BertConfig", "BertModel", _bert_sizes(30, 3, 3, hidden_act="gelu_new")),
-    Case("bert", "BertConfig", "BertModel", _bert_sizes(80, 5, 1, type_vocab_size=3)),
-    Case("roberta", "RobertaConfig", "RobertaModel", _bert_sizes(42, 7, 2)),
+    Case("bert", "BertConfig", "BertModel", bert_sizes(30, 3, 3, hidden_act="gelu_new")),
+    Case("bert", "BertConfig", "BertModel", bert_sizes(80, 5, 1, type_vocab_size=3)),
+    Case("roberta", "RobertaConfig", "RobertaModel", bert_sizes(42, 7, 2)),
     Case(
         "roberta",
         "RobertaConfig",
         "RobertaModel",
-        _bert_sizes(64, 1, 3, type_vocab_size=1, layer_norm_eps=1e-5),
+        bert_sizes(64, 1, 3, type_vocab_size=1, layer_norm_eps=1e-5),
     ),
-    Case("xlm-roberta", "XLMRobertaConfig", "XLMRobertaModel", _bert_sizes(48, 3, 2)),
-    Case("xlm-roberta", "XLMRobertaConfig", "XLMRobertaModel", _bert_sizes(72, 9, 1)),
+    Case("xlm-roberta", "XLMRobertaConfig", "XLMRobertaModel", bert_sizes(48, 3, 2)),
+    Case("xlm-roberta", "XLMRobertaConfig", "XLMRobertaModel", bert_sizes(72, 9, 1)),
     Case("distilbert", "DistilBertConfig", "DistilBertModel", _distilbert_sizes(40, 5, 2)),
     Case("distilbert", "DistilBertConfig", "DistilBertModel", _distilbert_sizes(64, 2, 3)),
-    Case("camembert", "CamembertConfig", "CamembertModel", _bert_sizes(48, 3, 2)),
-    Case("camembert", "CamembertConfig", "CamembertModel", _bert_sizes(40, 5, 1)),
+    Case("camembert", "CamembertConfig", "CamembertModel", bert_sizes(48, 3, 2)),
+    Case("camembert", "CamembertConfig", "CamembertModel", bert_sizes(40, 5, 1)),
     Case(
         "albert",
         "AlbertConfig",
         "AlbertModel",
-        _bert_sizes(36, 3, 4, embedding_size=20, num_hidden_groups=2),
+        bert_sizes(36, 3, 4, embedding_size=20, num_hidden_groups=2),
     ),
-    Case("albert", "AlbertConfig", "AlbertModel", _bert_sizes(56, 7, 3, embedding_size=56)),
-    Case("electra", "ElectraConfig", "ElectraModel", _bert_sizes(36, 3, 2, embedding_size=20)),
-    Case("electra", "ElectraConfig", "ElectraModel", _bert_sizes(56, 7, 3, embedding_size=56)),
+    Case("albert", "AlbertConfig", "AlbertModel", bert_sizes(56, 7, 3, embedding_size=56)),
+    Case("electra", "ElectraConfig", "ElectraModel", bert_sizes(36, 3, 2, embedding_size=20)),
+    Case("electra", "ElectraConfig", "ElectraModel", bert_sizes(56, 7, 3, embedding_size=56)),
     Case(
         "deberta-v2",
         "DebertaV2Config",
         "DebertaV2Model",
-        _bert_sizes(48, 3, 2, pos_att_type="p2c|c2p", conv_kernel_size=3, conv_act="gelu")
-        | DEBERTA,
+        bert_sizes(48, 3, 2, pos_att_type="p2c|c2p", conv_kernel_size=3, conv_act="gelu") | DEBERTA,
     ),
-    Case("mpnet", "MPNetConfig", "MPNetModel", _bert_sizes(42, 7, 3, max_position_embeddings=200)),
+    Case("mpnet", "MPNetConfig", "MPNetModel", bert_sizes(42, 7, 3, max_position_embeddings=200)),
     Case(
         "deberta-v2",
         "DebertaV2Config",
         "DebertaV2Model",
-        _bert_sizes(36, 3, 3, pos_att_type=["p2c", "c2p"], norm_rel_ebd="layer_norm")
+        bert_sizes(36, 3, 3, pos_att_type=["p2c", "c2p"], norm_rel_ebd="layer_norm")
         | {"position_buckets": 8, "max_relative_positions": 30}
         | DEBERTA,
     ),
@@ -132,52 +133,52 @@ CASES = [
         "deberta-v2",
         "DebertaV2Config",
         "DebertaV2Model",
-        _bert_sizes(40, 5, 1, pos_att_type=["c2p"], type_vocab_size=2) | DEBERTA,
+        bert_sizes(40, 5, 1, pos_att_type=["c2p"], type_vocab_size=2) | DEBERTA,
     ),
-    Case("mpnet", "MPNetConfig", "MPNetModel", _bert_sizes(64, 4, 1)),
+    Case("mpnet", "MPNetConfig", "MPNetModel", bert_sizes(64, 4, 1)),
     Case(
         "modernbert",
         "ModernBertConfig",
         "ModernBertModel",
-        _bert_sizes(48, 3, 5, pad_token_id=0, local_attention=12),
+        bert_sizes(48, 3, 5, pad_token_id=0, local_attention=12),
     ),
     Case(
         "modernbert",
         "ModernBertConfig",
         "ModernBertModel",
-        _bert_sizes(40, 2, 2, pad_token_id=0)
+        bert_sizes(40, 2, 2, pad_token_id=0)
         | {"attention_bias": True, "mlp_bias": True, "norm_bias": True},
     ),
     Case(
         "longformer",
         "LongformerConfig",
         "LongformerModel",
-        _bert_sizes(36, 3, 2, attention_window=[4, 12]),
+        bert_sizes(36, 3, 2, attention_window=[4, 12]),
     ),
     Case(
         "longformer",
         "LongformerConfig",
         "LongformerModel",
-        _bert_sizes(40, 5, 1, attention_window=32, layer_norm_eps=1e-5),
+        bert_sizes(40, 5, 1, attention_window=32, layer_norm_eps=1e-5),
     ),
     Case(
         "t5",
         "T5Config",
         "T5EncoderModel",
-        _t5_sizes(40, 3, 3, d_kv=12, feed_forward_proj="gated-gelu"),
+        t5_sizes(40, 3, 3, d_kv=12, feed_forward_proj="gated-gelu"),
         is_half_of="T5Model",
     ),
     Case(
         "t5",
         "T5Config",
         "T5EncoderModel",
-        _t5_sizes(64, 4, 2, d_kv=16, relative_attention_max_distance=40),
+        t5_sizes(64, 4, 2, d_kv=16, relative_attention_max_distance=40),
         is_half_of="T5Model",
     ),
-    Case("nomic_bert", "NomicBertConfig", "NomicBertModel", _bert_sizes(48, 3, 2)),
-    Case("nomic_bert", "NomicBertConfig", "NomicBertModel", _bert_sizes(40, 10, 1)),
-    Case("gte", "GteConfig", "GteModel", _bert_sizes(36, 3, 2, hidden_act="gelu_new")),
-    Case("gte", "GteConfig", "GteModel", _bert_sizes(56, 7, 1, type_vocab_size=0)),
+    Case("nomic_bert", "NomicBertConfig", "NomicBertModel", bert_sizes(48, 3, 2)),
+    Case("nomic_bert", "NomicBertConfig", "NomicBertModel", bert_sizes(40, 10, 1)),
+    Case("gte", "GteConfig", "GteModel", bert_sizes(36, 3, 2, hidden_act="gelu_new")),
+    Case("gte", "GteConfig", "GteModel", bert_sizes(56, 7, 1, type_vocab_size=0)),
 ]
 
 
@@ -186,6 +187,6 @@ def case_id(case: Case) -> str:
     return case.id
 
 
-def one_per_family() -> list[Case]:
-    """Return the first case of every family."""
-    return list({case.model_type: case for case in reversed(CASES)}.values())
+def one_per_family(cases: list[Case] | None = None) -> list[Case]:
+    """Return the first case of every family; by default of those that are accelerated in place."""
+    return list({case.model_type: case for case in reversed(cases or CASES)}.values())

@@ -11,6 +11,7 @@ import torch
 
 import encoder_engine as ee
 from encoder_engine.packing import pack
+from tests.models.all_cases import ALL_CASES
 from tests.models.cases import CASES, VOCAB_SIZE, Case
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("case", [*CASES, *SINGLE, *WIDE], ids=lambda case: str(case.id))
+@pytest.mark.parametrize("case", [*ALL_CASES, *SINGLE, *WIDE], ids=lambda case: str(case.id))
 def test_company_and_threads_change_no_bit(case: Case, tmp_path: Path) -> None:
     case.save(tmp_path)
     encoder = ee.Encoder.from_pretrained(tmp_path, device="cpu")

@@ -9,12 +9,14 @@ import torch
 from safetensors.torch import load_file
 
 import encoder_engine as ee
-from encoder_engine.families.facts.names import origins
+from encoder_engine.families.checkpoints.parameters import stacked_rows
+from encoder_engine.families.facts.names import modern_name, origins
 from encoder_engine.models import all_families
 from encoder_engine.models.checkpoints.stacking import stack_tensors
 from encoder_engine.ops.testing import assert_within_budget, largest
 from encoder_engine.packing import pack
-from tests.models.cases import CASES, Case, case_id
+from tests.models.all_cases import ALL_CASES
+from tests.models.cases import Case, case_id
 from tests.models.exact import exact, in_float64
 from tests.models.test_families import padded_inputs, token_rows
 
@@ -54,14 +56,15 @@ def gradients_by_transformers(
             grad = parameter.grad
             parameter.copy_(torch.zeros_like(parameter) if grad is None else grad)
     model.save_pretrained(folder)
-    return load_file(folder / "model.safetensors")
+    stored = load_file(folder / "model.safetensors")
+    return {modern_name(name): tensor for name, tensor in stored.items()}
 
 
 def packed_loss(outputs: EncoderOutput) -> torch.Tensor:
     return total(outputs, outputs.last_hidden_state)
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_id)
+@pytest.mark.parametrize("case", ALL_CASES, ids=case_id)
 def test_every_gradient_is_within_budget(case: Case, tmp_path: Path) -> None:
     family = all_families()[case.model_type]
     model = case.save(tmp_path / "model", **dict.fromkeys(family.dropouts, 0.0)).train()
@@ -73,7 +76,7 @@ def test_every_gradient_is_within_budget(case: Case, tmp_path: Path) -> None:
     packed_loss(encoder(pack(rows))).backward()  # type: ignore[no-untyped-call]
     parameters = dict(encoder.named_parameters())
     size = largest(*truth.values())
-    for name, origin in origins(family.renames, parameters).items():
+    for name, origin in origins(family.renames, parameters, stacked_rows(encoder.spec)).items():
         found = parameters[name].grad
         assert_within_budget(
             torch.zeros_like(parameters[name]) if found is None else found,

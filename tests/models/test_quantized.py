@@ -22,6 +22,7 @@ from encoder_engine.errors import (
 )
 from encoder_engine.models.linear import Linear, replace_layers
 from encoder_engine.packing import pack
+from tests.models.all_cases import ALL_CASES
 from tests.models.cases import CASES, VOCAB_SIZE, Case, case_id
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("case", CASES, ids=case_id)
+@pytest.mark.parametrize("case", ALL_CASES, ids=case_id)
 def test_every_family_stays_near_its_plain_vectors(
     case: Case, dtype: str, batch: PackedBatch, tmp_path: Path
 ) -> None:

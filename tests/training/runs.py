@@ -21,7 +21,7 @@ from encoder_engine.training import (
     Trainer,
     TrainingRecipe,
 )
-from encoder_engine.training.recipe_reader import (
+from encoder_engine.training.pretraining.recipe_reader import (
     recipe_from_values,
     recipe_to_values,
     with_settings,
@@ -29,7 +29,7 @@ from encoder_engine.training.recipe_reader import (
 from tests.data.corpora import SIZE, draw_documents, write
 
 if TYPE_CHECKING:
-    from encoder_engine.training.trainer import Progress
+    from encoder_engine.training.pretraining.trainer import Progress
 
 CONFIG: dict[str, Any] = {
     "model_type": "bert",

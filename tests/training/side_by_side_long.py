@@ -20,7 +20,7 @@ from torch import nn
 
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.training import Trainer
-from encoder_engine.training.recipe_reader import find_recipe
+from encoder_engine.training.pretraining.recipe_reader import find_recipe
 from encoder_engine.training.schedule import learning_rate_factor
 
 
@@ -60,7 +60,7 @@ def train_theirs(trainer: Trainer, steps: int, seed: int) -> tuple[float, float]
         betas=recipe.optimizer.betas,
         eps=recipe.optimizer.epsilon,
     )
-    loader = trainer._loader(trainer.text.training, seed=seed, alpha=None)
+    loader = trainer.course._loader(trainer.text.training, seed=seed, alpha=None)
     speeds: list[float] = []
     for step, (clean, _) in zip(range(steps), loader.batches(), strict=False):
         began = time.perf_counter()

@@ -16,7 +16,7 @@ from encoder_engine.errors import ConfigError
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.text.training.extend_vocabulary import with_tokens
 from encoder_engine.training import Trainer
-from encoder_engine.training.continued_pretraining import extend_vocabulary
+from encoder_engine.training.pretraining.continued_pretraining import extend_vocabulary
 from tests.training.runs import CONFIG, run, small_recipe
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from encoder_engine.errors import (
     UnsupportedFeatureError,
 )
 from encoder_engine.training import Trainer
-from encoder_engine.training.plausibility import warn_of_divergence
-from encoder_engine.training.recipe_reader import find_recipe
+from encoder_engine.training.pretraining.plausibility import warn_of_divergence
+from encoder_engine.training.pretraining.recipe_reader import find_recipe
 from tests.training.runs import draw_corpus, run, small_recipe
 
 if TYPE_CHECKING:

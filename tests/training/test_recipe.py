@@ -12,19 +12,19 @@ from encoder_engine import Encoder, training
 from encoder_engine.errors import ConfigError
 from encoder_engine.families.config import spec_from_config
 from encoder_engine.training.flops import flops_per_token
+from encoder_engine.training.pretraining.recipe_reader import (
+    find_recipe,
+    read_recipe,
+    recipe_from_values,
+    recipe_to_values,
+)
+from encoder_engine.training.pretraining.recipes import RECIPES
 from encoder_engine.training.recipe import (
     BatchRecipe,
     ObjectivesRecipe,
     ScheduleRecipe,
     TrainingRecipe,
 )
-from encoder_engine.training.recipe_reader import (
-    find_recipe,
-    read_recipe,
-    recipe_from_values,
-    recipe_to_values,
-)
-from encoder_engine.training.recipes import RECIPES
 from encoder_engine.training.schedule import learning_rate_factor
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import torch
 from encoder_engine.data.loader import Position
 from encoder_engine.errors import CorruptCheckpointWarning
 from encoder_engine.training import Trainer
-from encoder_engine.training.batch_stream import StepBatches
+from encoder_engine.training.course import StepBatches
 from encoder_engine.training.log import read_log
 from tests import ROOT
 from tests.training.runs import CONFIG, run, small_recipe

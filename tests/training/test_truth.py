@@ -21,6 +21,7 @@ from encoder_engine.data.shards import Document, Vocabulary, write_corpus, write
 from encoder_engine.packing import pad
 from encoder_engine.training import Trainer
 from encoder_engine.training.log import read_log
+from encoder_engine.training.pretraining.evaluation import Evaluation
 from encoder_engine.training.schedule import learning_rate_factor
 from tests.training.runs import small_recipe
 
@@ -133,7 +134,7 @@ def test_of_a_markov_chain_all_is_learned_that_can_be_and_no_more(tmp_path: Path
     ]
     trainer = Trainer(small_recipe(corpus, *settings), tmp_path / "run")
     scores = trainer.run()
-    assert trainer.evaluation is not None
+    assert isinstance(trainer.evaluation, Evaluation)
     batches = [inputs for inputs, _ in trainer.evaluation._inputs()]
     least = np.concatenate([least_losses(inputs, chain) for inputs in batches])
     found = np.concatenate([losses_of(trainer, inputs) for inputs in batches])

@@ -8,10 +8,12 @@
 #endif
 #include "cpu/simd/embedding_kernel.h"
 #include "cpu/kernels.h"
+#include "cpu/simd/head_norm_kernel.h"
 #include "cpu/simd/norm_kernel.h"
 #include "cpu/simd/packed_linear_kernel.h"
 #include "cpu/simd/quantized_linear_kernel.h"
 #include "cpu/simd/rotary_kernel.h"
+#include "cpu/simd/softmax_sum_kernel.h"
 #include "cpu/simd/static_kernel.h"
 
 namespace encoder_engine {
@@ -28,6 +30,7 @@ constexpr attention_kernel kBfloat16Attention = kAttention<float_operands<bfloat
 constexpr kernel_table kKernels = {
     {kAttention<float_operands<float>>, kBfloat16Attention},
     {normalize_rows<float>, normalize_rows<bfloat16>},
+    {normalize_heads<float>, normalize_heads<bfloat16>},
     {embed_rows<float>, embed_rows<bfloat16>},
     {pool_rows<float>, pool_rows<bfloat16>},
     {mean_static_rows<float>, mean_static_rows<float16>, mean_static_rows<bfloat16>,
@@ -36,6 +39,7 @@ constexpr kernel_table kKernels = {
     {add_rows<float>, add_rows<bfloat16>},
     {rotate_rows<float>, rotate_rows<bfloat16>},
     {quantize_rows<float>, quantize_rows<bfloat16>},
+    {add_softmax_sums<float>, add_softmax_sums<bfloat16>},
     {kQuantizedLinear<float>, kQuantizedLinear<bfloat16>},
     {kPackedLinear<float>, kPackedLinear<bfloat16>},
 };

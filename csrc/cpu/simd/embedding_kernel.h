@@ -21,6 +21,7 @@ void embed_rows(const embedding_call& call, int64_t first_row, int64_t last_row,
         row_sum sum;
         for_each_vector(width, [&](int64_t at, int part) {
             vfloat x = load_part(token, at, width);
+            if (call.token_scales != nullptr) x = x * call.token_scales[row];
             if (segment != nullptr) x = x + load_part(segment, at, width);
             if (position != nullptr) x = x + load_part(position, at, width);
             store(row_D + at, x);

@@ -9,10 +9,10 @@ namespace EE_ISA {
 
 template <typename Element>
 void rotate_rows(const rotary_call& call, int64_t first_row, int64_t last_row, float*) {
-    const int64_t half = call.head_dim / 2;
+    const int64_t half = (call.turned == 0 ? call.head_dim : call.turned) / 2;
     for (int64_t row = first_row; row < last_row; ++row) {
         const int64_t token = call.rows == nullptr ? row : call.rows[row];
-        const float* const cosines = call.table + call.positions[token] * call.head_dim;
+        const float* const cosines = call.table + call.positions[token] * 2 * half;
         const float* const sines = cosines + half;
         const Element* input = static_cast<const Element*>(call.input) + row * call.input_stride;
         Element* output = static_cast<Element*>(call.output) + row * call.output_stride;

@@ -16,14 +16,21 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from encoder_engine.dependencies import require_torch
 from encoder_engine.embedding.engines.engine import EngineChoice
-from encoder_engine.errors import ConfigError, ImplementationError, MissingDependencyError
+from encoder_engine.errors import (
+    ConfigError,
+    ImplementationError,
+    MissingDependencyError,
+    UnusedWeightsWarning,
+)
 from encoder_engine.families.checkpoints.files import COMPILED
+from encoder_engine.families.checkpoints.vocabulary import read_output_layer
 from encoder_engine.families.config import read_config, spec_from_config
 
 if TYPE_CHECKING:
     import torch
 
     from encoder_engine.embedding.engines.engine import (
+        CausalEngine,
         ScoringEngine,
         VectorEngine,
         VocabularyEngine,
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EngineRequest",
+    "load_causal",
     "load_encoder",
     "load_masked_lm",
     "load_sequence_classification",
@@ -137,6 +145,33 @@ def load_masked_lm(directory: Path, request: EngineRequest) -> CompiledEncoder |
     _refuse_quantized_head(directory, request)
     model: MaskedLM = module.load_masked_lm(directory, device=request.device, dtype=request.dtype)
     return model
+
+
+def load_causal(directory: Path, request: EngineRequest) -> CausalEngine:
+    """Load a causal language model for inference.
+
+    Raises :class:`UnsupportedFeatureError` for a model that is not causal. Other exceptions: see
+    :func:`load_encoder`.
+    """
+    layer = read_output_layer(directory)
+    module = _modules_for(directory, request)
+    found: CausalEngine
+    if module is not None:
+        found = module.load_causal(
+            *(directory, layer),
+            device=request.device,
+            dtype=request.dtype,
+            quantization=request.quantization,
+        )
+        return found
+    with warnings.catch_warnings():
+        # The output layer was read above.
+        warnings.simplefilter("ignore", UnusedWeightsWarning)
+        encoder = _load_compiled(directory, request, None)
+    compiled = _import_compiled()
+    assert compiled is not None
+    found = compiled.CompiledCausalEngine(encoder, layer)
+    return found
 
 
 def vector_engine(encoder: CompiledEncoder | Encoder) -> VectorEngine:

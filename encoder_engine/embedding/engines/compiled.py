@@ -17,10 +17,12 @@ import numpy as np
 
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
 from encoder_engine.embedding.engines.modes import pool_modes
+from encoder_engine.families.checkpoints.arrays import cast
 from encoder_engine.inference import CompiledEncoder
 from encoder_engine.inference.layers import pack
 from encoder_engine.inference.rows import normalize_rows, pool_rows, project_rows
 from encoder_engine.inference.saving import save_checkpoint
+from encoder_engine.inference.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
         SparsePooling,
         Vectors,
     )
+    from encoder_engine.families.checkpoints.vocabulary import OutputLayer
     from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.inference.layers import Dense
     from encoder_engine.packing.pooling_modes import PoolingMode
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 
     Layers = tuple[tuple[int, float], ...]
 
-__all__ = ["CompiledEncoder", "CompiledEngine"]
+__all__ = ["CompiledCausalEngine", "CompiledEncoder", "CompiledEngine"]
 
 
 class CompiledEngine:
@@ -215,6 +218,37 @@ class CompiledEngine:
         if packed is None or packed[0] is not projection_ND:
             packed = self._projection = (projection_ND, pack(projection_ND, None))
         return packed[1]
+
+
+class CompiledCausalEngine(CompiledEngine):
+    """A :class:`CausalEngine` over a :class:`CompiledEncoder` and an output layer."""
+
+    def __init__(self, encoder: CompiledEncoder, layer: OutputLayer) -> None:
+        super().__init__(encoder)
+        tokens, own = encoder.token_table, layer.weight_VD
+        weight_VD = tokens if own is None else cast(own, encoder.dtype)
+        self.vocabulary_layer = Vocabulary(weight_VD, softcap=layer.softcap)
+
+    def log_probabilities(self, rows: TokenRows) -> Vectors:
+        """Fulfil :meth:`CausalEngine.log_probabilities`."""
+        found = np.zeros(len(rows.ids), dtype=np.float32)
+        is_first = np.zeros(len(rows.ids) + 1, dtype=bool)
+        is_first[rows.cu_seqlens] = True
+        counted = np.flatnonzero(~is_first[:-1])
+        with _memory():
+            hidden_TD = self._hidden(rows, None)
+            found[counted] = self.vocabulary_layer.log_probabilities(
+                hidden_TD[counted - 1], rows.ids[counted], num_threads=self.num_threads
+            )
+        return found
+
+    def last_logits(self, rows: TokenRows, token_ids: tuple[int, ...]) -> Vectors:
+        """Fulfil :meth:`CausalEngine.last_logits`."""
+        with _memory():
+            last_BD = self.pooled(rows, modes=("lasttoken",))
+            return self.vocabulary_layer.logits(
+                last_BD, list(token_ids), num_threads=self.num_threads
+            )
 
 
 def _sparse_weights(logits: Vectors, activation: SparseActivation) -> Vectors:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from encoder_engine.packing.token_rows import TokenRows
 
 __all__ = [
+    "CausalEngine",
     "Engine",
     "EngineChoice",
     "EngineName",
@@ -136,3 +137,13 @@ class VocabularyEngine(Engine, Protocol):
         A weight is ``log(1 + relu(logit))``, and its logarithm once more with ``"log1p_relu"``,
         pooled over the sequence's positions.
         """
+
+
+class CausalEngine(Engine, Protocol):
+    """An engine of a causal language model. Methods raise :class:`OutOfDeviceMemoryError`."""
+
+    def log_probabilities(self, rows: TokenRows) -> Vectors:
+        """Return the log-probability of each token after those before it, [T]; 0 of a first one."""
+
+    def last_logits(self, rows: TokenRows, token_ids: tuple[int, ...]) -> Vectors:
+        """Return the logits of some tokens after each sequence, [B, K]."""

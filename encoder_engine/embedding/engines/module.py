@@ -10,6 +10,7 @@ Dimensions: T packed tokens, B sequences, D features, C labels, V vocabulary.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -19,7 +20,9 @@ from torch import Tensor
 from encoder_engine import ops
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
 from encoder_engine.embedding.engines.modes import pool_modes
+from encoder_engine.errors import UnusedWeightsWarning
 from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
+from encoder_engine.models.checkpoints.stacking import to_tensor
 from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
         SparsePooling,
         Vectors,
     )
+    from encoder_engine.families.checkpoints.vocabulary import OutputLayer
     from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.models import EncoderOutput
     from encoder_engine.packing.pooling_modes import PoolingMode
@@ -40,13 +44,18 @@ if TYPE_CHECKING:
 
     Layers = tuple[tuple[int, float], ...]
 
+# Tokens of the vocabulary whose logits are computed at a time.
+PIECE_TOKENS = 8192
+
 __all__ = [
+    "CausalModule",
     "EncoderModule",
     "MaskedLMModule",
     "SequenceClassificationModule",
     "as_tensor",
     "count_gpus",
     "gpu_is_available",
+    "load_causal",
     "load_encoder",
     "load_masked_lm",
     "load_sequence_classification",
@@ -205,6 +214,62 @@ class EncoderModule(_ModuleEngine):
         return output.last_hidden_state if layers is None else _mix(output, layers)
 
 
+class CausalModule(EncoderModule):
+    """A :class:`CausalEngine` over an :class:`Encoder` and an output layer.
+
+    Logits are computed for 8,192 tokens of the vocabulary at a time, and never kept.
+    """
+
+    def __init__(self, encoder: Encoder, layer: OutputLayer) -> None:
+        super().__init__(encoder)
+        weight_VD: Tensor = encoder.embedding.tokens.weight
+        if layer.weight_VD is not None:
+            weight_VD = to_tensor(layer.weight_VD).to(encoder.device, encoder.dtype)
+        self.weight_VD, self.softcap = weight_VD, layer.softcap
+
+    def log_probabilities(self, rows: TokenRows) -> Vectors:
+        """Fulfil :meth:`CausalEngine.log_probabilities`."""
+
+        def compute() -> Tensor:
+            batch = self._batch(rows)
+            hidden_TD = self._hidden(batch, None)
+            counted_M = torch.nonzero(batch.sequences.positions > 0)[:, 0]
+            targets_M = batch.input_ids[counted_M].long()
+            hidden_MD = hidden_TD[counted_M - 1]
+            largest_M = torch.full_like(targets_M, -torch.inf, dtype=torch.float32)
+            sums_M, of_targets_M = torch.zeros_like(largest_M), torch.zeros_like(largest_M)
+            for first in range(0, len(self.weight_VD), PIECE_TOKENS):
+                logits_MP = self._logits(hidden_MD, self.weight_VD[first : first + PIECE_TOKENS])
+                larger_M = torch.maximum(largest_M, logits_MP.amax(1))
+                sums_M = sums_M * (largest_M - larger_M).exp()
+                sums_M += (logits_MP - larger_M[:, None]).exp().sum(1)
+                largest_M = larger_M
+                places_M = targets_M - first
+                here_M = (places_M >= 0) & (places_M < logits_MP.shape[1])
+                chosen_M = logits_MP.gather(1, places_M.clamp(0, logits_MP.shape[1] - 1)[:, None])
+                of_targets_M = torch.where(here_M, chosen_M[:, 0], of_targets_M)
+            found_T = hidden_TD.new_zeros(len(hidden_TD), dtype=torch.float32)
+            return found_T.index_copy(0, counted_M, of_targets_M - largest_M - sums_M.log())
+
+        return self._run(compute)
+
+    def last_logits(self, rows: TokenRows, token_ids: tuple[int, ...]) -> Vectors:
+        """Fulfil :meth:`CausalEngine.last_logits`."""
+
+        def compute() -> Tensor:
+            batch = self._batch(rows)
+            last_BD = ops.pooling(self._hidden(batch, None), batch.sequences, mode="lasttoken")
+            return self._logits(last_BD, self.weight_VD[list(token_ids)])
+
+        return self._run(compute)
+
+    def _logits(self, rows_MD: Tensor, weight_PD: Tensor) -> Tensor:
+        logits_MP = ops.linear(rows_MD, weight_PD).float()
+        if self.softcap is None:
+            return logits_MP
+        return torch.tanh(logits_MP / self.softcap) * self.softcap
+
+
 class SequenceClassificationModule(_ModuleEngine):
     """A :class:`ScoringEngine` over a classifier, which it puts into evaluation mode."""
 
@@ -320,6 +385,21 @@ def load_encoder(
 ) -> Encoder:
     """Load an encoder."""
     return Encoder.from_pretrained(directory, device=device, dtype=dtype, quantization=quantization)
+
+
+def load_causal(
+    directory: str | os.PathLike[str],
+    layer: OutputLayer,
+    *,
+    device: str,
+    dtype: str,
+    quantization: str | None,
+) -> CausalModule:
+    """Load a causal model, whose output layer was read."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnusedWeightsWarning)
+        encoder = load_encoder(directory, device=device, dtype=dtype, quantization=quantization)
+    return CausalModule(encoder, layer)
 
 
 def load_sequence_classification(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from encoder_engine.embedding.engines.choosing import torch_engine
-from encoder_engine.embedding.job_keywords import run_over_files
+from encoder_engine.embedding.jobs.keywords import run_over_files
 from encoder_engine.embedding.library_keywords import resolve_output
 from encoder_engine.embedding.options import (
     EncodeCall,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from encoder_engine.embedding.dataset.run import DatasetSummary
-    from encoder_engine.embedding.job_keywords import JobKeywords
+    from encoder_engine.embedding.jobs.keywords import JobKeywords
     from encoder_engine.embedding.library_keywords import LibraryKeywords
     from encoder_engine.embedding.options import EncodeKeywords, OnTruncation
     from encoder_engine.embedding.static.model import Rules, StaticModel

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_engine.embedding.card import write_card
 from encoder_engine.embedding.directory.recipe import CONFIG as SETTINGS
+from encoder_engine.embedding.saving.card import write_card
 from encoder_engine.embedding.static.reading import CONFIG, MODEL_TYPE, MODULE
 from encoder_engine.errors import ConfigError
 from encoder_engine.families.checkpoints.arrays import cast, widen

@@ -43,6 +43,7 @@ class Assembly:
 
     ``shapes``: the parameters by the engine's names.
     ``whole``: the parameters that must be int8.
+    ``rows``: the rows of stacked tensors that are not equal, by the engine's names.
     """
 
     def __init__(
@@ -52,12 +53,13 @@ class Assembly:
         renames: Sequence[Rename],
         *,
         whole: Collection[str] = (),
+        rows: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         """Map the checkpoint's names to parameters without reading any tensor.
 
         Raises :class:`TensorNamesError` and :class:`TensorShapeError` with every mismatch.
         """
-        self._sources = origins(renames, shapes)
+        self._sources = origins(renames, shapes, rows)
         self._stored = dict(stored)
         self._whole = frozenset(whole)
         # Names of tensors that were read and hold larger values than trained weights.
@@ -74,13 +76,11 @@ class Assembly:
             )
         mismatched = []
         for name, origin in self._sources.items():
-            rows, *rest = shapes[name]
-            expected = (rows // len(origin.names), *rest)
-            mismatched += [
-                (source, stored[source].shape, expected)
-                for source in origin.names
-                if stored[source].shape != expected
-            ]
+            total, *rest = shapes[name]
+            for source, part in zip(origin.names, origin.rows_of(total), strict=True):
+                expected = (part, *rest)[::-1] if origin.transposed else (part, *rest)
+                if stored[source].shape != expected:
+                    mismatched.append((source, stored[source].shape, expected))
         if mismatched:
             details = "; ".join(
                 f"{name} is {list(f)}, expected {list(e)}" for name, f, e in mismatched[:8]
@@ -122,6 +122,8 @@ def stack_arrays(origin: Origin, arrays: Mapping[str, Array]) -> Array:
     parts = [arrays[name] for name in origin.names]
     if len({part.dtype for part in parts}) > 1:
         parts = [widen(part) for part in parts]
+    if origin.transposed:
+        parts = [np.ascontiguousarray(part.T) for part in parts]
     whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
     if not origin.halves_swapped:
         return whole

@@ -29,6 +29,7 @@ from encoder_engine.families.checkpoints.parameters import (
     encoder_shapes,
     head_shapes,
     quantized_shapes,
+    stacked_rows,
 )
 from encoder_engine.families.config import read_config, spec_from_config
 from encoder_engine.families.facts.names import modern_name, origins
@@ -86,7 +87,8 @@ class Checkpoint:
         """Map the encoder's parameters to tensors, once. Exceptions: see :class:`Assembly`."""
         shapes = self.shapes
         whole = [f"{name}.weight" for name in block_dense_layers(shapes)] if self.quantized else ()
-        assembly = Assembly(shapes, self.tensors, self.family.renames, whole=whole)
+        rows = stacked_rows(self.spec)
+        assembly = Assembly(shapes, self.tensors, self.family.renames, whole=whole, rows=rows)
         # The assembly lets go of what it has read; this would keep the tensors of a .bin in memory.
         for name in self.tensors.keys() - {self._tokens_name}:
             del self.tensors[name]
@@ -219,7 +221,7 @@ def _split_off_heads(
     heads: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
         bare = modern_name(name).removeprefix(family.prefix)
-        if bare in BUFFERS:
+        if bare in BUFFERS or any(re.fullmatch(one, bare) for one in family.buffers):
             continue
         part = heads if bare.startswith(family.heads) else kept
         if bare in part:

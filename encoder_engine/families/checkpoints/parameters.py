@@ -16,7 +16,14 @@ if TYPE_CHECKING:
         NormSpec,
     )
 
-__all__ = ["Shapes", "block_dense_layers", "encoder_shapes", "head_shapes", "quantized_shapes"]
+__all__ = [
+    "Shapes",
+    "block_dense_layers",
+    "encoder_shapes",
+    "head_shapes",
+    "quantized_shapes",
+    "stacked_rows",
+]
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -39,6 +46,18 @@ def encoder_shapes(spec: EncoderSpec) -> Shapes:
     found |= dict(_norm("final_norm", spec.final_norm, width))
     if spec.pooler:
         found |= dict(_dense("pooler.dense", width, width))
+    return found
+
+
+def stacked_rows(spec: EncoderSpec) -> dict[str, tuple[int, ...]]:
+    """Return the rows of query, key and value where they differ, by the name of their parameter."""
+    found: dict[str, tuple[int, ...]] = {}
+    for place, block in enumerate(spec.blocks):
+        attention = block.attention
+        if attention.key_heads != attention.num_heads:
+            rows = (attention.query_width, attention.key_width, attention.key_width)
+            for part in ("weight", "weight_scale", "bias"):
+                found[f"blocks.{place}.attention.qkv.{part}"] = rows
     return found
 
 
@@ -92,12 +111,18 @@ def _block(spec: BlockSpec, width: int) -> Iterator[tuple[str, tuple[int, ...]]]
     yield from _dense(f"feed_forward.{name}", rows, width, bias=layer.up_bias)
     yield from _dense("feed_forward.down", width, layer.width, bias=layer.down_bias)
     yield from _norm("feed_forward_norm", spec.norm, width)
+    if spec.output_norms:
+        yield from _norm("attention_output_norm", spec.norm, width)
+        yield from _norm("feed_forward_output_norm", spec.norm, width)
 
 
 def _attention(spec: AttentionSpec, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    heads_width = spec.num_heads * spec.head_dim
-    yield from _dense("attention.qkv", 3 * heads_width, width, bias=spec.bias)
-    yield from _dense("attention.output", width, heads_width, bias=spec.bias)
+    heads_width = spec.query_width
+    rows = heads_width + 2 * spec.key_width
+    yield from _dense("attention.qkv", rows, width, bias=spec.bias)
+    yield from _dense("attention.output", width, heads_width, bias=spec.output_bias)
+    for name, size in zip(("query_norm", "key_norm"), spec.query_key_widths, strict=True):
+        yield from _norm(f"attention.{name}", spec.query_key_norm, size)
     if spec.global_projections:
         yield from _dense("attention.global_query", heads_width, width, bias=spec.bias)
         yield from _dense("attention.global_key_value", 2 * heads_width, width, bias=spec.bias)

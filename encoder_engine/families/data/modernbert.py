@@ -21,7 +21,7 @@ FAMILY = Family(
     padding_id=50283,
     pooler=False,
     block=BlockSpec(
-        attention=AttentionSpec(num_heads=1, head_dim=1, bias=False),
+        attention=AttentionSpec(num_heads=1, head_dim=1, bias=False, output_bias=False),
         feed_forward=FeedForwardSpec(width=1, gated=True, up_bias=False, down_bias=False),
         norm=NormSpec(epsilon=1e-5, bias=False),
         norm_first=True,
@@ -36,7 +36,7 @@ FAMILY = Family(
         "mlp_dropout": ("blocks.feed_forward.dropout",),
     },
     flags={
-        "attention_bias": ("blocks.attention.bias",),
+        "attention_bias": ("blocks.attention.bias", "blocks.attention.output_bias"),
         "mlp_bias": ("blocks.feed_forward.up_bias", "blocks.feed_forward.down_bias"),
         "norm_bias": ("blocks.norm.bias", "embedding.norm.bias", "final_norm.bias"),
     },

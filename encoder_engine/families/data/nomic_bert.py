@@ -45,7 +45,7 @@ FAMILY = Family(
     padding_id=0,
     pooler=False,
     block=BlockSpec(
-        attention=AttentionSpec(num_heads=1, head_dim=1, bias=False),
+        attention=AttentionSpec(num_heads=1, head_dim=1, bias=False, output_bias=False),
         feed_forward=FeedForwardSpec(
             width=1, activation="silu", gated=True, up_bias=False, down_bias=False
         ),

@@ -23,7 +23,7 @@ FAMILY = Family(
     padding_id=0,
     pooler=False,
     block=BlockSpec(
-        attention=AttentionSpec(num_heads=1, head_dim=1, bias=False, scale=1.0),
+        attention=AttentionSpec(num_heads=1, head_dim=1, bias=False, output_bias=False, scale=1.0),
         feed_forward=FeedForwardSpec(width=1, up_bias=False, down_bias=False),
         norm=NormSpec(epsilon=1e-6, bias=False, centred=False),
         norm_first=True,

@@ -40,6 +40,7 @@ class ConfigKeys:
     width: str = "hidden_size"
     num_blocks: str = "num_hidden_layers"
     num_heads: str = "num_attention_heads"
+    num_key_heads: str | None = None
     head_dim: str | None = None
     feed_forward_width: str = "intermediate_size"
     num_positions: str | None = "max_position_embeddings"
@@ -59,7 +60,12 @@ class Family:
     ``memory_renames``: where transformers' parameters are named otherwise in memory.
     ``copies``: names under which a checkpoint may repeat another tensor.
     ``heads``: the prefixes of the heads' tensor names, which ``layouts`` describe.
-    ``block``: the family's block, sizes aside; its values are the defaults of missing keys.
+    ``padding_id``: without a key; None: there is none.
+    ``block``: the family's block, sizes aside; its values are the defaults of missing keys, and of
+    a head's size where it is above 1.
+    ``feed_forward_factor``: the width of the feed-forward layer by that of the encoder, where the
+    configuration has null.
+    ``buffers``: patterns of tensors that checkpoints hold and no encoder or head computes with.
     ``position_table``: positions are learned; False: the key only limits the length of a text.
     ``segments_optional``: a member may lack the table of segments.
     ``dropouts``, ``flags``: map keys to the paths of the fields that they set in a spec.
@@ -69,15 +75,19 @@ class Family:
     ``written_as``: the model_type in config.json where that is another family's; ``marks``: the
     values that distinguish the two.
     ``code``: the values of ``auto_map`` whose code computes this family.
+    ``vocabulary``: the output layer of a causal model, beside ``prefix`` in a checkpoint with a
+    head, where it may be left out if it is the table of tokens; None: it is no causal model.
+    ``in_place``: transformers' own models of it can compute with the engine (integrations).
     """
 
     model_type: str
     architecture: str
     prefix: str
     renames: tuple[Rename, ...]
-    padding_id: int
+    padding_id: int | None
     pooler: bool
     block: BlockSpec = PLAIN_BLOCK
+    feed_forward_factor: int | None = None
     embedding_norm: bool = True
     embedding_projected: bool = False
     final_norm: bool = False
@@ -90,6 +100,7 @@ class Family:
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     quirks: tuple[Quirk, ...] = ()
     heads: tuple[str, ...] = ()
+    buffers: tuple[str, ...] = ()
     layouts: tuple[HeadLayout, ...] = ()
     copies: Mapping[str, str] = field(default_factory=dict)
     memory_renames: tuple[Rename, ...] | None = None
@@ -98,6 +109,8 @@ class Family:
     written_as: str | None = None
     marks: Mapping[str, Any] = field(default_factory=dict)
     code: tuple[str, ...] = ()
+    vocabulary: str | None = None
+    in_place: bool = True
 
     @property
     def config_model_type(self) -> str:

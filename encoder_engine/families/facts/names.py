@@ -8,16 +8,28 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["Origin", "Rename", "modern_name", "origins"]
 
 
 class Origin(NamedTuple):
-    """The checkpoint tensors from which one of the engine's parameters is stacked."""
+    """The checkpoint tensors from which one of the engine's parameters is stacked.
+
+    names: the tensors, in the order of their rows.
+    halves_swapped, transposed: as in :class:`Rename`.
+    rows: the rows of each tensor; None: they are equal.
+    """
 
     names: tuple[str, ...]
     halves_swapped: bool = False
+    transposed: bool = False
+    rows: tuple[int, ...] | None = None
+
+    def rows_of(self, total: int) -> tuple[int, ...]:
+        """Return the rows of each tensor, of ``total`` together."""
+        count = len(self.names)
+        return (total // count,) * count if self.rows is None or count == 1 else self.rows
 
 
 @dataclass(frozen=True)
@@ -27,11 +39,13 @@ class Rename:
     ``{block}`` stands for a block's index.
     ``theirs``: several names are stacked along the first dimension.
     ``halves_swapped``: the two halves of the first dimension are exchanged.
+    ``transposed``: matrices are stored with a row for each input (GPT-2).
     """
 
     ours: str
     theirs: str | tuple[str, ...]
     halves_swapped: bool = False
+    transposed: bool = False
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -48,17 +62,24 @@ class Rename:
         theirs = (self.theirs,) if isinstance(self.theirs, str) else self.theirs
         block = parts.get("block", "")
         names = tuple(f"{other.replace('{block}', block)}.{parts['part']}" for other in theirs)
-        return Origin(names, self.halves_swapped)
+        return Origin(names, self.halves_swapped, self.transposed and parts["part"] == "weight")
 
 
-def origins(renames: Iterable[Rename], parameters: Iterable[str]) -> dict[str, Origin]:
-    """Map each of the engine's parameter names to its checkpoint tensors."""
+def origins(
+    renames: Iterable[Rename],
+    parameters: Iterable[str],
+    rows: Mapping[str, tuple[int, ...]] | None = None,
+) -> dict[str, Origin]:
+    """Map each of the engine's parameter names to its checkpoint tensors.
+
+    ``rows``: the rows of stacked tensors that are not equal, by the engine's name.
+    """
     mapped: dict[str, Origin] = {}
     renames = tuple(renames)
     for name in parameters:
         found = [origin for rename in renames if (origin := rename.apply(name)) is not None]
         assert len(found) == 1, f"{name} is named by {len(found)} renames, not one"
-        mapped[name] = found[0]
+        mapped[name] = found[0]._replace(rows=(rows or {}).get(name))
     return mapped
 
 

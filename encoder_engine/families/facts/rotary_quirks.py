@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.json_values import JsonValue
 
-__all__ = ["LayerTypes", "RopeParameters", "RopeTheta", "RotaryBase"]
+__all__ = [
+    "FULL",
+    "SLIDING",
+    "LayerTypes",
+    "RopeParameters",
+    "RopeTheta",
+    "RotaryBase",
+    "read_layer_types",
+]
 
 
 @dataclass(frozen=True)
@@ -112,6 +120,15 @@ def _write_rotary(rotary: RotarySpec) -> dict[str, Any]:
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
+def read_layer_types(config: JsonValue, num_layers: int) -> list[str]:
+    """Read ``layer_types``: global or sliding-window attention for each layer."""
+    listed = config.get("layer_types").items()
+    kinds = [kind.one_of({FULL: FULL, SLIDING: SLIDING}) for kind in listed]
+    if len(kinds) != num_layers:
+        raise ConfigError(f"layer_types lists {len(kinds)} layers, there are {num_layers}")
+    return kinds
+
+
 @dataclass(frozen=True)
 class LayerTypes:
     """ModernBERT's layers: global or sliding-window attention, each with its own rotary base.
@@ -154,10 +171,7 @@ class LayerTypes:
         if listed.is_null:
             every = config.get("global_attn_every_n_layers").positive(3)
             return [SLIDING if layer % every else FULL for layer in range(num_layers)]
-        kinds = [kind.one_of({FULL: FULL, SLIDING: SLIDING}) for kind in listed.items()]
-        if len(kinds) != num_layers:
-            raise ConfigError(f"layer_types lists {len(kinds)} layers, there are {num_layers}")
-        return kinds
+        return read_layer_types(config, num_layers)
 
     def _rotaries(self, config: JsonValue) -> dict[str, RotarySpec]:
         full = config.get("global_rope_theta").number(self.full_base, least=0)

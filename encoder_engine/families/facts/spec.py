@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
+    "MASKED_IN_TRAINING",
     "Activation",
     "AttentionSpec",
     "BlockSpec",
@@ -21,19 +22,26 @@ __all__ = [
     "FeedForwardSpec",
     "NormSpec",
     "RelativeBiasSpec",
+    "RotaryScaling",
     "RotarySpec",
 ]
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+# The share of tokens that were mask tokens when ESM was trained: 80 % of 15 %.
+MASKED_IN_TRAINING = 0.15 * 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
 class NormSpec:
-    """Layer norm; ``centred=False``: RMS norm, without mean and bias."""
+    """Layer norm; ``centred=False``: RMS norm, without mean and bias.
+
+    ``offset``: added to the stored weight (Gemma: 1).
+    """
 
     epsilon: float = 1e-12
     bias: bool = True
     centred: bool = True
+    offset: float = 0.0
 
     def __post_init__(self) -> None:
         if self.bias and not self.centred:
@@ -50,6 +58,9 @@ class EmbeddingSpec:
     ``first_position``: the table row of a sequence's first token (RoBERTa: ``padding_id + 1``).
     ``positions_skip_padding``: a padding token within a text has the position ``padding_id`` and is
     not counted (RoBERTa).
+    ``scale``: multiplies the rows of tokens, before positions are added (Gemma, BART).
+    ``mask_id``: the rows of this token are zero, and the other rows of its text are multiplied by
+    0.88 / (1 - the mask tokens' share of the text), the token dropout of ESM (Rives et al. 2021).
     """
 
     vocab_size: int
@@ -62,6 +73,36 @@ class EmbeddingSpec:
     projected: bool = False
     norm: NormSpec | None = field(default_factory=NormSpec)
     dropout: float = 0.0
+    scale: float = 1.0
+    mask_id: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotaryScaling:
+    """A change of rotary angles for texts longer than those of the first training.
+
+    ``kind``: ``"linear"`` divides all angles by ``factor`` (Chen et al. 2023); ``"llama3"`` and
+    ``"yarn"`` (Peng et al. 2024) divide those of long wavelengths, and blend in between.
+    ``original_length``: the longest text of the first training; ``linear`` does not use it.
+    ``low``, ``high``: the rotations within ``original_length`` between which angles are blended.
+    ``magnitude``: multiplies cosines and sines (YaRN's attention factor).
+    ``whole``: YaRN's limits are rounded to whole features.
+    """
+
+    kind: Literal["linear", "llama3", "yarn"]
+    factor: float
+    original_length: int = 1
+    low: float = 1.0
+    high: float = 4.0
+    magnitude: float = 1.0
+    whole: bool = True
+
+    def __post_init__(self) -> None:
+        if self.factor <= 0.0 or self.original_length < 1 or not 0.0 < self.low < self.high:
+            raise ConfigError(
+                "a rotary scaling needs factor > 0, original_length >= 1 and 0 < low < high, got "
+                f"{self.factor}, {self.original_length}, {self.low} and {self.high}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +111,18 @@ class RotarySpec:
 
     ``stretch``: NTK-aware scaling for texts that many times longer than in training: multiplies the
     base, and divides all angles by ``stretch^(2/head_dim)``.
+    ``scaling``: another change of the angles.
+    ``fraction``: of each head's features that are turned, the first ones.
     """
 
     base: float
     stretch: float = 1.0
+    scaling: RotaryScaling | None = None
+    fraction: float = 1.0
+
+    def width(self, head_dim: int) -> int:
+        """Return the number of features of a head that are turned."""
+        return int(head_dim * self.fraction)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +174,13 @@ class ConvolutionSpec:
 class AttentionSpec:
     """Multi-head self-attention.
 
-    ``bias``: in every projection.
+    ``num_key_heads``: heads of key and value, shared by as many query heads each (Ainslie et al.
+    2023); None: one for each query head.
+    ``bias``: in the projections of query, key and value; ``output_bias``: in the output's.
+    ``query_key_norm``: of query and key before the rotary embedding: of each head by itself with
+    ``norm_by_head``, else over all heads together.
     ``scale``: of the scores; None: ``head_dim ** -0.5``.
+    ``causal``: no token sees a later one.
     ``window``: tokens seen on either side; None: all.
     ``alibi_slopes``: by head, subtracted from the scores per token of distance.
     ``global_projections``: global rows have their own query, key and value projections.
@@ -136,8 +190,13 @@ class AttentionSpec:
 
     num_heads: int
     head_dim: int
+    num_key_heads: int | None = None
     bias: bool = True
+    output_bias: bool = True
+    query_key_norm: NormSpec | None = None
+    norm_by_head: bool = True
     scale: float | None = None
+    causal: bool = False
     window: int | None = None
     rotary: RotarySpec | None = None
     alibi_slopes: tuple[float, ...] | None = None
@@ -145,6 +204,27 @@ class AttentionSpec:
     disentangled: tuple[Literal["query", "key"], ...] = ()
     dropout: float = 0.0
     output_dropout: float = 0.0
+
+    @property
+    def query_width(self) -> int:
+        """Features of a query, all heads together."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of key and value."""
+        return self.num_heads if self.num_key_heads is None else self.num_key_heads
+
+    @property
+    def key_width(self) -> int:
+        """Features of a key, all heads together."""
+        return self.key_heads * self.head_dim
+
+    @property
+    def query_key_widths(self) -> tuple[int, int]:
+        """The widths of the norms of query and key."""
+        by_head = (self.head_dim, self.head_dim)
+        return by_head if self.norm_by_head else (self.query_width, self.key_width)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +259,8 @@ class BlockSpec:
 
     Post-norm by default: the sum after each residual is normalised. ``norm_first=True`` (pre-norm):
     the inputs are normalised instead. ``attention_norm=False``: no norm before attention
-    (ModernBERT's first block).
+    (ModernBERT's first block). ``output_norms=True``: the outputs of attention and feed-forward are
+    normalised as well, before they are added (Gemma).
     """
 
     attention: AttentionSpec
@@ -187,8 +268,11 @@ class BlockSpec:
     norm: NormSpec = field(default_factory=NormSpec)
     norm_first: bool = False
     attention_norm: bool = True
+    output_norms: bool = False
 
     def __post_init__(self) -> None:
+        if self.output_norms and not self.norm_first:
+            raise ConfigError("output_norms=True needs norm_first=True")
         if not (self.attention_norm or self.norm_first):
             raise ConfigError("attention_norm=False needs norm_first=True")
 
@@ -232,6 +316,7 @@ class EncoderSpec:
             sizes["longest sequence (positions after first_position)"] = self.max_length
         for index, block in self._distinct_blocks():
             sizes[f"block {index} num_heads"] = block.attention.num_heads
+            sizes[f"block {index} num_key_heads"] = block.attention.key_heads
             sizes[f"block {index} head_dim"] = block.attention.head_dim
             sizes[f"block {index} feed-forward width"] = block.feed_forward.width
         for name, size in sizes.items():
@@ -248,6 +333,17 @@ class EncoderSpec:
         for index, block in self._distinct_blocks():
             attention = block.attention
             slopes = attention.alibi_slopes
+            if attention.num_heads % attention.key_heads:
+                raise ConfigError(
+                    f"block {index} has {attention.num_heads} heads of queries and "
+                    f"{attention.key_heads} of keys; the second number must divide the first"
+                )
+            plain = attention.key_heads == attention.num_heads and not attention.causal
+            if not plain and (attention.disentangled or attention.global_projections):
+                raise ConfigError(
+                    f"block {index} is causal or shares key heads: it can be neither disentangled "
+                    "nor have global_projections"
+                )
             if slopes is not None and len(slopes) != attention.num_heads:
                 raise ConfigError(
                     f"block {index} has {attention.num_heads} heads and {len(slopes)} alibi_slopes"
@@ -275,6 +371,11 @@ class EncoderSpec:
     def num_heads(self) -> int:
         """Heads of the first block."""
         return self.blocks[0].attention.num_heads
+
+    @property
+    def is_causal(self) -> bool:
+        """True where no token of any block sees a later one."""
+        return bool(self.blocks) and all(b.attention.causal for _, b in self._distinct_blocks())
 
     @property
     def num_layers(self) -> int:

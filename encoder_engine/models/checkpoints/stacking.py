@@ -40,6 +40,8 @@ def to_array(tensor: Tensor) -> Array:
 def stack_tensors(origin: Origin, tensors: Mapping[str, Tensor]) -> Tensor:
     """Stack a checkpoint's tensors along the first dimension into one parameter."""
     parts = [tensors[name] for name in origin.names]
+    if origin.transposed:
+        parts = [part.T for part in parts]
     whole = parts[0] if len(parts) == 1 else torch.cat(parts)
     return _swap_halves(whole) if origin.halves_swapped else whole
 
@@ -47,8 +49,10 @@ def stack_tensors(origin: Origin, tensors: Mapping[str, Tensor]) -> Tensor:
 def unstack_parameter(origin: Origin, parameter: Tensor) -> dict[str, Tensor]:
     """Split one parameter into a checkpoint's tensors, by name."""
     whole = _swap_halves(parameter) if origin.halves_swapped else parameter
-    parts = (part.contiguous() for part in whole.chunk(len(origin.names)))
-    return dict(zip(origin.names, parts, strict=True))
+    parts = torch.split(whole, list(origin.rows_of(len(whole))))
+    if origin.transposed:
+        parts = tuple(part.T for part in parts)
+    return dict(zip(origin.names, (part.contiguous() for part in parts), strict=True))
 
 
 def _swap_halves(whole: Tensor) -> Tensor:

@@ -21,10 +21,13 @@ def embedding(
     norm_weight_E: Tensor | None,
     norm_bias_E: Tensor | None,
     epsilon: float,
+    token_scale_T: Tensor | None,
     dropout: float,
 ) -> Tensor:
     """Fulfil ``ops.embedding``."""
     hidden_TE = F.embedding(input_ids_T, token_weight_VE)
+    if token_scale_T is not None:
+        hidden_TE = (hidden_TE * token_scale_T[:, None]).to(hidden_TE.dtype)
     if segment_weight_SE is not None:
         segments = (
             segment_weight_SE[:1]

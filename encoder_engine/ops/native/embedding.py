@@ -20,6 +20,7 @@ def embedding(
     norm_weight_E: Tensor | None,
     norm_bias_E: Tensor | None,
     epsilon: float,
+    token_scale_T: Tensor | None,
     dropout: float,
 ) -> Tensor:
     """Fulfil ``ops.embedding``."""
@@ -28,7 +29,9 @@ def embedding(
     output_TE: Tensor = compute(
         *(input_ids_T, position_ids_T, segment_ids_T),
         *(token_weight_VE, position_weight_PE, segment_weight_SE),
-        *(norm_weight_E, norm_bias_E, epsilon),
+        *(norm_weight_E, norm_bias_E),
+        epsilon,
+        token_scale_T,
     )
     return output_TE
 
@@ -43,11 +46,13 @@ def _compute(
     norm_weight_E: Tensor | None,
     norm_bias_E: Tensor | None,
     epsilon: float,
+    token_scale_T: Tensor | None = None,
 ) -> Tensor:
     tokens, positions, segments, weight, bias = alike(
         *(token_weight_VE, position_weight_PE, segment_weight_SE, norm_weight_E, norm_bias_E)
     )
     ids, places, kinds = _narrow(input_ids_T), _narrow(position_ids_T), _narrow(segment_ids_T)
+    scales = None if token_scale_T is None else token_scale_T.contiguous()
     num_rows, width = input_ids_T.shape[0], token_weight_VE.shape[1]
     output_TE = torch.empty(num_rows, width, dtype=token_weight_VE.dtype)
     _native.embed_rows(
@@ -59,6 +64,7 @@ def _compute(
         *(num_rows, width),
         epsilon,
         torch.get_num_threads(),
+        address(scales),
     )
     return output_TE
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.embedding.card import write_card
 from encoder_engine.embedding.directory.modules import MODULES
 from encoder_engine.embedding.directory.recipe import CONFIG
+from encoder_engine.embedding.saving.card import write_card
 from encoder_engine.errors import OutputError, UnsupportedFeatureError
 from encoder_engine.files import write_atomically, writing
 

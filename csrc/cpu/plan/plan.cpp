@@ -1,8 +1,6 @@
 // Fills in the fields that depend on the batch, and keeps the buffers from call to call.
-#include "cpu/plan.h"
+#include "cpu/plan/plan.h"
 
-#include <algorithm>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -12,23 +10,18 @@
 namespace encoder_engine {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
-// Larger buffers are freed after the call: a batch so large hides the cost of allocation.
-constexpr size_t kMostKept = size_t{128} << 20;
-
 const char* name_of(row_domain domain) {
     switch (domain) {
         case row_domain::tokens: return "tokens";
         case row_domain::selected: return "selected rows";
         case row_domain::global: return "global rows";
         case row_domain::sequences: return "sequences";
+        case row_domain::keys: return "keys";
     }
     return "";
 }
 
 }  // namespace
-
-void plan::freed::operator()(void* memory) const { ::operator delete(memory, kAlignment); }
 
 struct plan::rows {
     const plan_batch& batch;
@@ -51,12 +44,14 @@ struct plan::rows {
     const int32_t* starts(row_domain domain) const {
         return domain == row_domain::selected ? batch.cu_selected
                : domain == row_domain::global ? batch.cu_global
+               : domain == row_domain::keys   ? batch.cu_keys
                                               : batch.cu_seqlens;
     }
     // The token of each row; null: row i is token i.
     const int32_t* tokens(row_domain domain) const {
         return domain == row_domain::selected ? batch.selected_rows
                : domain == row_domain::global ? batch.global_rows
+               : domain == row_domain::keys   ? batch.key_tokens
                                               : nullptr;
     }
     template <typename Call>
@@ -80,6 +75,14 @@ void plan::need_rows_of(row_domain domain) {
                                       batch.cu_selected[batch.num_sequences] == 0);
                           },
                           "the plan selects rows: pass selected_rows and cu_selected"});
+    }
+    if (domain == row_domain::keys) {
+        needs_.push_back({[](const plan_batch& batch) {
+                              return batch.cu_keys != nullptr && batch.key_tokens != nullptr &&
+                                     batch.token_keys != nullptr &&
+                                     (batch.cu_selected == nullptr || batch.selected_keys != nullptr);
+                          },
+                          "the plan has keys: pass key_tokens, cu_keys, token_keys and selected_keys"});
     }
     if (domain == row_domain::global) {
         needs_.push_back({[](const plan_batch& batch) {
@@ -147,7 +150,7 @@ void plan::write(buffer number, row_domain domain) {
     }
 }
 
-void plan::add(const embedding_call& call, buffer output) {
+void plan::add(const embedding_call& call, buffer output, bool scaled) {
     write(output, row_domain::tokens);
     needs_.push_back({[](const plan_batch& batch) { return batch.ids != nullptr; },
                       "the plan embeds tokens: pass ids"});
@@ -155,8 +158,13 @@ void plan::add(const embedding_call& call, buffer output) {
         needs_.push_back({[](const plan_batch& batch) { return batch.position_ids != nullptr; },
                           "the plan embeds positions: pass position_ids"});
     }
+    if (scaled) {
+        needs_.push_back({[](const plan_batch& batch) { return batch.token_scales != nullptr; },
+                          "the plan scales tokens: pass token_scales"});
+    }
     steps_.emplace_back([=](const rows& at) {
         embedding_call now = call;
+        if (scaled) now.token_scales = at.batch.token_scales;
         now.tokens.ids = at.batch.ids;
         now.positions.ids = at.batch.position_ids;
         now.segments.ids = at.batch.type_ids;
@@ -210,6 +218,16 @@ void plan::add(const norm_call& call, buffer input, buffer residual, buffer sum,
         now.scales = at.operator()<float>(scales);
         at.fill(now, domain);
         normalize_rows(now);
+    });
+}
+
+void plan::add(const head_norm_call& call, buffer heads, int64_t first) {
+    const row_domain domain = read(heads);
+    steps_.emplace_back([=](const rows& at) {
+        head_norm_call now = call;
+        now.heads = at.operator()<char>(heads) + first * element_bytes(call.type);
+        at.fill(now, domain);
+        normalize_heads(now);
     });
 }
 
@@ -276,7 +294,9 @@ void plan::add(const attention_call& call, buffer input, buffer output) {
 void plan::add(const attention_call& call, plan_heads query, plan_heads key, plan_heads value,
                buffer output, bool sees_global) {
     const row_domain domain = read(query.buffer);
-    for (const plan_heads& heads : {key, value}) read(heads.buffer, row_domain::tokens);
+    const row_domain key_domain = read(key.buffer);
+    if (key_domain != row_domain::keys) read(key.buffer, row_domain::tokens);
+    read(value.buffer, key_domain);
     if (domain == row_domain::sequences) read(query.buffer, row_domain::selected);
     write(output, domain);
     if (sees_global) need_rows_of(row_domain::global);
@@ -300,6 +320,11 @@ void plan::add(const attention_call& call, plan_heads query, plan_heads key, pla
         now.num_threads = at.batch.num_threads;
         now.query_rows = at.tokens(domain);
         now.cu_queries = at.starts(domain);
+        if (key_domain == row_domain::keys) {
+            now.cu_seqlens = at.batch.cu_keys;
+            now.query_rows =
+                domain == row_domain::tokens ? at.batch.token_keys : at.batch.selected_keys;
+        }
         if (takes_bias) now.relative_bias = at.batch.relative_bias;
         if (sees_global) {
             now.global_rows = at.batch.global_rows;
@@ -309,12 +334,13 @@ void plan::add(const attention_call& call, plan_heads query, plan_heads key, pla
     });
 }
 
-void plan::add(const take_call& call, buffer input, buffer output) {
+void plan::add(const take_call& call, buffer input, buffer output, row_domain domain) {
     read(input, row_domain::tokens);
     check(output);
-    const bool is_global =
-        output != kOutput && buffers_[static_cast<size_t>(output)].domain == row_domain::global;
-    const row_domain domain = is_global ? row_domain::global : row_domain::selected;
+    if (output != kOutput) domain = buffers_[static_cast<size_t>(output)].domain;
+    if (domain == row_domain::tokens || domain == row_domain::sequences) {
+        domain = row_domain::selected;
+    }
     need_rows_of(domain);
     write(output, domain);
     steps_.emplace_back([=](const rows& at) {
@@ -391,7 +417,7 @@ void plan::run(const plan_batch& batch) const {
     places[kInput] = const_cast<void*>(batch.input);
     places[kOutput] = batch.output;
     const rows all = {batch, places};
-    std::array<size_t, 4> starts{};
+    std::array<size_t, 5> starts{};
     size_t bytes = 0;
     for (size_t domain = 0; domain < starts.size(); ++domain) {
         starts[domain] = bytes;
@@ -420,74 +446,6 @@ size_t plan::buffer_bytes(const plan_batch& batch) const {
         bytes += placed->row_bytes[domain] * counts.num_rows(domain);
     }
     return bytes;
-}
-
-std::shared_ptr<const plan::placement> plan::placed_ranges() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (placement_ == nullptr || placement_->num_steps != steps_.size()) placement_ = place_ranges();
-    return placement_;
-}
-
-// The largest first, each in the first gap between those that live at the same time. A row of each
-// takes whole cache lines, so that the place does not depend on the number of rows.
-std::shared_ptr<const plan::placement> plan::place_ranges() const {
-    const auto found = std::make_shared<placement>();
-    found->num_steps = steps_.size();
-    found->offsets.resize(ranges_.size());
-    const auto size_of = [&](size_t range) {
-        const described& own = buffers_[static_cast<size_t>(ranges_[range].number)];
-        return static_cast<size_t>(whole(own.row_bytes, 64));
-    };
-    const auto domain_of = [&](size_t range) {
-        return static_cast<size_t>(buffers_[static_cast<size_t>(ranges_[range].number)].domain);
-    };
-    std::vector<size_t> order(ranges_.size()), near;
-    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return size_of(a) > size_of(b); });
-    for (size_t placed = 0; placed < order.size(); ++placed) {
-        const size_t range = order[placed], size = size_of(range);
-        near.clear();
-        for (size_t i = 0; i < placed; ++i) {
-            const live_range &own = ranges_[range], &other = ranges_[order[i]];
-            const bool meets = own.first <= other.last && other.first <= own.last;
-            if (meets && domain_of(range) == domain_of(order[i])) near.push_back(order[i]);
-        }
-        std::sort(near.begin(), near.end(),
-                  [&](size_t a, size_t b) { return found->offsets[a] < found->offsets[b]; });
-        size_t at = 0;
-        for (const size_t other : near) {
-            if (found->offsets[other] >= at + size) break;
-            at = std::max(at, found->offsets[other] + size_of(other));
-        }
-        found->offsets[range] = at;
-        size_t& most = found->row_bytes[domain_of(range)];
-        most = std::max(most, at + size);
-    }
-    return found;
-}
-
-plan::memory plan::take(size_t bytes) const {
-    memory taken;
-    {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        if (!idle_.empty()) {
-            taken = std::move(idle_.back());
-            idle_.pop_back();
-        }
-    }
-    if (taken.bytes < bytes) {
-        taken.content.reset();
-        taken.content.reset(::operator new(bytes, kAlignment));
-        taken.bytes = bytes;
-    }
-    return taken;
-}
-
-void plan::give_back(memory&& taken) const {
-    if (taken.bytes > kMostKept) return;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    idle_.push_back(std::move(taken));
 }
 
 }  // namespace encoder_engine

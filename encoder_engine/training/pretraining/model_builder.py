@@ -19,10 +19,10 @@ from encoder_engine.objectives.distillation import DistillationModel, take_layer
 from encoder_engine.objectives.masking import Masking
 from encoder_engine.objectives.mlm import MLM
 from encoder_engine.objectives.nsp import NSP
-from encoder_engine.objectives.objective import Objective, PretrainingModel
+from encoder_engine.objectives.objective import Objective, PretrainingModel, TrainingModel
 from encoder_engine.objectives.rtd import DetectionModel
 from encoder_engine.objectives.sbo import SBO
-from encoder_engine.training.continued_pretraining import (
+from encoder_engine.training.pretraining.continued_pretraining import (
     continue_checkpoint,
     copy_modules,
     load_masked_lm,
@@ -41,9 +41,7 @@ if TYPE_CHECKING:
         TrainingRecipe,
     )
 
-__all__ = ["Model", "Text", "build_model", "build_objectives", "build_text", "save_model"]
-
-Model = PretrainingModel | DetectionModel | DistillationModel
+__all__ = ["Text", "build_model", "build_objectives", "build_text", "save_model"]
 
 
 class Text(NamedTuple):
@@ -104,7 +102,9 @@ def build_objectives(
     return tuple(objectives)
 
 
-def build_model(recipe: TrainingRecipe, corpus: Corpus, objectives: tuple[Objective, ...]) -> Model:
+def build_model(
+    recipe: TrainingRecipe, corpus: Corpus, objectives: tuple[Objective, ...]
+) -> TrainingModel:
     """Make the model: weights drawn by the recipe's seed, or loaded from its checkpoint."""
     torch.manual_seed(recipe.run.seed)
     wanted = recipe.objectives
@@ -113,11 +113,11 @@ def build_model(recipe: TrainingRecipe, corpus: Corpus, objectives: tuple[Object
             raise ConfigError(
                 "a checkpoint continues with its own head; leave out the generator or the teacher"
             )
-        model: Model = continue_checkpoint(recipe.model.checkpoint, corpus, objectives)
+        model: TrainingModel = continue_checkpoint(recipe.model.checkpoint, corpus, objectives)
     else:
         encoder = _encoder(recipe.model.config, corpus)
         model = _with_heads(encoder, recipe, corpus, objectives)
-    longest = model.encoder.spec.max_length
+    longest = model.encoders[0].spec.max_length
     if longest is not None and recipe.data.max_length > longest:
         raise ConfigError(
             f"data.max_length is {recipe.data.max_length}, the model takes {longest} tokens"
@@ -127,7 +127,7 @@ def build_model(recipe: TrainingRecipe, corpus: Corpus, objectives: tuple[Object
 
 def _with_heads(
     encoder: Encoder, recipe: TrainingRecipe, corpus: Corpus, objectives: tuple[Objective, ...]
-) -> Model:
+) -> TrainingModel:
     wanted = recipe.objectives
     if (wanted.generator or wanted.teacher is not None) and len(objectives) > 1:
         raise ConfigError(
@@ -172,7 +172,7 @@ def _encoder(settings: Mapping[str, Any], corpus: Corpus) -> Encoder:
         raise ConfigError(f"model.config of the recipe: {error}") from None
 
 
-def save_model(model: Model, recipe: ModelRecipe, corpus: Corpus, directory: Path) -> None:
+def save_model(model: TrainingModel, recipe: ModelRecipe, corpus: Corpus, directory: Path) -> None:
     """Write the model and the corpus' tokenizer in transformers' layout.
 
     Modules of a sentence-transformers checkpoint (pooling, ...) that training continued from are

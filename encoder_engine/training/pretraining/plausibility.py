@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from encoder_engine.errors import DivergedWarning, SmallCorpusWarning
 
 if TYPE_CHECKING:
-    from encoder_engine.training.model_builder import Text
+    from encoder_engine.training.pretraining.model_builder import Text
     from encoder_engine.training.recipe import TrainingRecipe
 
 __all__ = ["warn_of_divergence", "warn_of_repetition"]

@@ -14,8 +14,8 @@ from encoder_engine.errors import ConfigError, EncoderEngineError, MissingDepend
 from encoder_engine.files import read_text
 from encoder_engine.json_values import JsonSource, JsonValue, nearest
 from encoder_engine.renamed import warn_of_former_name
+from encoder_engine.training.pretraining.recipes import RECIPES
 from encoder_engine.training.recipe import TrainingRecipe
-from encoder_engine.training.recipes import RECIPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -31,27 +31,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from encoder_engine.data.loader import Loader, Position
+from encoder_engine.data.loader import Position
 from encoder_engine.errors import NonFiniteLossError
 from encoder_engine.files import write_atomically
 from encoder_engine.records import locked_folder
 from encoder_engine.training.average import Average
-from encoder_engine.training.batch_stream import BatchStream, StepBatches
 from encoder_engine.training.checkpoints import Checkpoints, begin_optimizers, named_state
 from encoder_engine.training.curves import draw_curves
-from encoder_engine.training.evaluation import Evaluation
 from encoder_engine.training.flops import flops_per_token
 from encoder_engine.training.log import Log, Tracker, make_trackers, read_log
 from encoder_engine.training.memory import recompute_blocks
-from encoder_engine.training.model_builder import (
-    build_model,
-    build_objectives,
-    build_text,
-    save_model,
-)
 from encoder_engine.training.optim import make_optimizers, set_learning_rate
-from encoder_engine.training.plausibility import warn_of_divergence, warn_of_repetition
-from encoder_engine.training.run_folder import begin, compare
 from encoder_engine.training.schedule import learning_rate_factor
 from encoder_engine.training.world import World, replicate, shard
 
@@ -60,11 +50,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from encoder_engine.objectives.objective import Inputs
-    from encoder_engine.training.model_builder import Model
-    from encoder_engine.training.recipe import TrainingRecipe
+    from encoder_engine.objectives.objective import Inputs, TrainingModel
+    from encoder_engine.training.course import Course, StepBatches
 
-__all__ = ["Progress", "Trainer"]
+__all__ = ["Loop", "Progress"]
 
 # Float16's least normal number: a loss scaled by less than it has lost bits of its own.
 LEAST_SCALE = 2.0**-14
@@ -93,40 +82,36 @@ class _State:
     log_bytes: int = 0
 
 
-class Trainer:
-    """Trains a model by a recipe, in a folder from which an interrupted run resumes.
+class Loop:
+    """Trains a course's model in a folder from which an interrupted run resumes.
 
-    The folder gets ``recipe.json``, ``corpus.sha256``, ``log.jsonl``, ``speed.jsonl``,
-    ``checkpoints/`` and, at the end, ``curves.svg`` and ``model/``.
+    The folder gets ``log.jsonl``, ``speed.jsonl``, ``checkpoints/`` and, at the end,
+    ``curves.svg`` and ``model/``; a course adds its own records.
     """
 
-    def __init__(
-        self, recipe: TrainingRecipe, directory: Path, *, world: World | None = None
-    ) -> None:
-        run = recipe.run
-        self.recipe, self.directory = recipe, directory
+    def __init__(self, course: Course, directory: Path, *, world: World | None = None) -> None:
+        run = course.run
+        self.course, self.directory = course, directory
         self.world = World.join(run.device) if world is None else world
         if run.deterministic:
             torch.use_deterministic_algorithms(True)
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        # One process of each machine verifies the corpus: machines may have their own copies.
+        # One process of each machine verifies the data: machines may have their own copies.
         with self.world.awaiting_first():
-            self.text = build_text(recipe.data, seed=run.seed, verify=self.world.is_first_here)
+            course.read(verify=self.world.is_first_here)
         if self.world.is_first:
-            warn_of_repetition(recipe, self.text)
-        objectives = build_objectives(recipe.objectives, recipe.data, self.text.corpus)
-        self.objectives = objectives
+            course.warn()
         self.model = self._build()
         self.model.to(self.world.device).train()
         if run.recompute:
             recompute_blocks(self.model.encoders)
         # Counted before FSDP shards the weights.
-        self._flops = flops_per_token(self.model.encoders, recipe.data.max_length)
+        self._flops = flops_per_token(self.model.encoders, course.max_length)
         self._computed = self._parallel()
         if run.compile:
             for encoder in self.model.encoders:
                 encoder.compile(dynamic=True)
-        self.optimizers = make_optimizers(self.model, recipe.optimizer)
+        self.optimizers = make_optimizers(self.model, course.optimizer)
         self.average = None if run.ema is None else Average(self.model, run.ema)
         self.scaler = torch.amp.GradScaler(
             self.world.device.type, enabled=run.precision == "float16"
@@ -137,48 +122,28 @@ class Trainer:
             keep_last=run.keep_last,
             keep_every=run.keep_every,
         )
-        self._batch_stream = BatchStream(
-            self._loader(self.text.training, seed=run.seed, alpha=recipe.data.alpha),
-            objectives,
-            self.world,
-            seed=run.seed,
-            # While one thread compiles, torch.compiler.is_compiling() is true in all of them.
-            workers=0 if run.compile else recipe.data.workers,
-        )
-        self.evaluation = None
-        if len(self.text.held_out):
-            # Seed 0: the same batches and masks for every run of the corpus.
-            self.evaluation = Evaluation(
-                self._loader(self.text.held_out, seed=0, alpha=None),
-                objectives,
-                list(self.model.weights),
-                self.world,
-                num_tokens=run.evaluation_tokens,
-            )
+        self._batch_stream = course.batch_stream(self.world)
+        self.evaluation = course.evaluation(list(self.model.weights), self.world)
 
-    def _build(self) -> Model:
-        model = build_model(self.recipe, self.text.corpus, self.objectives)
-        return model.double() if self.recipe.run.precision == "float64" else model
-
-    def _loader(self, samples: Any, *, seed: int, alpha: float | None) -> Loader:
-        tokens = self.recipe.batch.micro_tokens
-        return Loader(samples=samples, batch_tokens=tokens, seed=seed, alpha=alpha)
+    def _build(self) -> TrainingModel:
+        model = self.course.build_model()
+        return model.double() if self.course.run.precision == "float64" else model
 
     def _parallel(self) -> nn.Module:
         """Wrap the model for data-parallel training: DDP or FSDP2."""
         if self.world.size == 1:
             return self.model
-        if self.recipe.run.sharding == "full":
+        if self.course.run.sharding == "full":
             shard(self.model, self.model.encoders)
             return self.model
         return replicate(self.model, self.world)
 
     def run(self, watch: Callable[[Progress], None] | None = None) -> dict[str, float]:
-        """Train to the end; return the last evaluation, or the last losses without held-out text.
+        """Train to the end; return the last evaluation, or the last losses without one.
 
         ``watch`` is called after every logged step.
 
-        Raises :class:`ResumeError` where another recipe began the folder, and
+        Raises :class:`ResumeError` where another recipe or other data began the folder, and
         :class:`LockedError` where another run is at work in it.
         """
         with ExitStack() as lock:
@@ -187,16 +152,16 @@ class Trainer:
                     lock.enter_context(locked_folder(self.directory))
                     exported = (self.directory / "model").exists()
                     if not exported and not self.checkpoints.steps():
-                        begin(self.directory, self.recipe, self.text.corpus)
-                    compare(self.directory, self.recipe, self.text.corpus)
+                        self.course.begin(self.directory)
+                    self.course.compare(self.directory)
             if not self.world.is_first:
-                compare(self.directory, self.recipe, self.text.corpus)
+                self.course.compare(self.directory)
             return self._run(watch)
 
     def _run(self, watch: Callable[[Progress], None] | None) -> dict[str, float]:
         begin_optimizers(self.optimizers)
         state = self._resume()
-        steps = self.recipe.run.steps
+        steps = self.course.run.steps
         record: dict[str, Any] = {}
         with ExitStack() as opened:
             log, trackers = self._open_logs(state, opened)
@@ -208,7 +173,7 @@ class Trainer:
                     tracker.add(record)
                 if watch is not None:
                     watch(Progress(step=state.step, steps=steps, record=record, speed=speed))
-                if state.step % self.recipe.run.checkpoint_every == 0 or state.step == steps:
+                if state.step % self.course.run.checkpoint_every == 0 or state.step == steps:
                     state.log_bytes = 0 if log is None else log.sync()
                     self._save(state)
         self._finish()
@@ -218,7 +183,7 @@ class Trainer:
             record = self.world.broadcast(last)
         scores: dict[str, float] = record.get("evaluation", record["losses"])
         if self.world.is_first:
-            warn_of_divergence(scores, self.text.corpus.vocabulary.size)
+            self.course.review(scores)
         return scores
 
     def _open_logs(self, state: _State, opened: ExitStack) -> tuple[Log | None, list[Tracker]]:
@@ -229,7 +194,7 @@ class Trainer:
             if self.world.is_first:
                 log = Log(self.directory, num_bytes=state.log_bytes)
                 opened.callback(log.close)
-                names = self.recipe.run.trackers
+                names = self.course.run.trackers
                 trackers = make_trackers(names, self.directory, first_step=state.step + 1)
                 for tracker in trackers:
                     opened.callback(tracker.close)
@@ -237,20 +202,20 @@ class Trainer:
 
     def _steps(self, state: _State) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
         """Take all remaining steps, updating ``state``; yield record and speed of logged ones."""
-        recipe, run = self.recipe, self.recipe.run
+        course, run = self.course, self.course.run
         stream = self._batch_stream.steps(
             state.step,
             run.steps,
             state.position,
-            lambda step: recipe.batch.num_micro_batches(step, run.steps),
+            course.num_micro_batches,
         )
         began, waited, since = time.perf_counter(), 0.0, state.tokens
         for step in range(state.step, run.steps):
             requested = time.perf_counter()
             batches = next(stream)
             waited += time.perf_counter() - requested
-            factor = learning_rate_factor(recipe.schedule, step, run.steps)
-            learning_rate = recipe.optimizer.learning_rate * factor
+            factor = learning_rate_factor(course.schedule, step, run.steps)
+            learning_rate = course.optimizer.learning_rate * factor
             computed = self._step(batches, step, learning_rate)
             state.step, state.position = step + 1, batches.next_position
             state.tokens += computed.pop("step_tokens")
@@ -289,7 +254,7 @@ class Trainer:
         for place, inputs in enumerate(batches.inputs):
             # Dropout and sampling are seeded by the micro-batch: no generator's state is saved.
             number = place * self.world.size + self.world.rank
-            drawn = np.random.SeedSequence((self.recipe.run.seed, step, number))
+            drawn = np.random.SeedSequence((self.course.run.seed, step, number))
             torch.manual_seed(int(drawn.generate_state(1)[0]))
             with self._synchronised(place == len(batches.inputs) - 1), self._casting():
                 loss, parts = self._loss(inputs, terms)
@@ -328,7 +293,7 @@ class Trainer:
         """Clip the gradient to ``clip_norm``; return its norm before that."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
-        most = self.recipe.optimizer.clip_norm
+        most = self.course.optimizer.clip_norm
         parameters = [p for p in self.model.parameters() if p.grad is not None]
         norm = nn.utils.clip_grad_norm_(parameters, float("inf") if most is None else most)
         return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
@@ -348,7 +313,7 @@ class Trainer:
         """Return a context in which ranks exchange gradients with the last micro-batch alone."""
         if self.world.size == 1:
             return nullcontext()
-        if self.recipe.run.sharding == "full":
+        if self.course.run.sharding == "full":
             self.model.set_requires_gradient_sync(last)  # type: ignore[operator]
             return nullcontext()
         context: AbstractContextManager[Any] = (
@@ -357,20 +322,20 @@ class Trainer:
         return context
 
     def _casting(self) -> AbstractContextManager[Any]:
-        precision = self.recipe.run.precision
+        precision = self.course.run.precision
         if precision not in ("bfloat16", "float16"):
             return nullcontext()
         return torch.autocast(self.world.device.type, dtype=getattr(torch, precision))
 
     def evaluate(self) -> dict[str, float]:
-        """Evaluate the weights, or their average with ``run.ema``, on held-out text."""
+        """Evaluate the weights, or their average with ``run.ema``."""
         assert self.evaluation is not None
         swapped = nullcontext() if self.average is None else self.average.in_place_of(self.model)
         with swapped, self._casting():
             try:
                 return self.evaluation(self._computed)
             finally:
-                if self.world.size > 1 and self.recipe.run.sharding == "full":
+                if self.world.size > 1 and self.course.run.sharding == "full":
                     # Without a backward pass the outermost weights would stay gathered.
                     self.model.reshard()  # type: ignore[operator]
 
@@ -411,9 +376,9 @@ class Trainer:
                 write_atomically(self.directory / "curves.svg", drawn.encode())
 
     def export(self, directory: Path) -> None:
-        """Write the model in transformers' layout, and the tokenizer; called on all ranks."""
+        """Write the model as its course does; called on all ranks."""
         model = self.model
-        if self.recipe.run.sharding == "full" and self.world.size > 1:
+        if self.course.run.sharding == "full" and self.world.size > 1:
             from torch.distributed.checkpoint.state_dict import (
                 StateDictOptions,
                 get_model_state_dict,
@@ -426,7 +391,7 @@ class Trainer:
                 model.load_state_dict(whole)
         with self.world.awaiting_first():
             if self.world.is_first:
-                save_model(model, self.recipe.model, self.text.corpus, directory)
+                self.course.save_model(model, directory)
 
 
 def _check_finite(what: str, value: float, step: int) -> None:

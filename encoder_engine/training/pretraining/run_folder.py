@@ -10,7 +10,7 @@ from encoder_engine.errors import ResumeError
 from encoder_engine.files import file_sha256, read_text, write_atomically
 from encoder_engine.json_values import read_value
 from encoder_engine.records import describe_changes, refuse_changes
-from encoder_engine.training.recipe_reader import current_keys, recipe_to_values
+from encoder_engine.training.pretraining.recipe_reader import current_keys, recipe_to_values
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,8 +17,10 @@
 
 namespace encoder_engine {
 
-// What a row of a buffer stands for: a token, a selected token, a global token, or a sequence.
-enum class row_domain { tokens, selected, global, sequences };
+// What a row of a buffer stands for: a token, a selected token, a global token, a sequence, or a key.
+// Keys are there where sequences share a prefix: a row for each token that a sequence sees, the
+// prefix's own rows repeated in each.
+enum class row_domain { tokens, selected, global, sequences, keys };
 
 struct plan_batch {
     const void* input;          // [rows, ..]; null: the plan begins with ids
@@ -34,6 +36,11 @@ struct plan_batch {
     const int32_t* cu_selected = nullptr;    // [sequences + 1]: where each sequence's begin
     const int32_t* global_rows = nullptr;    // likewise, of tokens that all see beyond windows
     const int32_t* cu_global = nullptr;
+    const float* token_scales = nullptr;     // [rows]; null where no step scales tokens
+    const int32_t* key_tokens = nullptr;     // the token of each key; null where no step has keys
+    const int32_t* cu_keys = nullptr;        // [sequences + 1]: where each sequence's keys begin
+    const int32_t* token_keys = nullptr;     // [rows], rising: the key of each token
+    const int32_t* selected_keys = nullptr;  // the key of each selected row
     const float* relative_bias = nullptr;    // of attention that has a reach, but no bias of its own
 };
 
@@ -58,8 +65,8 @@ public:
     // whose contents are not needed at the same time share memory.
     buffer add_buffer(int64_t row_bytes, row_domain domain = row_domain::tokens);
 
-    // Looks up the batch's ids; tables are null where there is none.
-    void add(const embedding_call& call, buffer output);
+    // Looks up the batch's ids; tables are null where there is none. `scaled`: by the batch's scales.
+    void add(const embedding_call& call, buffer output, bool scaled = false);
     void add(const packed_linear_call& call, buffer input, buffer output);
     // `input` holds bytes, `input_scales` their scales. The result is either `output` or
     // `quantized` with `scales`.
@@ -67,6 +74,8 @@ public:
              buffer quantized, buffer scales);
     void add(const norm_call& call, buffer input, buffer residual, buffer sum, buffer output,
              buffer quantized, buffer scales);
+    // Normalises heads of each row in place, from element `first` of a row on.
+    void add(const head_norm_call& call, buffer heads, int64_t first);
     void add(const quantize_call& call, buffer input, buffer output, buffer scales);
     void add(const activation_call& call, buffer input, buffer output);
     void add(const sum_call& call, buffer input, buffer other, buffer output);
@@ -74,12 +83,14 @@ public:
     void add(const rotary_call& call, buffer heads);
     // A row of the input holds a token's query, key and value.
     void add(const attention_call& call, buffer input, buffer output);
-    // Queries of tokens, selected or global tokens. `sees_global`: keys of global tokens count beyond
-    // the window.
+    // Queries of tokens, selected or global tokens; keys and values of tokens or of keys. `sees_global`:
+    // keys of global tokens count beyond the window.
     void add(const attention_call& call, plan_heads query, plan_heads key, plan_heads value, buffer output,
              bool sees_global);
-    // Copies the selected or global rows of tokens, as the output's domain says; kOutput: selected.
-    void add(const take_call& call, buffer input, buffer output);
+    // Copies the rows of tokens that the output's domain says: selected, global or keys; `domain`: of
+    // kOutput.
+    void add(const take_call& call, buffer input, buffer output,
+             row_domain domain = row_domain::selected);
     // Writes selected or global rows over those of their tokens.
     void add_putting(const take_call& call, buffer input, buffer output);
     void add(const neighbours_call& call, buffer input, buffer output);
@@ -120,7 +131,7 @@ private:
     struct placement {
         size_t num_steps = 0;
         std::vector<size_t> offsets;  // of ranges_
-        std::array<size_t, 4> row_bytes{};  // of each domain's memory
+        std::array<size_t, 5> row_bytes{};  // of each domain's memory
     };
     using step = std::function<void(const rows&)>;
     // What run() needs of a batch, and what to say where it is not there.

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from encoder_engine.objectives.objective import prepare
+from encoder_engine.training.course import StepBatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -21,23 +22,10 @@ if TYPE_CHECKING:
     from encoder_engine.objectives.objective import Inputs, Objective
     from encoder_engine.training.world import World
 
-__all__ = ["BatchStream", "StepBatches"]
+__all__ = ["BatchStream"]
 
 # Steps whose batches are prepared ahead.
 AHEAD = 2
-
-
-class StepBatches(NamedTuple):
-    """The micro-batches of one training step on this process.
-
-    Every process gets the same number, because DDP and FSDP run in step; a process with fewer
-    repeats the step's first one. Only the first ``num_counted`` add to the loss.
-    ``next_position``: where the next step's batches begin, over all processes.
-    """
-
-    inputs: list[Inputs]
-    num_counted: int
-    next_position: Position
 
 
 class BatchStream:

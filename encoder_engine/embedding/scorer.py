@@ -1,0 +1,157 @@
+"""Log-probabilities of texts by a causal language model.
+
+How it works: the log-probability of a text is the sum over its tokens, each after those before it.
+A text's first token has nothing before it and is not counted, unless the tokenizer puts a token
+first. Rows of the encoder are multiplied by the vocabulary in pieces, and only the running softmax
+of each row is kept, so memory does not grow with the vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from encoder_engine.embedding.directory.opening import open_directory
+from encoder_engine.embedding.engines.choosing import EngineRequest, load_causal
+from encoder_engine.embedding.limits import MemoryLimit, default_batch_tokens
+from encoder_engine.embedding.options import (
+    OnTruncation,
+    check_on_truncation,
+    resolve_batch_tokens,
+)
+from encoder_engine.embedding.parts import check_vocabulary, smallest
+from encoder_engine.embedding.steps.batch_loop import compute_batches
+from encoder_engine.embedding.steps.texts import open_texts
+from encoder_engine.embedding.steps.truncation import TruncationNotice
+from encoder_engine.errors import InputError
+from encoder_engine.packing.token_rows import TokenRows
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+    import torch
+
+    from encoder_engine.embedding.engines.engine import CausalEngine, EngineChoice
+    from encoder_engine.text import Encoding, Tokenizer
+
+__all__ = ["Scorer"]
+
+Scores = np.ndarray[Any, np.dtype[np.float64]]
+TokenScores = np.ndarray[Any, np.dtype[np.float32]]
+
+
+class Scorer:
+    """Scores texts by their log-probability under a causal model, in nats.
+
+    Raises :class:`ConfigError` where the tokenizer has more tokens than the model.
+    """
+
+    def __init__(
+        self, engine: CausalEngine, tokenizer: Tokenizer, *, max_seq_length: int | None = None
+    ) -> None:
+        check_vocabulary(tokenizer, engine.spec)
+        self.engine, self.tokenizer = engine, tokenizer
+        self.max_seq_length = smallest(max_seq_length, engine.spec.max_length)
+        self.memory_limit = MemoryLimit()
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path_or_hub_id: str | os.PathLike[str],
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+        quantization: str | None = None,
+        *,
+        max_seq_length: int | None = None,
+        engine: EngineChoice = "auto",
+    ) -> Self:
+        """Load a causal model: Qwen, Llama, Mistral, Gemma, GPT-2.
+
+        Raises :class:`UnsupportedFeatureError` for a model whose tokens see later ones. Other
+        options and exceptions: see :meth:`Embedder.from_pretrained`.
+        """
+        opened = open_directory(
+            *(path_or_hub_id, "SentenceTransformer", ("Transformer",)), settings_of_plain=False
+        )
+        request = EngineRequest.of(engine, device, dtype, quantization)
+        return cls(
+            load_causal(opened.encoder_folder, request),
+            opened.read_tokenizer(),
+            max_seq_length=max_seq_length,
+        )
+
+    def score(
+        self,
+        texts: str | Iterable[str],
+        *,
+        context: str | None = None,
+        batch_tokens: int | None = None,
+        on_truncation: OnTruncation = "warn",
+    ) -> Scores:
+        """Return the log-probability of each text, float64 [N]; of one ``str``, [1].
+
+        context: a text before each, whose tokens are not counted. A token that holds characters of
+            both is counted. Batches compute it once.
+        batch_tokens: the most tokens of a batch.
+        on_truncation: see :meth:`Embedder.encode`; a text longer than ``max_seq_length`` is scored
+            up to there.
+
+        Raises :class:`TextError` with the row.
+        """
+        parts = self.score_tokens(
+            texts, context=context, batch_tokens=batch_tokens, on_truncation=on_truncation
+        )
+        return np.array([part.sum(dtype=np.float64) for part in parts], dtype=np.float64)
+
+    def score_tokens(
+        self,
+        texts: str | Iterable[str],
+        *,
+        context: str | None = None,
+        batch_tokens: int | None = None,
+        on_truncation: OnTruncation = "warn",
+    ) -> list[TokenScores]:
+        """Return the log-probability of each counted token of each text, float32 [n] each.
+
+        Options and exceptions: see :meth:`score`.
+        """
+        check_on_truncation(on_truncation)
+        if context is not None and not isinstance(context, str):
+            raise InputError(f"context must be a str, got {type(context).__name__}")
+        before = context or ""
+        whole = [before + text for text in open_texts(texts).rows]
+        encoding = self.tokenizer.encode_batch(
+            whole,
+            max_length=self.max_seq_length,
+            num_threads=self.engine.num_threads,
+            return_offsets=bool(before),
+        )
+        notice = TruncationNotice(on_truncation, limit=self.max_seq_length)
+        notice.observe(np.asarray(encoding.truncated))
+        notice.warn()
+        rows, engine = TokenRows.of(encoding), self.engine
+        budget = default_batch_tokens(engine.spec, engine.device, engine.dtype)
+        found = np.zeros(len(rows.ids), dtype=np.float32)
+        for numbers, scores in compute_batches(
+            *(engine, rows, engine.log_probabilities),
+            batch_tokens=resolve_batch_tokens(batch_tokens, budget),
+            limit=self.memory_limit,
+        ):
+            ends = np.cumsum(rows.lengths[numbers])
+            for number, part in zip(numbers, np.split(scores, ends[:-1]), strict=True):
+                found[rows.cu_seqlens[number] : rows.cu_seqlens[number + 1]] = part
+        counted = _counted(encoding, rows, len(before))
+        parts = np.split(np.arange(len(found)), rows.cu_seqlens[1:-1])
+        return [found[part[counted[part]]] for part in parts[: len(rows)]]
+
+
+def _counted(encoding: Encoding, rows: TokenRows, context_length: int) -> np.ndarray[Any, Any]:
+    """Return whether each token is counted: not a row's first, and not of the context alone."""
+    counted = np.ones(len(rows.ids), dtype=bool)
+    starts = rows.cu_seqlens[:-1][rows.lengths > 0]
+    counted[starts] = False
+    if context_length:
+        counted &= encoding.offsets[:, 1] > context_length
+    return counted

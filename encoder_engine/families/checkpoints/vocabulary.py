@@ -1,0 +1,74 @@
+"""Reads the output layer of a causal model: a table of its own, or that of the tokens."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+from encoder_engine.errors import TensorNamesError, TensorShapeError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.assembling import Assembly
+from encoder_engine.families.checkpoints.opening import open_checkpoint
+from encoder_engine.families.facts.names import Rename
+from encoder_engine.families.facts.values import config_values
+
+if TYPE_CHECKING:
+    import os
+
+    from encoder_engine.families.checkpoints.arrays import Array
+
+__all__ = ["OutputLayer", "read_output_layer"]
+
+# The key of Gemma's cap of logits.
+SOFTCAP = "final_logit_softcapping"
+
+
+class OutputLayer(NamedTuple):
+    """The output layer of a causal model.
+
+    weight_VD: its weight; None: the table of tokens.
+    softcap: logits become ``softcap * tanh(logit / softcap)``; None: they stay.
+    """
+
+    weight_VD: Array | None
+    softcap: float | None
+
+
+def read_output_layer(directory: str | os.PathLike[str]) -> OutputLayer:
+    """Read the output layer of a directory's checkpoint.
+
+    Raises :class:`UnsupportedFeatureError` for a model that is not causal, or whose tokens see
+    later ones, :class:`TensorNamesError` where a layer of its own is missing, and the exceptions of
+    :func:`open_checkpoint`.
+    """
+    with ExitStack() as files:
+        checkpoint = open_checkpoint(directory, files)
+        name = checkpoint.family.vocabulary
+        spec = checkpoint.spec
+        if name is None or not spec.is_causal:
+            raise UnsupportedFeatureError(
+                f"{checkpoint.directory} holds a {spec.model_type} whose tokens see later ones: it "
+                "gives texts no probability; pass a causal model"
+            )
+        values = config_values(checkpoint.config)
+        cap = values.get(SOFTCAP)
+        softcap = None if cap.is_null else cap.number(least=0)
+        stored = checkpoint.heads.get(f"{name}.weight")
+        # Files without the key are of models that share the table.
+        tied = values.get("tie_word_embeddings").boolean(True)
+        if stored is None and not tied:
+            raise TensorNamesError(
+                f"{checkpoint.directory} has no {name}.weight, and config.json says that it is "
+                "not the table of tokens; the checkpoint was saved without its output layer",
+                missing=[f"{name}.weight"],
+            )
+        if stored is None or tied:
+            return OutputLayer(None, softcap)
+        shape = (spec.embedding.vocab_size, spec.width)
+        if stored.shape != shape:
+            raise TensorShapeError(
+                f"{name}.weight is {list(stored.shape)}, config.json says {list(shape)}",
+                mismatched=[(f"{name}.weight", stored.shape, shape)],
+            )
+        own = {f"{name}.weight": stored}
+        assembly = Assembly({"output.weight": shape}, own, [Rename("output", name)])
+        return OutputLayer(assembly.read_one("output.weight"), softcap)

@@ -1,0 +1,30 @@
+"""BigBird (Zaheer et al. 2020) with full attention: BERT's layers, positions for 4,096 tokens.
+
+Of a model with sparse blocks, ``attention_type`` may be set to ``original_full``.
+"""
+
+from dataclasses import replace
+
+from encoder_engine.families.data import bert
+from encoder_engine.families.facts.embedding_quirks import ScaledEmbedding
+from encoder_engine.families.facts.family import PLAIN_BLOCK
+from encoder_engine.families.facts.names import Rename
+
+FAMILY = replace(
+    bert.FAMILY,
+    model_type="big_bird",
+    architecture="BigBirdModel",
+    block=replace(
+        PLAIN_BLOCK, feed_forward=replace(PLAIN_BLOCK.feed_forward, activation="gelu_tanh")
+    ),
+    flags={"use_bias": ("blocks.attention.bias",)},
+    quirks=(ScaledEmbedding("rescale_embeddings"),),
+    renames=(*bert.RENAMES, Rename("pooler.dense", "pooler")),
+    layouts=(
+        replace(bert.PREDICTIONS, architecture="BigBirdForMaskedLM"),
+        replace(bert.TOKEN_CLASSIFIER, architecture="BigBirdForTokenClassification"),
+    ),
+    in_place=False,
+    required={"attention_type": ("original_full",)},
+    ignored=("block_size", "num_random_blocks"),
+)

@@ -1,0 +1,23 @@
+"""ERNIE (Sun et al. 2019): BERT's layers; embeddings of tasks are not supported."""
+
+from dataclasses import replace
+
+from encoder_engine.families.data import bert
+
+FAMILY = replace(
+    bert.FAMILY,
+    model_type="ernie",
+    architecture="ErnieModel",
+    prefix="ernie.",
+    heads=("cls.", "classifier.", "qa_outputs."),
+    layouts=(
+        replace(bert.PREDICTIONS, architecture="ErnieForMaskedLM"),
+        replace(bert.NEXT_SENTENCE, architecture="ErnieForNextSentencePrediction"),
+        replace(bert.CLASSIFIER, architecture="ErnieForSequenceClassification"),
+        replace(bert.TOKEN_CLASSIFIER, architecture="ErnieForTokenClassification"),
+        replace(bert.SPANS, architecture="ErnieForQuestionAnswering"),
+    ),
+    in_place=False,
+    required={"use_task_id": (False,)},
+    ignored=("task_type_vocab_size",),
+)

@@ -1,0 +1,21 @@
+"""EuroBERT (Boizard et al. 2025): Llama's layers with attention in both directions."""
+
+from dataclasses import replace
+
+from encoder_engine.families.data import llama
+
+FAMILY = replace(
+    llama.FAMILY,
+    model_type="eurobert",
+    architecture="EuroBertModel",
+    padding_id=128_001,
+    block=replace(
+        llama.FAMILY.block,
+        attention=replace(llama.FAMILY.block.attention, causal=False),
+        norm=replace(llama.FAMILY.block.norm, epsilon=1e-5),
+    ),
+    # Not one of its weights depends on the pooling of a classifier.
+    ignored=("classifier_pooling", "clf_pooling", "pretraining_tp"),
+    vocabulary=None,
+    code=("EuroBERT/EuroBERT-", "configuration_eurobert.", "modeling_eurobert."),
+)

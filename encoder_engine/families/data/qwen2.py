@@ -1,0 +1,27 @@
+"""Qwen2 (Yang et al. 2024) as an encoder: Llama with biases of query, key and value.
+
+gte-Qwen2, and the text model of Jina's and others' embedders. Windows are in the last layers, where
+the configuration switches them on.
+"""
+
+from dataclasses import replace
+
+from encoder_engine.families.data import llama
+from encoder_engine.families.facts.decoder_quirks import CausalWindows
+from encoder_engine.families.facts.family import ConfigKeys
+from encoder_engine.families.facts.scaled_rotary import ScaledRope
+
+BLOCK = llama.FAMILY.block
+FAMILY = replace(
+    llama.FAMILY,
+    model_type="qwen2",
+    architecture="Qwen2Model",
+    block=replace(BLOCK, attention=replace(BLOCK.attention, bias=True)),
+    keys=ConfigKeys(
+        num_key_heads="num_key_value_heads", norm_epsilon="rms_norm_eps", num_segments=None
+    ),
+    flags={},
+    quirks=(ScaledRope(), CausalWindows(switch="use_sliding_window")),
+    # Causal, unless a configuration says otherwise.
+    required={"is_causal": (True,)},
+)

@@ -1,0 +1,245 @@
+"""Configuration keys of decoders: causal attention, its windows, and Gemma's layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import ConfigError
+from encoder_engine.families.facts.paths import fact, with_attention, with_fact
+from encoder_engine.families.facts.rotary_quirks import FULL, SLIDING, read_layer_types
+from encoder_engine.families.facts.scaled_rotary import read_rotary, write_rotary
+from encoder_engine.families.facts.spec import RotarySpec
+
+if TYPE_CHECKING:
+    from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.json_values import JsonValue
+
+__all__ = ["CausalWindows", "GemmaLayers", "SlidingLayers"]
+
+
+@dataclass(frozen=True)
+class CausalWindows:
+    """The windows of a causal model: the key gives the tokens seen, a token itself included.
+
+    ``switch``: a key that says whether there are windows at all (Qwen); None: the size says it
+    (Mistral), and then every block has one.
+    """
+
+    switch: str | None = None
+    key: str = "sliding_window"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys it reads."""
+        layers = () if self.switch is None else (self.switch, "layer_types", "max_window_layers")
+        return (self.key, *layers)
+
+    def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
+        """Set each block's window."""
+        size = config.get(self.key)
+        on = self.switch is None or config.get(self.switch).boolean(False)
+        if not on or size.is_null:
+            return spec
+        kinds = self._kinds(config, len(spec.blocks))
+        blocks = (
+            with_attention(block, window=size.positive() - 1 if kind == SLIDING else None)
+            for block, kind in zip(spec.blocks, kinds, strict=True)
+        )
+        return replace(spec, blocks=tuple(blocks))
+
+    def _kinds(self, config: JsonValue, num_layers: int) -> list[str]:
+        if self.switch is None:
+            return [SLIDING] * num_layers
+        if not config.get("layer_types").is_null:
+            return read_layer_types(config, num_layers)
+        first = config.get("max_window_layers").integer(28)
+        return [FULL if layer < first else SLIDING for layer in range(num_layers)]
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """Return the window, and the blocks that have one."""
+        windows = [block.attention.window for block in spec.blocks]
+        sizes = {window for window in windows if window is not None}
+        size = None if not sizes else sizes.pop() + 1
+        if self.switch is None:
+            return {self.key: size}
+        kinds = [FULL if window is None else SLIDING for window in windows]
+        return {self.key: size, self.switch: size is not None, "layer_types": kinds}
+
+
+@dataclass(frozen=True)
+class SlidingLayers:
+    """Layers of global or windowed attention in both directions, each kind with its rotary base.
+
+    ``sliding_window``: the tokens seen on either side. Older files list a window and a base for
+    each layer, in ``attention_windows`` and ``rope_theta`` (UltraBERT).
+    """
+
+    full_base: float
+    sliding_base: float = 10_000.0
+    every: int = 3
+    window: int = 128
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys it reads."""
+        return (
+            "layer_types",
+            "sliding_window",
+            "attention_windows",
+            "rope_parameters",
+            "rope_theta",
+        )
+
+    def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
+        """Set each block's window and rotary embedding."""
+        count, size = len(spec.blocks), config.get("sliding_window").positive(self.window)
+        older, types = config.get("attention_windows"), config.get("layer_types")
+        if not types.is_null:
+            kinds = read_layer_types(config, count)
+        elif not older.is_null:
+            kinds = [SLIDING if window.value else FULL for window in older.items()]
+        else:
+            kinds = [SLIDING if (layer + 1) % self.every else FULL for layer in range(count)]
+        if not older.is_null:
+            size = next((w.positive() for w in older.items() if w.value), size)
+        if len(kinds) != count:
+            raise ConfigError(f"attention_windows lists {len(kinds)} layers, there are {count}")
+        bases = {FULL: self.full_base, SLIDING: self.sliding_base}
+        listed = config.get("rope_theta")
+        if isinstance(listed.value, list):
+            bases |= {
+                kind: base.number(least=0)
+                for kind, base in zip(kinds, listed.items(), strict=False)
+            }
+        rotaries = _by_layer_type(spec, config, bases)
+        return _with_layers(spec, kinds, size, rotaries)
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """Return the layer types, the window and the bases."""
+        kinds, size, rotaries = _layers_of(spec)
+        found = {FULL: self.full_base, SLIDING: self.sliding_base}
+        return {
+            "layer_types": kinds,
+            "sliding_window": self.window if size is None else size,
+            "rope_parameters": _write_by_layer_type(rotaries, found),
+        }
+
+
+@dataclass(frozen=True)
+class GemmaLayers:
+    """Gemma 3's layers: windows in most, causal or not, and scales of scores and embeddings.
+
+    In one direction the window counts the token itself; in both, it is that of both sides together.
+    """
+
+    full_base: float = 1_000_000.0
+    sliding_base: float = 10_000.0
+    every: int = 6
+    scalar: int = 256
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys it reads."""
+        return (
+            "layer_types",
+            "sliding_window",
+            "sliding_window_pattern",
+            "_sliding_window_pattern",
+            "use_bidirectional_attention",
+            "query_pre_attn_scalar",
+            "rope_parameters",
+            "rope_theta",
+            "rope_local_base_freq",
+            "rope_scaling",
+        )
+
+    def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
+        """Set each block's direction, window, rotary embedding and scale."""
+        count, size = len(spec.blocks), config.get("sliding_window").positive(4096)
+        every = config.get("_sliding_window_pattern").optional(lambda value: value.positive())
+        every = config.get("sliding_window_pattern").positive(every or self.every)
+        if config.get("layer_types").is_null:
+            kinds = [SLIDING if (layer + 1) % every else FULL for layer in range(count)]
+        else:
+            kinds = read_layer_types(config, count)
+        both = config.get("use_bidirectional_attention")
+        both_ways = not both.is_null and both.boolean()
+        bases = {
+            FULL: self.full_base,
+            SLIDING: config.get("rope_local_base_freq").number(self.sliding_base, least=0),
+        }
+        rotaries = _by_layer_type(spec, config, bases)
+        spec = _with_layers(spec, kinds, size // 2 if both_ways else size - 1, rotaries)
+        scalar = config.get("query_pre_attn_scalar").number(self.scalar, least=0)
+        spec = with_fact(spec, "blocks.attention.scale", scalar**-0.5)
+        spec = with_fact(spec, "blocks.attention.causal", not both_ways)
+        return with_fact(spec, "embedding.scale", spec.width**0.5)
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """Return the layers, the window, the bases and the scalar of the scores."""
+        kinds, window, rotaries = _layers_of(spec)
+        causal = fact(spec, "blocks.attention.causal")
+        size = None if window is None else (window + 1 if causal else 2 * window)
+        scalar = fact(spec, "blocks.attention.scale") ** -2
+        found = {FULL: self.full_base, SLIDING: self.sliding_base}
+        return {
+            "layer_types": kinds,
+            "sliding_window": 4096 if size is None else size,
+            "use_bidirectional_attention": not causal,
+            "query_pre_attn_scalar": round(scalar),
+            "rope_parameters": _write_by_layer_type(rotaries, found),
+        }
+
+
+def _by_layer_type(
+    spec: EncoderSpec, config: JsonValue, bases: dict[str, float]
+) -> dict[str, RotarySpec]:
+    """Read the rotary embedding of each layer type; older files scale the global one alone."""
+    settings = config.get("rope_parameters")
+    longest = spec.position_limit
+    nested = isinstance(settings.value, dict) and settings.value.keys() & {FULL, SLIDING}
+    if nested:
+        return {
+            kind: read_rotary(settings.get(kind), base, longest) for kind, base in bases.items()
+        }
+    theta = config.get("rope_theta")
+    full = bases[FULL] if isinstance(theta.value, list) else theta.number(bases[FULL], least=0)
+    scaling = settings if settings.value else config.get("rope_scaling")
+    return {
+        FULL: read_rotary(scaling, full, longest),
+        SLIDING: RotarySpec(base=bases[SLIDING]),
+    }
+
+
+def _write_by_layer_type(
+    rotaries: dict[str, RotarySpec], bases: dict[str, float]
+) -> dict[str, Any]:
+    return {
+        kind: write_rotary(rotaries[kind])
+        if kind in rotaries
+        else {"rope_type": "default", "rope_theta": base}
+        for kind, base in bases.items()
+    }
+
+
+def _with_layers(
+    spec: EncoderSpec, kinds: list[str], window: int, rotaries: dict[str, RotarySpec]
+) -> EncoderSpec:
+    blocks = (
+        with_attention(block, rotary=rotaries[kind], window=window if kind == SLIDING else None)
+        for block, kind in zip(spec.blocks, kinds, strict=True)
+    )
+    return replace(spec, blocks=tuple(blocks))
+
+
+def _layers_of(spec: EncoderSpec) -> tuple[list[str], int | None, dict[str, RotarySpec]]:
+    """Return the type of each layer, the window, and the rotary embedding of each type."""
+    kinds = [FULL if b.attention.window is None else SLIDING for b in spec.blocks]
+    windows = [b.attention.window for b in spec.blocks if b.attention.window is not None]
+    rotaries = {
+        kind: block.attention.rotary
+        for kind, block in zip(kinds, spec.blocks, strict=True)
+        if block.attention.rotary is not None
+    }
+    return kinds, windows[0] if windows else None, rotaries

@@ -1,0 +1,128 @@
+"""Rotary embeddings in configurations, with the scalings that transformers names ``rope_type``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.families.facts.paths import fact, with_fact
+from encoder_engine.families.facts.spec import RotaryScaling, RotarySpec
+
+if TYPE_CHECKING:
+    from encoder_engine.families.facts.spec import EncoderSpec
+    from encoder_engine.json_values import JsonValue
+
+__all__ = ["ScaledRope", "read_rotary", "write_rotary"]
+
+# Dynamic scaling begins beyond max_position_embeddings, the longest text that is accepted.
+UNSCALED = ("default", "dynamic")
+SUPPORTED = (*UNSCALED, "linear", "llama3", "yarn")
+
+
+@dataclass(frozen=True)
+class ScaledRope:
+    """One rotary embedding for all blocks: ``rope_parameters``, or ``rope_theta`` and its scaling.
+
+    ``rope_scaling`` is the older name of ``rope_parameters``, without the base.
+    """
+
+    default_base: float = 10_000.0
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys it reads."""
+        return ("rope_parameters", "rope_theta", "rope_scaling")
+
+    def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
+        """Set every block's rotary embedding."""
+        base = config.get("rope_theta").number(self.default_base, least=0)
+        settings = config.get("rope_parameters")
+        settings = settings if settings.value else config.get("rope_scaling")
+        rotary = read_rotary(settings, base, spec.position_limit)
+        return with_fact(spec, "blocks.attention.rotary", rotary)
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """Return the base and the scaling."""
+        rotary = fact(spec, "blocks.attention.rotary")
+        return {} if rotary is None else {"rope_parameters": write_rotary(rotary)}
+
+
+def read_rotary(settings: JsonValue, base: float, longest: int | None) -> RotarySpec:
+    """Read a rotary embedding; ``longest``: of texts, where the original length is not stated.
+
+    Raises :class:`UnsupportedFeatureError` for another ``rope_type``.
+    """
+    if settings.is_null or not settings.value:
+        return RotarySpec(base=base)
+    stated = settings.object()
+    kind = stated.get("rope_type", stated.get("type", "default"))
+    base = settings.get("rope_theta").number(base, least=0)
+    if kind not in SUPPORTED:
+        raise UnsupportedFeatureError(
+            f"{settings.path}: rope_type={kind!r} is not supported; supported: "
+            f"{', '.join(SUPPORTED)}"
+        )
+    if kind in UNSCALED:
+        return RotarySpec(base=base)
+    factor = settings.get("factor").number(least=0)
+    if kind == "linear":
+        return RotarySpec(base=base, scaling=RotaryScaling(kind="linear", factor=factor))
+    length = settings.get("original_max_position_embeddings").positive(longest)
+    if kind == "llama3":
+        scaling = RotaryScaling(
+            kind="llama3",
+            factor=factor,
+            original_length=length,
+            low=settings.get("low_freq_factor").number(least=0),
+            high=settings.get("high_freq_factor").number(least=0),
+        )
+    else:
+        scaling = RotaryScaling(
+            kind="yarn",
+            factor=factor,
+            original_length=length,
+            low=_or(settings.get("beta_slow"), 1.0),
+            high=_or(settings.get("beta_fast"), 32.0),
+            magnitude=_magnitude(settings, factor),
+            whole=settings.get("truncate").boolean(True),
+        )
+    return RotarySpec(base=base, scaling=scaling)
+
+
+def _or(value: JsonValue, default: float) -> float:
+    return value.number(least=0) if value.value else default
+
+
+def _magnitude(settings: JsonValue, factor: float) -> float:
+    """Return YaRN's attention factor, stated or as its authors recommend."""
+    if not settings.get("attention_factor").is_null:
+        return settings.get("attention_factor").number(least=0)
+    parts = [_or(settings.get(key), 0.0) for key in ("mscale", "mscale_all_dim")]
+    if all(parts):
+        return _recommended(factor, parts[0]) / _recommended(factor, parts[1])
+    return _recommended(factor, 1.0)
+
+
+def _recommended(factor: float, share: float) -> float:
+    return 1.0 if factor <= 1.0 else 0.1 * share * math.log(factor) + 1.0
+
+
+def write_rotary(rotary: RotarySpec) -> dict[str, Any]:
+    """Return the settings that :func:`read_rotary` reads."""
+    scaling = rotary.scaling
+    if scaling is None:
+        return {"rope_theta": rotary.base, "rope_type": "default"}
+    written = {"rope_theta": rotary.base, "rope_type": scaling.kind, "factor": scaling.factor}
+    if scaling.kind == "linear":
+        return written
+    written["original_max_position_embeddings"] = scaling.original_length
+    if scaling.kind == "llama3":
+        return written | {"low_freq_factor": scaling.low, "high_freq_factor": scaling.high}
+    return written | {
+        "beta_slow": scaling.low,
+        "beta_fast": scaling.high,
+        "attention_factor": scaling.magnitude,
+        "truncate": scaling.whole,
+    }

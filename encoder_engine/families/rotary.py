@@ -1,0 +1,71 @@
+"""The table of rotary angles that a specification describes, with its scaling."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from encoder_engine.positions import rotary_table, table_of_frequencies
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from encoder_engine.families.facts.spec import RotaryScaling, RotarySpec
+
+__all__ = ["angle_table"]
+
+
+def angle_table(rotary: RotarySpec, head_dim: int, num_positions: int) -> npt.NDArray[np.float64]:
+    """Return cosines, then sines, of every position: float64 [P, D], D the features turned.
+
+    Raises :class:`ShapeError` for an odd D.
+    """
+    width = rotary.width(head_dim)
+    if rotary.scaling is None:
+        return rotary_table(
+            *(num_positions, width),
+            base=rotary.base * rotary.stretch,
+            divisor=rotary.stretch ** (2.0 / width),
+        )
+    plain = rotary.base ** -(np.arange(0, width, 2, dtype=np.float64) / width)
+    return table_of_frequencies(
+        num_positions,
+        _scaled(plain, rotary.scaling, rotary.base),
+        magnitude=rotary.scaling.magnitude,
+    )
+
+
+def _scaled(
+    plain: npt.NDArray[np.float64], scaling: RotaryScaling, base: float
+) -> npt.NDArray[np.float64]:
+    """Return the frequencies after a change of the angles."""
+    slow = plain / scaling.factor
+    if scaling.kind == "linear":
+        return slow
+    if scaling.kind == "llama3":
+        rotations = scaling.original_length * plain / (2.0 * math.pi)
+        share = (rotations - scaling.low) / (scaling.high - scaling.low)
+    else:
+        share = 1.0 - _yarn_ramp(2 * len(plain), scaling, base)
+    kept = np.clip(share, 0.0, 1.0)
+    return slow * (1.0 - kept) + plain * kept
+
+
+def _yarn_ramp(width: int, scaling: RotaryScaling, base: float) -> npt.NDArray[np.float64]:
+    """Return the share of interpolation for each frequency (Peng et al. 2024)."""
+
+    def place_of(rotations: float) -> float:
+        length = scaling.original_length / (rotations * 2.0 * math.pi)
+        return width * math.log(length) / (2.0 * math.log(base))
+
+    first, last = place_of(scaling.high), place_of(scaling.low)
+    if scaling.whole:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, width - 1)
+    # As published: equal limits would divide by zero.
+    last += 0.001 if first == last else 0.0
+    places = np.arange(width // 2, dtype=np.float64)
+    ramp: npt.NDArray[np.float64] = np.clip((places - first) / (last - first), 0.0, 1.0)
+    return ramp

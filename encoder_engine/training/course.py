@@ -1,0 +1,96 @@
+"""The interface between the training loop and what it trains: pretraining, or fine-tuning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from torch import nn
+
+    from encoder_engine.data.loader import Position
+    from encoder_engine.objectives.objective import Inputs, TrainingModel
+    from encoder_engine.training.recipe import OptimizerRecipe, RunRecipe, ScheduleRecipe
+    from encoder_engine.training.world import World
+
+__all__ = ["Course", "StepBatches", "Stream"]
+
+
+class StepBatches(NamedTuple):
+    """The micro-batches of one training step on this process.
+
+    Every process gets the same number, because DDP and FSDP run in step; a process with fewer
+    repeats the step's first one. Only the first ``num_counted`` add to the loss.
+    ``next_position``: where the next step's batches begin, over all processes.
+    """
+
+    inputs: list[Inputs]
+    num_counted: int
+    next_position: Position
+
+
+class Stream(Protocol):
+    """The micro-batches of one process, step after step."""
+
+    def steps(
+        self, start: int, stop: int, position: Position, count: Callable[[int], int]
+    ) -> Iterator[StepBatches]:
+        """Yield the batches of steps ``start`` to ``stop``; ``count(step)``: its micro-batches."""
+
+
+class Course(Protocol):
+    """A training course: the model, its data, its evaluation, and the records of its folder.
+
+    The loop knows steps, gradients, processes, logs and checkpoints. It asks the course for the
+    rest, in the order of the methods below.
+    """
+
+    @property
+    def run(self) -> RunRecipe:
+        """Length, precision, devices, intervals and checkpoints."""
+
+    @property
+    def optimizer(self) -> OptimizerRecipe:
+        """The optimizer's settings."""
+
+    @property
+    def schedule(self) -> ScheduleRecipe:
+        """The schedule of the learning rate."""
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest sequence, special ones included; the FLOPs are counted for it."""
+
+    def read(self, *, verify: bool) -> None:
+        """Open the data; ``verify``: compare files with their checksums."""
+
+    def warn(self) -> None:
+        """Warn of data that does not fit the recipe; called on rank 0 alone."""
+
+    def build_model(self) -> TrainingModel:
+        """Make the model with the weights that training starts from; the same every time."""
+
+    def batch_stream(self, world: World) -> Stream:
+        """Return the micro-batches of this process."""
+
+    def evaluation(
+        self, names: Sequence[str], world: World
+    ) -> Callable[[nn.Module], dict[str, float]] | None:
+        """Return what evaluates the model, or None; ``names``: its losses."""
+
+    def begin(self, directory: Path) -> None:
+        """Write the records of a run into a folder that holds no checkpoint yet."""
+
+    def compare(self, directory: Path) -> None:
+        """Raise :class:`ResumeError` where another recipe or other data began the folder."""
+
+    def num_micro_batches(self, step: int) -> int:
+        """Return the number of micro-batches of a step, counted from 0."""
+
+    def review(self, scores: dict[str, float]) -> None:
+        """Warn where the last scores say that the model is useless; called on rank 0 alone."""
+
+    def save_model(self, model: TrainingModel, directory: Path) -> None:
+        """Write the trained model; called on rank 0 alone."""

@@ -1,0 +1,1 @@
+"""Pretraining: what the training loop does with a corpus and objectives."""

@@ -1,0 +1,151 @@
+"""Pretraining as a course of the training loop: a corpus, objectives, and an encoder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from encoder_engine.data.loader import Loader
+from encoder_engine.training.loop import Loop, Progress
+from encoder_engine.training.pretraining.batch_stream import BatchStream
+from encoder_engine.training.pretraining.evaluation import Evaluation
+from encoder_engine.training.pretraining.model_builder import (
+    build_model,
+    build_objectives,
+    build_text,
+    save_model,
+)
+from encoder_engine.training.pretraining.plausibility import warn_of_divergence, warn_of_repetition
+from encoder_engine.training.pretraining.run_folder import begin, compare
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from encoder_engine.data.pairs import Pairs
+    from encoder_engine.data.samples import Samples
+    from encoder_engine.objectives.objective import Objective, TrainingModel
+    from encoder_engine.training.pretraining.model_builder import Text
+    from encoder_engine.training.recipe import (
+        OptimizerRecipe,
+        RunRecipe,
+        ScheduleRecipe,
+        TrainingRecipe,
+    )
+    from encoder_engine.training.world import World
+
+__all__ = ["Pretraining", "Progress", "Trainer"]
+
+
+class Trainer(Loop):
+    """Trains a model by a recipe, in a folder from which an interrupted run resumes.
+
+    The folder gets ``recipe.json``, ``corpus.sha256``, ``log.jsonl``, ``speed.jsonl``,
+    ``checkpoints/`` and, at the end, ``curves.svg`` and ``model/``.
+    """
+
+    course: Pretraining
+
+    def __init__(
+        self, recipe: TrainingRecipe, directory: Path, *, world: World | None = None
+    ) -> None:
+        super().__init__(Pretraining(recipe), directory, world=world)
+        self.recipe = recipe
+
+    @property
+    def text(self) -> Text:
+        """The training and the held-out part of the corpus."""
+        return self.course.text
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """The objectives of the encoder, or of ELECTRA's generator."""
+        return self.course.objectives
+
+
+class Pretraining:
+    """The pretraining of a recipe; see :class:`~encoder_engine.training.course.Course`."""
+
+    text: Text
+    objectives: tuple[Objective, ...]
+
+    def __init__(self, recipe: TrainingRecipe) -> None:
+        self._recipe = recipe
+
+    @property
+    def run(self) -> RunRecipe:
+        """Length, precision, devices, intervals and checkpoints."""
+        return self._recipe.run
+
+    @property
+    def optimizer(self) -> OptimizerRecipe:
+        """The optimizer's settings."""
+        return self._recipe.optimizer
+
+    @property
+    def schedule(self) -> ScheduleRecipe:
+        """The schedule of the learning rate."""
+        return self._recipe.schedule
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest sequence."""
+        return self._recipe.data.max_length
+
+    def read(self, *, verify: bool) -> None:
+        """Open the corpus, cut it into sequences, and make the objectives."""
+        recipe = self._recipe
+        self.text = build_text(recipe.data, seed=recipe.run.seed, verify=verify)
+        self.objectives = build_objectives(recipe.objectives, recipe.data, self.text.corpus)
+
+    def warn(self) -> None:
+        """Warn of a corpus that the run repeats too often."""
+        warn_of_repetition(self._recipe, self.text)
+
+    def build_model(self) -> TrainingModel:
+        """Make the model: random weights, or those of the recipe's checkpoint."""
+        return build_model(self._recipe, self.text.corpus, self.objectives)
+
+    def _loader(self, samples: Samples | Pairs, *, seed: int, alpha: float | None) -> Loader:
+        tokens = self._recipe.batch.micro_tokens
+        return Loader(samples=samples, batch_tokens=tokens, seed=seed, alpha=alpha)
+
+    def batch_stream(self, world: World) -> BatchStream:
+        """Return the masked micro-batches of this process."""
+        run, data = self._recipe.run, self._recipe.data
+        return BatchStream(
+            self._loader(self.text.training, seed=run.seed, alpha=data.alpha),
+            self.objectives,
+            world,
+            seed=run.seed,
+            # While one thread compiles, torch.compiler.is_compiling() is true in all of them.
+            workers=0 if run.compile else data.workers,
+        )
+
+    def evaluation(self, names: Sequence[str], world: World) -> Evaluation | None:
+        """Return the evaluation on held-out text, or None where nothing is held out."""
+        if not len(self.text.held_out):
+            return None
+        # Seed 0: the same batches and masks for every run of the corpus.
+        loader = self._loader(self.text.held_out, seed=0, alpha=None)
+        tokens = self._recipe.run.evaluation_tokens
+        return Evaluation(loader, self.objectives, names, world, num_tokens=tokens)
+
+    def begin(self, directory: Path) -> None:
+        """Write the recipe and the corpus digest."""
+        begin(directory, self._recipe, self.text.corpus)
+
+    def compare(self, directory: Path) -> None:
+        """Raise :class:`ResumeError` where another recipe or corpus began the folder."""
+        compare(directory, self._recipe, self.text.corpus)
+
+    def num_micro_batches(self, step: int) -> int:
+        """Return the number of micro-batches of a step; it may grow at the start."""
+        return self._recipe.batch.num_micro_batches(step, self._recipe.run.steps)
+
+    def review(self, scores: dict[str, float]) -> None:
+        """Warn of a model that is far worse than guessing."""
+        warn_of_divergence(scores, self.text.corpus.vocabulary.size)
+
+    def save_model(self, model: TrainingModel, directory: Path) -> None:
+        """Write the model in transformers' layout, and the corpus' tokenizer."""
+        save_model(model, self._recipe.model, self.text.corpus, directory)

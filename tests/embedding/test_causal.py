@@ -1,0 +1,188 @@
+"""Scores of causal models against transformers: log-probabilities, and answers of rerankers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from encoder_engine.embedding import CausalRanker, PairTemplate, Scorer
+from encoder_engine.errors import (
+    ConfigError,
+    InputError,
+    TensorNamesError,
+    TruncationWarning,
+    UnsupportedFeatureError,
+)
+from encoder_engine.inference import vocabulary
+from encoder_engine.ops.testing import assert_within_budget
+from tests.embedding.test_families import VOCAB_SIZE, save_tokenizer
+from tests.models.all_cases import MORE_CASES
+from tests.models.cases import CASES, Case
+from tests.models.exact import exact, in_float64
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXTS = [
+    "the model of a text",
+    "a",
+    "text of the model, the text that is longer than others",
+    "x y",
+]
+HEADS = {
+    "gpt2": "GPT2LMHeadModel",
+    "llama": "LlamaForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+}
+ENGINES = ("compiled", "torch")
+
+
+def build(model_type: str, folder: Path, **changes: Any) -> tuple[Any, Any]:
+    """Save a causal model with its head, and a tokenizer."""
+    case = next(case for case in MORE_CASES if case.model_type == model_type)
+    tokenizer = save_tokenizer("gpt2", folder)
+    with_head = Case(model_type, case.config_class, HEADS[model_type], case.sizes)
+    return with_head.save(folder, vocab_size=VOCAB_SIZE, **changes), tokenizer
+
+
+def by_transformers(model: Any, rows: list[list[int]]) -> list[torch.Tensor]:
+    """Return the log-probabilities of all tokens but the first."""
+    found = []
+    for row in rows:
+        ids = torch.tensor([row])
+        with torch.no_grad():
+            logits = model(ids).logits[0]
+        logs = torch.log_softmax(logits.to(torch.get_default_dtype()), dim=-1)
+        found.append(logs[:-1].gather(1, ids[0, 1:, None])[:, 0])
+    return found
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("model_type", HEADS)
+def test_log_probabilities_are_within_budget(
+    model_type: str, engine: Any, tied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Several pieces, the last of them short.
+    monkeypatch.setattr(vocabulary, "PIECE_TOKENS", 128)
+    monkeypatch.setattr("encoder_engine.embedding.engines.module.PIECE_TOKENS", 128)
+    capped = {"final_logit_softcapping": 5.0} if model_type == "gemma3_text" else {}
+    model, tokenizer = build(model_type, tmp_path, tie_word_embeddings=tied, **capped)
+    scorer = Scorer.from_pretrained(tmp_path, device="cpu", engine=engine)
+    found = scorer.score_tokens(TEXTS)
+    rows = tokenizer(TEXTS)["input_ids"]
+    eager = by_transformers(model, rows)
+    with in_float64():
+        truth = by_transformers(exact(model), rows)
+    assert [len(one) for one in found] == [len(row) - 1 for row in rows]
+    for one, theirs, true in zip(found, eager, truth, strict=True):
+        assert_within_budget(torch.from_numpy(one), theirs, true, terms=VOCAB_SIZE)
+    sums = scorer.score(TEXTS)
+    assert sums.dtype == np.float64
+    np.testing.assert_allclose(sums, [float(one.sum()) for one in truth], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_tokens_of_a_context_are_not_counted(engine: Any, tmp_path: Path) -> None:
+    build("qwen3", tmp_path)
+    scorer = Scorer.from_pretrained(tmp_path, device="cpu", engine=engine)
+    context = "a model, and "
+    found = scorer.score_tokens(TEXTS, context=context)
+    whole = scorer.score_tokens([context + text for text in TEXTS])
+    for one, other, text in zip(found, whole, TEXTS, strict=True):
+        assert 0 < len(one) <= len(text)
+        np.testing.assert_allclose(one, other[-len(one) :], atol=1e-5)
+
+
+def test_texts_of_one_token_or_none_have_no_probability_to_add(tmp_path: Path) -> None:
+    build("gpt2", tmp_path)
+    scorer = Scorer.from_pretrained(tmp_path)
+    np.testing.assert_array_equal(scorer.score(["a", ""]), [0.0, 0.0])
+    assert scorer.score([]).shape == (0,)
+    assert scorer.score("a text").shape == (1,)
+
+
+def test_long_texts_are_scored_up_to_the_limit(tmp_path: Path) -> None:
+    build("gpt2", tmp_path)
+    scorer = Scorer.from_pretrained(tmp_path, max_seq_length=8)
+    with pytest.warns(TruncationWarning):
+        (found,) = scorer.score_tokens(["a text that is too long"])
+    assert len(found) == 7
+
+
+def test_what_has_no_probabilities_is_refused(tmp_path: Path) -> None:
+    CASES[0].save(tmp_path / "bert")
+    with pytest.raises(UnsupportedFeatureError, match="whose tokens see later ones"):
+        Scorer.from_pretrained(tmp_path / "bert")
+    build("gpt2", tmp_path / "gpt2")
+    scorer = Scorer.from_pretrained(tmp_path / "gpt2")
+    with pytest.raises(InputError, match="context must be a str"):
+        scorer.score(["a"], context=3)  # type: ignore[arg-type]
+    case = next(case for case in MORE_CASES if case.model_type == "llama")
+    save_tokenizer("gpt2", tmp_path / "bare")
+    case.save(tmp_path / "bare", vocab_size=VOCAB_SIZE, tie_word_embeddings=False)
+    with pytest.raises(TensorNamesError, match="saved without its output layer"):
+        Scorer.from_pretrained(tmp_path / "bare")
+
+
+TEMPLATE = PairTemplate(
+    prefix="system: judge the document.\n",
+    suffix="\nanswer:",
+    body="task: {instruction} query: {query} document: {document}",
+    positive="y",
+    negative="n",
+)
+PAIRS = [("a model", "the model of texts"), ("text", "x"), ("a", "text of the model, the text")]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_answers_are_those_of_transformers(engine: Any, tmp_path: Path) -> None:
+    model, tokenizer = build("qwen3", tmp_path, max_position_embeddings=300)
+    ranker = CausalRanker.from_pretrained(
+        tmp_path, device="cpu", engine=engine, template=TEMPLATE, activation="identity"
+    )
+    texts = [
+        TEMPLATE.prefix
+        + TEMPLATE.body.format(instruction=TEMPLATE.instruction, query=query, document=document)
+        + TEMPLATE.suffix
+        for query, document in PAIRS
+    ]
+    answers = [tokenizer(word)["input_ids"][0] for word in ("y", "n")]
+
+    def odds(model: Any) -> torch.Tensor:
+        with torch.no_grad():
+            last = [model(torch.tensor([tokenizer(t)["input_ids"]])).logits[0, -1] for t in texts]
+        return torch.stack([row[answers[0]] - row[answers[1]] for row in last])
+
+    found = ranker.score(PAIRS)
+    with in_float64():
+        truth = odds(exact(model))
+    assert_within_budget(torch.from_numpy(found), odds(model), truth, terms=3 * 48)
+    shares = ranker.score(PAIRS, activation="sigmoid")
+    np.testing.assert_allclose(shares, 1 / (1 + np.exp(-found)), rtol=1e-6)
+    ranked = ranker.rank("a model", ["x", "the model", "y"], top_k=2, return_documents=True)
+    assert len(ranked) == 2
+    assert ranked[0]["score"] >= ranked[1]["score"]
+
+
+def test_a_long_document_loses_its_end_and_not_the_suffix(tmp_path: Path) -> None:
+    build("qwen3", tmp_path)
+    ranker = CausalRanker.from_pretrained(tmp_path, template=TEMPLATE, max_seq_length=90)
+    rows = None
+    with pytest.warns(TruncationWarning):
+        rows = ranker._rows([("a", "text " * 50)], "rank", "warn")
+    assert len(rows.ids) == 90
+    suffix = ranker.tokenizer.encode_batch([TEMPLATE.suffix], add_special_tokens=False).ids
+    np.testing.assert_array_equal(rows.ids[-len(suffix) :], suffix)
+
+
+def test_rankers_that_cannot_answer_are_refused(tmp_path: Path) -> None:
+    build("qwen3", tmp_path)
+    with pytest.raises(ConfigError, match="the answer 'yes' is 3 tokens"):
+        CausalRanker.from_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="leaves no room for a pair"):
+        CausalRanker.from_pretrained(tmp_path, template=TEMPLATE, max_seq_length=20)
