@@ -12,6 +12,7 @@
 #include "cpu/conversion.h"
 #include "cpu/element.h"
 #include "cpu/rows.h"
+#include "cpu/static_rows.h"
 
 namespace encoder_engine {
 

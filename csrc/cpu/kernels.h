@@ -9,6 +9,7 @@
 #include "cpu/packed_linear.h"
 #include "cpu/quantized_linear.h"
 #include "cpu/rows.h"
+#include "cpu/static_rows.h"
 
 namespace encoder_engine {
 

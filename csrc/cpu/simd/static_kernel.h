@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpu/simd/norm_kernel.h"
+#include "cpu/static_rows.h"
 
 namespace encoder_engine {
 namespace EE_ISA {
