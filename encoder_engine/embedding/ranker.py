@@ -369,6 +369,7 @@ class Ranker:
         prompt_name: str | None = None,
         activation: Activation | None = None,
         batch_tokens: int | None = None,
+        batch_size: int | None = None,
         on_truncation: OnTruncation = "warn",
     ) -> list[Ranked]:
         """Rank documents for a query: the best first, equal scores in the order given.
@@ -389,6 +390,7 @@ class Ranker:
             prompt_name=prompt_name,
             activation=activation,
             batch_tokens=batch_tokens,
+            batch_size=batch_size,
             on_truncation=on_truncation,
         )
         return order_documents(scores, texts, top_k=top_k, return_documents=return_documents)
