@@ -439,7 +439,8 @@ def check_scores(scores: Scores, first_row: int = 0) -> None:
 
     ``first_row``: the row of the first score in its stream.
     """
-    broken = np.flatnonzero(~np.isfinite(scores.reshape(len(scores), -1)).all(axis=1)) + first_row
+    rows = scores[:, None] if scores.ndim == 1 else scores
+    broken = np.flatnonzero(~np.isfinite(rows).all(axis=1)) + first_row
     if len(broken):
         raise NonFiniteVectorError(
             f"the scores of {len(broken)} pairs are NaN or infinite, the first is pair "
