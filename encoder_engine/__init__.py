@@ -15,7 +15,7 @@ from encoder_engine.lazy import lazy_names
 
 if TYPE_CHECKING:
     from encoder_engine import errors, ops, packing
-    from encoder_engine.embedding import EmbedBatch, Embedder
+    from encoder_engine.embedding import EmbedBatch, Embedder, StaticEmbedder
     from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import Encoder, EncoderOutput
     from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
@@ -34,6 +34,7 @@ __all__ = [
     "PackedBatch",
     "SelectedRows",
     "Sequences",
+    "StaticEmbedder",
     "StoredVectors",
     "Tokenizer",
     "__version__",
@@ -54,6 +55,7 @@ _MODULES = {
     "PackedBatch": "packing",
     "SelectedRows": "packing",
     "Sequences": "packing",
+    "StaticEmbedder": "embedding",
     "StoredVectors": "vectors",
     "Tokenizer": "text",
     "embedding": "",

@@ -207,6 +207,23 @@ def pool_rows(
     num_threads: int,
     /,
 ) -> None: ...
+def mean_static_rows(
+    kind: str,
+    table: int,
+    ids: int,
+    cu_seqlens: int,
+    mapping: int,
+    weights: int,
+    left_out: int,
+    normalized: bool,
+    output: int,
+    num_rows: int,
+    row_width: int,
+    width: int,
+    num_ids: int,
+    num_threads: int,
+    /,
+) -> None: ...
 def activate_rows(
     half: bool,
     function: str,

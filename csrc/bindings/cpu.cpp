@@ -95,6 +95,17 @@ void bind_cpu(py::module_& module) {
         pool_rows({type_of(half), mode, normalized, at<void>(input), at<int32_t>(cu_seqlens),
                    at<void>(output), num_rows, width, num_threads});
     });
+    module.def("mean_static_rows", [](const std::string& name, uintptr_t table, uintptr_t ids,
+                                      uintptr_t cu_seqlens, uintptr_t mapping, uintptr_t weights,
+                                      int32_t left_out, bool normalized, uintptr_t output,
+                                      int64_t num_rows, int64_t row_width, int64_t width,
+                                      int64_t num_ids, int num_threads) {
+        const table_type type = table_type_of(name);
+        const py::gil_scoped_release unlocked;
+        mean_static_rows({type, at<void>(table), at<int32_t>(ids), at<int32_t>(cu_seqlens),
+                          at<int32_t>(mapping), at<float>(weights), left_out, normalized,
+                          at<float>(output), num_rows, row_width, width, num_ids, num_threads});
+    });
     module.def("activate_rows", [](bool half, const std::string& name, bool gated, uintptr_t input,
                                    uintptr_t bias, uintptr_t output, int64_t num_rows,
                                    int64_t width, int num_threads) {

@@ -12,6 +12,7 @@
 #include "cpu/conversion.h"
 #include "cpu/element.h"
 #include "cpu/rows.h"
+#include "cpu/static_rows.h"
 
 namespace encoder_engine {
 
@@ -51,6 +52,15 @@ inline number_type number_type_of(const std::string& name) {
     if (name == "bfloat16") return number_type::bfloat16;
     throw pybind11::value_error("no number type '" + name +
                                 "'; there are float64, float32, float16, bfloat16");
+}
+
+inline table_type table_type_of(const std::string& name) {
+    if (name == "float32") return table_type::float32;
+    if (name == "float16") return table_type::float16;
+    if (name == "bfloat16") return table_type::bfloat16;
+    if (name == "int8") return table_type::int8;
+    throw pybind11::value_error("no table type '" + name +
+                                "'; there are float32, float16, bfloat16, int8");
 }
 
 inline pooling_mode pooling_mode_of(const std::string& name) {

@@ -12,6 +12,11 @@ struct bfloat16 {
     uint16_t bits;
 };
 
+// IEEE 754 binary16.
+struct float16 {
+    uint16_t bits;
+};
+
 // The least multiple of `unit` that is not below `count`.
 constexpr int64_t whole(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 

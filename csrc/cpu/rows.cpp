@@ -92,6 +92,14 @@ void pool_rows(const pooling_call& call) {
     share_rows(call, kernels().pool[static_cast<int>(call.type)], (length + 1) * call.width, call.width);
 }
 
+void mean_static_rows(const static_call& call) {
+    const int64_t num_tokens = call.num_rows == 0 ? 0 : call.cu_seqlens[call.num_rows];
+    check_ids({call.table, call.ids, call.num_ids}, num_tokens);
+    const int64_t length = call.num_rows == 0 ? 0 : num_tokens / call.num_rows;
+    share_rows(call, kernels().static_mean[static_cast<int>(call.type)], (length + 1) * call.width,
+               call.width);
+}
+
 void activate_rows(const activation_call& call) {
     share_rows(call, kernels().activate[static_cast<int>(call.type)]);
 }

@@ -13,13 +13,16 @@ import click
 from encoder_engine.cli.bench import bench
 from encoder_engine.cli.common import debug_option, debug_wanted, engine_version
 from encoder_engine.cli.compile import compile_
+from encoder_engine.cli.distill import distill
 from encoder_engine.cli.doctor import doctor
 from encoder_engine.cli.embed import embed
-from encoder_engine.cli.index import index
 from encoder_engine.cli.plot import plot
 from encoder_engine.cli.prepare import prepare
 from encoder_engine.cli.pretrain import pretrain
 from encoder_engine.cli.search import search
+from encoder_engine.cli.stores.index import index
+from encoder_engine.cli.stores.mine_negatives import mine_negatives
+from encoder_engine.cli.stores.quantize import quantize
 from encoder_engine.cli.tokenize import tokenize
 from encoder_engine.cli.train_tokenizer import train_tokenizer
 from encoder_engine.errors import EncoderEngineError, EncoderEngineWarning
@@ -43,12 +46,15 @@ def cli() -> None:
 _VERBS = (
     bench,
     compile_,
+    distill,
     doctor,
     embed,
     index,
+    mine_negatives,
     plot,
     prepare,
     pretrain,
+    quantize,
     search,
     tokenize,
     train_tokenizer,

@@ -48,6 +48,26 @@ def engine_version() -> str:
     return version
 
 
+def hub_option(command: Command) -> Command:
+    """Add ``--revision`` and ``--local-files-only``, for models named by a hub id."""
+    for option in (
+        click.option(
+            "--local-files-only",
+            is_flag=True,
+            help="Use a hub id's files as downloaded before; open no connection.",
+        ),
+        click.option("--revision", help="A branch, a tag or a commit of a hub id."),
+    ):
+        command = option(command)
+    return command
+
+
+def hub_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keywords of loading that :func:`hub_option` added, where they were given."""
+    given = {"revision": options["revision"], "local_files_only": options["local_files_only"]}
+    return {name: value for name, value in given.items() if value}
+
+
 def pooling_modes(value: str | None) -> tuple[str, ...] | None:
     """Split ``--pooling mean,max`` into its modes."""
     return None if value is None else tuple(mode.strip() for mode in value.split(","))

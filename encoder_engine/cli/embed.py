@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from encoder_engine.cli.common import debug_option, pooling_modes, print_json
+from encoder_engine.cli.common import debug_option, hub_option, print_json
 from encoder_engine.cli.embed_report import embed_progress, print_summary
-
-if TYPE_CHECKING:
-    from encoder_engine.embedding import Embedder
-    from encoder_engine.embedding.dataset.job import DatasetOptions
 
 FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 SHARD_FORMATS = ("npy", "parquet", "arrow", "lance")
+TASKS = ("dense", "sparse", "tokens", "scores")
 QUANTIZATIONS = ("int8",)
 ENGINES = ("auto", "compiled", "torch")
 DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
@@ -31,7 +27,30 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     help="A file (.npy, .parquet, .arrow or .lance), or a folder of shards: FOLDER/.",
 )
 @click.option("--model", "-m", required=True, help="A model directory, or an id on the hub.")
+@hub_option
 @click.option("--column", help="The column of the texts.  [default: text]")
+@click.option(
+    "--task",
+    type=click.Choice(TASKS),
+    default="dense",
+    show_default=True,
+    help="Vectors; sparse vectors (SPLADE); a vector of each token (ColBERT); scores of pairs.",
+)
+@click.option(
+    "--pair-column", help="With --task scores: the column of the second texts.  [default: text]"
+)
+@click.option(
+    "--max-active-dims",
+    type=click.IntRange(min=1),
+    help="With --task sparse: the largest values to keep of a row.",
+)
+@click.option(
+    "--kind",
+    type=click.Choice(["document", "query"]),
+    default="document",
+    show_default=True,
+    help="With --task tokens: what the texts are.",
+)
 @click.option("--id-column", help="The column of row ids, stored with the vectors.")
 @click.option("--unique-ids", is_flag=True, help="Treat a repeated id as a bad row.")
 @click.option(
@@ -115,6 +134,9 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
     help="At a text beyond the model's limit: count it, or stop.",
 )
 @click.option(
+    "--staging", help="With an address as the output: the local folder of the run, to resume in."
+)
+@click.option(
     "--threads", type=click.IntRange(min=1), help="CPU threads.  [default: physical cores]"
 )
 @click.option(
@@ -129,10 +151,11 @@ def embed(inputs: tuple[str, ...], output: str, model: str, **options: Any) -> N
     """Embed the texts of INPUT...: files, directories, globs, or - for standard input.
 
     Formats are .txt, .jsonl, .csv, .tsv, .parquet and .arrow, the first four also as .gz, .xz or
-    .zst. Vectors are in the order of the rows. A file appears only when it is complete. In a
+    .zst. Vectors are in the order of the rows. With --task scores a row is a pair: --column (by
+    default query) and --pair-column. A file appears only when it is complete. In a
     folder of shards the same command resumes an interrupted run.
     """
-    from encoder_engine.embedding.dataset.job import open_job
+    from encoder_engine.cli.embed_tasks import open_task
     from encoder_engine.embedding.dataset.run import run_job
 
     if output == "-":
@@ -140,40 +163,15 @@ def embed(inputs: tuple[str, ...], output: str, model: str, **options: Any) -> N
             "vectors are not written to standard output; name a file, or a folder: -o vectors/"
         )
     start = time.perf_counter()
-    job = open_job(inputs, output, _dataset_options(options))
-    embedder = _load(model, options)
+    task = open_task(inputs, output, options)
+    loaded = task.load(model)
     load_seconds = time.perf_counter() - start
     shown = not (options["quiet"] or options["as_json"])
-    with embed_progress(job.inputs.total_bytes, shown=shown) as watch:
-        summary = run_job(job, embedder, load_seconds=load_seconds, watch=watch)
+    with embed_progress(task.job.inputs.total_bytes, shown=shown) as watch:
+        summary = run_job(task.job, loaded, load_seconds=load_seconds, watch=watch)
     summary.model = model
     summary.output = output
     if options["as_json"]:
         print_json(summary.as_json())
     elif not options["quiet"]:
         print_summary(summary)
-
-
-def _dataset_options(options: dict[str, Any]) -> DatasetOptions:
-    from encoder_engine.embedding.dataset.job import DatasetOptions
-    from encoder_engine.embedding.options import EncodeCall
-
-    def chosen(kind: type[DatasetOptions | EncodeCall]) -> dict[str, Any]:
-        return {field.name: options[field.name] for field in fields(kind) if field.name in options}
-
-    return DatasetOptions(**chosen(DatasetOptions), encode=EncodeCall(**chosen(EncodeCall)))
-
-
-def _load(model: str, options: dict[str, Any]) -> Embedder:
-    from encoder_engine.embedding import Embedder
-
-    return Embedder.from_pretrained(
-        model,
-        device=options["device"],
-        dtype=options["dtype"],
-        quantization=options["quantization"],
-        pooling=pooling_modes(options["pooling"]),
-        max_seq_length=options["max_seq_length"],
-        num_threads=options["threads"],
-        engine=options["engine"],
-    )

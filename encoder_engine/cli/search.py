@@ -11,7 +11,7 @@ import click
 from encoder_engine.cli.common import debug_option, pooling_modes, print_facts, print_json
 
 if TYPE_CHECKING:
-    from encoder_engine.embedding import Embedder
+    from encoder_engine.embedding import Embedder, StaticEmbedder
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
 
@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--index", help="An index of STORE made by encoder-engine index, which prints its recall."
+)
+@click.option(
+    "--quantized",
+    help="A copy of STORE made by encoder-engine quantize; its candidates are rescored.",
+)
+@click.option(
+    "--oversampling",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="With --quantized: candidates of each result.",
 )
 @click.option("--pooling", help="The pooling of a file's vectors; see embed.")
 @click.option(
@@ -45,7 +56,7 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
     from encoder_engine.vectors.stored_vectors import StoredVectors
 
     stored = StoredVectors(store)
-    embedder = _load(stored, options)
+    embedder = load_for(stored, options)
     settings = {} if stored.manifest is None else stored.manifest["plan"]["options"]
     vectors = embedder.encode(
         list(queries),
@@ -54,13 +65,22 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
         normalize_embeddings=settings.get("normalized"),
         truncate_dim=settings.get("dimension"),
     )
-    if options["index"] is None:
+    if options["quantized"] is not None:
+        from encoder_engine.vectors.quantized import load_copy, search_copy
+
+        if options["index"] is not None:
+            raise click.UsageError("name --index or --quantized, not both")
+        found = search_copy(
+            *(stored, load_copy(stored, options["quantized"]), vectors, options["top"]),
+            oversampling=options["oversampling"],
+        )
+    elif options["index"] is None:
         found = search_vectors(stored, vectors, options["top"])
     else:
         from encoder_engine.vectors.faiss_index import search_index
 
         found = search_index(stored, Path(options["index"]), vectors, options["top"])
-    _warn_of_lengths(stored, embedder.recipe.similarity)
+    _warn_of_lengths(stored, embedder.stated_similarity)
     for query, hits in zip(queries, found, strict=True):
         if options["as_json"]:
             print_json({"query": query, "hits": [asdict(hit) for hit in hits]})
@@ -87,9 +107,10 @@ def _warn_of_lengths(stored: StoredVectors, similarity: str | None) -> None:
     )
 
 
-def _load(stored: StoredVectors, options: dict[str, Any]) -> Embedder:
+def load_for(stored: StoredVectors, options: dict[str, Any]) -> Embedder | StaticEmbedder:
     """Load the model; refuse one whose fingerprints differ from the manifest's."""
-    from encoder_engine.embedding import Embedder
+    from encoder_engine.embedding import Embedder, StaticEmbedder
+    from encoder_engine.embedding.any_model import load_dense
     from encoder_engine.errors import InputError
 
     manifest, name = stored.manifest, options["model"]
@@ -98,7 +119,7 @@ def _load(stored: StoredVectors, options: dict[str, Any]) -> Embedder:
             raise InputError(
                 f"{stored.path} does not say which model made it; name it with --model"
             )
-        return Embedder.from_pretrained(
+        return load_dense(
             name,
             device=options["device"],
             pooling=pooling_modes(options["pooling"]),
@@ -110,15 +131,20 @@ def _load(stored: StoredVectors, options: dict[str, Any]) -> Embedder:
                 f"{stored.path} records how it was made; leave --{option.replace('_', '-')} out"
             )
     recorded = manifest["plan"]["model"]
+    name = name or manifest["model"]
+    if recorded.get("engine") == "static":
+        table = StaticEmbedder.from_pretrained(name, rules=recorded["rules"])
+        _refuse_another(stored, name, table)
+        return table.with_max_length(recorded["max_seq_length"])
     embedder = Embedder.from_pretrained(
-        name or manifest["model"],
+        name,
         device=options["device"],
         dtype=recorded["dtype"],
         quantization=recorded["quantization"],
         pooling=recorded["pooling"],
     )
     # First: with another model, an error about a limit or a layer would mislead.
-    _refuse_another(stored, name or manifest["model"], embedder)
+    _refuse_another(stored, name, embedder)
     if recorded["layers"]:
         layers = tuple((number, float(weight)) for number, weight in recorded["layers"])
         embedder.recipe = replace(embedder.recipe, layers=layers)
@@ -127,7 +153,7 @@ def _load(stored: StoredVectors, options: dict[str, Any]) -> Embedder:
     return embedder
 
 
-def _refuse_another(stored: StoredVectors, name: str, embedder: Embedder) -> None:
+def _refuse_another(stored: StoredVectors, name: str, embedder: Embedder | StaticEmbedder) -> None:
     """Raise :class:`ConfigError` for a model other than the manifest's."""
     from encoder_engine.embedding.dataset.plan import tokenizer_fingerprint
     from encoder_engine.errors import ConfigError

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.ranker import Ranked, Ranker
     from encoder_engine.embedding.scorer import Scorer
     from encoder_engine.embedding.sparse import SparseEmbedder, SparseVectors
+    from encoder_engine.embedding.static.embedder import Coverage, StaticEmbedder
     from encoder_engine.embedding.steps.token_vectors import TokenVectors, max_similarity
     from encoder_engine.embedding.steps.window import EmbeddedWindow
     from encoder_engine.vectors.precision import quantize_vectors
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CausalRanker",
+    "Coverage",
     "EmbedBatch",
     "EmbeddedWindow",
     "Embedder",
@@ -39,6 +41,7 @@ __all__ = [
     "Scorer",
     "SparseEmbedder",
     "SparseVectors",
+    "StaticEmbedder",
     "StoredVectors",
     "TokenVectors",
     "encoder_directory",
@@ -52,6 +55,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "CausalRanker": "causal_ranker",
+        "Coverage": "static.embedder",
         "EmbedBatch": "embed_batch",
         "EmbeddedWindow": "steps.window",
         "Embedder": "embedder",
@@ -65,6 +69,7 @@ __getattr__, __dir__ = lazy_names(
         "Scorer": "scorer",
         "SparseEmbedder": "sparse",
         "SparseVectors": "sparse",
+        "StaticEmbedder": "static.embedder",
         "StoredVectors": "encoder_engine.vectors.stored_vectors",
         "TokenVectors": "steps.token_vectors",
         "encoder_directory": "directory.recipe",

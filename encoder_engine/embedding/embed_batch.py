@@ -6,7 +6,7 @@ import threading
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
-from encoder_engine.embedding.embedder import Embedder
+from encoder_engine.embedding.any_model import load_dense
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.errors import InputError
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Unpack
 
+    from encoder_engine.embedding.embedder import Embedder
     from encoder_engine.embedding.engines.engine import EngineChoice
     from encoder_engine.embedding.options import EncodeKeywords
+    from encoder_engine.embedding.static.embedder import StaticEmbedder
+    from encoder_engine.families.checkpoints.files import HubKeywords
 
 __all__ = ["EmbedBatch"]
 
@@ -26,8 +29,9 @@ class EmbedBatch:
 
     A batch is a mapping of columns. ``text_column`` is a list, a numpy array or an Arrow array of
     texts; ``vector_column`` becomes float32 [n, D], or the type of ``precision``. The vectors are
-    those of :meth:`Embedder.encode` with the same options. ``device``, ``dtype``, ``quantization``
-    and ``engine``: see :meth:`Embedder.from_pretrained`.
+    those of :meth:`Embedder.encode`, or of :meth:`StaticEmbedder.encode` for a static model, with
+    the same options. ``device``, ``dtype``, ``quantization`` and ``engine``: see
+    :meth:`Embedder.from_pretrained`. ``hub``: see :class:`HubKeywords`.
 
     The object holds names and options alone, and loads the model at the first call in each process.
     It can therefore be pickled and sent to workers, which all compute the same.
@@ -44,6 +48,7 @@ class EmbedBatch:
         quantization: str | None = None,
         engine: EngineChoice = "auto",
         on_truncation: Literal["ignore", "error"] = "ignore",
+        hub: HubKeywords | None = None,
         **options: Unpack[EncodeKeywords],
     ) -> None:
         self.text_column, self.vector_column = text_column, vector_column
@@ -53,17 +58,18 @@ class EmbedBatch:
             "dtype": dtype,
             "quantization": quantization,
             "engine": engine,
+            **(hub or {}),
         }
         self._call = EncodeCall.of("EmbedBatch", options, on_truncation)
-        self._embedder: Embedder | None = None
+        self._embedder: Embedder | StaticEmbedder | None = None
         self._lock = threading.Lock()
 
     @property
-    def embedder(self) -> Embedder:
+    def embedder(self) -> Embedder | StaticEmbedder:
         """The embedder, loaded at its first use."""
         with self._lock:
             if self._embedder is None:
-                self._embedder = Embedder.from_pretrained(self._model, **self._loading)
+                self._embedder = load_dense(self._model, **self._loading)
             return self._embedder
 
     @property

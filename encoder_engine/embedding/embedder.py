@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import numpy as np
 
 from encoder_engine.embedding.engines.choosing import EngineRequest, torch_engine
+from encoder_engine.embedding.jobs.dense import DenseJob
+from encoder_engine.embedding.library_keywords import resolve_output
 from encoder_engine.embedding.loading import load_parts
 from encoder_engine.embedding.options import EncodeCall
-from encoder_engine.embedding.parts import EmbedderParts
+from encoder_engine.embedding.queries import QueryMethods
+from encoder_engine.embedding.saving.sentence_directory import save_embedder
 from encoder_engine.embedding.steps.long_texts import embed_long
 from encoder_engine.embedding.steps.progress import progress_bar
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.token_vectors import embed_tokens
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import EmbeddedWindow, embed_windows
-from encoder_engine.errors import InputError
+from encoder_engine.families.checkpoints.files import resolve_directory
 
 if TYPE_CHECKING:
     import os
@@ -35,10 +38,12 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.job import OnError
     from encoder_engine.embedding.dataset.run import DatasetSummary
     from encoder_engine.embedding.engines.engine import EngineChoice
+    from encoder_engine.embedding.library_keywords import LibraryKeywords
     from encoder_engine.embedding.options import EncodeKeywords, OnTruncation
     from encoder_engine.embedding.steps.layers import Layers
     from encoder_engine.embedding.steps.long_texts import ChunkPooling
     from encoder_engine.embedding.steps.token_vectors import TokenVectors
+    from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.inputs.sources import Format
     from encoder_engine.vectors.manifest import ShardFormat
     from encoder_engine.vectors.precision import Precision
@@ -48,7 +53,7 @@ __all__ = ["Embedder"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Embedder(EmbedderParts):
+class Embedder(DenseJob, QueryMethods):
     """Turns texts into vectors as sentence-transformers would with the same directory.
 
     An embedder is safe to call from several threads: a call changes no state, except that the
@@ -82,6 +87,7 @@ class Embedder(EmbedderParts):
         num_threads: int | None = None,
         engine: EngineChoice = "auto",
         task: str | None = None,
+        **hub: Unpack[HubKeywords],
     ) -> Self:
         """Load a sentence-transformers directory, or a plain transformers one with mean pooling.
 
@@ -99,6 +105,8 @@ class Embedder(EmbedderParts):
         task: the name of the adapter to merge, of a model that has one for each of several tasks
             (jina-embeddings-v3); the prompt of that name becomes the default. None: no adapter, as
             published.
+        hub: of an id on the hub: ``revision``, ``token``, ``cache_dir``, ``local_files_only``; see
+            :class:`HubKeywords`.
 
         Raises :class:`ConfigError`, :class:`CheckpointError` or :class:`TokenizerFileError` for
         missing, malformed or contradictory files, :class:`ImplementationError` where a requested
@@ -107,7 +115,7 @@ class Embedder(EmbedderParts):
         """
         return load_parts(
             cls,
-            path_or_hub_id,
+            resolve_directory(path_or_hub_id, **hub),
             EngineRequest.of(engine, device, dtype, quantization, num_threads, task),
             pooling=pooling,
             max_seq_length=max_seq_length,
@@ -128,6 +136,9 @@ class Embedder(EmbedderParts):
         output: Literal["numpy"] = ...,
         *,
         on_truncation: OnTruncation = ...,
+        batch_size: int | None = ...,
+        convert_to_tensor: Literal[False] = ...,
+        **library: Unpack[LibraryKeywords],
     ) -> Array: ...
 
     @overload
@@ -144,6 +155,27 @@ class Embedder(EmbedderParts):
         *,
         output: Literal["torch"],
         on_truncation: OnTruncation = ...,
+        batch_size: int | None = ...,
+        convert_to_tensor: bool = ...,
+        **library: Unpack[LibraryKeywords],
+    ) -> Tensor: ...
+
+    @overload
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        prompt: str | None = ...,
+        prompt_name: str | None = ...,
+        normalize_embeddings: bool | None = ...,
+        truncate_dim: int | None = ...,
+        precision: Precision = ...,
+        batch_tokens: int | None = ...,
+        show_progress_bar: bool = ...,
+        *,
+        on_truncation: OnTruncation = ...,
+        batch_size: int | None = ...,
+        convert_to_tensor: Literal[True],
+        **library: Unpack[LibraryKeywords],
     ) -> Tensor: ...
 
     def encode(
@@ -159,6 +191,9 @@ class Embedder(EmbedderParts):
         output: Literal["numpy", "torch"] = "numpy",
         *,
         on_truncation: OnTruncation = "warn",
+        batch_size: int | None = None,
+        convert_to_tensor: bool = False,
+        **library: Unpack[LibraryKeywords],
     ) -> Array | Tensor:
         """Embed texts: one vector each, in the order given, [N, D]; [D] for a single ``str``.
 
@@ -174,12 +209,20 @@ class Embedder(EmbedderParts):
         on_truncation: texts longer than ``max_seq_length`` are truncated: ``"warn"`` issues one
             :class:`TruncationWarning`, ``"ignore"`` none, ``"error"`` raises
             :class:`SequenceLengthError`.
+        batch_size: the most texts of a batch.
+        convert_to_tensor: ``output="torch"``, as sentence-transformers calls it.
+        library: other keywords of sentence-transformers, see :class:`LibraryKeywords`; a value with
+            another meaning than the default raises :class:`InputError` that names the method.
 
         Raises :class:`TextError` with the row of a value that is no text, :class:`InputError` for
         invalid options, and :class:`NonFiniteVectorError` where a vector has NaN or infinity.
         """
-        if output not in ("numpy", "torch"):
-            raise InputError(f"output must be 'numpy' or 'torch', got {output!r}")
+        output = resolve_output(
+            *("encode", library),
+            output=output,
+            convert_to_tensor=convert_to_tensor,
+            device=self.engine.device,
+        )
         if output == "torch":
             torch_engine("output='torch'")
         options = self.resolve(
@@ -190,6 +233,7 @@ class Embedder(EmbedderParts):
                 truncate_dim=truncate_dim,
                 precision=precision,
                 batch_tokens=batch_tokens,
+                batch_size=batch_size,
                 on_truncation=on_truncation,
             )
         )
@@ -268,6 +312,15 @@ class Embedder(EmbedderParts):
         )
         return embed_tokens(self, texts, self.resolve(call))
 
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write a directory of sentence-transformers: encoder, tokenizer, modules, prompts, card.
+
+        The weights are those in memory, in their precision. Raises :class:`OutputError` where the
+        directory cannot be written or holds the files that this embedder reads, and
+        :class:`UnsupportedFeatureError` for an embedder of chosen ``layers``.
+        """
+        save_embedder(self, directory)
+
     def encode_dataset(
         self,
         inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -283,6 +336,7 @@ class Embedder(EmbedderParts):
         shard_format: ShardFormat | None = None,
         overwrite: bool = False,
         workers: int = 1,
+        staging: str | os.PathLike[str] | None = None,
         on_truncation: Literal["ignore", "error"] = "ignore",
         **options: Unpack[EncodeKeywords],
     ) -> DatasetSummary:
@@ -293,8 +347,12 @@ class Embedder(EmbedderParts):
         bytes are too. Raises :class:`ResumeError` for another model, other options or changed
         inputs. :func:`load_vectors` reads the output.
 
-        inputs: files, directories, globs, or ``"-"`` for standard input.
-        output: a file; a folder if it has no suffix, is a directory, or a shard option is given.
+        inputs: files, directories, globs, or ``"-"`` for standard input; addresses (``s3://``,
+            ``gs://``, ``hf://``, ``https://``) by fsspec.
+        output: a file; a folder if it has no suffix, is a directory, or a shard option is given;
+            or the address of a folder, with ``staging``.
+        staging: the local folder in which a run with an address writes and resumes; it is copied
+            when it is complete, the manifest last.
         shard_rows: rows of a shard; None: 100,000, or as many as 45 seconds take.
         shard_format: ``"npy"``, ``"parquet"``, ``"arrow"`` or ``"lance"``.
         on_error: ``"skip"`` lists bad rows in a file of their own; ``"fail"`` raises
@@ -319,6 +377,7 @@ class Embedder(EmbedderParts):
             shard_format=shard_format,
             overwrite=overwrite,
             workers=workers,
+            staging=staging,
             encode=EncodeCall.of("encode_dataset", options, on_truncation),
         )
         return run_job(open_job(inputs, output, dataset_options), self)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import time
 import warnings
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -15,25 +18,43 @@ from encoder_engine.embedding.directory.late_interaction import (
 from encoder_engine.embedding.directory.recipe import PoolingRecipe
 from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.engines.choosing import EngineRequest, load_encoder
+from encoder_engine.embedding.jobs.keywords import run_over_files
 from encoder_engine.embedding.options import EncodeCall
-from encoder_engine.embedding.parts import smallest
-from encoder_engine.embedding.steps.token_vectors import TokenVectors, embed_tokens
+from encoder_engine.embedding.parts import Loading, smallest
+from encoder_engine.embedding.steps.token_vectors import (
+    TokenVectors,
+    embed_token_window,
+    embed_tokens,
+    max_similarity,
+)
+from encoder_engine.embedding.steps.truncation import TruncationNotice
+from encoder_engine.embedding.steps.window import ResultWindow, tokenize_texts
 from encoder_engine.errors import ConfigError, MissingPoolerWarning, UnusedWeightsWarning
+from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.packing.module_stack import EMPTY_STACK, DenseModule, ModuleStack
 from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Unpack
 
     import torch
     from torch import Tensor
 
-    from encoder_engine.embedding.engines.engine import EngineChoice, Vectors
+    from encoder_engine.embedding.dataset.run import DatasetSummary
+    from encoder_engine.embedding.engines.engine import EngineChoice, VectorEngine, Vectors
     from encoder_engine.embedding.expansion import QueryExpansion
-    from encoder_engine.embedding.options import OnTruncation
+    from encoder_engine.embedding.jobs.keywords import JobKeywords
+    from encoder_engine.embedding.options import EncodeOptions, OnTruncation
+    from encoder_engine.embedding.steps.window import TokenizedWindow
+    from encoder_engine.families.checkpoints.files import HubKeywords
+    from encoder_engine.packing.token_rows import TokenizedRows
+    from encoder_engine.text import Tokenizer
 
 __all__ = ["MultiVectorEmbedder"]
+
+Kind = Literal["document", "query"]
 
 
 class MultiVectorEmbedder:
@@ -73,12 +94,14 @@ class MultiVectorEmbedder:
         self.mask = TokenMask(skipped=frozenset(skipped)) if mask is None else mask
         self.normalized = normalized
         self.expansion = expansion
-        self._most_tokens = {
+        self._most_tokens: dict[Kind, int | None] = {
             "query": self._limit(query_length),
             "document": self._limit(document_length),
         }
         if expansion is not None:
             self._most_tokens["query"] = self._expanded_limit(expansion, query_length)
+        # None where the parts were put together in memory.
+        self.loading: Loading | None = None
 
     @classmethod
     def from_pretrained(
@@ -86,23 +109,28 @@ class MultiVectorEmbedder:
         path_or_hub_id: str | os.PathLike[str],
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
+        quantization: str | None = None,
         *,
+        num_threads: int | None = None,
         engine: EngineChoice = "auto",
+        **hub: Unpack[HubKeywords],
     ) -> Self:
         """Load a directory of sentence-transformers' MultiVectorEncoder, of PyLate, or of ColBERT.
 
         Files are first compared with the ``SHA256SUMS`` of the directory and of its modules, if
-        there are any. Raises :class:`UnsupportedFeatureError` for other modules. Other exceptions:
-        see :meth:`Embedder.from_pretrained`.
+        there are any. Raises :class:`UnsupportedFeatureError` for other modules. Options and other
+        exceptions: see :meth:`Embedder.from_pretrained`; int8 leaves the projection as it is.
         """
-        found = open_late_interaction(path_or_hub_id)
+        directory = resolve_directory(path_or_hub_id, **hub)
+        found = open_late_interaction(directory)
         opened, folder = found.opened, found.opened.encoder_folder
+        request = EngineRequest.of(engine, device, dtype, quantization, num_threads)
         with warnings.catch_warnings():
             # Late interaction needs no pooler, and has read ColBERT's projection itself.
             warnings.simplefilter("ignore", MissingPoolerWarning)
             own = rf".*not loaded: {STANFORD_PROJECTION}$"
             warnings.filterwarnings("ignore", own, UnusedWeightsWarning)
-            encoder = load_encoder(folder, EngineRequest.of(engine, device, dtype))
+            encoder = load_encoder(folder, request)
         recipe = PoolingRecipe(
             encoder_directory=folder,
             pooling=("mean",),
@@ -111,7 +139,7 @@ class MultiVectorEmbedder:
             prompts=opened.settings.prompts,
             default_prompt_name=opened.settings.default_prompt_name,
         )
-        return cls(
+        embedder = cls(
             Embedder(encoder, found.tokenizer, recipe),
             modules=found.modules,
             mask=found.mask,
@@ -120,6 +148,15 @@ class MultiVectorEmbedder:
             document_length=found.document_length,
             expansion=found.expansion,
         )
+        embedder.loading = Loading(
+            path=str(directory),
+            dtype=request.dtype,
+            quantization=request.quantization,
+            pooling=None,
+            max_seq_length=None,
+            engine=embedder.embedder.engine.name,
+        )
+        return embedder
 
     @property
     def dimension(self) -> int:
@@ -158,10 +195,47 @@ class MultiVectorEmbedder:
         """Embed documents without the skipped tokens. Options: see :meth:`Embedder.encode`."""
         return self._encode(texts, "document", batch_tokens, on_truncation)
 
+    def encode_query(self, texts: str | Iterable[str], **options: Any) -> TokenVectors:
+        """Embed queries: :meth:`encode_queries`, under its name in other libraries."""
+        return self.encode_queries(texts, **options)
+
+    def encode_document(self, texts: str | Iterable[str], **options: Any) -> TokenVectors:
+        """Embed documents: :meth:`encode_documents`, under its name in other libraries."""
+        return self.encode_documents(texts, **options)
+
+    def similarity(self, queries: TokenVectors, documents: TokenVectors) -> Vectors:
+        """Score documents for queries by :func:`max_similarity`: float32 [Q, N]."""
+        return max_similarity(queries, documents)
+
+    def encode_dataset(
+        self,
+        inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        output: str | os.PathLike[str],
+        *,
+        kind: Kind = "document",
+        on_truncation: Literal["ignore", "error"] = "ignore",
+        batch_tokens: int | None = None,
+        **job: Unpack[JobKeywords],
+    ) -> DatasetSummary:
+        """Embed files into a table, or a folder of shards, of ``token_ids`` and ``embeddings``.
+
+        ``load_vectors(output).tokens`` reads them. ``kind``: what the texts are. Other options: see
+        :meth:`Embedder.encode_dataset`.
+        """
+        call = EncodeCall(
+            prompt_name=kind,
+            normalize_embeddings=self.normalized,
+            batch_tokens=batch_tokens,
+            on_truncation=on_truncation,
+        )
+        return run_over_files(
+            *(TokensJob(self, kind), inputs, output), task="tokens", call=call, job=job
+        )
+
     def _encode(
         self,
         texts: str | Iterable[str],
-        kind: str,
+        kind: Kind,
         batch_tokens: int | None,
         on_truncation: OnTruncation,
     ) -> TokenVectors:
@@ -171,19 +245,38 @@ class MultiVectorEmbedder:
             batch_tokens=batch_tokens,
             on_truncation=on_truncation,
         )
-        expansion = self.expansion if kind == "query" else None
         found = embed_tokens(
             *(self.embedder, texts, self.embedder.resolve(call)),
             modules=self.modules,
-            max_length=self._most_tokens[kind],
-            rows_of=TokenRows.of if expansion is None else expansion.expand,
+            max_length=self.most_tokens(kind),
+            rows_of=self.rows_of(kind),
         )
+        return self.scored(found, kind)
+
+    def most_tokens(self, kind: Kind) -> int | None:
+        """Return the most tokens of a text of a kind; None: no limit."""
+        return self._most_tokens[kind]
+
+    def rows_of(self, kind: Kind) -> Callable[[TokenizedRows], TokenRows]:
+        """Return what makes rows of tokenized texts: queries may be padded."""
+        is_padded = self.expansion is not None and kind == "query"
+        return self.expansion.expand if is_padded and self.expansion else TokenRows.of
+
+    def scored(self, found: TokenVectors, kind: Kind) -> TokenVectors:
+        """Return the vectors of a kind's texts that count in a score."""
         mask = self.mask
         if mask.skipped and kind in mask.tasks:
             found = found.without(mask.skipped)
         if mask.kept and kind == "document":
             found = found.only(mask.kept)
         return found
+
+    def describe(self, kind: Kind) -> str:
+        """Return a digest of what decides the vectors of a kind, beside the encoder."""
+        mask, expansion = self.mask, self.expansion if kind == "query" else None
+        chosen = [sorted(mask.skipped) if kind in mask.tasks else [], sorted(mask.kept)]
+        facts = f"{chosen} {expansion} {self.most_tokens(kind)} {self.modules.join_fingerprint('')}"
+        return hashlib.sha256(facts.encode()).hexdigest()
 
     def _limit(self, length: int | None) -> int | None:
         """Return the most tokens of a text: its kind's length where there is one."""
@@ -200,6 +293,96 @@ class MultiVectorEmbedder:
         if expansion.fixed:
             return expansion.length
         return self._limit(None if length is None else max(length, expansion.length))
+
+
+class TokensJob:
+    """A :class:`JobModel` that embeds the tokens of documents or of queries."""
+
+    def __init__(self, model: MultiVectorEmbedder, kind: Kind) -> None:
+        self._model, self._kind = model, kind
+
+    @property
+    def engine(self) -> VectorEngine:
+        """The engine of the encoder."""
+        return self._model.embedder.engine
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer."""
+        return self._model.embedder.tokenizer
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """Tokens kept of each text."""
+        return self._model.most_tokens(self._kind)
+
+    @property
+    def name(self) -> str:
+        """The path that the model was loaded from."""
+        return self._model.loading.path if self._model.loading else self._model.embedder.name
+
+    def resolve(self, call: EncodeCall) -> EncodeOptions:
+        """Check the options of a call and fill in the directory's settings for those not given."""
+        return self._model.embedder.resolve(call)
+
+    def stored_dimension(self, options: EncodeOptions) -> int:  # noqa: ARG002
+        """Return the features of a token's vector."""
+        return self._model.dimension
+
+    def describe_model(self) -> dict[str, Any]:
+        """Return what a plan records of the projection and of the tokens that are left out."""
+        return {"pooling": [], "layers": [], "projection": self._model.describe(self._kind)}
+
+    def describe_options(self, options: EncodeOptions) -> dict[str, Any]:
+        """Return what a plan records of the options."""
+        return options.describe() | {"dimension": self._model.dimension}
+
+    def tokenize_window(
+        self, texts: list[str], first_row: int, options: EncodeOptions
+    ) -> TokenizedWindow:
+        """Tokenize a window of texts."""
+        return tokenize_texts(
+            self.tokenizer,
+            texts,
+            first_row,
+            prompt=options.prompt,
+            num_prompt_tokens=0,
+            max_length=self.max_seq_length,
+            num_threads=self.engine.num_threads,
+            notice=TruncationNotice(options.on_truncation, limit=self.max_seq_length),
+        )
+
+    def encode_window(self, tokenized: TokenizedWindow, options: EncodeOptions) -> ResultWindow:
+        """Embed the tokens of a tokenized window."""
+        start, model = time.perf_counter(), self._model
+        found = embed_token_window(
+            *(model.embedder, tokenized, options),
+            modules=model.modules,
+            rows_of=model.rows_of(self._kind),
+        )
+        found = model.scored(found, self._kind)
+        return ResultWindow.of(found, tokenized, time.perf_counter() - start)
+
+    def reload(self) -> Callable[[str, int], TokensJob] | None:
+        """Return a function that loads the model in another process; None without files."""
+        if self._model.loading is None:
+            return None
+        return partial(_load_again, type(self._model), self._model.loading, self._kind)
+
+
+def _load_again(
+    model_type: type[MultiVectorEmbedder],
+    loading: Loading,
+    kind: Kind,
+    device: str,
+    num_threads: int,
+) -> TokensJob:
+    model = model_type.from_pretrained(
+        *(loading.path, device, loading.dtype, loading.quantization),
+        num_threads=num_threads,
+        engine=loading.engine,  # type: ignore[arg-type]
+    )
+    return TokensJob(model, kind)
 
 
 def _as_array(projection_ND: Vectors | Tensor) -> Vectors:

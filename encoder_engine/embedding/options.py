@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from encoder_engine.errors import InputError
 from encoder_engine.json_values import nearest
@@ -27,6 +27,7 @@ class EncodeKeywords(TypedDict, total=False):
     truncate_dim: keeps the leading features; normalized vectors are normalized after the cut.
     precision: see :func:`quantize_vectors`.
     batch_tokens: the most tokens of a batch.
+    batch_size: the most texts of a batch, as sentence-transformers counts; None: no limit.
     """
 
     prompt: str | None
@@ -35,6 +36,7 @@ class EncodeKeywords(TypedDict, total=False):
     truncate_dim: int | None
     precision: Precision
     batch_tokens: int | None
+    batch_size: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,7 @@ class EncodeCall:
     truncate_dim: int | None = None
     precision: Precision = "float32"
     batch_tokens: int | None = None
+    batch_size: int | None = None
     on_truncation: OnTruncation = "ignore"
 
     @classmethod
@@ -73,6 +76,7 @@ class EncodeOptions:
     num_prompt_tokens: leading tokens that the pooling leaves out.
     normalized: vectors have Euclidean length 1.
     dimension: features of a vector after ``truncate_dim``.
+    batch_size: the most texts of a batch; None: no limit.
     """
 
     prompt: str
@@ -82,6 +86,18 @@ class EncodeOptions:
     precision: Precision
     batch_tokens: int
     on_truncation: OnTruncation
+    batch_size: int | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """Return what decides the vectors, as values of JSON: the plan of a job records it."""
+        return {
+            "prompt": self.prompt,
+            "num_prompt_tokens": self.num_prompt_tokens,
+            "normalized": self.normalized,
+            "dimension": self.dimension,
+            "precision": self.precision,
+            "on_truncation": self.on_truncation,
+        }
 
 
 def resolve_prompt(
@@ -120,15 +136,22 @@ def resolve_batch_tokens(batch_tokens: int | None, default: int) -> int:
     """Choose the token budget of a batch."""
     if batch_tokens is None:
         return default
-    if isinstance(batch_tokens, bool) or not isinstance(batch_tokens, int) or batch_tokens < 1:
-        raise InputError(f"batch_tokens must be a positive whole number, got {batch_tokens!r}")
-    return batch_tokens
+    return check_positive(batch_tokens, "batch_tokens")
+
+
+def check_positive(value: object, name: str) -> int:
+    """Return a positive whole number. Raises :class:`InputError` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{name} must be a positive whole number, got {value!r}")
+    return value
 
 
 def check_options(options: EncodeOptions) -> EncodeOptions:
-    """Return the options. Raises :class:`InputError` for an unknown precision or on_truncation."""
+    """Return the options. Raises :class:`InputError` for values that there are not."""
     check_precision(options.precision)
     check_on_truncation(options.on_truncation)
+    if options.batch_size is not None:
+        check_positive(options.batch_size, "batch_size")
     return options
 
 

@@ -142,6 +142,7 @@ class EmbedderParts:
                 precision=call.precision,
                 batch_tokens=resolve_batch_tokens(call.batch_tokens, default_tokens),
                 on_truncation=call.on_truncation,
+                batch_size=call.batch_size,
             )
         )
 

@@ -5,7 +5,7 @@ Dimensions: T packed tokens, B texts, V vocabulary.
 
 from __future__ import annotations
 
-import itertools
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
@@ -15,44 +15,62 @@ import numpy as np
 from encoder_engine.embedding.directory.json_files import read_value
 from encoder_engine.embedding.directory.modules import SPARSE_ORDER
 from encoder_engine.embedding.directory.opening import open_directory
-from encoder_engine.embedding.directory.recipe import Settings, read_tokenizer, tokenizer_limit
-from encoder_engine.embedding.directory.router import read_token_weights
+from encoder_engine.embedding.directory.recipe import Settings
 from encoder_engine.embedding.engines.choosing import (
     EngineRequest,
     load_masked_lm,
     vocabulary_engine,
 )
 from encoder_engine.embedding.engines.engine import SparseActivation, SparsePooling
+from encoder_engine.embedding.jobs.keywords import run_over_files
 from encoder_engine.embedding.limits import WIDEST_BYTES, MemoryLimit
 from encoder_engine.embedding.options import (
     OnTruncation,
     check_on_truncation,
+    check_positive,
     resolve_batch_tokens,
     resolve_prompt,
 )
 from encoder_engine.embedding.parts import check_vocabulary, smallest
+from encoder_engine.embedding.queries import document_prompt, query_prompt, with_prompt
 from encoder_engine.embedding.steps.batch_loop import compute_batches
-from encoder_engine.embedding.steps.batching import windows
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
-from encoder_engine.embedding.steps.window import tokenized_windows
+from encoder_engine.embedding.steps.window import (
+    ResultWindow,
+    TokenizedWindow,
+    tokenize_texts,
+    tokenized_windows,
+)
+from encoder_engine.embedding.token_weights import (
+    Route,
+    TokenWeights,
+    join_rows,
+    keep_largest,
+    read_query_weights,
+    weigh_tokens,
+)
 from encoder_engine.errors import (
     ConfigError,
     InputError,
     NonFiniteVectorError,
-    ShapeError,
 )
+from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.packing.token_rows import TokenRows
+from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
+    from typing import Unpack
 
     import torch
 
-    from encoder_engine.embedding.directory.opening import ModelDirectory
+    from encoder_engine.embedding.dataset.run import DatasetSummary
     from encoder_engine.embedding.engines.engine import EngineChoice
+    from encoder_engine.embedding.jobs.keywords import JobKeywords
+    from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import MaskedLM
     from encoder_engine.text import Tokenizer
@@ -65,67 +83,44 @@ _POOLING_KEYS = (
     "embedding_dimension",
     "word_embedding_dimension",
 )
-Route = Literal["query", "document"]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TokenWeights:
-    """Weights of tokens that need no model: those of inference-free queries.
+@dataclass(frozen=True, kw_only=True)
+class SparseCall:
+    """The options of one call as given; see :meth:`SparseEmbedder.encode`."""
 
-    weights_V: the weight of each token, float32 [V].
-    max_length: tokens kept of a text; None: all.
-    """
+    prompt: str | None = None
+    prompt_name: str | None = None
+    max_active_dims: int | None = None
+    batch_tokens: int | None = None
+    batch_size: int | None = None
+    on_truncation: OnTruncation = "ignore"
+    route: Route | None = None
 
-    tokenizer: Tokenizer
-    weights_V: np.ndarray[Any, np.dtype[np.float32]]
-    max_length: int | None = None
 
+@dataclass(frozen=True, kw_only=True)
+class SparseOptions:
+    """The options of one call with every default filled in; ``dimension``: V."""
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SparseVectors:
-    """A sparse matrix in CSR form: ``scipy.sparse.csr_matrix((values, indices, indptr))``.
-
-    indptr: int64 [N + 1].
-    indices: int32 [n], ascending within a row.
-    values: float32 [n].
-    dimension: the vocabulary size V.
-    """
-
-    indptr: np.ndarray[Any, np.dtype[np.int64]]
-    indices: np.ndarray[Any, np.dtype[np.int32]]
-    values: np.ndarray[Any, np.dtype[np.float32]]
+    prompt: str
+    max_active_dims: int | None
+    batch_tokens: int
+    batch_size: int | None
+    on_truncation: OnTruncation
     dimension: int
+    route: Route = "document"
 
-    def __len__(self) -> int:
-        return len(self.indptr) - 1
-
-    def row(self, number: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return the indices and values of one row."""
-        part = slice(self.indptr[number], self.indptr[number + 1])
-        return self.indices[part], self.values[part]
-
-    def dense(self) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Return the whole matrix, float32 [N, V]."""
-        matrix = np.zeros((len(self), self.dimension), dtype=np.float32)
-        matrix[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.indices] = self.values
-        return matrix
-
-    def similarity(self, others: SparseVectors) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Return the inner products of all rows with all rows of ``others``, float32 [N, M].
-
-        Raises :class:`ShapeError` for vectors over another vocabulary.
-        """
-        if self.dimension != others.dimension:
-            raise ShapeError(f"vectors over {self.dimension} and over {others.dimension} tokens")
-        found = np.zeros((len(self), len(others)), dtype=np.float32)
-        for number in range(len(self)):
-            weights = np.zeros(self.dimension, dtype=np.float32)
-            indices, values = self.row(number)
-            weights[indices] = values
-            products = weights[others.indices] * others.values
-            ends = np.concatenate([[0.0], np.cumsum(products, dtype=np.float64)])
-            found[number] = ends[others.indptr[1:]] - ends[others.indptr[:-1]]
-        return found
+    def describe(self) -> dict[str, Any]:
+        """Return what decides the vectors, as values of JSON: the plan of a job records it."""
+        return {
+            "prompt": self.prompt,
+            "num_prompt_tokens": 0,
+            "normalized": False,
+            "dimension": self.dimension,
+            "precision": "float32",
+            "on_truncation": self.on_truncation,
+            "max_active_dims": self.max_active_dims,
+        }
 
 
 class SparseEmbedder:
@@ -176,6 +171,8 @@ class SparseEmbedder:
                     f"{query_weights.tokenizer.vocab_size} tokens, documents {vocab_size} weights; "
                     "the files belong to different models"
                 )
+        self._path: str | None = None
+        self._reload: Callable[[str, int], SparseEmbedder] | None = None
 
     @classmethod
     def from_pretrained(
@@ -183,33 +180,47 @@ class SparseEmbedder:
         path_or_hub_id: str | os.PathLike[str],
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
+        quantization: str | None = None,
         *,
         pooling: SparsePooling | None = None,
         max_seq_length: int | None = None,
+        num_threads: int | None = None,
         engine: EngineChoice = "auto",
+        **hub: Unpack[HubKeywords],
     ) -> Self:
         """Load a SparseEncoder's directory, or any masked-language model.
 
-        ``pooling`` None: the directory's, or by default ``"max"``. Exceptions: see
+        ``pooling`` None: the directory's, or by default ``"max"``. ``quantization="int8"`` rounds
+        the blocks' dense layers, not the head, on a CPU. Other options and exceptions: see
         :meth:`Embedder.from_pretrained`.
         """
         opened = open_directory(
-            *(path_or_hub_id, "SparseEncoder", SPARSE_ORDER),
+            *(resolve_directory(path_or_hub_id, **hub), "SparseEncoder", SPARSE_ORDER),
             task="fill-mask",
             reads="logits",
         )
         stated = _read_pooling(opened.modules[1].folder) if opened.modules else {}
         if pooling is not None:
             stated["pooling"] = pooling
-        return cls(
-            load_masked_lm(opened.encoder_folder, EngineRequest.of(engine, device, dtype)),
+        request = EngineRequest.of(engine, device, dtype, quantization, num_threads)
+        embedder = cls(
+            load_masked_lm(opened.encoder_folder, request),
             opened.read_tokenizer(),
             max_seq_length=max_seq_length or opened.max_seq_length,
             settings=opened.settings,
-            query_weights=_read_query_weights(opened),
+            query_weights=read_query_weights(opened),
             default_route="query" if opened.default_route == "query" else "document",
             **stated,
         )
+        embedder._path = str(opened.directory)
+        embedder._reload = partial(
+            _load_again,
+            *(cls, str(opened.directory), request),
+            max_seq_length=embedder.max_seq_length,
+            pooling=pooling,
+            engine=embedder.engine.name,
+        )
+        return embedder
 
     def encode(
         self,
@@ -219,6 +230,7 @@ class SparseEmbedder:
         prompt_name: str | None = None,
         max_active_dims: int | None = None,
         batch_tokens: int | None = None,
+        batch_size: int | None = None,
         on_truncation: OnTruncation = "warn",
     ) -> SparseVectors:
         """Embed texts: one row each, in the order given; one row for a single ``str``.
@@ -227,89 +239,203 @@ class SparseEmbedder:
         directory's setting. Other options and exceptions: see :meth:`Embedder.encode`. A model
         with weights for queries takes texts for the directory's default, queries or documents.
         """
-        options = (prompt, prompt_name, max_active_dims, batch_tokens, on_truncation)
-        return self._encode(texts, self.default_route, *options)
+        call = SparseCall(
+            prompt=prompt,
+            prompt_name=prompt_name,
+            max_active_dims=max_active_dims,
+            batch_tokens=batch_tokens,
+            batch_size=batch_size,
+            on_truncation=on_truncation,
+        )
+        return self._encode(texts, call)
 
-    def encode_queries(
-        self,
-        texts: str | Iterable[str],
-        *,
-        max_active_dims: int | None = None,
-        batch_tokens: int | None = None,
-        on_truncation: OnTruncation = "warn",
-    ) -> SparseVectors:
-        """Embed queries with the prompt ``query``. Options and exceptions: see :meth:`encode`."""
-        options = (None, "query", max_active_dims, batch_tokens, on_truncation)
-        return self._encode(texts, "query", *options)
-
-    def encode_documents(
-        self,
-        texts: str | Iterable[str],
-        *,
-        max_active_dims: int | None = None,
-        batch_tokens: int | None = None,
-        on_truncation: OnTruncation = "warn",
-    ) -> SparseVectors:
-        """Embed documents with the prompt ``document``. Options: see :meth:`encode`."""
-        options = (None, "document", max_active_dims, batch_tokens, on_truncation)
-        return self._encode(texts, "document", *options)
-
-    def _encode(
-        self,
-        texts: str | Iterable[str],
-        route: Route,
-        prompt: str | None,
-        prompt_name: str | None,
-        max_active_dims: int | None,
-        batch_tokens: int | None,
-        on_truncation: OnTruncation,
-    ) -> SparseVectors:
-        settings = self.settings
-        prefix = resolve_prompt(prompt, prompt_name, settings.prompts, settings.default_prompt_name)
-        if max_active_dims is None:
-            max_active_dims = settings.max_active_dims
-        elif isinstance(max_active_dims, bool) or max_active_dims < 1:
-            raise InputError(
-                f"max_active_dims must be a positive whole number, got {max_active_dims!r}"
-            )
-        if route == "query" and self.query_weights is not None:
-            return _weigh(self.query_weights, texts, prefix, max_active_dims, on_truncation)
-        engine = self.engine
-        vocab_size = engine.spec.embedding.vocab_size
-        budget = resolve_batch_tokens(batch_tokens, max(1, 4 * WIDEST_BYTES // (4 * vocab_size)))
-        parts: list[SparseVectors] = []
-        check_on_truncation(on_truncation)
+    def _encode(self, texts: str | Iterable[str], call: SparseCall) -> SparseVectors:
+        options, on_truncation = self.resolve(call), call.on_truncation
+        if options.route == "query" and self.query_weights is not None:
+            most = options.max_active_dims
+            return weigh_tokens(self.query_weights, texts, options.prompt, most, on_truncation)
         notice = TruncationNotice(on_truncation, limit=self.max_seq_length)
         tokenized = tokenized_windows(
             self.tokenizer,
             open_texts(texts).rows,
-            prompt=prefix,
+            prompt=options.prompt,
             num_prompt_tokens=0,
             max_length=self.max_seq_length,
-            num_threads=engine.num_threads,
+            num_threads=self.engine.num_threads,
             notice=notice,
         )
-        compute = partial(engine.vocabulary, pooling=self.pooling, activation=self.activation)
-        for window in tokenized:
-            encoding, first_row = window.encoding, window.first_row
-            found: list[Any] = [None] * len(encoding)
-            for rows, weights_BV in compute_batches(
-                *(engine, TokenRows.of(encoding), compute),
-                batch_tokens=budget,
-                limit=self.memory_limit,
-                numbers=first_row + np.arange(len(encoding)),
-            ):
-                for row, weights_V in zip(rows, weights_BV, strict=True):
-                    found[row] = _active(weights_V, max_active_dims, first_row + int(row))
-            parts.append(_join(found, vocab_size))
+        parts = [self._rows(window, options) for window in tokenized]
         notice.warn()
-        return _concatenate(parts, vocab_size)
+        return join_sparse(parts, self.dimension)
+
+    def encode_query(self, texts: str | Iterable[str], **options: Any) -> SparseVectors:
+        """Embed queries: :meth:`encode` with the prompt ``query`` unless one is given."""
+        given = with_prompt(options, query_prompt(self.settings.prompts))
+        return self._encode(texts, SparseCall(route="query", **({"on_truncation": "warn"} | given)))
+
+    def encode_document(self, texts: str | Iterable[str], **options: Any) -> SparseVectors:
+        """Embed documents: :meth:`encode` with the prompt of documents unless one is given."""
+        given = with_prompt(options, document_prompt(self.settings.prompts))
+        call = SparseCall(route="document", **({"on_truncation": "warn"} | given))
+        return self._encode(texts, call)
+
+    def encode_queries(self, texts: str | Iterable[str], **options: Any) -> SparseVectors:
+        """Embed queries: :meth:`encode_query`, under its name beside other embedders."""
+        return self.encode_query(texts, **options)
+
+    def encode_documents(self, texts: str | Iterable[str], **options: Any) -> SparseVectors:
+        """Embed documents: :meth:`encode_document`, under its name beside other embedders."""
+        return self.encode_document(texts, **options)
+
+    def similarity(
+        self, first: SparseVectors, second: SparseVectors
+    ) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Return the inner products of all rows, float32 [N, M]."""
+        return first.similarity(second)
+
+    def encode_dataset(
+        self,
+        inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        output: str | os.PathLike[str],
+        *,
+        on_truncation: Literal["ignore", "error"] = "ignore",
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        max_active_dims: int | None = None,
+        batch_tokens: int | None = None,
+        **job: Unpack[JobKeywords],
+    ) -> DatasetSummary:
+        """Embed files into a table, or a folder of shards, of ``indices`` and ``values``.
+
+        ``load_vectors(output).sparse`` reads them. Options: see :meth:`Embedder.encode_dataset`
+        and :meth:`encode`.
+        """
+        call = SparseCall(
+            prompt=prompt,
+            prompt_name=prompt_name,
+            max_active_dims=max_active_dims,
+            batch_tokens=batch_tokens,
+            on_truncation=on_truncation,
+        )
+        return run_over_files(self, inputs, output, task="sparse", call=call, job=job)
+
+    @property
+    def dimension(self) -> int:
+        """The vocabulary size, V."""
+        return self.engine.spec.embedding.vocab_size
+
+    @property
+    def name(self) -> str:
+        """The path that the model was loaded from."""
+        return self._path or "memory"
+
+    def resolve(self, call: SparseCall) -> SparseOptions:
+        """Check the options of a call and fill in the directory's settings for those not given."""
+        settings, most = self.settings, call.max_active_dims
+        check_on_truncation(call.on_truncation)
+        if most is not None:
+            check_positive(most, "max_active_dims")
+        if call.batch_size is not None:
+            check_positive(call.batch_size, "batch_size")
+        default_tokens = max(1, 4 * WIDEST_BYTES // (4 * self.dimension))
+        return SparseOptions(
+            prompt=resolve_prompt(
+                *(call.prompt, call.prompt_name),
+                *(settings.prompts, settings.default_prompt_name),
+            ),
+            max_active_dims=settings.max_active_dims if most is None else most,
+            batch_tokens=resolve_batch_tokens(call.batch_tokens, default_tokens),
+            batch_size=call.batch_size,
+            on_truncation=call.on_truncation,
+            dimension=self.dimension,
+            route=self.default_route if call.route is None else call.route,
+        )
+
+    def stored_dimension(self, options: SparseOptions) -> int:
+        """Return the vocabulary size."""
+        return options.dimension
+
+    def describe_model(self) -> dict[str, Any]:
+        """Return what a plan records of the pooling."""
+        return {
+            "pooling": [],
+            "layers": [],
+            "sparse_pooling": self.pooling,
+            "sparse_activation": self.activation,
+        }
+
+    def describe_options(self, options: SparseOptions) -> dict[str, Any]:
+        """Return what a plan records of the options."""
+        return options.describe()
+
+    def tokenize_window(
+        self, texts: list[str], first_row: int, options: SparseOptions
+    ) -> TokenizedWindow:
+        """Tokenize a window of texts."""
+        return tokenize_texts(
+            self.tokenizer,
+            texts,
+            first_row,
+            prompt=options.prompt,
+            num_prompt_tokens=0,
+            max_length=self.max_seq_length,
+            num_threads=self.engine.num_threads,
+            notice=TruncationNotice(options.on_truncation, limit=self.max_seq_length),
+        )
+
+    def encode_window(self, tokenized: TokenizedWindow, options: SparseOptions) -> ResultWindow:
+        """Compute the sparse vectors of a tokenized window."""
+        start = time.perf_counter()
+        rows = self._rows(tokenized, options)
+        return ResultWindow.of(rows, tokenized, time.perf_counter() - start)
+
+    def reload(self) -> Callable[[str, int], SparseEmbedder] | None:
+        """Return a function that loads the model in another process; None without files."""
+        return self._reload
+
+    def _rows(self, window: TokenizedWindow, options: SparseOptions) -> SparseVectors:
+        encoding, first_row = window.encoding, window.first_row
+        compute = partial(self.engine.vocabulary, pooling=self.pooling, activation=self.activation)
+        found: list[Any] = [None] * len(encoding)
+        for rows, weights_BV in compute_batches(
+            *(self.engine, TokenRows.of(encoding), compute),
+            batch_tokens=options.batch_tokens,
+            batch_size=options.batch_size,
+            limit=self.memory_limit,
+            numbers=first_row + np.arange(len(encoding)),
+        ):
+            for row, weights_V in zip(rows, weights_BV, strict=True):
+                found[row] = _active(weights_V, options.max_active_dims, first_row + int(row))
+        return join_rows(found, self.dimension)
 
     def tokens(self, vectors: SparseVectors, number: int) -> list[tuple[str, float]]:
         """Return the tokens of a row with their weights, the largest weight first."""
         indices, values = vectors.row(number)
         order = np.argsort(-values, kind="stable")
         return [(str(self.tokenizer.id_to_token(int(indices[i]))), float(values[i])) for i in order]
+
+
+def _load_again(
+    kind: type[SparseEmbedder],
+    path: str,
+    request: EngineRequest,
+    device: str,
+    num_threads: int,
+    *,
+    max_seq_length: int | None,
+    pooling: SparsePooling | None,
+    engine: EngineChoice,
+) -> SparseEmbedder:
+    return kind.from_pretrained(
+        path,
+        device,
+        request.dtype,
+        request.quantization,
+        pooling=pooling,
+        max_seq_length=max_seq_length,
+        num_threads=num_threads,
+        engine=engine,
+    )
 
 
 def _active(
@@ -321,63 +447,7 @@ def _active(
             "damaged",
             rows=[row],
         )
-    return _largest(np.flatnonzero(weights_V), weights_V, most)
-
-
-def _largest(
-    indices: np.ndarray[Any, Any],
-    weights_V: np.ndarray[Any, np.dtype[np.float32]],
-    most: int | None,
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    if most is not None and len(indices) > most:
-        best = np.argsort(-weights_V[indices], kind="stable")[:most]
-        indices = np.sort(indices[best])
-    return indices.astype(np.int32), weights_V[indices]
-
-
-def _weigh(
-    table: TokenWeights,
-    texts: str | Iterable[str],
-    prefix: str,
-    most: int | None,
-    on_truncation: OnTruncation,
-) -> SparseVectors:
-    """Return the weight of each token that a text has, however often."""
-    check_on_truncation(on_truncation)
-    notice = TruncationNotice(on_truncation, limit=table.max_length)
-    dimension, parts, first_row = len(table.weights_V), [], 0
-    for window in windows(open_texts(texts).rows, len):
-        encoding = table.tokenizer.encode_batch(
-            [prefix + text for text in window] if prefix else window,
-            max_length=table.max_length,
-            add_special_tokens=False,
-        )
-        notice.observe(np.asarray(encoding.truncated), first_row)
-        first_row += len(window)
-        rows = []
-        for start, end in itertools.pairwise(encoding.cu_seqlens):
-            found = np.unique(encoding.ids[start:end])
-            present = found[table.weights_V[found] != 0]
-            rows.append(_largest(present, table.weights_V, most))
-        parts.append(_join(rows, dimension))
-    notice.warn()
-    return _concatenate(parts, dimension)
-
-
-def _join(rows: list[tuple[Any, Any]], dimension: int) -> SparseVectors:
-    lengths = [len(indices) for indices, _ in rows]
-    return SparseVectors(
-        indptr=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        indices=np.concatenate([np.zeros(0, np.int32), *(indices for indices, _ in rows)]),
-        values=np.concatenate([np.zeros(0, np.float32), *(values for _, values in rows)]),
-        dimension=dimension,
-    )
-
-
-def _concatenate(parts: list[SparseVectors], dimension: int) -> SparseVectors:
-    if len(parts) == 1:
-        return parts[0]
-    return _join([part.row(number) for part in parts for number in range(len(part))], dimension)
+    return keep_largest(np.flatnonzero(weights_V), weights_V, most)
 
 
 def _read_pooling(folder: Path) -> dict[str, Any]:
@@ -385,16 +455,3 @@ def _read_pooling(folder: Path) -> dict[str, Any]:
     config.only_keys(_POOLING_KEYS)
     names = {"pooling_strategy": "pooling", "activation_function": "activation"}
     return {names[key]: value for key, value in config.object().items() if key in names}
-
-
-def _read_query_weights(opened: ModelDirectory) -> TokenWeights | None:
-    """Read the weights of inference-free queries; None where a model encodes queries."""
-    route = opened.routes.get("query", ())
-    if not route or route == opened.routes["document"]:
-        return None
-    folder = route[0].folder
-    return TokenWeights(
-        tokenizer=read_tokenizer(folder, lowercase=False),
-        weights_V=read_token_weights(folder),
-        max_length=tokenizer_limit(folder),
-    )

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import numpy as np
 
-from encoder_engine.errors import BatchError, SequenceLengthError, TokenIdError
+from encoder_engine.errors import (
+    BatchError,
+    SequenceLengthError,
+    TokenIdError,
+    UnsupportedFeatureError,
+)
 from encoder_engine.families.facts.spec import MASKED_IN_TRAINING
+from encoder_engine.families.facts.unattended import refuse_unattended
 
 if TYPE_CHECKING:
     from encoder_engine.families.checkpoints.arrays import Array
@@ -101,15 +107,8 @@ class Batch:
                 "when tokenizing (max_length) or split the text",
                 row=row,
             )
-        if unattended is not None and (
-            len(unattended) != len(lengths)
-            or (unattended < 0).any()
-            or (unattended > lengths).any()
-        ):
-            raise BatchError(
-                f"unattended must count tokens of each of the {len(lengths)} texts, got "
-                f"{unattended.tolist()[:8]}"
-            )
+        if unattended is not None:
+            _check_unattended(spec, unattended, lengths)
         return cls(
             ids=ids,
             cu_seqlens=cu_seqlens,
@@ -256,6 +255,19 @@ class Batch:
         starts = np.zeros(len(self.cu_seqlens), dtype=np.int32)
         np.cumsum(there, out=starts[1:])
         return np.ascontiguousarray(ends[there]), starts
+
+
+def _check_unattended(spec: EncoderSpec, unattended: Array, lengths: Array) -> None:
+    """Raise for counts that are not of these texts, and for texts that cannot have such tokens."""
+    fits = len(unattended) == len(lengths)
+    if not fits or (unattended < 0).any() or (unattended > lengths).any():
+        raise BatchError(
+            f"unattended must count tokens of each of the {len(lengths)} texts, got "
+            f"{unattended.tolist()[:8]}"
+        )
+    reason = refuse_unattended(spec, int(lengths.max(initial=0)))
+    if reason is not None:
+        raise UnsupportedFeatureError(reason)
 
 
 def _int32(name: str, array: Array) -> Array:

@@ -28,7 +28,6 @@ from encoder_engine.families.checkpoints.memory import trim_heap
 from encoder_engine.families.checkpoints.opening import open_checkpoint, warn_of_unused
 from encoder_engine.families.checkpoints.parameters import encoder_shapes, quantized_shapes
 from encoder_engine.families.config import spec_from_config
-from encoder_engine.families.heads import count_outputs, find_layout, read_rows
 from encoder_engine.files import writing
 from encoder_engine.inference.batch import Batch
 from encoder_engine.inference.compiled_file import (
@@ -41,7 +40,7 @@ from encoder_engine.inference.compiled_file import (
 from encoder_engine.inference.constants import unsettled_distances
 from encoder_engine.inference.layers import LayerReader, MadeLayers, ParametersInMemory
 from encoder_engine.inference.memory import MappedFiles
-from encoder_engine.inference.network import CompiledHead, CompiledNetwork
+from encoder_engine.inference.network import CompiledHead, CompiledNetwork, read_head
 from encoder_engine.inference.options import (
     check_layer_weights,
     check_quantization,
@@ -51,12 +50,11 @@ from encoder_engine.inference.options import (
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
 
     from encoder_engine.families.checkpoints.arrays import Array
-    from encoder_engine.families.checkpoints.opening import Checkpoint
     from encoder_engine.families.facts.head_layout import Task
     from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.inference.layers import Layer
@@ -145,7 +143,7 @@ class CompiledEncoder:
                 why = "only the encoder was loaded, whose vectors need no head"
                 warn_of_unused(checkpoint.heads, why, stacklevel=3)
             else:
-                compiled_head = _read_head(checkpoint, head, network, suspicious)
+                compiled_head = read_head(checkpoint, head, network, suspicious)
         warn_of_suspicious(suspicious, stacklevel=3)
         trim_heap()
         description = Description(
@@ -294,6 +292,15 @@ class CompiledEncoder:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         write_compiled(folder / COMPILED, self._description, self._layers())
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """config.json of the checkpoint; empty where there was none."""
+        return self._description.config
+
+    def parameters(self) -> Iterator[tuple[str, Array]]:
+        """Yield the name and the values of each parameter, as an encoder's state dict has them."""
+        return self._network.parameters()
 
     @staticmethod
     def supports(spec: EncoderSpec) -> str | None:
@@ -482,19 +489,3 @@ class CompiledEncoder:
         if self._head is None:
             raise UnsupportedFeatureError("this encoder was loaded without a head; pass head=")
         return self._head
-
-
-def _read_head(
-    checkpoint: Checkpoint, task: Task, network: CompiledNetwork, suspicious: list[str]
-) -> CompiledHead:
-    layout = find_layout(checkpoint.spec.model_type, task)
-    assembly = checkpoint.assemble_head(
-        layout,
-        count_outputs(layout, checkpoint.spec, checkpoint.config),
-        reads_pooler=read_rows(layout, checkpoint.config) == "pooled",
-        hint="a compiled encoder has no new heads: train one with the extra torch",
-    )
-    reader = LayerReader(assembly, dtype=network.dtype, quantized=False, saved=False)
-    head = CompiledHead.read(checkpoint.config, task, network, reader)
-    suspicious += assembly.suspicious
-    return head

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.errors import ConfigError
 from encoder_engine.families.heads import check_head, count_outputs, find_layout, read_rows
 from encoder_engine.inference.blocks import BlockBuilder, read_block
 from encoder_engine.inference.constants import Constants
-from encoder_engine.inference.layers import NormWeights, arrays_of
+from encoder_engine.inference.layers import LayerReader, NormWeights, arrays_of
 from encoder_engine.inference.program import INPUT, KEYS, OUTPUT, SELECTED, TOKENS, Program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from encoder_engine.families.checkpoints.arrays import Array
+    from encoder_engine.families.checkpoints.opening import Checkpoint
     from encoder_engine.families.facts.head_layout import HeadLayout, Task
     from encoder_engine.families.facts.head_layout import Rows as HeadRows
     from encoder_engine.families.facts.spec import EncoderSpec
@@ -125,16 +126,8 @@ class CompiledNetwork:
     def hidden_program(self, *, shares_prefix: bool = False, unattended: bool = False) -> Program:
         """Return the program from token ids to float32 rows [T, D].
 
-        ``unattended``: for batches with tokens that no token attends to. Raises
-        :class:`UnsupportedFeatureError` where a convolution or global rows read all tokens.
+        ``unattended``: for batches with tokens that no token attends to.
         """
-        if unattended and (
-            self.convolution is not None or any(b.global_query is not None for b in self.blocks)
-        ):
-            raise UnsupportedFeatureError(
-                f"a {self.spec.model_type} cannot leave tokens unattended: its convolution or its "
-                "global rows read all of them"
-            )
         selects: Rows | None = "all" if unattended else None
         program = Program(self.dtype, selects=selects, shares_prefix=shares_prefix)
         last = None if self._is_half or shares_prefix else OUTPUT
@@ -360,3 +353,20 @@ def _separator(layout: HeadLayout, config: Mapping[str, Any]) -> int | None:
     if not isinstance(separator, int):
         raise ConfigError("config.json has no sep_token_id, which marks the question's end")
     return separator
+
+
+def read_head(
+    checkpoint: Checkpoint, task: Task, network: CompiledNetwork, suspicious: list[str]
+) -> CompiledHead:
+    """Read the head of a task from a checkpoint; add the names of suspicious weights."""
+    layout = find_layout(checkpoint.spec.model_type, task)
+    assembly = checkpoint.assemble_head(
+        layout,
+        count_outputs(layout, checkpoint.spec, checkpoint.config),
+        reads_pooler=read_rows(layout, checkpoint.config) == "pooled",
+        hint="a compiled encoder has no new heads: train one with the extra torch",
+    )
+    reader = LayerReader(assembly, dtype=network.dtype, quantized=False, saved=False)
+    head = CompiledHead.read(checkpoint.config, task, network, reader)
+    suspicious += assembly.suspicious
+    return head

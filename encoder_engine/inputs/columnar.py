@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from encoder_engine.errors import EncoderEngineError, MissingDependencyError, ReadError, RowError
 from encoder_engine.inputs.rows import Columns, Place, Reading, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
-
-    from encoder_engine.inputs.identifiers import Identifier
 
 _BATCH_ROWS = 4096
 _NOT_UTF_8 = object()
@@ -37,31 +36,41 @@ def import_lance(purpose: str) -> Any:
     return lance.file
 
 
-def read_parquet(path: Path, reading: Reading) -> Iterator[Row]:
+def read_parquet(
+    path: Path | str, reading: Reading, *, stream: BinaryIO | None = None, size: int = 0
+) -> Iterator[Row]:
     """Yield the rows of a file whose text column holds strings.
 
+    ``stream``, ``size``: the open file of an address, and its bytes; None: the path is opened.
     Raises :class:`ReadError` for a damaged file and a missing or mistyped column.
     """
-    pyarrow = import_pyarrow(f"reading {path.name}")
+    pyarrow = import_pyarrow(f"reading {path}")
     with (
         _damage(pyarrow, path, "parquet file"),
-        pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file,
+        pyarrow.parquet.ParquetFile(stream or path, page_checksum_verification=True) as file,
     ):
         _check_schema(pyarrow, file.schema_arrow, str(path), reading.columns)
         batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=reading.columns.names)
-        yield from _metered_rows(batches, path, reading, num_rows=file.metadata.num_rows)
+        size = size or Path(path).stat().st_size
+        yield from _metered_rows(batches, path, reading, size, num_rows=file.metadata.num_rows)
 
 
-def read_arrow(path: Path, reading: Reading) -> Iterator[Row]:
-    """Yield the rows of an Arrow IPC file or stream. Exceptions: see :func:`read_parquet`."""
-    pyarrow = import_pyarrow(f"reading {path.name}")
+def read_arrow(
+    path: Path | str, reading: Reading, *, stream: BinaryIO | None = None, size: int = 0
+) -> Iterator[Row]:
+    """Yield the rows of an Arrow IPC file or stream; see :func:`read_parquet`."""
+    pyarrow = import_pyarrow(f"reading {path}")
     import pyarrow.ipc as ipc
 
-    with _damage(pyarrow, path, "Arrow IPC file"), pyarrow.OSFile(str(path)) as source:
+    def opened() -> Any:
+        return pyarrow.OSFile(str(path)) if stream is None else pyarrow.PythonFile(stream, "r")
+
+    with _damage(pyarrow, path, "Arrow IPC file"), opened() as source:
         file, batches = _open_arrow(pyarrow, ipc, source)
         _check_schema(pyarrow, file.schema, str(path), reading.columns)
         checked = _slices(pyarrow, batches, reading.columns)
-        yield from _metered_rows(checked, path, reading, num_rows=None)
+        size = size or Path(path).stat().st_size
+        yield from _metered_rows(checked, path, reading, size, num_rows=None)
 
 
 def _open_arrow(pyarrow: Any, ipc: Any, source: Any) -> tuple[Any, Iterator[Any]]:
@@ -114,7 +123,7 @@ def _validate(pyarrow: Any, array: Any) -> None:
 
 
 @contextmanager
-def _damage(pyarrow: Any, path: Path, kind: str) -> Iterator[None]:
+def _damage(pyarrow: Any, path: Path | str, kind: str) -> Iterator[None]:
     """Turn pyarrow's errors into :class:`ReadError` for a damaged file."""
     try:
         yield
@@ -126,10 +135,10 @@ def _damage(pyarrow: Any, path: Path, kind: str) -> Iterator[None]:
 
 
 def _metered_rows(
-    batches: Iterator[Any], path: Path, reading: Reading, *, num_rows: int | None
+    batches: Iterator[Any], path: Path | str, reading: Reading, size: int, *, num_rows: int | None
 ) -> Iterator[Row]:
     """Yield rows and count bytes: the file's size spread evenly, or else the columns' bytes."""
-    place, size = Place(str(path), reading, unit="row"), path.stat().st_size
+    place = Place(str(path), reading, unit="row")
     counted = 0
     for batch in batches:
         yield from _rows(batch, place)
@@ -142,25 +151,24 @@ def _metered_rows(
 
 def _rows(batch: Any, place: Place) -> Iterator[Row]:
     columns = place.reading.columns
-    texts = _values(batch, columns.text)
-    identifiers = None if columns.identifier is None else _values(batch, columns.identifier)
-    for index, value in enumerate(texts):
+    values = {name: _values(batch, name) for name in columns.names}
+    for index in range(batch.num_rows):
         place.row += 1
         place.number = place.row + 1
         try:
-            if value is _NOT_UTF_8:
-                place.refuse(f"{columns.text} holds bytes that are not UTF-8; write it again")
-            text = place.text(value, columns.text)
-            identifier: Identifier | None = None
-            if identifiers is not None and columns.identifier is not None:
-                if identifiers[index] is _NOT_UTF_8:
-                    place.refuse(f"{columns.identifier} holds bytes that are not UTF-8")
-                identifier = place.identifier(identifiers[index], columns.identifier)
-            row = place.make_row(text, identifier)
+            row = place.row_of(partial(_readable, place, values, index))
         except RowError as error:
             place.reading.skip(error)
             continue
         yield row
+
+
+def _readable(place: Place, values: dict[str, list[Any]], index: int, column: str) -> Any:
+    """Return a value of a column; refuse the row where its bytes are not UTF-8."""
+    value = values[column][index]
+    if value is _NOT_UTF_8:
+        place.refuse(f"{column} holds bytes that are not UTF-8; write it again")
+    return value
 
 
 def _values(batch: Any, column: str) -> list[Any]:
@@ -185,7 +193,7 @@ def _check_schema(pyarrow: Any, schema: Any, name: str, columns: Columns) -> Non
     for column in columns.names:
         if schema.names.count(column) != 1:
             known = ", ".join(schema.names)
-            option = "column= (--column)" if column == columns.text else "id_column="
+            option = columns.option_of(column)
             raise ReadError(
                 f"{name} has no single column {column!r}; there are {known}: name one with {option}"
             )
@@ -193,7 +201,7 @@ def _check_schema(pyarrow: Any, schema: Any, name: str, columns: Columns) -> Non
         if types.is_dictionary(kind):
             kind = kind.value_type
         is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-        if column == columns.text and not is_text:
+        if column in (columns.text, columns.pair) and not is_text:
             raise ReadError(f"{name}: column {column!r} holds {kind}, expected string; cast it")
         if column == columns.identifier and not (is_text or types.is_integer(kind)):
             raise ReadError(

@@ -19,11 +19,23 @@ class RowsDigest:
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
 
-    def add(self, texts: Sequence[str], identifiers: Sequence[Identifier | None]) -> None:
-        """Add rows; their lengths are hashed too, so different lists have different digests."""
+    def add(
+        self,
+        texts: Sequence[str | tuple[str, str]],
+        identifiers: Sequence[Identifier | None],
+    ) -> None:
+        """Add rows; their lengths are hashed too, so different lists have different digests.
+
+        A row is a text, or both texts of a pair.
+        """
         parts: list[bytes] = []
         for text, identifier in zip(texts, identifiers, strict=True):
-            data = text.encode()
+            if isinstance(text, str):
+                data = text.encode()
+            else:
+                first = text[0].encode()
+                parts.append(b"%d " % len(first))
+                data = first + text[1].encode()
             parts += (b"%d %s\n" % (len(data), repr(identifier).encode()), data)
         self._digest.update(b"".join(parts))
 

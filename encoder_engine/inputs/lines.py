@@ -164,10 +164,7 @@ def _json_row(line: str, place: Place) -> Row:
     for column in columns.names:
         if column not in record:
             place.refuse(place.missing_column(column, record))
-    text = place.text(record[columns.text], columns.text)
-    if columns.identifier is None:
-        return place.make_row(text, None)
-    return place.make_row(text, place.identifier(record[columns.identifier], columns.identifier))
+    return place.row_of(record.__getitem__)
 
 
 def read_csv(stream: BinaryIO, name: str, reading: Reading, *, delimiter: str) -> Iterator[Row]:
@@ -245,11 +242,8 @@ def _csv_row(
         if not value.isascii() and (start := find_surrogate(value)) is not None:
             byte = ord(value[start]) - 0xDC00
             place.refuse(f"byte 0x{byte:02X} (character {start + 1} of its field) {_MEND_ENCODING}")
-    names = place.reading.columns
-    text = place.text(record[columns[0]], names.text)
-    if names.identifier is None:
-        return place.make_row(text, None)
-    return place.make_row(text, place.identifier(record[columns[1]], names.identifier))
+    named = zip(place.reading.columns.names, columns, strict=True)
+    return place.row_of({name: record[column] for name, column in named}.__getitem__)
 
 
 def _csv_records(lines: _RecordLines, delimiter: str) -> Iterator[list[str]]:

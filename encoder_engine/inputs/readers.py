@@ -15,6 +15,7 @@ from encoder_engine.errors import EncoderEngineError, InputError, ReadError, Row
 from encoder_engine.inputs.columnar import import_pyarrow, read_arrow, read_parquet
 from encoder_engine.inputs.identifiers import UniqueIdentifiers
 from encoder_engine.inputs.lines import read_csv, read_jsonl, read_txt
+from encoder_engine.inputs.remote import is_remote, open_remote
 from encoder_engine.inputs.rows import Columns, Meter, Reading, Row, fail
 from encoder_engine.inputs.sources import (
     COLUMNAR,
@@ -78,7 +79,11 @@ class Inputs:
     def _read(self, name: str, kind: Format, reading: Reading) -> Iterator[Row]:
         if kind in COLUMNAR:
             read = read_parquet if kind == "parquet" else read_arrow
-            yield from read(Path(name), reading)
+            if not is_remote(name):
+                yield from read(Path(name), reading)
+                return
+            with open_remote(name) as (remote, size):
+                yield from read(name, reading, stream=remote, size=size)
             return
         with _open(name) as stream:
             if kind == "txt":
@@ -107,6 +112,7 @@ def open_inputs(
     *,
     column: str | None = None,
     id_column: str | None = None,
+    pair_column: str | None = None,
     format: Format | None = None,  # noqa: A002
     max_characters: int | None = None,
     unique_ids: bool = False,
@@ -117,6 +123,7 @@ def open_inputs(
         input, which holds a text a line unless ``format`` is given.
     column: the column of the texts, by default ``text``.
     id_column: the column of the ids; None: no ids.
+    pair_column: the column of the second text of each pair; None: rows are single texts.
     format: the format of all inputs, instead of their suffixes.
     max_characters: a longer text is a bad row.
     unique_ids: a repeated id makes a bad row.
@@ -128,7 +135,7 @@ def open_inputs(
     looked_up = find_sources(names, format)
     sources = tuple((source.name, source.format) for source in looked_up)
     for name, kind in sources:
-        if kind == "txt" and (column is not None or id_column is not None):
+        if kind == "txt" and any(name is not None for name in (column, id_column, pair_column)):
             raise InputError(
                 f"{shown_name(name)} is read as plain lines, which have no columns; leave the "
                 "column options out, or name another input format"
@@ -139,11 +146,13 @@ def open_inputs(
             import_pyarrow(f"reading {name}")
     if column is not None and column == id_column:
         raise InputError(f"the text column and the id column are both {column!r}")
+    if pair_column is not None and pair_column in (column or DEFAULT_COLUMN, id_column):
+        raise InputError(f"the column of second texts is also another column: {pair_column!r}")
     if unique_ids and id_column is None:
         raise InputError("unique ids need an id column; name it")
     plain = all(Path(name).is_file() and compression_of(name) is None for name, _ in sources)
     reading = Reading(
-        columns=Columns(text=column or DEFAULT_COLUMN, identifier=id_column),
+        columns=Columns(text=column or DEFAULT_COLUMN, identifier=id_column, pair=pair_column),
         skip=fail,
         max_characters=max_characters,
         unique=UniqueIdentifiers() if unique_ids else None,
@@ -166,7 +175,10 @@ def _open(name: str) -> Iterator[BinaryIO]:
         return
     with ExitStack() as stack:
         try:
-            stream = stack.enter_context(Path(name).open("rb"))
+            if is_remote(name):
+                stream = stack.enter_context(open_remote(name))[0]
+            else:
+                stream = stack.enter_context(Path(name).open("rb"))
         except OSError as error:
             mend = "; check its permissions" if error.errno == errno.EACCES else ""
             raise ReadError(f"{name} cannot be opened: {error.strerror}{mend}") from error

@@ -16,10 +16,16 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """A text and its id; None without an id column."""
+    """A text, its id and the second text of a pair; None without a column of them."""
 
     text: str
     identifier: Identifier | None
+    pair: str | None = None
+
+    @property
+    def content(self) -> str | tuple[str, str]:
+        """The text, or both texts of a pair."""
+        return self.text if self.pair is None else (self.text, self.pair)
 
 
 @dataclass
@@ -35,11 +41,17 @@ class Columns:
 
     text: str
     identifier: str | None = None
+    pair: str | None = None
 
     @property
     def names(self) -> list[str]:
-        """The names of the text column and, if any, of the id column."""
-        return [self.text] if self.identifier is None else [self.text, self.identifier]
+        """The names of the text column and, if any, of the second text's and of the id column."""
+        return [name for name in (self.text, self.pair, self.identifier) if name is not None]
+
+    def option_of(self, column: str) -> str:
+        """Return the option that names a column."""
+        options = {self.text: "column= (--column)", self.pair: "pair_column= (--pair-column)"}
+        return options.get(column, "id_column=")
 
 
 def fail(error: RowError) -> None:
@@ -96,7 +108,7 @@ class Place:
                         "the table with commas as .csv, or with tabs as .tsv"
                     )
         there = ", ".join(names) or "none"
-        option = "column= (--column)" if column == self.reading.columns.text else "id_column="
+        option = self.reading.columns.option_of(column)
         return f"no column {column!r}; {hint}there are {there}: name one with {option}"
 
     def text(self, value: object, column: str) -> str:
@@ -134,9 +146,19 @@ class Place:
                 self.refuse(f"{column} holds a line break; ids are one line")
         return value
 
-    def make_row(self, text: str, identifier: Identifier | None) -> Row:
+    def row_of(self, value_of: Callable[[str], object]) -> Row:
+        """Return the row of the values of its columns; refuse it where one is unusable."""
+        columns = self.reading.columns
+        text = self.text(value_of(columns.text), columns.text)
+        pair = None if columns.pair is None else self.text(value_of(columns.pair), columns.pair)
+        if columns.identifier is None:
+            return self.make_row(text, None, pair)
+        identifier = self.identifier(value_of(columns.identifier), columns.identifier)
+        return self.make_row(text, identifier, pair)
+
+    def make_row(self, text: str, identifier: Identifier | None, pair: str | None = None) -> Row:
         """Return a row; refuse a repeated id where ids must be unique."""
         unique = self.reading.unique
         if unique is not None and identifier is not None and not unique.add(identifier):
             self.refuse(f"the id {identifier!r:.60} came before; ids are to be unique")
-        return Row(text, identifier)
+        return Row(text, identifier, pair)

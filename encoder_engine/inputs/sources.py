@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import glob
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from encoder_engine.errors import InputError, ReadError
+from encoder_engine.inputs.remote import expand_remote, is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,6 @@ COLUMNAR: tuple[Format, ...] = ("parquet", "arrow")
 STANDARD_INPUT = "-"
 # Suffixes after a format's own: texts.jsonl.gz.
 COMPRESSIONS = ("gz", "xz", "zst")
-_REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _OTHER_ENDINGS: dict[str, Format] = {"feather": "arrow", "ipc": "arrow"}
 
 
@@ -72,11 +71,8 @@ def _look_up(name: str) -> list[str]:
 def _expand(name: str) -> list[str]:
     if name.startswith("file://"):
         raise ReadError(f"{name} is an address; name the file by its path")
-    if _REMOTE.match(name):
-        raise ReadError(
-            f"{name} is not on this machine, and remote inputs are not read; copy it first, or "
-            "pipe it: aws s3 cp NAME - | encoder-engine embed -"
-        )
+    if is_remote(name):
+        return expand_remote(name)
     path = Path(name)
     if name == STANDARD_INPUT or path.is_file():
         return [name]

@@ -1,16 +1,17 @@
-"""Computes a module stack by PyTorch, on any device, in the dtype of the rows.
+"""Computes module stacks, mixed layers and chosen rows by PyTorch, on any device.
 
 R rows, K features in, N features out.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine import ops
+from encoder_engine.packing import SelectedRows
 from encoder_engine.packing.module_stack import DenseModule, LayerNormModule
 
 if TYPE_CHECKING:
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from encoder_engine.models.network import EncoderOutput
+    from encoder_engine.packing import Sequences
     from encoder_engine.packing.module_stack import Array, ModuleStack, StackActivation
+    from encoder_engine.packing.pooling_modes import PoolingMode
 
-__all__ = ["StackComputer"]
+__all__ = ["StackComputer", "mix_layers", "pooled_rows"]
 
 _ACTIVATIONS: dict[StackActivation, Callable[[Tensor], Tensor]] = {
     "identity": lambda x: x,
@@ -75,3 +79,20 @@ class StackComputer:
             kept = (array, torch.from_numpy(array).to(rows.device, rows.dtype))
             self._weights[id(array), rows.dtype] = kept
         return kept[1]
+
+
+def mix_layers(output: EncoderOutput, layers: tuple[tuple[int, float], ...]) -> Tensor:
+    """Return the weighted sum of hidden states, float32 [T, D]."""
+    assert output.hidden_states is not None
+    mixed: Any = 0.0
+    for layer, weight in layers:
+        mixed = mixed + weight * output.hidden_states[layer].float()
+    hidden_TD: Tensor = mixed
+    return hidden_TD
+
+
+def pooled_rows(sequences: Sequences, mode: PoolingMode) -> SelectedRows:
+    """Select the row of each sequence that a pooling reads."""
+    offsets = sequences.offsets
+    rows = offsets[:-1] if mode == "cls" else offsets[1:] - 1
+    return SelectedRows(torch.from_numpy(rows.astype("int64")).to(sequences.device), sequences)

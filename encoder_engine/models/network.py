@@ -18,6 +18,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.families.facts.unattended import refuse_unattended
 from encoder_engine.models.attention import BlockInputs, DistanceVectors, RelativeBias
 from encoder_engine.models.convolution import Convolution
 from encoder_engine.models.init import initialise
@@ -211,14 +212,12 @@ class Network(nn.Module):
         """Return [T, D] where no token attends to the last ones of each sequence.
 
         ``unattended``: how many they are, by sequence. They attend to the others, as ColBERT's
-        queries have masked tokens. Raises :class:`UnsupportedFeatureError` for convolutions and
-        global rows.
+        queries have masked tokens. Raises :class:`UnsupportedFeatureError` where
+        :func:`refuse_unattended` gives a reason.
         """
-        if self.convolution is not None or self._has_global_rows:
-            raise UnsupportedFeatureError(
-                f"a {self.spec.model_type} cannot leave tokens unattended: its convolution or its "
-                "global rows read all of them"
-            )
+        reason = refuse_unattended(self.spec, batch.sequences.max_seqlen)
+        if reason is not None:
+            raise UnsupportedFeatureError(reason)
         checked = self._checked(batch)
         rows = SelectedRows.of_unattended(checked.sequences, unattended)
         inputs = self._block_inputs(checked, False, None)._replace(sequences=rows.sequences)

@@ -46,6 +46,7 @@ def read_texts(
         names,
         column=column,
         id_column=options.get("id_column"),
+        pair_column=options.get("pair_column"),
         format=input_format,
         max_characters=options.get("max_characters"),
         unique_ids=options.get("unique_ids", False),
@@ -55,10 +56,10 @@ def read_texts(
     stream, first_row = iter(opened), 0
     for shard in shards:
         digest = RowsDigest()
-        for row, (text, identifier) in enumerate(islice(stream, shard["rows"]), start=first_row):
-            digest.add([text], [identifier])
+        for row, read in enumerate(islice(stream, shard["rows"]), start=first_row):
+            digest.add([read.content], [read.identifier])
             if row in rows:
-                found[row] = text
+                found[row] = read.text
         if digest.hexdigest() != shard["rows_sha256"]:
             raise _others(store)
         first_row += shard["rows"]
@@ -70,9 +71,9 @@ def _rest(
 ) -> dict[int, str]:
     """Read the rows that no manifest records: none of a folder, all of a file."""
     found, row = {}, first_row
-    for row, (text, _) in enumerate(stream, start=first_row + 1):
+    for row, read in enumerate(stream, start=first_row + 1):
         if row - 1 in rows:
-            found[row - 1] = text
+            found[row - 1] = read.text
     if row != (first_row if store.manifest is not None else store.rows):
         raise _others(store)
     return found

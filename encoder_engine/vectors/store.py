@@ -14,6 +14,7 @@ from encoder_engine.errors import OutputError
 from encoder_engine.files import PendingFile, check_apart, check_target, sync_directory
 from encoder_engine.inputs.columnar import import_lance, import_pyarrow
 from encoder_engine.inputs.identifiers import IdentifierType
+from encoder_engine.vectors.columns import COLUMNS, columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from encoder_engine.inputs.identifiers import Identifier
+    from encoder_engine.vectors.columns import Kind
 
-VECTOR_COLUMN = "embedding"
 ENDINGS = (".npy", ".parquet", ".arrow", ".lance")
 # Room for any shape numpy can hold; a multiple of 64 keeps the data aligned, as the format asks.
 _NPY_HEADER_SIZE = 128
@@ -33,7 +34,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class _Writer(Protocol):
-    def append(self, vectors: Array, identifiers: Sequence[Identifier]) -> None: ...
+    def append(self, vectors: Any, identifiers: Sequence[Identifier]) -> None: ...
     def complete(self) -> None: ...
     def release(self) -> None: ...
 
@@ -47,6 +48,7 @@ class VectorStore:
     id_column: the column of the ids; None: no ids.
     overwrite: replace an existing output.
     group_rows: rows of a row group of a table; None: one group for each call of :meth:`append`.
+    kind: the kind of the results; sparse vectors and vectors of tokens need a table.
 
     At every moment an existing .npy file is complete and its ids belong to it: where ids are
     replaced or removed, the old vectors are removed first and the new ones appear last. Raises
@@ -61,8 +63,9 @@ class VectorStore:
         id_column: str | None = None,
         overwrite: bool = False,
         group_rows: int | None = None,
+        kind: Kind = "dense",
     ) -> None:
-        check_output(path, id_column=id_column, overwrite=overwrite)
+        check_output(path, id_column=id_column, overwrite=overwrite, kind=kind)
         self.num_rows = 0
         self._path = path
         self._overwrite = overwrite
@@ -70,7 +73,9 @@ class VectorStore:
         # In the order in which they are published: the vectors come last.
         if path.suffix != ".npy":
             self._files = [PendingFile(path, overwrite=overwrite)]
-            self._writer = _TABLE_WRITERS[path.suffix](self._files[0], id_column, group_rows)
+            self._writer = _TABLE_WRITERS[path.suffix](
+                *(self._files[0], id_column, group_rows), kind=kind
+            )
         elif id_column is None:
             self._files = [PendingFile(path, overwrite=overwrite)]
             self._writer = _NpyWriter(self._files[0], None)
@@ -79,8 +84,8 @@ class VectorStore:
             self._files = [PendingFile(name, overwrite=overwrite) for name in names]
             self._writer = _NpyWriter(self._files[1], self._files[0])
 
-    def append(self, vectors: Array, identifiers: Sequence[Identifier] = ()) -> None:
-        """Write rows [n, D], and their ids where an id column was named."""
+    def append(self, vectors: Any, identifiers: Sequence[Identifier] = ()) -> None:
+        """Write rows, [n, D] or of the store's kind, and their ids where a column was named."""
         try:
             self._writer.append(vectors, identifiers)
         except OSError as error:
@@ -173,6 +178,7 @@ def check_output(
     overwrite: bool,
     beside: Iterable[Path] = (),
     inputs: Iterable[Path] = (),
+    kind: Kind = "dense",
 ) -> None:
     """Raise :class:`OutputError` for an output that could not be written, before any work.
 
@@ -188,18 +194,23 @@ def check_output(
     check_apart(outputs, inputs)
     for output in outputs:
         check_target(output, overwrite=overwrite)
-    check_columns(path.suffix, id_column)
+    check_columns(path.suffix, id_column, kind)
 
 
-def check_columns(ending: str, id_column: str | None) -> None:
+def check_columns(ending: str, id_column: str | None, kind: Kind = "dense") -> None:
     """Raise where files of this suffix cannot be written, or not with these columns."""
     if ending == ".npy":
+        if kind in ("sparse", "tokens"):
+            raise OutputError(
+                f"a .npy file holds rows of one length, {kind} results differ; name a .parquet or "
+                ".arrow file, or a folder"
+            )
         return
     import_pyarrow(f"writing {ending}")
     if ending == ".lance":
         import_lance(f"writing {ending}")
-    if id_column == VECTOR_COLUMN:
-        raise OutputError(f"the id column may not be called {VECTOR_COLUMN!r}, as the vectors are")
+    if id_column in COLUMNS[kind]:
+        raise OutputError(f"the id column may not be called {id_column!r}, as the vectors are")
 
 
 class _NpyWriter:
@@ -241,9 +252,15 @@ class _TableWriter(ABC):
     """Appends tables to a pyarrow writer; the first row decides the type of the ids."""
 
     def __init__(
-        self, file: PendingFile, id_column: str | None, group_rows: int | None = None
+        self,
+        file: PendingFile,
+        id_column: str | None,
+        group_rows: int | None = None,
+        *,
+        kind: Kind = "dense",
     ) -> None:
         self._pyarrow = import_pyarrow("writing tables")
+        self._kind: Kind = kind
         self._group_rows = group_rows
         self._waiting: list[Any] = []
         self._stream = file.stream
@@ -252,10 +269,9 @@ class _TableWriter(ABC):
         self._writer: Any = None
         self._num_rows = 0
 
-    def append(self, vectors: Array, identifiers: Sequence[Identifier]) -> None:
+    def append(self, vectors: Any, identifiers: Sequence[Identifier]) -> None:
         pyarrow = self._pyarrow
-        flat = pyarrow.array(np.ascontiguousarray(vectors).reshape(-1))
-        columns = {VECTOR_COLUMN: pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1])}
+        columns = columns_of(pyarrow, vectors, self._kind)
         if self._id_column is not None:
             self._id_type.check(identifiers, self._num_rows)
             columns = {self._id_column: pyarrow.array(identifiers), **columns}
@@ -336,9 +352,14 @@ class _LanceWriter(_TableWriter):
     """
 
     def __init__(
-        self, file: PendingFile, id_column: str | None, group_rows: int | None = None
+        self,
+        file: PendingFile,
+        id_column: str | None,
+        group_rows: int | None = None,
+        *,
+        kind: Kind = "dense",
     ) -> None:
-        super().__init__(file, id_column, group_rows)
+        super().__init__(file, id_column, group_rows, kind=kind)
         self._file = file
         self._scratch = file.path.with_suffix(".scratch.partial")
         self._scratch.mkdir()

@@ -9,13 +9,20 @@ import numpy as np
 
 from encoder_engine.errors import EncoderEngineError, ReadError, ShapeError
 from encoder_engine.inputs.columnar import import_lance, import_pyarrow
-from encoder_engine.vectors.store import VECTOR_COLUMN, ids_path
+from encoder_engine.vectors.columns import (
+    COLUMNS,
+    VECTOR_COLUMN,
+    kind_of_columns,
+    rows_of_columns,
+)
+from encoder_engine.vectors.store import ids_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from encoder_engine.inputs.identifiers import Identifier
+    from encoder_engine.vectors.columns import Kind
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -36,7 +43,30 @@ def read_blocks(path: Path) -> Iterator[Array]:
                 yield stored[start : start + BLOCK_ROWS]
             return
         for batch in _batches(path, [VECTOR_COLUMN]):
-            yield _vectors(batch)
+            yield rows_of_columns(batch, "dense")
+
+
+def read_results(path: Path, kind: Kind, dimension: int | None = None) -> Iterator[Any]:
+    """Yield the results of a file, some thousand rows at a time; see :func:`rows_of_columns`.
+
+    Raises :class:`ReadError` for a damaged file.
+    """
+    if path.suffix == ".npy":
+        yield from read_blocks(path)
+        return
+    with damage(path):
+        for batch in _batches(path, list(COLUMNS[kind])):
+            yield rows_of_columns(batch, kind, dimension)
+
+
+def kind_of_file(path: Path) -> Kind:
+    """Return the kind of results in a file. Raises :class:`ReadError` for other columns."""
+    if path.suffix == ".npy":
+        return "dense"
+    with damage(path):
+        for batch in _batches(path, None):
+            return kind_of_columns(batch.schema.names)
+    raise ReadError(f"{path} holds no rows; embed again")
 
 
 def map_array(path: Path) -> Array:
@@ -62,7 +92,8 @@ def read_ids(path: Path, id_column: str | None) -> Iterator[Identifier]:
         return
     with damage(path):
         for batch in _batches(path, None if id_column is None else [id_column]):
-            others = [name for name in batch.schema.names if name != VECTOR_COLUMN]
+            own = {name for columns in COLUMNS.values() for name in columns}
+            others = [name for name in batch.schema.names if name not in own]
             if id_column is None and len(others) > 1:
                 raise ReadError(
                     f"{path} has several columns beside its vectors ({', '.join(others)}), of "
@@ -84,7 +115,8 @@ def has_ids(path: Path) -> bool:
         return ids_path(path).exists()
     with damage(path):
         for batch in _batches(path, None):
-            return bool(batch.num_columns > 1)
+            own = COLUMNS[kind_of_columns(batch.schema.names)]
+            return bool(batch.num_columns > len(own))
     return False
 
 
@@ -116,21 +148,6 @@ def damage(path: Path) -> Iterator[None]:
         if type(error).__name__ != "PanicException":
             raise
         raise ReadError(f"{path} is damaged: {error!s:.200}; copy it again") from error
-
-
-def _vectors(batch: Any) -> Array:
-    """Return a batch's vectors as an array [n, D], without a copy. Raises :class:`ReadError`."""
-    import pyarrow
-
-    column = batch.column(VECTOR_COLUMN)
-    kind = column.type
-    if not pyarrow.types.is_fixed_size_list(kind):
-        raise ReadError(f"column {VECTOR_COLUMN!r} holds {kind}, not lists of one fixed size")
-    column.validate()
-    if column.null_count or column.flatten().null_count:
-        raise ReadError(f"column {VECTOR_COLUMN!r} holds nulls; every row needs a vector")
-    vectors: Array = column.flatten().to_numpy().reshape(len(column), kind.list_size)
-    return vectors
 
 
 def _batches(path: Path, columns: list[str] | None) -> Iterator[Any]:

@@ -27,6 +27,7 @@ import numpy as np
 from encoder_engine.errors import InputError, MissingDependencyError, ReadError
 from encoder_engine.files import check_apart, check_target, file_sha256
 from encoder_engine.inputs.columnar import import_pyarrow
+from encoder_engine.vectors.columns import VECTOR_COLUMN
 from encoder_engine.vectors.manifest import (
     JOURNAL_NAME,
     MANIFEST_NAME,
@@ -37,8 +38,18 @@ from encoder_engine.vectors.manifest import (
     shard_name,
     shard_names,
 )
-from encoder_engine.vectors.store import ENDINGS, VECTOR_COLUMN, ids_path
-from encoder_engine.vectors.store_files import damage, has_ids, map_array, read_blocks, read_ids
+from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
+from encoder_engine.vectors.store import ENDINGS, ids_path
+from encoder_engine.vectors.store_files import (
+    damage,
+    has_ids,
+    kind_of_file,
+    map_array,
+    read_blocks,
+    read_ids,
+    read_results,
+)
+from encoder_engine.vectors.token_vectors import TokenVectors, join_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,12 +58,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from encoder_engine.inputs.identifiers import Identifier
+    from encoder_engine.vectors.columns import Kind
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 # Hashing releases the GIL; more files at a time would only wait for the disk.
 _MOST_HASHED = 4
 _ID_COLUMN = "id"
+# The numbers of results that are no array.
+_NUMBERS = {"sparse": "values", "tokens": "vectors"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +121,8 @@ class StoredVectors:
         """The number of vectors."""
         if self.manifest is not None:
             return int(self.manifest["rows"])
-        return sum(len(block) for block in self.blocks())
+        results = self._results(self.kind) if self.kind in _NUMBERS else self.blocks()
+        return sum(map(len, results))
 
     @cached_property
     def dimension(self) -> int:
@@ -174,11 +189,73 @@ class StoredVectors:
             column = self.manifest["plan"]["options"]["id_column"]
         return column
 
+    @cached_property
+    def kind(self) -> Kind:
+        """The kind of the results: ``"dense"``, ``"sparse"``, ``"tokens"`` or ``"scores"``."""
+        if self.manifest is None:
+            return kind_of_file(self._path_of_one)
+        kind: Kind = self.manifest["plan"]["options"].get("task", "dense")
+        return kind
+
+    @cached_property
+    def sparse(self) -> SparseVectors:
+        """All sparse vectors. Raises :class:`InputError` for a store of another kind."""
+        parts = list(self._results("sparse"))
+        size = self._stated_dimension or max(part.dimension for part in parts)
+        return join_sparse(parts, size)
+
+    @cached_property
+    def tokens(self) -> TokenVectors:
+        """The vectors of all tokens. Raises :class:`InputError` for a store of another kind."""
+        parts = list(self._results("tokens"))
+        return join_tokens(parts, parts[0].vectors.shape[1])
+
+    @cached_property
+    def scores(self) -> npt.NDArray[np.float32]:
+        """All scores, [N], or [N, C] of a model with several labels.
+
+        Raises :class:`InputError` for a store of another kind.
+        """
+        scores = np.concatenate(list(self._results("scores")))
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    @property
+    def _stated_dimension(self) -> int | None:
+        if self.manifest is None:
+            return None
+        return int(self.manifest["plan"]["options"]["dimension"])
+
+    def _results(self, kind: Kind) -> Iterator[Any]:
+        """Yield the results of a kind in order; every file is compared with its checksum before."""
+        is_array = self.manifest is None and self._path_of_one.suffix == ".npy"
+        if self.kind != kind and not (is_array and kind == "scores"):
+            raise InputError(f"{self.path} holds {self.kind} results, not {kind}")
+        for part in self._checked_parts():
+            before, num_rows = self._begin(part.path), 0
+            for rows in read_results(part.path, kind, self._stated_dimension):
+                _refuse_changed(part.path, before)
+                numbers = rows if kind == "scores" else getattr(rows, _NUMBERS[kind])
+                _refuse_non_finite(numbers.reshape(len(numbers), -1), part.path, num_rows)
+                num_rows += len(rows)
+                yield rows
+            _refuse_changed(part.path, before)
+            if part.rows not in (None, num_rows):
+                raise ReadError(f"{part.path} holds {num_rows} rows, {part.rows} were recorded")
+
     def blocks(self) -> Iterator[Array]:
         """Yield the vectors in order, some thousand rows [n, D] at a time.
 
-        While one file is read, the next ones are compared with their checksums.
+        While one file is read, the next ones are compared with their checksums. Raises
+        :class:`InputError` for sparse vectors and vectors of tokens.
         """
+        if self.kind in _NUMBERS:
+            raise InputError(
+                f"{self.path} holds {self.kind} results, which are no vectors [N, D]; read them by "
+                f".{self.kind}"
+            )
+        if self.kind == "scores":
+            yield from self._results("scores")
+            return
         shape: tuple[int, np.dtype[Any]] | None = None
         total = 0
         for part in self._checked_parts():

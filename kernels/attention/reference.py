@@ -20,10 +20,13 @@ def attention(
     """``softmax(scale * q @ k.T + terms) @ v`` for each sequence and head."""
     num_heads = query_MHD.shape[1]
     group = num_heads // key_TKD.shape[1]
-    rows = range(sequences.offsets[-1]) if terms.query_rows is None else terms.query_rows.indices
+    chosen = terms.query_rows
+    rows = range(sequences.offsets[-1]) if chosen is None else chosen.indices
+    owned = sequences.offsets if chosen is None else chosen.within.offsets
     outputs = []
-    for start, stop in pairwise(sequences.offsets.tolist()):
-        queries = [m for m, row in enumerate(rows) if start <= row < stop]
+    spans = zip(pairwise(sequences.offsets.tolist()), pairwise(owned.tolist()), strict=True)
+    for (start, stop), (first, last) in spans:
+        queries = list(range(first, last))
         places = [int(rows[m]) - start for m in queries]
         heads = []
         for head in range(num_heads):

@@ -36,6 +36,8 @@ GENERATED = {"csrc/text/unicode/forms.cpp"}
 LATE_IMPORTS = {
     ("encoder_engine.embedding.embedder", "encoder_engine.embedding.dataset.job"),
     ("encoder_engine.embedding.embedder", "encoder_engine.embedding.dataset.run"),
+    ("encoder_engine.embedding.jobs.keywords", "encoder_engine.embedding.dataset.job"),
+    ("encoder_engine.embedding.jobs.keywords", "encoder_engine.embedding.dataset.run"),
     ("encoder_engine.embedding.engines.choosing", "encoder_engine.embedding.engines"),
     ("encoder_engine.integrations.compiled_copy", "encoder_engine.ops.native.memory"),
     ("encoder_engine.models.compiling", "encoder_engine.inference"),

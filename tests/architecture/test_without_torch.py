@@ -55,6 +55,16 @@ ranker = Ranker.from_pretrained(ranking)
 assert len(ranker.rank("the query", texts[:2])) == 2
 many = MultiVectorEmbedder(embedder, np.ones((4, 16), np.float32))
 assert many.encode_queries(texts[:2])[0].shape[1] == 4
+static = StaticEmbedder.distill(sentences, dimension=8)
+static.save_pretrained(out + "-static")
+again = StaticEmbedder.from_pretrained(out + "-static")
+assert np.array_equal(again.encode(texts), static.encode(texts))
+embedder.save_pretrained(out + "-saved")
+saved = Embedder.from_pretrained(out + "-saved")
+assert saved.engine.fingerprint() == embedder.engine.fingerprint()
+vectors = embedder.encode_query(texts[:2], batch_size=1)
+assert embedder.similarity(vectors, vectors).shape == (2, 2)
+assert Ranker.from_pretrained(ranking, quantization="int8").engine.quantization == "int8"
 with open(out + ".txt", "w") as file:
     file.write("the text\\na row\\n" * 50)
 for workers in (1, 2):

@@ -13,6 +13,7 @@
 #include "cpu/simd/quantized_linear_kernel.h"
 #include "cpu/simd/rotary_kernel.h"
 #include "cpu/simd/softmax_sum_kernel.h"
+#include "cpu/simd/static_kernel.h"
 
 namespace encoder_engine {
 namespace EE_ISA {
@@ -30,6 +31,8 @@ constexpr kernel_table kKernels = {
     {normalize_rows<float>, normalize_rows<bfloat16>},
     {embed_rows<float>, embed_rows<bfloat16>},
     {pool_rows<float>, pool_rows<bfloat16>},
+    {mean_static_rows<float>, mean_static_rows<float16>, mean_static_rows<bfloat16>,
+     mean_static_rows<int8_t>},
     {activate_rows<float>, activate_rows<bfloat16>},
     {add_rows<float>, add_rows<bfloat16>},
     {rotate_rows<float>, rotate_rows<bfloat16>},

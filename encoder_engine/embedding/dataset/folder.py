@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from encoder_engine.embedding.dataset.job import DatasetJob
+    from encoder_engine.embedding.dataset.model import WindowResult
     from encoder_engine.embedding.dataset.outputs import SkippedRows
     from encoder_engine.embedding.dataset.windows import TextWindow
-    from encoder_engine.embedding.steps.window import EmbeddedWindow
 
 _AGAIN = "start again with overwriting (--overwrite), or name another output"
 # Without `shard_rows` a shard also ends after this time, which bounds what a kill loses.
@@ -234,7 +234,7 @@ class ShardFolder:
         """Return whether a shard is recorded and its files exist unchanged."""
         return shard < self._num_recorded and shard not in self._missing
 
-    def add(self, window: TextWindow, embedded: EmbeddedWindow | None) -> None:
+    def add(self, window: TextWindow, embedded: WindowResult | None) -> None:
         """Append a window to its shard, and finish the shard when it is full."""
         number = self._number(window)
         if self._open is None or self._open.number != number:
@@ -289,6 +289,7 @@ class ShardFolder:
                 id_column=self._job.options.id_column,
                 overwrite=True,
                 group_rows=_GROUP_ROWS if self.shard_rows is None else None,
+                kind=self._job.options.task,
             )
         self._open = _OpenShard(number, store)
 

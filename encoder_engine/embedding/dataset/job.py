@@ -6,14 +6,16 @@ import contextlib
 import json
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from encoder_engine.embedding.options import EncodeCall
 from encoder_engine.errors import InputError, OutputError
 from encoder_engine.inputs.readers import Inputs, open_inputs
+from encoder_engine.inputs.remote import is_remote
 from encoder_engine.inputs.sources import STANDARD_INPUT
+from encoder_engine.vectors.columns import KINDS
 from encoder_engine.vectors.manifest import SHARD_FORMATS, SKIPPED_NAME
 from encoder_engine.vectors.store import ENDINGS, check_columns, check_output, ids_path
 from encoder_engine.vectors.store_files import damage, map_array
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from encoder_engine.inputs.sources import Format
+    from encoder_engine.vectors.columns import Kind
     from encoder_engine.vectors.manifest import ShardFormat
 
 OnError = Literal["fail", "skip"]
@@ -31,7 +34,13 @@ DEFAULT_SHARD_ROWS = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetOptions:
-    """The options of ``Embedder.encode_dataset``; see there."""
+    """The options of ``Embedder.encode_dataset``; see there.
+
+    encode: the options of the call, of the model's own type.
+    task: the kind of the results.
+    pair_column: the column of the second texts, for scores of pairs.
+    staging: the local folder of a run whose output is an address.
+    """
 
     column: str | None = None
     id_column: str | None = None
@@ -43,17 +52,24 @@ class DatasetOptions:
     shard_format: ShardFormat | None = None
     overwrite: bool = False
     workers: int = 1
-    encode: EncodeCall = field(default_factory=EncodeCall)
+    encode: Any = field(default_factory=EncodeCall)
+    task: Kind = "dense"
+    pair_column: str | None = None
+    staging: str | os.PathLike[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetJob:
-    """Inputs that exist and an output that can be written: a file, or a folder if ``sharded``."""
+    """Inputs that exist and an output that can be written: a file, or a folder if ``sharded``.
+
+    ``address``: where the finished folder is copied.
+    """
 
     inputs: Inputs
     output: Path
     sharded: bool
     options: DatasetOptions
+    address: str | None = None
 
     @property
     def shard_rows(self) -> int | None:
@@ -63,7 +79,9 @@ class DatasetJob:
     @property
     def shard_format(self) -> ShardFormat:
         """The file format of the shards, which is their suffix."""
-        return self.options.shard_format or "npy"
+        # Rows of different lengths make no array.
+        default: ShardFormat = "parquet" if self.options.task in ("sparse", "tokens") else "npy"
+        return self.options.shard_format or default
 
     @property
     def skipped_path(self) -> Path:
@@ -89,12 +107,22 @@ def open_job(
         [os.fspath(name) for name in names],
         column=options.column,
         id_column=options.id_column,
+        pair_column=options.pair_column,
         format=options.input_format,
         max_characters=options.max_characters,
         unique_ids=options.unique_ids,
     )
+    target = os.fspath(output)
+    address = target if is_remote(target) else None
+    if (address is None) != (options.staging is None):
+        raise InputError(
+            "staging= (--staging) is the local folder of a run whose output is an address, where "
+            f"it resumes; the output is {target}"
+        )
+    if options.staging is not None:
+        target = f"{os.fspath(options.staging).rstrip('/')}/"
     try:
-        return _with_output(opened, os.fspath(output), options)
+        return replace(_with_output(opened, target, options), address=address)
     except OutputError:
         raise
     except OSError as error:
@@ -121,6 +149,7 @@ def _with_output(opened: Inputs, target: str, options: DatasetOptions) -> Datase
             overwrite=options.overwrite,
             beside=[job.skipped_path],
             inputs=files,
+            kind=options.task,
         )
         _refuse_others_beside(job)
     return job
@@ -191,6 +220,7 @@ def _check_counts(options: DatasetOptions) -> None:
     for name, value, known in (
         ("on_error", options.on_error, get_args(OnError)),
         ("shard_format", options.shard_format, (None, *SHARD_FORMATS)),
+        ("task", options.task, KINDS),
     ):
         if value not in known:
             raise InputError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}")
@@ -209,7 +239,7 @@ def _check_folder(job: DatasetJob, files: list[Path]) -> None:
         raise OutputError(f"{place} is not writable; choose another place")
     if folder.is_dir() and any(file.absolute().is_relative_to(folder.absolute()) for file in files):
         raise OutputError(f"{folder} holds inputs; name another folder for the shards")
-    check_columns(f".{job.shard_format}", job.options.id_column)
+    check_columns(f".{job.shard_format}", job.options.id_column, job.options.task)
 
 
 def is_list_of_skipped(path: Path) -> bool:

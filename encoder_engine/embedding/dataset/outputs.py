@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from encoder_engine.embedding.dataset.job import DatasetJob
+    from encoder_engine.embedding.dataset.model import WindowResult
     from encoder_engine.embedding.dataset.windows import TextWindow
-    from encoder_engine.embedding.steps.window import EmbeddedWindow
     from encoder_engine.errors import RowError
 
 _MOST_REASON_CHARACTERS = 500
@@ -42,7 +42,7 @@ class Output(Protocol):
     def done(self, shard: int) -> bool:
         """Return whether a shard is finished, so that its rows need not be embedded."""
 
-    def add(self, window: TextWindow, embedded: EmbeddedWindow | None) -> None:
+    def add(self, window: TextWindow, embedded: WindowResult | None) -> None:
         """Append a window; ``embedded`` is None for a window of a finished shard."""
 
     def complete(self, skipped: SkippedRows) -> None:
@@ -99,7 +99,10 @@ class SingleFile:
     def __init__(self, job: DatasetJob) -> None:
         self._has_identifiers = job.options.id_column is not None
         self._store = VectorStore(
-            job.output, id_column=job.options.id_column, overwrite=job.options.overwrite
+            job.output,
+            id_column=job.options.id_column,
+            overwrite=job.options.overwrite,
+            kind=job.options.task,
         )
 
     shard_rows = None
@@ -115,7 +118,7 @@ class SingleFile:
         """Return False: one file is finished only at the end."""
         return shard < 0
 
-    def add(self, window: TextWindow, embedded: EmbeddedWindow | None) -> None:
+    def add(self, window: TextWindow, embedded: WindowResult | None) -> None:
         """Append a window."""
         assert embedded is not None
         names = window.present_identifiers if self._has_identifiers else ()

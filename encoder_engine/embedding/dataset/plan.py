@@ -15,18 +15,18 @@ from encoder_engine.files import file_sha256
 
 if TYPE_CHECKING:
     from encoder_engine.embedding.dataset.job import DatasetJob
-    from encoder_engine.embedding.options import EncodeOptions
-    from encoder_engine.embedding.parts import EmbedderParts
+    from encoder_engine.embedding.dataset.model import JobModel
     from encoder_engine.text import Tokenizer
 
 
-def make_plan(parts: EmbedderParts, job: DatasetJob, encode: EncodeOptions) -> dict[str, Any]:
+def make_plan(model: JobModel, job: DatasetJob, resolved: Any) -> dict[str, Any]:
     """Describe model, tokenizer, options and versions, as values of JSON.
 
     The plan leaves out what changes only the speed (batches, threads, workers), ``on_error``, and
-    the names of the inputs, whose rows are compared by their digests.
+    the names of the inputs, whose rows are compared by their digests. ``resolved``: the options of
+    the call, as the model has resolved them.
     """
-    engine, options = parts.engine, job.options
+    engine, options = model.engine, job.options
     return {
         "model": {
             "fingerprint": engine.fingerprint(),
@@ -34,24 +34,21 @@ def make_plan(parts: EmbedderParts, job: DatasetJob, encode: EncodeOptions) -> d
             "device": engine.device.partition(":")[0],
             "quantization": engine.quantization,
             "engine": engine.name,
-            "pooling": list(parts.recipe.pooling),
-            "layers": [list(pair) for pair in parts.recipe.layers or ()],
-            "max_seq_length": parts.max_seq_length,
+            "max_seq_length": model.max_seq_length,
+            **model.describe_model(),
         },
-        "tokenizer": {"fingerprint": tokenizer_fingerprint(parts.tokenizer)},
+        "tokenizer": {"fingerprint": tokenizer_fingerprint(model.tokenizer)},
         "options": {
-            "prompt": encode.prompt,
-            "num_prompt_tokens": encode.num_prompt_tokens,
-            "normalized": encode.normalized,
-            "dimension": encode.dimension,
-            "precision": encode.precision,
-            "on_truncation": encode.on_truncation,
+            **model.describe_options(resolved),
             "column": job.inputs.reading.columns.text,
             "id_column": options.id_column,
             "max_characters": options.max_characters,
             "unique_ids": options.unique_ids,
             "shard_rows": job.shard_rows,
             "shard_format": job.shard_format,
+            # Folders of vectors record neither.
+            **({} if options.task == "dense" else {"task": options.task}),
+            **({} if options.pair_column is None else {"pair_column": options.pair_column}),
         },
         "versions": _versions(job.shard_format) | engine.versions(),
     }

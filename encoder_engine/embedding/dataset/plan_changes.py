@@ -29,6 +29,12 @@ _OPTIONS = {
     "options.unique_ids": "--unique-ids",
     "options.shard_rows": "--shard-rows",
     "options.shard_format": "--shard-format",
+    "options.task": "--task",
+    "options.pair_column": "--pair-column",
+    "options.max_active_dims": "--max-active-dims",
+    "options.activation": "--activation",
+    "model.sparse_pooling": "pooling=",
+    "model.rules": "rules=",
 }
 _FINGERPRINTS = {"model.fingerprint": "model", "tokenizer.fingerprint": "tokenizer"}
 _SHOWN_DIGITS = 12

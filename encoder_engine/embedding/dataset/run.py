@@ -15,17 +15,17 @@ from encoder_engine.embedding.dataset.plan import make_plan
 from encoder_engine.embedding.dataset.windows import WindowSize, shard_windows
 from encoder_engine.embedding.dataset.workers import LocalEmbedder, WorkerPool
 from encoder_engine.errors import EncoderEngineError, OutputError, RowError
+from encoder_engine.inputs.remote import upload_folder
+from encoder_engine.vectors.manifest import MANIFEST_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from encoder_engine.embedding.dataset.job import DatasetJob
+    from encoder_engine.embedding.dataset.model import JobModel, WindowResult
     from encoder_engine.embedding.dataset.outputs import Output
     from encoder_engine.embedding.dataset.windows import TextWindow
     from encoder_engine.embedding.dataset.workers import WindowEmbedder
-    from encoder_engine.embedding.options import EncodeOptions
-    from encoder_engine.embedding.parts import EmbedderParts
-    from encoder_engine.embedding.steps.window import EmbeddedWindow
 
     Watch = Callable[["DatasetSummary", int], None]
 
@@ -84,7 +84,7 @@ class DatasetSummary:
 
 def run_job(
     job: DatasetJob,
-    parts: EmbedderParts,
+    model: JobModel,
     *,
     load_seconds: float = 0.0,
     watch: Watch | None = None,
@@ -92,24 +92,23 @@ def run_job(
     """Embed all rows; ``watch`` is called per window with the summary and the bytes read."""
     start = time.perf_counter()
     call = job.options.encode
-    options = parts.resolve(call)
-    name = parts.loading.path if parts.loading else str(parts.recipe.encoder_directory)
+    options = model.resolve(call)
     summary = DatasetSummary(
         output=str(job.output),
-        model=name,
-        max_seq_length=parts.max_seq_length,
-        dimension=parts.stored_dimension(options),
-        dtype=parts.engine.dtype,
+        model=model.name,
+        max_seq_length=model.max_seq_length,
+        dimension=model.stored_dimension(options),
+        dtype=model.engine.dtype,
         workers=job.options.workers,
     )
     summary.seconds["load"] = load_seconds
     embedder: WindowEmbedder
     if job.options.workers > 1:
-        embedder = WorkerPool(parts, call, job.options.workers)
+        embedder = WorkerPool(model, call, job.options.workers)
     else:
-        on_cpu = parts.engine.device == "cpu"
-        embedder = LocalEmbedder(parts, call, overlapped=job.inputs.regular and not on_cpu)
-    output = _make_output(job, parts, options, name)
+        on_cpu = model.engine.device == "cpu"
+        embedder = LocalEmbedder(model, call, overlapped=job.inputs.regular and not on_cpu)
+    output = _make_output(job, model, options)
     try:
         with output:
             _write_all(job, embedder, output, summary, watch)
@@ -122,6 +121,11 @@ def run_job(
         notes = _ways_on(job, output, error, any_done=summary.rows > 0)
         error.args = ("; ".join([str(error), *notes]), *error.args[1:])
         raise
+    if job.address is not None:
+        start_upload = time.perf_counter()
+        upload_folder(job.output, job.address, MANIFEST_NAME)
+        summary.output = job.address
+        summary.seconds["write"] += time.perf_counter() - start_upload
     if output.num_truncated_rows is not None:
         summary.truncated_rows = output.num_truncated_rows
     summary.seconds["total"] = load_seconds + time.perf_counter() - start
@@ -155,12 +159,10 @@ def _ways_on(
     return notes
 
 
-def _make_output(
-    job: DatasetJob, parts: EmbedderParts, options: EncodeOptions, name: str
-) -> Output:
+def _make_output(job: DatasetJob, model: JobModel, options: Any) -> Output:
     if not job.sharded:
         return SingleFile(job)
-    return ShardFolder(job, make_plan(parts, job, options), name)
+    return ShardFolder(job, make_plan(model, job, options), model.name)
 
 
 def _write_all(
@@ -185,7 +187,7 @@ def _write_all(
     )
     cut = _timed(rows, summary.seconds)
 
-    def write(window: TextWindow, embedded: EmbeddedWindow | None) -> None:
+    def write(window: TextWindow, embedded: WindowResult | None) -> None:
         start = time.perf_counter()
         output.add(window, embedded)
         summary.seconds["write"] += time.perf_counter() - start
@@ -225,7 +227,7 @@ def _timed(windows: Iterator[TextWindow], seconds: dict[str, float]) -> Iterator
         yield window
 
 
-def _count(summary: DatasetSummary, num_rows: int, embedded: EmbeddedWindow | None) -> None:
+def _count(summary: DatasetSummary, num_rows: int, embedded: WindowResult | None) -> None:
     summary.rows += num_rows
     if embedded is None:
         summary.resumed_rows += num_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from encoder_engine.embedding.steps.batching import WINDOW_CHARACTERS, WINDOW_TEXTS
 
@@ -22,11 +22,14 @@ _LEAST_TEXTS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class TextWindow:
-    """Consecutive rows of one shard; ``first_row`` counts from the first row of the inputs."""
+    """Consecutive rows of one shard; ``first_row`` counts from the first row of the inputs.
+
+    ``texts``: of each row the text, or both texts of a pair.
+    """
 
     shard: int
     first_row: int
-    texts: list[str]
+    texts: list[Any]
     identifiers: list[Identifier | None]
 
     @property
@@ -75,7 +78,7 @@ def shard_windows(
             yield TextWindow(
                 shard=shard,
                 first_row=first_row,
-                texts=[row.text for row in window],
+                texts=[row.content for row in window],
                 identifiers=[row.identifier for row in window],
             )
             first_row += len(window)
@@ -89,7 +92,7 @@ def _windows(rows: Iterator[Row], size: WindowSize) -> Iterator[list[Row]]:
     characters = 0
     for row in rows:
         window.append(row)
-        characters += len(row.text)
+        characters += len(row.text) + len(row.pair or "")
         if len(window) >= size.num_texts or characters >= WINDOW_CHARACTERS:
             yield window
             window, characters = [], 0

@@ -7,19 +7,11 @@ import signal
 import threading
 from collections import deque
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from encoder_engine.embedding.dataset.pipeline import ahead
 from encoder_engine.embedding.engines.choosing import torch_engine
-from encoder_engine.embedding.loading import load_again
-from encoder_engine.embedding.parts import EmbedderParts
-from encoder_engine.embedding.steps.window import (
-    EmbeddedWindow,
-    embed_window,
-    encode_window,
-    tokenize_window,
-)
 from encoder_engine.errors import ConfigError, InputError, WorkerError
 
 if TYPE_CHECKING:
@@ -27,10 +19,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from multiprocessing.queues import SimpleQueue
 
+    from encoder_engine.embedding.dataset.model import JobModel, WindowResult
     from encoder_engine.embedding.dataset.windows import TextWindow
-    from encoder_engine.embedding.options import EncodeCall
-    from encoder_engine.embedding.parts import Loading
-    from encoder_engine.embedding.steps.window import TokenizedWindow
 
 # Windows that wait for each worker: the next is there when one is done.
 _WINDOWS_AHEAD = 2
@@ -41,7 +31,7 @@ class WindowEmbedder(Protocol):
 
     def embed(
         self, windows: Iterator[TextWindow], done: Callable[[int], bool]
-    ) -> Generator[tuple[TextWindow, EmbeddedWindow | None]]:
+    ) -> Generator[tuple[TextWindow, WindowResult | None]]:
         """Embed all windows but those of shards that are done."""
 
 
@@ -52,51 +42,60 @@ class LocalEmbedder:
     a CPU the encoder already uses all cores, and the thread would take time from it.
     """
 
-    def __init__(self, parts: EmbedderParts, call: EncodeCall, *, overlapped: bool) -> None:
-        self._parts = parts
-        self._options = parts.resolve(call)
+    def __init__(self, model: JobModel, call: Any, *, overlapped: bool) -> None:
+        self._model = model
+        self._options = model.resolve(call)
         self._overlapped = overlapped
 
     def embed(
         self, windows: Iterator[TextWindow], done: Callable[[int], bool]
-    ) -> Generator[tuple[TextWindow, EmbeddedWindow | None]]:
+    ) -> Generator[tuple[TextWindow, WindowResult | None]]:
         """Embed all windows but those of shards that are done."""
         tokenized = self._tokenize(windows, done)
         with closing(ahead(tokenized) if self._overlapped else tokenized) as halves:
             for window, half in halves:
                 embedded = None
                 if half is not None:
-                    embedded = encode_window(self._parts, half, self._options)
+                    embedded = encode_window(self._model, half, self._options)
                 yield window, embedded
 
     def _tokenize(
         self, windows: Iterator[TextWindow], done: Callable[[int], bool]
-    ) -> Generator[tuple[TextWindow, TokenizedWindow | None]]:
+    ) -> Generator[tuple[TextWindow, Any]]:
         for window in windows:
             half = None
             if not done(window.shard):
-                half = tokenize_window(self._parts, window.texts, window.first_row, self._options)
+                half = self._model.tokenize_window(window.texts, window.first_row, self._options)
             yield window, half
+
+
+def encode_window(model: JobModel, tokenized: Any, options: Any) -> WindowResult:
+    """Compute the results of a tokenized window."""
+    return model.encode_window(tokenized, options)
 
 
 class WorkerPool:
     """Embeds in several processes, each with a copy of the model and, if used, its own GPU."""
 
-    def __init__(self, parts: EmbedderParts, call: EncodeCall, num_workers: int) -> None:
-        self._devices = worker_devices(parts.engine.device.partition(":")[0], num_workers)
-        if parts.loading is None:
+    def __init__(self, model: JobModel, call: Any, num_workers: int) -> None:
+        self._devices = worker_devices(model.engine.device.partition(":")[0], num_workers)
+        reload = model.reload()
+        if reload is None:
             raise InputError(
-                "several workers need an embedder that Embedder.from_pretrained loaded: each loads "
-                "the same files"
+                f"several workers need a model that {type(model).__name__}.from_pretrained loaded: "
+                "each loads the same files"
             )
-        self._loading = replace(parts.loading, max_seq_length=parts.max_seq_length)
-        self._fingerprint = parts.engine.fingerprint()
-        self._call = call
-        self._num_threads = max(1, parts.engine.num_threads // num_workers)
+        self._task = _Task(
+            name=model.name,
+            reload=reload,
+            fingerprint=model.engine.fingerprint(),
+            call=call,
+            num_threads=max(1, model.engine.num_threads // num_workers),
+        )
 
     def embed(
         self, windows: Iterator[TextWindow], done: Callable[[int], bool]
-    ) -> Generator[tuple[TextWindow, EmbeddedWindow | None]]:
+    ) -> Generator[tuple[TextWindow, WindowResult | None]]:
         """Embed all windows but those of shards that are done, two per worker in advance."""
         import multiprocessing
         from concurrent.futures import ProcessPoolExecutor
@@ -107,24 +106,19 @@ class WorkerPool:
         devices = context.SimpleQueue()
         for device in self._devices:
             devices.put(device)
-        task = _Task(
-            loading=self._loading,
-            fingerprint=self._fingerprint,
-            call=self._call,
-            num_threads=self._num_threads,
-        )
         pool = ProcessPoolExecutor(
             len(self._devices),
             mp_context=context,
             initializer=_start_worker,
             initargs=(devices,),
         )
-        waiting: deque[tuple[TextWindow, Future[EmbeddedWindow] | None]] = deque()
+        waiting: deque[tuple[TextWindow, Future[WindowResult] | None]] = deque()
         try:
             for window in windows:
                 future = None
                 if not done(window.shard):
-                    future = pool.submit(_embed_in_worker, task, window.texts, window.first_row)
+                    work = self._task, window.texts, window.first_row
+                    future = pool.submit(_embed_in_worker, *work)
                 waiting.append((window, future))
                 while waiting and (
                     waiting[0][1] is None or len(waiting) > _WINDOWS_AHEAD * len(self._devices)
@@ -164,14 +158,15 @@ def worker_devices(kind: str, num_workers: int) -> list[str]:
 class _Task:
     """The arguments of a worker that are the same for all windows of a run."""
 
-    loading: Loading
+    name: str
+    reload: Callable[[str, int], JobModel]
     fingerprint: str
-    call: EncodeCall
+    call: Any
     num_threads: int
 
 
 _device = "cpu"
-_loaded: tuple[EmbedderParts, Any] | None = None
+_loaded: tuple[JobModel, Any] | None = None
 
 
 def _start_worker(devices: SimpleQueue[str]) -> None:
@@ -199,7 +194,7 @@ def make_current(device: str) -> None:
         torch_engine("a GPU").make_current(device)
 
 
-def _embed_in_worker(task: _Task, texts: list[str], first_row: int) -> EmbeddedWindow:
+def _embed_in_worker(task: _Task, texts: list[Any], first_row: int) -> WindowResult:
     import warnings
 
     global _loaded
@@ -207,11 +202,12 @@ def _embed_in_worker(task: _Task, texts: list[str], first_row: int) -> EmbeddedW
         with warnings.catch_warnings():
             # The parent has issued the same warnings.
             warnings.simplefilter("ignore")
-            parts = load_again(task.loading, _device, EmbedderParts, num_threads=task.num_threads)
-        if parts.engine.fingerprint() != task.fingerprint:
+            model = task.reload(_device, task.num_threads)
+        if model.engine.fingerprint() != task.fingerprint:
             raise ConfigError(
-                f"{task.loading.path} holds other weights than the embedder in memory; save it, "
+                f"{task.name} holds other weights than the embedder in memory; save it, "
                 "load it from there, or use one process"
             )
-        _loaded = parts, parts.resolve(task.call)
-    return embed_window(_loaded[0], texts, first_row, _loaded[1])
+        _loaded = model, model.resolve(task.call)
+    model, options = _loaded
+    return model.encode_window(model.tokenize_window(texts, first_row, options), options)

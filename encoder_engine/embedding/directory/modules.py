@@ -46,6 +46,11 @@ MULTI_VECTOR_ORDER = ModuleOrder(
     "Transformer, any number of Dense, and optionally MultiVectorMask and Normalize",
 )
 TRANSFORMER_ORDER = ModuleOrder("Transformer", ("Transformer",), "Transformer alone")
+STATIC_ORDER = ModuleOrder(
+    "StaticEmbedding( Normalize)?",
+    ("StaticEmbedding", "Normalize"),
+    "StaticEmbedding, and optionally Normalize",
+)
 # MLMTransformer: the Transformer of sentence-transformers 5.0 to 5.3 for masked LMs.
 SPARSE_ORDER = ModuleOrder(
     "(MLM)?Transformer SpladePooling|Router",
@@ -78,6 +83,7 @@ _LOADERS = {
     "MLMTransformer": "SparseEmbedder",
     "Router": "SparseEmbedder",
     "SpladePooling": "SparseEmbedder",
+    "StaticEmbedding": "StaticEmbedder",
     "MultiVectorMask": "MultiVectorEmbedder",
 }
 # Absent or at these values, these keys leave the vectors as they are.

@@ -142,6 +142,7 @@ def load_sequence_classification(
     module = _modules_for(directory, request)
     if module is None:
         return _load_compiled(directory, request, "sequence-classification")
+    _refuse_quantized_head(directory, request)
     model: SequenceClassification = module.load_sequence_classification(
         directory, device=request.device, dtype=request.dtype
     )
@@ -153,6 +154,7 @@ def load_masked_lm(directory: Path, request: EngineRequest) -> CompiledEncoder |
     module = _modules_for(directory, request)
     if module is None:
         return _load_compiled(directory, request, "masked-lm")
+    _refuse_quantized_head(directory, request)
     model: MaskedLM = module.load_masked_lm(directory, device=request.device, dtype=request.dtype)
     return model
 
@@ -275,6 +277,16 @@ def _modules_for(directory: Path, request: EngineRequest) -> Any | None:
     if request.num_threads is not None:
         module.set_num_threads(request.num_threads)
     return module
+
+
+def _refuse_quantized_head(directory: Path, request: EngineRequest) -> None:
+    """Raise :class:`ImplementationError` where PyTorch's modules would have to round a model."""
+    if request.quantization is not None:
+        raise ImplementationError(
+            f"quantization={request.quantization!r} of a model with a head needs the compiled "
+            f"engine, which does not compute {directory} as requested; leave engine=, device= and "
+            "dtype= out"
+        )
 
 
 def _is_compiled(directory: Path) -> bool:

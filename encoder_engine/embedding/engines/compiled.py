@@ -21,11 +21,13 @@ from encoder_engine.families.checkpoints.arrays import cast
 from encoder_engine.inference import CompiledEncoder
 from encoder_engine.inference.module_stack import CompiledStack
 from encoder_engine.inference.rows import normalize_rows, pool_rows
+from encoder_engine.inference.saving import save_checkpoint
 from encoder_engine.inference.vocabulary import Vocabulary
 from encoder_engine.packing.module_stack import EMPTY_STACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -98,6 +100,10 @@ class CompiledEngine:
     def fingerprint(self) -> str:
         """Return the SHA-256 of the architecture and of every weight."""
         return self.modules.join_fingerprint(self.encoder.fingerprint())
+
+    def save_encoder(self, directory: Path) -> None:
+        """Fulfil :meth:`VectorEngine.save_encoder`."""
+        save_checkpoint(self.encoder, directory)
 
     def versions(self) -> dict[str, str]:
         """Return no versions: NumPy and the extension decide the bits."""

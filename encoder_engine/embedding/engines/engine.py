@@ -16,6 +16,8 @@ import numpy as np
 from encoder_engine.packing.module_stack import EMPTY_STACK
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.packing.module_stack import ModuleStack
     from encoder_engine.packing.pooling_modes import PoolingMode
@@ -89,6 +91,9 @@ class VectorEngine(Engine, Protocol):
     """
 
     modules: ModuleStack
+
+    def save_encoder(self, directory: Path) -> None:
+        """Write the encoder as it is in memory as a checkpoint in Hugging Face layout."""
 
     def pooled(
         self,

@@ -23,13 +23,14 @@ from encoder_engine.embedding.engines.modes import pool_modes
 from encoder_engine.errors import UnusedWeightsWarning
 from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
 from encoder_engine.models.checkpoints.stacking import to_tensor
-from encoder_engine.models.module_stack import StackComputer
-from encoder_engine.packing import PackedBatch, Sequences
+from encoder_engine.models.module_stack import StackComputer, mix_layers, pooled_rows
+from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
 from encoder_engine.packing.module_stack import EMPTY_STACK
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
+    from pathlib import Path
 
     from encoder_engine.embedding.engines.engine import (
         EngineName,
@@ -66,6 +67,11 @@ __all__ = [
     "pool",
     "set_num_threads",
 ]
+
+
+# Poolings that read one row of a sequence. The other rows of the last block are 6 % of the time of
+# BGE-small, and 12 % of a model of 6 blocks.
+_ONE_ROW = (("cls",), ("lasttoken",))
 
 
 class _ModuleEngine:
@@ -152,6 +158,10 @@ class EncoderModule(_ModuleEngine):
         """Return the SHA-256 of the architecture and of every weight; see :class:`Engine`."""
         return self.modules.join_fingerprint(super().fingerprint())
 
+    def save_encoder(self, directory: Path) -> None:
+        """Fulfil :meth:`VectorEngine.save_encoder`."""
+        self.encoder.save_pretrained(directory)
+
     def pooled(
         self,
         rows: TokenRows,
@@ -163,11 +173,15 @@ class EncoderModule(_ModuleEngine):
         layers: Layers | None = None,
     ) -> Vectors:
         """Fulfil :meth:`VectorEngine.pooled`."""
+        alone = modes in _ONE_ROW and not num_prompt_tokens and layers is None
 
         def compute() -> Tensor:
             batch = self._batch(rows)
+            selected = pooled_rows(batch.sequences, modes[0]) if alone else None
             return self._pooled(
-                *(self._hidden(batch, layers), batch.sequences, modes),
+                self._hidden(batch, layers, selected),
+                batch.sequences if selected is None else selected.within,
+                modes,
                 num_prompt_tokens=num_prompt_tokens,
                 normalized=normalized,
                 dimension=dimension,
@@ -250,16 +264,21 @@ class EncoderModule(_ModuleEngine):
 
         return self._run(compute)
 
-    def _hidden(self, batch: PackedBatch, layers: Layers | None) -> Tensor:
-        """Return the last hidden state or a weighted sum of several, [T, D]."""
+    def _hidden(
+        self, batch: PackedBatch, layers: Layers | None, selected: SelectedRows | None = None
+    ) -> Tensor:
+        """Return the last hidden state or a weighted sum of several, [T, D].
+
+        ``selected``: the rows that are wanted; the last block computes no others, [M, D].
+        """
         # An encoder that was trained meanwhile would still apply dropout.
         encoder = self.encoder
         if encoder.training or any(block.training for block in encoder.blocks):
             encoder.eval()
         output: EncoderOutput = encoder(
-            batch, output_pooled=False, output_hidden_states=layers is not None
+            batch, output_pooled=False, output_hidden_states=layers is not None, rows=selected
         )
-        return output.last_hidden_state if layers is None else _mix(output, layers)
+        return output.last_hidden_state if layers is None else mix_layers(output, layers)
 
 
 class CausalModule(EncoderModule):
@@ -372,16 +391,6 @@ class MaskedLMModule(_ModuleEngine):
 def _sparse_weights(logits: Tensor, activation: SparseActivation) -> Tensor:
     weights = logits.relu().log1p()
     return weights.log1p() if activation == "log1p_relu" else weights
-
-
-def _mix(output: EncoderOutput, layers: Layers) -> Tensor:
-    """Return the weighted sum of hidden states, float32 [T, D]."""
-    assert output.hidden_states is not None
-    mixed: Any = 0.0
-    for layer, weight in layers:
-        mixed = mixed + weight * output.hidden_states[layer].float()
-    hidden_TD: Tensor = mixed
-    return hidden_TD
 
 
 def pool(

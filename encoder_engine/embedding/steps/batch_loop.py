@@ -30,12 +30,14 @@ def compute_batches(
     *,
     batch_tokens: int,
     limit: MemoryLimit,
+    batch_size: int | None = None,
     numbers: RowArray | None = None,
     row_name: str = "text",
 ) -> Iterator[tuple[RowArray, Computed]]:
     """Yield the rows of each batch and what ``compute`` makes of them, the longest rows first.
 
     batch_tokens: the most tokens of a batch.
+    batch_size: the most rows of a batch; None: no limit.
     limit: lowered to half of a batch that exceeds the device's memory; the rows that are left are
         grouped anew.
     numbers: the number of each row in the stream, for the message; None: from 0.
@@ -43,7 +45,7 @@ def compute_batches(
     Raises :class:`DeviceMemoryError` for a single row that does not fit.
     """
     lengths = rows.lengths
-    planned = plan_batches(lengths, limit.cap(batch_tokens))
+    planned = plan_batches(lengths, limit.cap(batch_tokens), batch_size)
     while planned:
         found = _compute_if_it_fits(rows.take(planned[0]), compute)
         if found is None:
@@ -58,7 +60,7 @@ def compute_batches(
                 )
             limit.lower(int(lengths[planned[0]].sum()))
             left = np.concatenate(planned)
-            smaller = plan_batches(lengths[left], limit.cap(batch_tokens))
+            smaller = plan_batches(lengths[left], limit.cap(batch_tokens), batch_size)
             planned = [left[batch] for batch in smaller]
             continue
         yield planned.pop(0), found

@@ -41,11 +41,13 @@ def windows(rows: Iterator[Row], characters_of: Callable[[Row], int]) -> Iterato
         yield window
 
 
-def plan_batches(lengths: npt.NDArray[np.integer], batch_tokens: int) -> list[npt.NDArray[np.intp]]:
+def plan_batches(
+    lengths: npt.NDArray[np.integer], batch_tokens: int, batch_size: int | None = None
+) -> list[npt.NDArray[np.intp]]:
     """Group texts of similar length into batches of at most ``batch_tokens`` tokens.
 
-    ``lengths``: tokens per text, [N]. Returns the rows of each batch, the longest texts first. A
-    text longer than the budget gets a batch of its own.
+    ``lengths``: tokens per text, [N]. ``batch_size``: the most texts of a batch. Returns the rows
+    of each batch, the longest texts first. A text longer than the budget gets a batch of its own.
     """
     if len(lengths) == 1:
         return [np.zeros(1, dtype=np.intp)]
@@ -55,6 +57,8 @@ def plan_batches(lengths: npt.NDArray[np.integer], batch_tokens: int) -> list[np
     while start < len(order):
         stop = int(np.searchsorted(ends, spent + batch_tokens, side="right"))
         stop = max(stop, start + 1)
+        if batch_size is not None:
+            stop = min(stop, start + batch_size)
         batches.append(order[start:stop])
         start, spent = stop, int(ends[stop - 1])
     return batches

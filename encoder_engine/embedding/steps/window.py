@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -72,6 +72,36 @@ class TokenizedWindow:
     seconds: float
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ResultWindow:
+    """The results of consecutive rows that are no vectors [n, D], and their counts.
+
+    vectors: the sparse vectors, the vectors of tokens, or the scores of n rows.
+    Other fields: see :class:`EmbeddedWindow`.
+    """
+
+    vectors: Any
+    num_tokens: int
+    num_padded_tokens: int
+    num_truncated: int
+    tokenize_seconds: float
+    encode_seconds: float
+
+    @classmethod
+    def of(cls, results: Any, tokenized: TokenizedWindow, seconds: float) -> Self:
+        """Count the tokens of a window; the longest text decides those of padded batches."""
+        encoding = tokenized.encoding
+        longest = int(encoding.lengths.max(initial=0))
+        return cls(
+            vectors=results,
+            num_tokens=len(encoding.ids),
+            num_padded_tokens=longest * len(encoding),
+            num_truncated=int(np.asarray(encoding.truncated).sum()),
+            tokenize_seconds=tokenized.seconds,
+            encode_seconds=seconds,
+        )
+
+
 def tokenized_windows(
     tokenizer: Tokenizer,
     texts: Iterator[str],
@@ -84,11 +114,11 @@ def tokenized_windows(
 ) -> Iterator[TokenizedWindow]:
     """Tokenize a stream of texts, each after the prompt, one window in memory at a time.
 
-    ``notice`` counts the texts truncated to ``max_length``. Exceptions: see :func:`_tokenize`.
+    ``notice`` counts the texts truncated to ``max_length``. Exceptions: see :func:`tokenize_texts`.
     """
     first_row = 0
     for window in windows(texts, len):
-        yield _tokenize(
+        yield tokenize_texts(
             tokenizer,
             window,
             first_row,
@@ -129,7 +159,7 @@ def tokenize_window(
     parts: EmbedderParts, window: list[str], first_row: int, options: EncodeOptions
 ) -> TokenizedWindow:
     """Tokenize a window: the half of :func:`embed_window` that needs no device."""
-    return _tokenize(
+    return tokenize_texts(
         parts.tokenizer,
         window,
         first_row,
@@ -160,7 +190,7 @@ def encode_window(
     )
 
 
-def _tokenize(
+def tokenize_texts(
     tokenizer: Tokenizer,
     window: list[str],
     first_row: int,
@@ -181,7 +211,7 @@ def _tokenize(
     try:
         encoding = tokenizer.encode_batch(texts, max_length=max_length, num_threads=num_threads)
     except TextError as error:
-        raise _located(error, window, first_row) from None
+        raise located_error(error, window, first_row) from None
     _refuse_nothing_to_pool(encoding, first_row, num_prompt_tokens)
     notice.observe(np.asarray(encoding.truncated), first_row)
     seconds = time.perf_counter() - start
@@ -211,7 +241,7 @@ def _refuse_nothing_to_pool(encoding: Encoding, first_row: int, num_prompt_token
     )
 
 
-def _located(error: TextError, window: list[str], first_row: int) -> TextError:
+def located_error(error: TextError, window: list[str], first_row: int) -> TextError:
     """Return the error with the text's row in the stream instead of its row in the window."""
     place = None if error.row is None else find_surrogate(window[error.row])
     if error.row is None or place is None:
@@ -242,6 +272,7 @@ def embed_rows(
     for batch, found in compute_batches(
         *(parts.engine, rows, compute),
         batch_tokens=options.batch_tokens,
+        batch_size=options.batch_size,
         limit=parts.memory_limit,
         numbers=numbers,
     ):

@@ -9,13 +9,14 @@ import re
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from encoder_engine.errors import (
     CheckpointFileError,
+    ConfigError,
     MissingDependencyError,
 )
 from encoder_engine.families.checkpoints.archives import (
@@ -26,17 +27,19 @@ from encoder_engine.families.checkpoints.archives import (
 )
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, dtype_name
 from encoder_engine.families.checkpoints.pickles import read_pickle, to_array
-from encoder_engine.json_values import JsonValue, read_value
+from encoder_engine.json_values import JsonValue, nearest, read_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from io import BufferedReader
+    from typing import Unpack
 
     from encoder_engine.families.checkpoints.arrays import Array
 
 __all__ = [
     "COMPILED",
     "WEIGHTS",
+    "HubKeywords",
     "StoredTensor",
     "index_of",
     "mapped_files",
@@ -72,24 +75,52 @@ SETTINGS_OF_OTHERS = ("artifact.metadata", "colbert_linear.pt", "sparse_linear.p
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 
-def resolve_directory(path_or_hub_id: str | os.PathLike[str]) -> Path:
+class HubKeywords(TypedDict, total=False):
+    """Keywords of a download from the Hugging Face hub; a local directory takes none of them.
+
+    revision: a branch, a tag or a commit; a commit makes a job over a hub id reproducible.
+    token: of an account, or True for the one that is logged in.
+    cache_dir: the folder of downloads instead of the hub's default.
+    local_files_only: use what was downloaded before, without the network.
+    """
+
+    revision: str | None
+    token: str | bool | None
+    cache_dir: str | os.PathLike[str] | None
+    local_files_only: bool
+
+
+def resolve_directory(path_or_hub_id: str | os.PathLike[str], **hub: Unpack[HubKeywords]) -> Path:
     """Find a model's local directory, downloading it if it is an id on the Hugging Face hub.
 
     An existing directory wins. The download needs ``huggingface_hub`` (extra ``hf``) and honours
-    its offline mode. Raises :class:`CheckpointFileError` with what was looked for.
+    its offline mode. Raises :class:`CheckpointFileError` with what was looked for,
+    :class:`ConfigError` for a ``revision`` of a local directory, and ``TypeError`` for an unknown
+    keyword.
     """
+    for name in hub:
+        if name not in HubKeywords.__annotations__:
+            raise TypeError(
+                f"from_pretrained() got an unexpected keyword argument {name!r}"
+                f"{nearest(name, HubKeywords.__annotations__)}"
+            )
     path = Path(path_or_hub_id)
     if path.is_dir():
+        if hub.get("revision") is not None:
+            raise ConfigError(
+                f"{path} is a local directory, which has no revision {hub['revision']!r}; leave "
+                "revision= out, or name the id on the hub"
+            )
         return path
     if path.exists():
         raise CheckpointFileError(f"{path} is a file; give the directory that holds the model")
     name = os.fspath(path_or_hub_id)
     if not _HUB_ID.fullmatch(name):
         raise CheckpointFileError(f"there is no directory {name}")
-    return _download(name)
+    return _download(name, hub)
 
 
-def _download(hub_id: str) -> Path:
+def _download(hub_id: str, hub: HubKeywords) -> Path:
     try:
         from huggingface_hub import errors, snapshot_download
     except ImportError:
@@ -98,11 +129,12 @@ def _download(hub_id: str) -> Path:
             library="huggingface_hub",
             extra="hf",
         ) from None
+    fetch = partial(snapshot_download, hub_id, **hub)
     small = ["*.json", "*.txt", "*.model", "SHA256SUMS", *SETTINGS_OF_OTHERS]
     try:
-        directory = Path(snapshot_download(hub_id, allow_patterns=[*small, "*.safetensors"]))
-        if not any(directory.glob("*.safetensors")):
-            directory = Path(snapshot_download(hub_id, allow_patterns=[*small, "*.bin"]))
+        directory = Path(fetch(allow_patterns=[*small, "*.safetensors"]))
+        if not any(directory.rglob("*.safetensors")):
+            directory = Path(fetch(allow_patterns=[*small, "*.bin"]))
     except (
         errors.HfHubHTTPError,
         errors.LocalEntryNotFoundError,
@@ -110,8 +142,10 @@ def _download(hub_id: str) -> Path:
         OSError,
     ) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        revision = f" in revision {hub['revision']}" if hub.get("revision") else ""
         raise CheckpointFileError(
-            f"there is no directory {hub_id}, and the hub gave no model of that id: {reason}"
+            f"there is no directory {hub_id}, and the hub gave no model of that id{revision}: "
+            f"{reason}"
         ) from error
     return directory
 

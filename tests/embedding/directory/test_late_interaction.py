@@ -9,6 +9,7 @@ import shutil
 import string
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -223,6 +224,32 @@ def test_a_family_that_convolves_cannot_leave_tokens_unattended() -> None:
         ids, starts = batch.input_ids.numpy(), batch.cu_seqlens.numpy()
         with pytest.raises(UnsupportedFeatureError, match="unattended"):
             compiled.hidden(ids, starts, unattended=starts[1:] - 2)
+
+
+def test_a_window_shorter_than_the_query_cannot_leave_tokens_unattended(tmp_path: Path) -> None:
+    import encoder_engine as ee
+    from encoder_engine.packing import pack
+    from tests.models.cases import CASES
+
+    case = next(case for case in CASES if case.sizes.get("local_attention") == 12)
+    case.save(tmp_path)
+    encoder = ee.Encoder.from_pretrained(tmp_path, device="cpu")
+    compiled = ee.CompiledEncoder.from_pretrained(tmp_path)
+    for length, fits in ((6, True), (7, False)):
+        batch = pack([list(range(5, 5 + length))])
+        ids, starts = batch.input_ids.numpy(), batch.cu_seqlens.numpy()
+        calls = (
+            lambda batch=batch: encoder.encode_unattended(batch, [2]),
+            lambda ids=ids, starts=starts: compiled.hidden(
+                ids, starts, unattended=np.array([2], np.int32)
+            ),
+        )
+        for call in calls:
+            if fits:
+                assert len(call()) == length
+            else:
+                with pytest.raises(UnsupportedFeatureError, match="6 tokens to either side"):
+                    call()
 
 
 def without_dense(folder: Path) -> None:

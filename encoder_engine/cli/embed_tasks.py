@@ -1,0 +1,110 @@
+"""The tasks of ``embed``: the options of each, and the model that it loads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from encoder_engine.cli.common import hub_options, pooling_modes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from encoder_engine.embedding.dataset.job import DatasetJob
+    from encoder_engine.embedding.dataset.model import JobModel
+
+__all__ = ["EmbedTask", "open_task"]
+
+# The options of vectors [N, D], which the other tasks do not have.
+_OF_VECTORS = ("pooling", "normalize_embeddings", "truncate_dim", "max_seq_length")
+_OWN = {"max_active_dims": "sparse", "pair_column": "scores"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedTask:
+    """A job whose inputs and output are checked, and the loading of its model by name."""
+
+    job: DatasetJob
+    load: Callable[[str], JobModel]
+
+
+def open_task(inputs: tuple[str, ...], output: str, options: dict[str, Any]) -> EmbedTask:
+    """Check the options of a task, its inputs and its output, before a model is loaded.
+
+    Raises ``click.UsageError`` for an option that the task does not have.
+    """
+    from encoder_engine.embedding.dataset.job import DatasetOptions, open_job
+
+    task = options["task"]
+    _check_options(task, options)
+    chosen = {f.name: options[f.name] for f in fields(DatasetOptions) if f.name in options}
+    if task == "scores":
+        chosen["column"] = options["column"] or "query"
+        chosen["pair_column"] = options["pair_column"] or "text"
+    job = open_job(inputs, output, DatasetOptions(**chosen, encode=_call(task, options)))
+    return EmbedTask(job=job, load=lambda model: _load(task, model, options))
+
+
+def _check_options(task: str, options: dict[str, Any]) -> None:
+    for name, owner in _OWN.items():
+        if options[name] is not None and task != owner:
+            raise click.UsageError(f"--{name.replace('_', '-')} is an option of --task {owner}")
+    if task == "dense":
+        return
+    for name in _OF_VECTORS:
+        if options[name] is not None:
+            option = "normalize" if name == "normalize_embeddings" else name.replace("_", "-")
+            raise click.UsageError(f"--{option} is an option of --task dense")
+    if options["precision"] != "float32":
+        raise click.UsageError("--precision is an option of --task dense")
+    if task == "tokens" and (options["prompt"] or options["prompt_name"]):
+        raise click.UsageError("--task tokens has the prompts of --kind; leave --prompt out")
+
+
+def _call(task: str, options: dict[str, Any]) -> Any:
+    """Return the options of the model's call, of its own type."""
+    from encoder_engine.embedding.options import EncodeCall
+    from encoder_engine.embedding.ranker import ScoreCall
+    from encoder_engine.embedding.sparse import SparseCall
+
+    kinds: dict[str, Any] = {"sparse": SparseCall, "scores": ScoreCall}
+    kind = kinds.get(task, EncodeCall)
+    call = kind(**{f.name: options[f.name] for f in fields(kind) if f.name in options})
+    if task == "tokens":
+        return EncodeCall(
+            prompt_name=options["kind"],
+            normalize_embeddings=True,
+            batch_tokens=options["batch_tokens"],
+            on_truncation=options["on_truncation"],
+        )
+    return call
+
+
+def _load(task: str, name: str, options: dict[str, Any]) -> JobModel:
+    from encoder_engine.embedding import MultiVectorEmbedder, Ranker, SparseEmbedder
+    from encoder_engine.embedding.any_model import load_dense
+    from encoder_engine.embedding.multi_vector import TokensJob
+
+    loading: dict[str, Any] = {
+        "device": options["device"],
+        "dtype": options["dtype"],
+        "quantization": options["quantization"],
+        "num_threads": options["threads"],
+        "engine": options["engine"],
+        **hub_options(options),
+    }
+    if task == "sparse":
+        return SparseEmbedder.from_pretrained(name, **loading)
+    if task == "scores":
+        return Ranker.from_pretrained(name, **loading)
+    if task == "tokens":
+        return TokensJob(MultiVectorEmbedder.from_pretrained(name, **loading), options["kind"])
+    model: JobModel = load_dense(
+        name,
+        pooling=pooling_modes(options["pooling"]),
+        max_seq_length=options["max_seq_length"],
+        **loading,
+    )
+    return model

@@ -1,0 +1,1 @@
+"""Verbs that read stored vectors and write beside them."""

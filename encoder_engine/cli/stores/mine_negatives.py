@@ -1,0 +1,152 @@
+"""``encoder-engine mine-negatives``: hard negatives of question-answer pairs, for training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from encoder_engine.cli.common import count, debug_option, print_facts
+from encoder_engine.cli.search import load_for
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from encoder_engine.vectors.mining import MinedNegatives
+
+FORMATS = ("jsonl", "csv", "tsv", "parquet", "arrow")
+
+
+@click.command("mine-negatives")
+@click.argument("store", metavar="STORE")
+@click.argument("pairs", nargs=-1, required=True, metavar="PAIRS...")
+@click.option(
+    "--output", "-o", required=True, type=click.Path(path_type=Path), help="A .jsonl file."
+)
+@click.option("--model", "-m", help="The model.  [default: the one STORE's manifest names]")
+@click.option("--query-column", default="query", show_default=True, help="Of the questions.")
+@click.option("--positive-column", default="positive", show_default=True, help="Of the answers.")
+@click.option("--input-format", type=click.Choice(FORMATS), help="Of PAIRS.")
+@click.option(
+    "--negatives",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Of each question.",
+)
+@click.option("--first-rank", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--last-rank", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option(
+    "--margin",
+    type=click.FloatRange(min=0, max=1, max_open=True),
+    default=0.05,
+    show_default=True,
+    help="A negative scores at least this share less than the worst answer.",
+)
+@click.option("--prompt", help="A text put before every question.")
+@click.option("--prompt-name", help="The name of one of the model's own prompts.")
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
+@click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
+@debug_option
+def mine_negatives(store: str, pairs: tuple[str, ...], output: Path, **options: Any) -> None:
+    """Find documents of STORE that are near the questions of PAIRS and are not their answers.
+
+    STORE is a folder that embed wrote of the documents, whose texts are read again. PAIRS are
+    files with a question and an answer in each row; an answer is found in STORE by its text.
+    OUTPUT gets a line for each question: query, positives and negatives. Known answers, documents
+    of the same text, and those that score as high as an answer are left out, and counted.
+    """
+    from encoder_engine.files import check_apart, check_target
+    from encoder_engine.vectors.mining import MiningOptions
+    from encoder_engine.vectors.mining import mine_negatives as mine
+    from encoder_engine.vectors.origins import read_texts
+    from encoder_engine.vectors.stored_vectors import StoredVectors
+
+    check_target(output, overwrite=options["overwrite"])
+    check_apart([output], [Path(name) for name in pairs])
+    stored = StoredVectors(store)
+    settings = MiningOptions(
+        num_negatives=options["negatives"],
+        rank_range=(options["first_rank"], options["last_rank"]),
+        relative_margin=options["margin"],
+    )
+    answers = _read_pairs(pairs, options)
+    documents = read_texts(stored, range(stored.rows))
+    rows_of: dict[str, list[int]] = {}
+    for row, text in documents.items():
+        rows_of.setdefault(text, []).append(row)
+    known = {
+        query: sorted({row for text in texts for row in rows_of.get(text, ())})
+        for query, texts in answers.items()
+    }
+    queries = [query for query, rows in known.items() if rows]
+    embedder = load_for(stored, {"pooling": None, "max_seq_length": None, **options})
+    recorded = {} if stored.manifest is None else stored.manifest["plan"]["options"]
+    vectors = embedder.encode(
+        queries,
+        prompt=options["prompt"],
+        prompt_name=options["prompt_name"],
+        normalize_embeddings=recorded.get("normalized"),
+        truncate_dim=recorded.get("dimension"),
+    )
+    mined = mine(
+        *(stored, vectors, [known[query] for query in queries], settings),
+        query_texts=queries,
+        texts_of=lambda rows: {row: documents[row] for row in rows},
+    )
+    _write(output, queries, known, documents, mined)
+    print_facts("Done", _facts(mined, len(answers), len(queries), output))
+
+
+def _read_pairs(pairs: Sequence[str], options: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the answers of each question, in the order in which questions first occur."""
+    from encoder_engine.inputs.readers import open_inputs
+
+    opened = open_inputs(
+        list(pairs),
+        column=options["query_column"],
+        pair_column=options["positive_column"],
+        format=options["input_format"],
+    )
+    answers: dict[str, list[str]] = {}
+    for row in opened:
+        assert row.pair is not None
+        answers.setdefault(row.text, []).append(row.pair)
+    return answers
+
+
+def _write(
+    output: Path,
+    queries: Sequence[str],
+    known: dict[str, list[int]],
+    documents: dict[int, str],
+    mined: MinedNegatives,
+) -> None:
+    from encoder_engine.files import write_atomically
+
+    lines = []
+    for query, rows, scores in zip(queries, mined.rows, mined.scores, strict=True):
+        line = {
+            "query": query,
+            "positives": list(dict.fromkeys(documents[row] for row in known[query])),
+            "negatives": [documents[row] for row in rows],
+            "rows": rows,
+            "scores": [round(score, 6) for score in scores],
+        }
+        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+    write_atomically(output, "".join(lines).encode("utf-8"))
+
+
+def _facts(mined: MinedNegatives, num_all: int, num_found: int, output: Path) -> dict[str, str]:
+    return {
+        "questions": count(num_found),
+        "without an answer in the store": count(num_all - num_found),
+        "negatives": count(sum(map(len, mined.rows))),
+        "left out, known answers": count(mined.num_positives),
+        "left out, equal texts": count(mined.num_equal_texts),
+        "left out, too near": count(mined.num_too_near),
+        "questions with fewer than requested": count(mined.num_short),
+        "output": str(output),
+    }

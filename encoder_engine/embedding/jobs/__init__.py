@@ -1,0 +1,1 @@
+"""Jobs over files: the parts of a model that they use, and their keywords."""

@@ -1,0 +1,1 @@
+"""Writes embedders as directories, with their cards."""

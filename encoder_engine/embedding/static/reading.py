@@ -1,0 +1,201 @@
+"""Reads static models: model2vec's directories and sentence-transformers' StaticEmbedding.
+
+model2vec's has config.json, tokenizer.json and model.safetensors with ``embeddings``, and with a
+quantized vocabulary ``mapping`` and ``weights``. sentence-transformers' has modules.json and
+``embedding.weight``. model2vec writes modules.json too: ``model_type`` in config.json tells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from encoder_engine.embedding.directory.checksums import verify_modules, verify_settings
+from encoder_engine.embedding.directory.json_files import read_value
+from encoder_engine.embedding.directory.modules import MODULES, STATIC_ORDER, read_modules
+from encoder_engine.embedding.directory.recipe import read_settings
+from encoder_engine.embedding.directory.stack import check_normalize
+from encoder_engine.embedding.static.model import (
+    DEFAULT_MAX_LENGTH,
+    RULES,
+    StaticModel,
+    StaticSettings,
+    unknown_id,
+)
+from encoder_engine.errors import (
+    CheckpointFileError,
+    ConfigError,
+    TensorNamesError,
+    UnsupportedFeatureError,
+)
+from encoder_engine.families.checkpoints.arrays import widen
+from encoder_engine.families.checkpoints.files import mapped_files, open_tensors
+from encoder_engine.files import verify_checksums
+from encoder_engine.inference.memory import MappedFiles
+from encoder_engine.inference.static_table import StaticTable
+from encoder_engine.json_values import JsonValue
+from encoder_engine.text import Tokenizer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from encoder_engine.embedding.static.model import Rules
+    from encoder_engine.families.checkpoints.arrays import Array
+
+__all__ = ["is_static", "read_static_model"]
+
+CONFIG = "config.json"
+TOKENIZER = "tokenizer.json"
+MODEL_TYPE = "model2vec"
+MODULE = "StaticEmbedding"
+# model2vec's name of the table, and sentence-transformers'.
+_TABLES = ("embeddings", "embedding.weight")
+# "no limit" as model2vec's configurations of before 0.5 write it.
+_NO_LIMIT = 10**6
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layout:
+    """The folder of the table, and whether the vectors are normalised by a module."""
+
+    directory: Path
+    folder: Path
+    has_config: bool
+    normalizes: bool
+
+
+def is_static(directory: Path) -> bool:
+    """Return whether a local directory holds a static model."""
+    if (directory / MODULES).is_file():
+        entries = read_value(directory / MODULES).items()
+        return bool(entries) and entries[0].kind().rpartition(".")[2] == MODULE
+    return _is_model2vec(directory / CONFIG)
+
+
+def read_static_model(
+    directory: Path,
+    *,
+    rules: Rules | None = None,
+    max_length: int | None = None,
+    unlimited: bool = False,
+) -> StaticModel:
+    """Read a static model; see :meth:`StaticEmbedder.from_pretrained`."""
+    verify_settings(directory)
+    layout = _find_layout(directory)
+    if rules is None:
+        rules = "model2vec" if layout.has_config else "sentence-transformers"
+    elif rules not in RULES:
+        raise ConfigError(f"rules must be one of {', '.join(RULES)}, got {rules!r}")
+    path = layout.folder / TOKENIZER
+    if not path.is_file():
+        raise CheckpointFileError(f"{layout.folder} has no {TOKENIZER}; fetch it again")
+    # The file alone: neither library reads its companions.
+    tokenizer = Tokenizer.from_pretrained(path)
+    settings = _read_settings(layout, rules, tokenizer)
+    if max_length is not None or unlimited:
+        settings = replace(settings, max_length=max_length)
+    left_out = unknown_id(tokenizer) if rules == "model2vec" else -1
+    return StaticModel(
+        table=_read_table(layout.folder, left_out), tokenizer=tokenizer, settings=settings
+    )
+
+
+def _find_layout(directory: Path) -> _Layout:
+    has_config = _is_model2vec(directory / CONFIG)
+    if not (directory / MODULES).is_file():
+        if not has_config:
+            raise UnsupportedFeatureError(
+                f"{directory} holds no static model: expected {MODULES} with a {MODULE} module, or "
+                f"a {CONFIG} whose model_type is {MODEL_TYPE!r}; Embedder.from_pretrained loads "
+                "models with an encoder"
+            )
+        return _Layout(directory=directory, folder=directory, has_config=True, normalizes=False)
+    modules = read_modules(directory, STATIC_ORDER)
+    verify_modules(directory, [module.folder for module in modules])
+    for module in modules[1:]:
+        check_normalize(module.folder)
+    return _Layout(
+        directory=directory,
+        folder=modules[0].folder,
+        has_config=has_config,
+        normalizes=len(modules) > 1,
+    )
+
+
+def _is_model2vec(config: Path) -> bool:
+    if not config.is_file():
+        return False
+    return bool(read_value(config).object().get("model_type") == MODEL_TYPE)
+
+
+def _read_settings(layout: _Layout, rules: Rules, tokenizer: Tokenizer) -> StaticSettings:
+    """Read the settings of both layouts; model2vec's config.json decides where there is one."""
+    stated = read_settings(layout.directory, "SentenceTransformer")
+    normalized, base = layout.normalizes, None
+    limit: int | None = DEFAULT_MAX_LENGTH
+    if layout.has_config:
+        config = read_value(layout.directory / CONFIG)
+        if config.get("normalize").present:
+            normalized = config.get("normalize").boolean()
+        if config.get("max_length").present:
+            limit = config.get("max_length").optional(JsonValue.positive)
+        base = config.get("tokenizer_name").optional(JsonValue.string)
+    if rules == "sentence-transformers":
+        # The truncation that the file states stays on; an input module has no limit of its own.
+        normalized = layout.normalizes
+        limit = None
+        if tokenizer.spec.truncation is not None:
+            limit = tokenizer.spec.truncation.max_length
+    if limit is not None and limit >= _NO_LIMIT:
+        limit = None
+    return StaticSettings(
+        rules=rules,
+        normalized=normalized,
+        max_length=limit,
+        prompts=stated.prompts,
+        default_prompt_name=stated.default_prompt_name,
+        truncate_dim=stated.truncate_dim,
+        similarity=stated.similarity,
+        base_model=base or None,
+    )
+
+
+def _read_table(folder: Path, left_out: int) -> StaticTable:
+    """Map the table; the mapping and the weights, a number for each token, are read."""
+    verify_checksums(folder)
+    opened = MappedFiles(mapped_files(folder))
+    with open_tensors(folder) as tensors:
+        found = [name for name in _TABLES if name in tensors]
+        unexpected = sorted(tensors.keys() - {*_TABLES, "mapping", "weights"})
+        if len(found) != 1 or unexpected:
+            raise TensorNamesError(
+                f"{folder} holds the tensors {', '.join(sorted(tensors))}; expected one of "
+                f"{' and '.join(_TABLES)}, and beside it mapping and weights or nothing",
+                missing=[] if found else [_TABLES[0]],
+                unexpected=unexpected,
+            )
+        rows = tensors[found[0]].map()
+        if rows.dtype == np.float64:
+            rows = rows.astype(np.float32)
+        mapping = tensors["mapping"].read() if "mapping" in tensors else None
+        weights = tensors["weights"].read() if "weights" in tensors else None
+    if mapping is not None and mapping.dtype.kind not in "iu":
+        raise CheckpointFileError(f"{folder}: mapping is {mapping.dtype}, expected integers")
+    return StaticTable(
+        rows_VD=rows,
+        mapping_N=None if mapping is None else _as_int32(mapping, folder),
+        weights_N=None if weights is None else widen(weights).astype(np.float32),
+        left_out=left_out,
+        mapped_files=opened,
+    )
+
+
+def _as_int32(mapping: Array, folder: Path) -> npt.NDArray[np.int32]:
+    if mapping.size and int(mapping.min()) < 0:
+        raise CheckpointFileError(f"{folder}: mapping holds negative rows; fetch it again")
+    rows: npt.NDArray[np.int32] = np.minimum(mapping, np.iinfo(np.int32).max).astype(np.int32)
+    return rows

@@ -1,0 +1,119 @@
+"""Writes a static model as model2vec does, with the modules of sentence-transformers.
+
+model2vec and sentence-transformers both load it. ``mapping`` and ``weights`` are kept.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.embedding.directory.recipe import CONFIG as SETTINGS
+from encoder_engine.embedding.saving.card import write_card
+from encoder_engine.embedding.static.reading import CONFIG, MODEL_TYPE, MODULE
+from encoder_engine.errors import ConfigError
+from encoder_engine.families.checkpoints.arrays import cast, widen
+from encoder_engine.families.checkpoints.writing import write_tensors
+from encoder_engine.files import write_atomically, writing
+from encoder_engine.inference.static_table import TABLE_DTYPES
+
+if TYPE_CHECKING:
+    import os
+
+    from encoder_engine.embedding.static.model import StaticModel
+    from encoder_engine.families.checkpoints.arrays import Array
+
+__all__ = ["convert_rows", "save_static_model"]
+
+
+def save_static_model(
+    model: StaticModel, directory: str | os.PathLike[str], *, dtype: str = "auto"
+) -> None:
+    """Write a directory; see :meth:`StaticEmbedder.save_pretrained`."""
+    folder, table, settings = Path(directory), model.table, model.settings
+    rows_VD = convert_rows(table.rows_VD, table.dtype if dtype == "auto" else dtype)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    is_library = settings.rules == "sentence-transformers"
+    tensors = {"embedding.weight" if is_library else "embeddings": rows_VD}
+    if table.mapping_N is not None:
+        tensors["mapping"] = table.mapping_N.astype(np.int64)
+    if table.weights_N is not None:
+        tensors["weights"] = table.weights_N
+    if is_library and len(tensors) > 1:
+        # sentence-transformers folds a mapping under model2vec's name of the table alone.
+        tensors["embeddings"] = tensors.pop("embedding.weight")
+    write_tensors(folder / "model.safetensors", tensors)
+    model.tokenizer.save(folder)
+    if not is_library:
+        _write(folder / CONFIG, _config(model, dtype if dtype != "auto" else table.dtype))
+    stated: dict[str, Any] = {
+        "model_type": "SentenceTransformer",
+        "prompts": settings.prompts,
+        "default_prompt_name": settings.default_prompt_name,
+        "similarity_fn_name": settings.similarity or "cosine",
+    }
+    if settings.truncate_dim is not None:
+        stated["truncate_dim"] = settings.truncate_dim
+    _write(folder / SETTINGS, stated)
+    kinds = [(MODULE, "."), *([("Normalize", "1_Normalize")] if settings.normalized else [])]
+    modules = [
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for n, (kind, path) in enumerate(kinds)
+    ]
+    write_card(
+        folder,
+        loader="StaticEmbedder",
+        dimension=table.width,
+        base_model=settings.base_model,
+        facts={
+            "vectors": f"the mean of {table.num_ids:,} tokens' rows",
+            "similarity": settings.similarity or "cosine",
+        },
+    )
+    # Last, because its presence marks a complete model.
+    _write(folder / "modules.json", modules)
+
+
+def convert_rows(rows_VD: Array, dtype: str) -> Array:
+    """Return a table in another dtype; int8 as model2vec rounds it.
+
+    Raises :class:`ConfigError` for an unknown dtype.
+    """
+    if dtype not in TABLE_DTYPES:
+        known = ", ".join(TABLE_DTYPES)
+        raise ConfigError(f"dtype must be 'auto' or one of {known}, got {dtype!r}")
+    if dtype == "int8":
+        if rows_VD.dtype == np.int8:
+            return rows_VD
+        wide = widen(rows_VD).astype(np.float32)
+        scale = max(float(np.abs(wide).max()) / 127.0, float(np.finfo(np.float32).tiny))
+        return np.asarray(np.clip(np.rint(wide / scale), -127, 127).astype(np.int8))
+    wide = rows_VD.astype(np.float32) if rows_VD.dtype == np.int8 else rows_VD
+    if dtype == "float16":
+        return np.asarray(widen(wide).astype(np.float16))
+    return cast(wide, dtype)
+
+
+def _config(model: StaticModel, dtype: str) -> dict[str, Any]:
+    settings, table = model.settings, model.table
+    config: dict[str, Any] = {
+        "model_type": MODEL_TYPE,
+        "architectures": ["StaticModel"],
+        "tokenizer_name": settings.base_model or "",
+        "hidden_dim": table.width,
+        "normalize": settings.normalized,
+        "max_length": settings.max_length,
+        "embedding_dtype": dtype,
+    }
+    if table.mapping_N is not None:
+        config["vocabulary_quantization"] = len(table.rows_VD)
+    return config
+
+
+def _write(path: Path, value: object) -> None:
+    content = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    write_atomically(path, content.encode("utf-8"))

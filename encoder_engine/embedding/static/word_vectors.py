@@ -1,0 +1,200 @@
+"""Reads word vectors from text files: word2vec's, GloVe's and fastText's.
+
+A line is a word and its numbers, separated by spaces. word2vec and fastText begin with a line of
+two numbers, of words and of features; GloVe does not. The file is read line by line into a table
+that grows by half, so that memory never holds more than it twice.
+"""
+
+from __future__ import annotations
+
+import lzma
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from encoder_engine.embedding.static.model import StaticModel, StaticSettings
+from encoder_engine.errors import InputError, ReadError, RowError
+from encoder_engine.inference.static_table import StaticTable
+from encoder_engine.inputs.sources import compression_of
+from encoder_engine.inputs.unpacking import unpack
+from encoder_engine.text import Tokenizer
+from encoder_engine.text.spec.tokenizer import (
+    BertNormalizerSpec,
+    SpecialTokenNames,
+    TemplatePiece,
+    TokenizerSpec,
+    WordPieceDecoderSpec,
+    WordPieceSpec,
+)
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+__all__ = ["read_word_vectors", "word_tokenizer"]
+
+UNKNOWN = "[UNK]"
+# Begins the pieces within a word, of which a table of words has none: it is in no text.
+_WITHIN = "\ufdd0"
+_LONGEST_WORD = 100
+_FIRST_ROWS = 1 << 20
+
+
+def read_word_vectors(
+    path: str | os.PathLike[str],
+    *,
+    lowercase: bool | None = None,
+    max_words: int | None = None,
+    normalize: bool = False,
+) -> StaticModel:
+    """Read a file of word vectors; see :meth:`StaticEmbedder.from_word_vectors`."""
+    if max_words is not None and (isinstance(max_words, bool) or max_words < 1):
+        raise InputError(f"max_words must be a positive whole number, got {max_words!r}")
+    words, rows_VD = _read(Path(path), max_words)
+    if lowercase is None:
+        lowercase = all(word == word.lower() for word in words)
+    vocabulary = {word: number for number, word in enumerate(words)}
+    if UNKNOWN not in vocabulary:
+        vocabulary[UNKNOWN] = len(words)
+        rows_VD = np.concatenate([rows_VD, np.zeros((1, rows_VD.shape[1]), np.float32)])
+    return StaticModel(
+        table=StaticTable(rows_VD=rows_VD, left_out=vocabulary[UNKNOWN]),
+        tokenizer=word_tokenizer(vocabulary, lowercase=lowercase),
+        settings=StaticSettings(normalized=normalize, max_length=None, base_model=Path(path).name),
+    )
+
+
+def word_tokenizer(vocabulary: dict[str, int], *, lowercase: bool) -> Tokenizer:
+    """Return a tokenizer of whole words: text between white space and punctuation.
+
+    It is WordPiece without pieces within words: a word is in the vocabulary or unknown.
+    """
+    model = WordPieceSpec(
+        vocab=vocabulary,
+        unk_token=UNKNOWN,
+        continuing_subword_prefix=_WITHIN,
+        max_input_chars_per_word=_LONGEST_WORD,
+        normalizer=BertNormalizerSpec(
+            clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=lowercase
+        ),
+    )
+    first = TemplatePiece(kind="first", type_id=0)
+    spec = TokenizerSpec(
+        model=model,
+        single=(first,),
+        pair=(first, TemplatePiece(kind="second", type_id=0)),
+        decoder=WordPieceDecoderSpec(prefix=_WITHIN, cleanup=False),
+        special=SpecialTokenNames(unk=UNKNOWN),
+    )
+    return Tokenizer(spec)
+
+
+def _read(path: Path, max_words: int | None) -> tuple[list[str], npt.NDArray[np.float32]]:
+    """Return the words and their vectors, float32 [V, D]; the first of equal words counts."""
+    words: dict[str, int] = {}
+    table = np.empty((0, 0), dtype=np.float32)
+    stated: tuple[int, int] | None = None
+    for number, line in _lines(path):
+        if number == 1 and (stated := _header(line)) is not None:
+            # A damaged first line may state any number; the table grows where it is too small.
+            rows = min(stated[0], max_words or stated[0], _FIRST_ROWS) + 1
+            table = np.empty((rows, stated[1]), np.float32)
+            continue
+        word, numbers = _split(line, table.shape[1], path, number)
+        if table.shape[1] == 0:
+            table = np.empty((1024, len(numbers)), dtype=np.float32)
+        if word in words:
+            continue
+        if len(words) == len(table):
+            table = np.concatenate([table, np.empty_like(table[: max(1024, len(table) // 2)])])
+        table[len(words)] = _floats(numbers, table.shape[1], path, number)
+        words[word] = number
+        if len(words) == max_words:
+            break
+    if not words:
+        raise ReadError(f"{path} holds no word vectors: expected a word and its numbers in a line")
+    if stated is not None and max_words is None and number - 1 < stated[0]:
+        raise ReadError(
+            f"{path} ends after {number - 1} words, its first line states {stated[0]}; copy it "
+            "again"
+        )
+    return list(words), np.ascontiguousarray(table[: len(words)])
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines with their numbers, from 1. Raises :class:`RowError` and ReadError."""
+    try:
+        with path.open("rb") as file:
+            stream = unpack(file, compression_of(path.name))
+            for number, raw in enumerate(iter(stream.readline, b""), start=1):
+                try:
+                    line = raw.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise _refused(path, number, f"is not UTF-8: {error.reason}") from error
+                # Words of some files hold no-break spaces: only line ends and spaces are cut.
+                line = line.rstrip("\r\n ")
+                if line:
+                    yield number, line
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ReadError(f"{path} cannot be read: {reason}; copy it again") from error
+
+
+def _header(line: str) -> tuple[int, int] | None:
+    """Return the numbers of words and of features of a first line that states them."""
+    parts = line.split(" ")
+    if len(parts) == 2 and all(part.isascii() and part.isdigit() for part in parts):
+        count, width = map(int, parts)
+        return (count, width) if count and width else None
+    return None
+
+
+def _split(line: str, width: int, path: Path, number: int) -> tuple[str, list[str]]:
+    """Return the word and its numbers as texts; a word may hold spaces where D is known."""
+    separator = "\t" if "\t" in line and " " not in line else " "
+    parts = line.split(separator)
+    if width == 0:
+        width = len(parts) - 1
+    if len(parts) <= width or width < 1:
+        raise _refused(
+            path, number, f"has {max(len(parts) - 1, 0)} numbers, expected {max(width, 1)}"
+        )
+    word = separator.join(parts[:-width])
+    if not word:
+        raise _refused(path, number, "has no word before its numbers")
+    return word, parts[-width:]
+
+
+def _floats(numbers: list[str], width: int, path: Path, number: int) -> npt.NDArray[np.float32]:
+    if len(numbers) != width:
+        raise _refused(path, number, f"has {len(numbers)} numbers, expected {width}")
+    try:
+        found = np.array(numbers, dtype=np.float32)
+    except ValueError as error:
+        wrong = next((text for text in numbers if not _is_number(text)), numbers[0])
+        raise _refused(path, number, f"holds {wrong!r:.40} in place of a number") from error
+    if not np.isfinite(found).all():
+        raise _refused(path, number, "holds NaN or infinity")
+    return found
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _refused(path: Path, number: int, reason: str) -> RowError:
+    return RowError(
+        f"{path}, line {number} {reason}; copy the file again, or remove the line",
+        row=number - 1,
+        file=str(path),
+        number=number,
+        reason=reason,
+    )

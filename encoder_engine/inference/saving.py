@@ -1,0 +1,79 @@
+"""Writes a compiled encoder's weights as a checkpoint in Hugging Face layout, without PyTorch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.writing import write_tensors
+from encoder_engine.families.config import INT8_CONFIG, spec_to_config
+from encoder_engine.families.facts.names import origins
+from encoder_engine.families.registry import find_family
+from encoder_engine.files import CHECKSUMS, write_atomically, write_checksums, writing
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+    from encoder_engine.families.checkpoints.arrays import Array
+    from encoder_engine.families.facts.names import Origin
+    from encoder_engine.inference.encoder import CompiledEncoder
+
+__all__ = ["save_checkpoint"]
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+
+def save_checkpoint(encoder: CompiledEncoder, directory: str | os.PathLike[str]) -> None:
+    """Write config.json, model.safetensors and SHA256SUMS of an encoder as it is in memory.
+
+    The files are those that :meth:`Encoder.save_pretrained` writes of the same weights. Raises
+    :class:`UnsupportedFeatureError` for an encoder with a head, :class:`ConfigError` for one that
+    was compiled without a configuration, and :class:`OutputError`.
+    """
+    if encoder.head is not None:
+        raise UnsupportedFeatureError(
+            "a compiled encoder with a head is not saved as a checkpoint; copy the directory that "
+            "it was loaded from"
+        )
+    if not encoder.config:
+        raise ConfigError(
+            "this encoder was compiled without a configuration, which its checkpoint needs; pass "
+            "config= to from_parameters"
+        )
+    config: dict[str, Any] = spec_to_config(encoder.spec, dict(encoder.config))
+    config |= {"dtype": encoder.dtype}
+    for stale in ("torch_dtype", "quantization_config"):
+        config.pop(stale, None)
+    if encoder.quantization is not None:
+        config["quantization_config"] = INT8_CONFIG
+    target = Path(directory)
+    with writing(target):
+        target.mkdir(parents=True, exist_ok=True)
+        # Until the new configuration is there, the directory is no model.
+        for name in (CHECKSUMS, CONFIG):
+            (target / name).unlink(missing_ok=True)
+        write_tensors(target / WEIGHTS, _tensors(encoder.spec.model_type, encoder.parameters()))
+        write_atomically(target / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
+        write_checksums(target, [CONFIG, WEIGHTS])
+
+
+def _tensors(model_type: str, parameters: Iterable[tuple[str, Array]]) -> dict[str, Array]:
+    """Return a checkpoint's tensors by their names."""
+    found = dict(parameters)
+    tensors: dict[str, Array] = {}
+    for name, origin in origins(find_family(model_type).renames, found).items():
+        tensors |= _split(origin, found[name])
+    return tensors
+
+
+def _split(origin: Origin, parameter: Array) -> dict[str, Array]:
+    """Split one parameter into a checkpoint's tensors."""
+    whole = parameter
+    if origin.halves_swapped:
+        whole = np.concatenate(np.split(parameter, 2)[::-1])
+    return dict(zip(origin.names, np.split(whole, len(origin.names)), strict=True))

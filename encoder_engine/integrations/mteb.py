@@ -1,0 +1,87 @@
+"""An embedder as a model of MTEB, the benchmark of embeddings.
+
+::
+
+    import mteb
+    from encoder_engine.integrations.mteb import MtebEncoder
+
+    model = MtebEncoder(ee.Embedder.from_pretrained("intfloat/e5-small-v2"))
+    mteb.evaluate(model, mteb.get_tasks(["STSBenchmark"]))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.embedding.engines.choosing import torch_engine
+from encoder_engine.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from encoder_engine.embedding import Embedder, StaticEmbedder
+
+__all__ = ["MtebEncoder"]
+
+
+class MtebEncoder:
+    """Fulfils ``mteb``'s ``EncoderProtocol``, of version 2, by an embedder.
+
+    The prompt of a task is the first of these names that the directory has: task and prompt type
+    (``"NFCorpus-query"``), task, kind of task and prompt type, kind of task, prompt type.
+
+    name: the model's name in results; None: the path that it was loaded from.
+    """
+
+    def __init__(self, embedder: Embedder | StaticEmbedder, *, name: str | None = None) -> None:
+        self.embedder = embedder
+        self.name = embedder.name if name is None else name
+
+    def encode(
+        self,
+        inputs: Iterable[Mapping[str, Any] | str],
+        *,
+        task_metadata: Any = None,
+        prompt_type: Any = None,
+        **_options: Any,
+    ) -> Any:
+        """Embed the texts of batches, float32 [N, D].
+
+        Batches are of tokens: ``batch_size`` changes no vector and is not passed on.
+        """
+        texts: list[str] = []
+        for batch in inputs:
+            texts += [batch] if isinstance(batch, str) else batch["text"]
+        return self.embedder.encode(
+            texts, prompt_name=self._prompt_name(task_metadata, prompt_type), on_truncation="ignore"
+        )
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Compare all vectors with all by the directory's similarity: a tensor [N, M]."""
+        found = self.embedder.similarity(embeddings1, embeddings2)
+        return torch_engine("mteb").as_tensor(found)
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Compare the vectors of equal rows: a tensor [N]."""
+        found = self.embedder.similarity_pairwise(embeddings1, embeddings2)
+        return torch_engine("mteb").as_tensor(found)
+
+    @property
+    def mteb_model_meta(self) -> Any:
+        """The description of the model in results."""
+        try:
+            from mteb.models import ModelMeta
+        except ImportError:
+            raise MissingDependencyError(
+                "the description of a model for mteb", library="mteb", extra="mteb"
+            ) from None
+        return ModelMeta.create_empty(
+            {"name": self.name, "embed_dim": self.embedder.dimension, "framework": []}
+        )
+
+    def _prompt_name(self, task: Any, prompt_type: Any) -> str | None:
+        kind = getattr(prompt_type, "value", prompt_type)
+        names = [kind]
+        if task is not None:
+            names = [f"{task.name}-{kind}", task.name, f"{task.type}-{kind}", task.type, kind]
+        return next((name for name in names if name in self.embedder.prompts), None)

@@ -1,0 +1,52 @@
+"""Joins the results of several searches by reciprocal rank fusion (Cormack et al. 2009)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from encoder_engine.errors import InputError
+from encoder_engine.vectors.search import Hit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["DEFAULT_CONSTANT", "fuse_ranks"]
+
+# The constant of the paper: rank 1 counts 1/61, rank 100 still 1/160.
+DEFAULT_CONSTANT = 60
+
+
+def fuse_ranks(
+    rankings: Sequence[Sequence[Hit]],
+    num_hits: int,
+    *,
+    constant: int = DEFAULT_CONSTANT,
+    weights: Sequence[float] | None = None,
+) -> list[Hit]:
+    """Join rankings of one query: the best rows first, with the sums of their reciprocal ranks.
+
+    A row's score is the sum of ``weight / (constant + rank)`` over the rankings that have it, rank
+    1 the best. Equal scores come in the order of their rows. Scores of the rankings are not
+    compared with each other: those of dense and of sparse vectors have different scales.
+
+    rankings: of the same store, such as dense and sparse.
+    weights: of each ranking; None: 1.
+
+    Raises :class:`InputError` for a constant below 1 and for weights that do not fit.
+    """
+    if num_hits < 1:
+        raise InputError(f"num_hits must be at least 1, got {num_hits}")
+    if constant < 1:
+        raise InputError(f"constant must be at least 1, got {constant}")
+    counts = [1.0] * len(rankings) if weights is None else list(weights)
+    if len(counts) != len(rankings) or any(not 0 <= weight < float("inf") for weight in counts):
+        raise InputError(f"weights must be {len(rankings)} finite numbers from 0, got {weights!r}")
+    scores: dict[int, float] = defaultdict(float)
+    found: dict[int, Hit] = {}
+    for weight, ranking in zip(counts, rankings, strict=True):
+        for rank, hit in enumerate(ranking, start=1):
+            scores[hit.row] += weight / (constant + rank)
+            found.setdefault(hit.row, hit)
+    best = sorted(scores, key=lambda row: (-scores[row], row))[:num_hits]
+    return [Hit(row=row, identifier=found[row].identifier, score=scores[row]) for row in best]

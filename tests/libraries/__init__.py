@@ -1,0 +1,1 @@
+"""Calls of other libraries beside the engine's."""

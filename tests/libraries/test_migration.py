@@ -1,0 +1,196 @@
+"""Every row of docs/migration.md, run: equal results, or a refusal that names ours."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from encoder_engine import Embedder, StaticEmbedder
+from encoder_engine.embedding import (
+    MultiVectorEmbedder,
+    Ranker,
+    SparseEmbedder,
+    SparseVectors,
+    max_similarity,
+)
+from encoder_engine.errors import InputError
+from encoder_engine.models import MaskedLM, SequenceClassification
+from tests import ROOT
+from tests.embedding.static.static_models import write_model2vec
+from tests.embedding.tiny_model import write_head_directory, write_sentence_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+PAGE = ROOT / "docs" / "migration.md"
+MODULES = {
+    "sentence-transformers": "sentence_transformers",
+    "model2vec": "model2vec",
+    "fastembed": "fastembed",
+    "FlagEmbedding": "FlagEmbedding",
+    "PyLate": "pylate",
+}
+# fastembed downloads its models, and PyLate's layout has tests of its own.
+ONLY_OURS = {"fastembed", "FlagEmbedding", "PyLate"}
+TEXTS = ["the text", "a row of words", "query 7"]
+ROW = re.compile(r"^\| `(.+?)` \| `(.+?)` \| (.+?) \|$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A row of the page."""
+
+    library: str
+    theirs: str
+    ours: str
+    result: str
+
+
+def calls() -> list[Call]:
+    """Read the rows of all tables."""
+    found, library = [], ""
+    for line in PAGE.read_text("utf-8").splitlines():
+        if line.startswith("## "):
+            library = line.removeprefix("## ")
+        row = ROW.match(line)
+        if row is not None:
+            theirs, ours, result = row.groups()
+            found.append(Call(library=library, theirs=theirs, ours=ours, result=result))
+    return found
+
+
+CALLS = calls()
+
+
+def test_the_page_has_a_table_for_each_library() -> None:
+    assert {call.library for call in CALLS} == set(MODULES)
+    assert len(CALLS) > 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Models:
+    """Directories of every kind of model."""
+
+    sentences: Path
+    static: Path
+    ranking: Path
+    masked: Path
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    folder = tmp_path_factory.mktemp("models")
+    return Models(
+        sentences=write_sentence_directory(
+            folder / "sentences", settings={"prompts": {"query": "query: "}}
+        ),
+        static=write_model2vec(folder / "static"),
+        ranking=write_head_directory(folder / "ranking", SequenceClassification, num_labels=1),
+        masked=write_head_directory(folder / "masked", MaskedLM),
+    )
+
+
+def names(models: Models, folder: Path) -> dict[str, Any]:
+    """Return the names that the calls of both sides use."""
+    return {
+        "texts": TEXTS,
+        "queries": TEXTS[:2],
+        "documents": TEXTS,
+        "pairs": [(TEXTS[0], text) for text in TEXTS],
+        "path": str(models.sentences),
+        "ranking": str(models.ranking),
+        "masked": str(models.masked),
+        "folder": str(folder),
+    }
+
+
+def ours_of(library: str, models: Models) -> dict[str, Any]:
+    """Return the engine's names of a section."""
+    embedder: Any = Embedder.from_pretrained(models.sentences, device="cpu")
+    path = str(models.sentences)
+    if library == "model2vec":
+        embedder, path = StaticEmbedder.from_pretrained(models.static), str(models.static)
+    if library == "PyLate":
+        embedder = MultiVectorEmbedder(embedder)
+    return {
+        "path": path,
+        "embedder": embedder,
+        "Embedder": Embedder,
+        "StaticEmbedder": StaticEmbedder,
+        "Ranker": Ranker,
+        "SparseEmbedder": SparseEmbedder,
+        "max_similarity": max_similarity,
+    }
+
+
+def theirs_of(library: str, models: Models) -> dict[str, Any]:
+    """Return the library's names of a section."""
+    module = importlib.import_module(MODULES[library])
+    if library == "model2vec":
+        path = str(models.static)
+        model = module.StaticModel.from_pretrained(path)
+        return {"path": path, "model": model, "StaticModel": module.StaticModel}
+    model = module.SentenceTransformer(str(models.sentences), device="cpu")
+    kinds = ("SentenceTransformer", "CrossEncoder", "SparseEncoder")
+    return {"model": model} | {kind: getattr(module, kind) for kind in kinds}
+
+
+def comparable(value: Any) -> Any:
+    """Return a result as arrays."""
+    if isinstance(value, SparseVectors):
+        return value.dense()
+    if hasattr(value, "to_dense"):
+        value = value.detach().to_dense()
+    return value.numpy() if hasattr(value, "numpy") else value
+
+
+def assert_equal(found: Any, expected: Any) -> None:
+    found, expected = comparable(found), comparable(expected)
+    if isinstance(expected, list) and expected and isinstance(expected[0], dict):
+        assert [one["corpus_id"] for one in found] == [one["corpus_id"] for one in expected]
+        found, expected = ([one["score"] for one in side] for side in (found, expected))
+    if isinstance(expected, (str, dict)):
+        assert found == expected
+        return
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call.library}: {call.theirs}")
+def test_a_row_of_the_page_holds(call: Call, models: Models, tmp_path: Path) -> None:
+    scope = names(models, tmp_path / "ours")
+    run: Callable[..., Any] = eval
+    ours = scope | ours_of(call.library, models)
+    if call.result.startswith("refused"):
+        named = call.result.partition("`")[2].rpartition("`")[0]
+        with pytest.raises(InputError, match=re.escape(named)):
+            run(call.ours, ours)
+    else:
+        found = run(call.ours, ours)
+    if call.library in ONLY_OURS:
+        return
+    pytest.importorskip(MODULES[call.library], reason=f"{call.library} is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = names(models, tmp_path / "theirs") | theirs_of(call.library, models)
+        expected = run(call.theirs, theirs)
+    if call.result == "equal":
+        assert_equal(found, expected)
+    elif not call.result.startswith("refused"):
+        assert call.result == "either library loads it"
+        vectors = ours["embedder"].encode(TEXTS)
+        load = (StaticEmbedder if call.library == "model2vec" else Embedder).from_pretrained
+        for folder in ("ours", "theirs"):
+            assert_equal(load(tmp_path / folder).encode(TEXTS), vectors)
+        loader: Any = theirs.get("StaticModel", theirs.get("SentenceTransformer"))
+        loader = getattr(loader, "from_pretrained", loader)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert_equal(loader(str(tmp_path / "ours")).encode(TEXTS), vectors)

@@ -1,0 +1,205 @@
+"""Search in quantized copies, over sparse rows, over joined ranks; negatives for training."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from encoder_engine import load_vectors
+from encoder_engine.errors import InputError, OutputError, ReadError, ShapeError
+from encoder_engine.vectors.hybrid import fuse_ranks
+from encoder_engine.vectors.mining import MiningOptions, mine_negatives
+from encoder_engine.vectors.quantized import load_copy, search_copy, write_copy
+from encoder_engine.vectors.search import Hit, search_vectors
+from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from encoder_engine.vectors.stored_vectors import StoredVectors
+
+DIMENSION, ROWS = 100, 3000
+
+
+@pytest.fixture(scope="module")
+def drawn() -> np.ndarray[Any, np.dtype[np.float32]]:
+    draw = np.random.default_rng(0)
+    # Rows around centres: neighbours are nearer than chance, as in stored texts.
+    centres = draw.normal(size=(60, DIMENSION))
+    rows = centres[draw.integers(0, 60, ROWS)] + 0.7 * draw.normal(size=(ROWS, DIMENSION))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows.astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def store(drawn: Any, tmp_path_factory: pytest.TempPathFactory) -> StoredVectors:
+    path = tmp_path_factory.mktemp("store") / "v.npy"
+    np.save(path, drawn)
+    return load_vectors(path)
+
+
+def recall(found: list[list[Hit]], truth: list[list[Hit]]) -> float:
+    same = [
+        len({h.row for h in a} & {h.row for h in b}) / len(b)
+        for a, b in zip(found, truth, strict=True)
+    ]
+    return float(np.mean(same))
+
+
+@pytest.mark.parametrize(
+    ("precision", "size", "least"), [("int8", DIMENSION, 0.999), ("ubinary", 13, 0.9)]
+)
+def test_a_copy_finds_what_an_exact_search_finds(
+    store: StoredVectors, drawn: Any, tmp_path: Path, precision: Any, size: int, least: float
+) -> None:
+    copy = write_copy(store, tmp_path / "c.npy", precision)
+    assert np.load(tmp_path / "c.npy").shape == (ROWS, size)
+    again = load_copy(store, tmp_path / "c.npy")
+    assert (again.precision, again.rows, again.dimension) == (precision, ROWS, DIMENSION)
+    queries = drawn[::50] + 0.02 * np.random.default_rng(1).normal(size=(60, DIMENSION))
+    queries = queries.astype(np.float32)
+    truth = search_vectors(store, queries, 10)
+    found = search_copy(store, again, queries, 10, oversampling=10)
+    assert recall(found, truth) >= least
+    exact = search_copy(store, copy, queries, 10, oversampling=ROWS)
+    assert [[h.row for h in hits] for hits in exact] == [[h.row for h in hits] for hits in truth]
+    for hits, wanted in zip(exact, truth, strict=True):
+        np.testing.assert_allclose([h.score for h in hits], [h.score for h in wanted], atol=1e-5)
+
+
+def test_copies_are_compared_with_their_store(
+    store: StoredVectors, drawn: Any, tmp_path: Path
+) -> None:
+    write_copy(store, tmp_path / "c.npy")
+    with pytest.raises(OutputError):
+        write_copy(store, tmp_path / "c.npy")
+    np.save(tmp_path / "other.npy", drawn[:100])
+    with pytest.raises(ReadError, match="other vectors"):
+        load_copy(load_vectors(tmp_path / "other.npy"), tmp_path / "c.npy")
+    with pytest.raises(ReadError, match="is missing"):
+        load_copy(store, tmp_path / "no.npy")
+    content = bytearray((tmp_path / "c.npy").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "c.npy").write_bytes(bytes(content))
+    with pytest.raises(ReadError, match="SHA-256 differs"):
+        load_copy(store, tmp_path / "c.npy")
+    write_copy(store, tmp_path / "c.npy", overwrite=True)
+    copy = load_copy(store, tmp_path / "c.npy")
+    with pytest.raises(ShapeError, match="features"):
+        search_copy(store, copy, drawn[:1, :5], 3)
+    with pytest.raises(InputError, match="oversampling"):
+        search_copy(store, copy, drawn[:1], 3, oversampling=0)
+    with pytest.raises(InputError, match="must end in"):
+        write_copy(store, tmp_path / "c.bin")
+    record = json.loads((tmp_path / "c.quantized.json").read_text())
+    (tmp_path / "c.quantized.json").write_text(json.dumps(record | {"ranges": [[1.0]]}))
+    with pytest.raises(ReadError, match="ranges"):
+        load_copy(store, tmp_path / "c.npy")
+
+
+def sparse(rows: list[dict[int, float]], dimension: int = 20) -> SparseVectors:
+    made = [
+        SparseVectors(
+            indptr=np.array([0, len(row)]),
+            indices=np.array(sorted(row), np.int32),
+            values=np.array([row[key] for key in sorted(row)], np.float32),
+            dimension=dimension,
+        )
+        for row in rows
+    ]
+    return join_sparse(made, dimension)
+
+
+def test_sparse_search_equals_the_matrix_product() -> None:
+    draw = np.random.default_rng(2)
+
+    def some(count: int) -> SparseVectors:
+        rows = []
+        for _ in range(count):
+            tokens = draw.choice(20, size=draw.integers(0, 6), replace=False)
+            rows.append({int(token): float(draw.uniform(0.1, 2)) for token in tokens})
+        return sparse(rows)
+
+    documents, queries = some(40), some(7)
+    scores = queries.dense() @ documents.dense().T
+    np.testing.assert_allclose(queries.similarity(documents), scores, atol=1e-5)
+    for number, hits in enumerate(documents.search(queries, 5)):
+        order = [row for row in np.argsort(-scores[number], kind="stable") if scores[number, row]]
+        assert [row for row, _ in hits] == order[:5]
+        np.testing.assert_allclose([s for _, s in hits], scores[number][order[:5]], atol=1e-5)
+    with pytest.raises(ShapeError, match="over 20 and over 21"):
+        documents.search(sparse([{0: 1.0}], 21), 3)
+
+
+def hits(*rows: int) -> list[Hit]:
+    return [Hit(row=row, identifier=None, score=-float(rank)) for rank, row in enumerate(rows)]
+
+
+def test_joined_ranks_are_sums_of_reciprocals() -> None:
+    found = fuse_ranks([hits(3, 1, 2), hits(2, 3, 7)], 3)
+    assert [hit.row for hit in found] == [3, 2, 1]
+    np.testing.assert_allclose(found[0].score, 1 / 61 + 1 / 62)
+    weighted = fuse_ranks([hits(3, 1, 2), hits(2, 3, 7)], 1, weights=[0, 1])
+    assert [hit.row for hit in weighted] == [2]
+    for options in ({"weights": [1.0]}, {"constant": 0}, {"weights": [1.0, float("nan")]}):
+        with pytest.raises(InputError):
+            fuse_ranks([hits(1), hits(2)], 1, **options)
+
+
+def mining_store(tmp_path: Path, scores: list[float]) -> StoredVectors:
+    """Write a store whose dot products with [1, 0] are these."""
+    np.save(tmp_path / "m.npy", np.array([[s, 1.0] for s in scores], np.float32))
+    return load_vectors(tmp_path / "m.npy")
+
+
+QUERY = np.array([[1.0, 0.0]], np.float32)
+
+
+def test_negatives_leave_out_answers_and_their_like(tmp_path: Path) -> None:
+    # Row 1 is the answer; row 0 is above it, row 2 within 5 %, row 3 has the answer's text.
+    store = mining_store(tmp_path, [0.99, 0.9, 0.88, 0.8, 0.7, 0.6, 0.5])
+    texts = {row: f"text {row}" for row in range(7)} | {3: "text 1", 5: "the query"}
+    found = mine_negatives(
+        *(store, QUERY, [[1]], MiningOptions(num_negatives=3)),
+        query_texts=["the query"],
+        texts_of=lambda rows: {row: texts[row] for row in rows},
+    )
+    assert found.rows == [[4, 6]]
+    np.testing.assert_allclose(found.scores[0], [0.7, 0.5], atol=1e-6)
+    assert (found.num_positives, found.num_equal_texts, found.num_too_near) == (1, 2, 2)
+    assert found.num_short == 1
+
+
+def test_ranks_and_margins_bound_the_negatives(tmp_path: Path) -> None:
+    store = mining_store(tmp_path, [1.0, 0.9, 0.8, 0.7, 0.6, 0.5])
+    plain = MiningOptions(relative_margin=None, num_negatives=2, rank_range=(2, 4))
+    assert mine_negatives(store, QUERY, [[0]], plain).rows == [[2, 3]]
+    # Ranks count documents that are no answers; the worst answer decides.
+    several = mine_negatives(store, QUERY, [[0, 3]], MiningOptions(num_negatives=5))
+    assert several.rows == [[4, 5]]
+    absolute = MiningOptions(relative_margin=None, absolute_margin=0.35, num_negatives=5)
+    assert mine_negatives(store, QUERY, [[0]], absolute).rows == [[4, 5]]
+    store = mining_store(tmp_path, [-1.0, -1.01, -1.2])
+    assert mine_negatives(store, QUERY, [[0]]).rows == [[2]]
+
+
+def test_impossible_minings_are_refused(tmp_path: Path) -> None:
+    store = mining_store(tmp_path, [1.0, 0.5])
+    for positives, message in (
+        ([[]], "no positive"),
+        ([[7]], "has 2 rows"),
+        ([[0], [1]], "positives of 2"),
+    ):
+        with pytest.raises(InputError, match=message):
+            mine_negatives(store, QUERY, positives)
+    for options in (
+        {"rank_range": (3, 2)},
+        {"num_negatives": 0},
+        {"relative_margin": 1.0},
+        {"absolute_margin": -1.0},
+    ):
+        with pytest.raises(InputError):
+            MiningOptions(**options)
