@@ -30,9 +30,11 @@ ROUNDINGS = 4
 
 
 def rotary_table(
-    num_positions: int, head_dim: int, *, base: float, divisor: float = 1.0
+    num_positions: int, head_dim: int, *, base: float, divisor: float = 1.0, first: int = 0
 ) -> npt.NDArray[np.float64]:
     """Return cosines, then sines, of ``position * base^(-2i/D) / divisor``, float64 [P, D].
+
+    first: the first position.
 
     Raises :class:`ShapeError` for an odd ``head_dim``, and for sizes, bases and divisors that are
     not positive.
@@ -46,7 +48,7 @@ def rotary_table(
         if not 0.0 < number < float("inf"):
             raise ShapeError(f"{name} must be positive and finite, got {number}")
     exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
-    return table_of_frequencies(num_positions, base**-exponents, divisor=divisor)
+    return table_of_frequencies(num_positions, base**-exponents, divisor=divisor, first=first)
 
 
 def table_of_frequencies(
@@ -55,12 +57,13 @@ def table_of_frequencies(
     *,
     divisor: float = 1.0,
     magnitude: float = 1.0,
+    first: int = 0,
 ) -> npt.NDArray[np.float64]:
     """Return ``magnitude`` times cosines, then sines, of ``position * frequency / divisor``.
 
-    Float64 [P, 2 F], F the number of frequencies.
+    first: the first position. Float64 [P, 2 F], F the number of frequencies.
     """
-    places = np.arange(num_positions, dtype=np.float64)
+    places = np.arange(first, first + num_positions, dtype=np.float64)
     angles = np.outer(places / divisor, frequencies)
     table = np.concatenate((np.cos(angles), np.sin(angles)), axis=1)
     return table if magnitude == 1.0 else table * magnitude

@@ -55,7 +55,6 @@ using row_kernel = void (*)(const Call&, int64_t first, int64_t last, float* scr
 struct kernel_table {
     attention_kernel attention[2];
     row_kernel<norm_call> normalize[2];
-    row_kernel<head_norm_call> normalize_heads[2];
     row_kernel<embedding_call> embed[2];
     row_kernel<pooling_call> pool[2];
     row_kernel<static_call> static_mean[4];  // by table_type

@@ -61,8 +61,23 @@ void normalize_rows(const norm_call& call) {
 }
 
 void normalize_heads(const head_norm_call& call) {
-    share_rows(call, kernels().normalize_heads[static_cast<int>(call.type)], call.num_heads * call.width,
-               call.width);
+    // The kernel of whole rows, so that a head has the bits of a row.
+    const auto normalize = [](const head_norm_call& now, int64_t first, int64_t last, float* scratch) {
+        norm_call heads{};
+        heads.type = now.type;
+        heads.weight = now.weight;
+        heads.bias = now.bias;
+        heads.num_rows = now.num_heads;
+        heads.width = now.width;
+        heads.epsilon = now.epsilon;
+        heads.centred = now.centred;
+        for (int64_t row = first; row < last; ++row) {
+            heads.output = static_cast<char*>(now.heads) + row * now.row_stride * element_bytes(now.type);
+            heads.input = heads.output;
+            kernels().normalize[static_cast<int>(now.type)](heads, 0, now.num_heads, scratch);
+        }
+    };
+    share_rows<head_norm_call>(call, normalize, call.num_heads * call.width, call.width);
 }
 
 void embed_rows(const embedding_call& call) {

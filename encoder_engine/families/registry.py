@@ -37,7 +37,17 @@ def recognise_family(config: Mapping[str, Any]) -> Family:
         if family.config_model_type == model_type
         and all(config.get(key) == value for key, value in family.marks.items())
     ]
-    return max(found, key=lambda family: len(family.marks)) if found else find_family(model_type)
+    if not found:
+        return find_family(model_type)
+    # Of families with the same marks, the model's own code names one.
+    own = config.get("auto_map")
+    names = tuple(own.values()) if isinstance(own, dict) else (own,)
+    return max(found, key=lambda family: (len(family.marks), _is_code_of(family, names)))
+
+
+def _is_code_of(family: Family, names: tuple[object, ...]) -> bool:
+    repositories = tuple(code for code in family.code if code.endswith("--"))
+    return any(isinstance(name, str) and name.startswith(repositories) for name in names)
 
 
 def find_family(model_type: object) -> Family:

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
     from encoder_engine.families.facts.spec import RotaryScaling, RotarySpec
 
-__all__ = ["angle_table"]
+__all__ = ["angle_table", "float32_angle_table"]
+
+# Positions whose angles are in float64 at a time: 131,072 of 256 features would take 0.5 GB.
+CHUNK_POSITIONS = 4096
 
 
 def angle_table(rotary: RotarySpec, head_dim: int, num_positions: int) -> npt.NDArray[np.float64]:
@@ -22,18 +25,36 @@ def angle_table(rotary: RotarySpec, head_dim: int, num_positions: int) -> npt.ND
 
     Raises :class:`ShapeError` for an odd D.
     """
+    return _angles(rotary, head_dim, num_positions, 0)
+
+
+def float32_angle_table(
+    rotary: RotarySpec, head_dim: int, num_positions: int
+) -> npt.NDArray[np.float32]:
+    """Return :func:`angle_table` rounded to float32, without all of it in float64."""
+    table = np.empty((num_positions, rotary.width(head_dim)), dtype=np.float32)
+    for first in range(0, num_positions, CHUNK_POSITIONS):
+        chunk = table[first : first + CHUNK_POSITIONS]
+        chunk[:] = _angles(rotary, head_dim, len(chunk), first)
+    return table
+
+
+def _angles(rotary: RotarySpec, head_dim: int, count: int, first: int) -> npt.NDArray[np.float64]:
+    """Return the table from a position on."""
     width = rotary.width(head_dim)
     if rotary.scaling is None:
         return rotary_table(
-            *(num_positions, width),
+            *(count, width),
             base=rotary.base * rotary.stretch,
             divisor=rotary.stretch ** (2.0 / width),
+            first=first,
         )
     plain = rotary.base ** -(np.arange(0, width, 2, dtype=np.float64) / width)
     return table_of_frequencies(
-        num_positions,
+        count,
         _scaled(plain, rotary.scaling, rotary.base),
         magnitude=rotary.scaling.magnitude,
+        first=first,
     )
 
 

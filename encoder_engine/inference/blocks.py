@@ -54,6 +54,7 @@ def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
     up = "halves" if spec.feed_forward.gated else "up"
     own, of_heads = spec.attention.global_projections, spec.attention.query_key_norm
     of_outputs = spec.norm if spec.output_norms else None
+    of_attention = spec.norm if spec.sum_norm else of_outputs
     feed_forward_norm = reader.norm(f"{name}.feed_forward_norm", spec.norm)
     assert feed_forward_norm is not None
     return BlockWeights(
@@ -72,7 +73,7 @@ def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
         up=reader.block_dense(f"{name}.feed_forward.{up}"),
         down=reader.block_dense(f"{name}.feed_forward.down"),
         feed_forward_norm=feed_forward_norm,
-        attention_output_norm=reader.norm(f"{name}.attention_output_norm", of_outputs),
+        attention_output_norm=reader.norm(f"{name}.attention_output_norm", of_attention),
         feed_forward_output_norm=reader.norm(f"{name}.feed_forward_output_norm", of_outputs),
     )
 
@@ -121,6 +122,9 @@ class BlockBuilder:
             assert norm is not None
             projected = self._attention(block, self.hidden, selects=selects)
             residual = self._residual(width)
+            if block.attention_output_norm is not None:
+                summed = block.attention_output_norm
+                program.normalize(summed, projected, projected, residual=residual)
             between, quantized = self._buffer("between", width), None
             if _keeps_bytes(block) and norm.spec.centred:
                 quantized = self._quantized_buffer("between", width)

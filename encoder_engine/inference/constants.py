@@ -8,7 +8,7 @@ import numpy as np
 
 from encoder_engine import _native
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, widen
-from encoder_engine.families.rotary import angle_table
+from encoder_engine.families.rotary import float32_angle_table
 from encoder_engine.inference.layers import QuantizedDense
 from encoder_engine.inference.memory import address
 from encoder_engine.inference.program import NO_TERMS, Terms
@@ -58,8 +58,8 @@ class Constants:
             return None
         if (rotary, head_dim) not in self._made:
             assert self._spec.max_length is not None
-            table = angle_table(rotary, head_dim, self._spec.max_length)
-            self._made[rotary, head_dim] = table.astype(np.float32)
+            table = float32_angle_table(rotary, head_dim, self._spec.max_length)
+            self._made[rotary, head_dim] = table
         return self._made[rotary, head_dim]
 
     def terms(self, attention: AttentionSpec, qkv: Dense | QuantizedDense) -> Terms:

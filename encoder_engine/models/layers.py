@@ -180,8 +180,9 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(spec.feed_forward, width=width)
         self.feed_forward_norm = Norm(spec.norm, width=width)
         self.attention_output_norm = self.feed_forward_output_norm = None
-        if spec.output_norms:
+        if spec.output_norms or spec.sum_norm:
             self.attention_output_norm = Norm(spec.norm, width=width)
+        if spec.output_norms:
             self.feed_forward_output_norm = Norm(spec.norm, width=width)
 
     def forward(
@@ -196,13 +197,19 @@ class Block(nn.Module):
         mixed, probabilities = self.attention(hidden_TD, inputs, rows)
         if rows is not None:
             hidden_TD = F.embedding(rows.rows, hidden_TD)
+        if self.attention_output_norm is not None:
+            mixed = self.attention_output_norm(
+                mixed, residual_TD=hidden_TD, dropout=self._dropout(self.spec.attention)
+            )
         assert self.attention_norm is not None
         quantized = None
         if self.feed_forward.reads_bytes and self.spec.norm.centred:
             hidden_TD, quantized = self.attention_norm.quantized(mixed, residual_TD=hidden_TD)
         else:
             hidden_TD = self.attention_norm(
-                mixed, residual_TD=hidden_TD, dropout=self._dropout(self.spec.attention)
+                mixed,
+                residual_TD=hidden_TD,
+                dropout=0.0 if self.spec.sum_norm else self._dropout(self.spec.attention),
             )
         hidden_TD = self.feed_forward_norm(
             self.feed_forward(hidden_TD, quantized),

@@ -82,6 +82,7 @@ TOKENIZERS: dict[str, tuple[str, dict[str, Any] | str]] = {
     "electra": ("ElectraTokenizer", wordpiece(*BRACKETS)),
     "gte": XLM_R,
     "jina_bert_v2": BERT,
+    "jina_bert_v2_qk": BERT,
     "longformer": ("LongformerTokenizer", byte_bpe(*ANGLES)),
     "modernbert": ("RobertaTokenizer", byte_bpe(*ANGLES)),
     "mpnet": (
@@ -134,6 +135,12 @@ def test_text_becomes_the_vectors_of_transformers(case: Case, tmp_path: Path) ->
 
 SIZES = {"vocab_size": VOCAB_SIZE, "pad_token_id": 0, "type_vocab_size": 2}
 CONFIGS: dict[str, dict[str, Any]] = {
+    "jina_bert_v2_qk": {
+        "model_type": "bert",
+        "position_embedding_type": "alibi",
+        "feed_forward_type": "geglu",
+        "auto_map": {"AutoModel": "jinaai/jina-bert-v2-qk-post-norm--modeling_bert.JinaBertModel"},
+    },
     "jina_bert_v2": {
         "model_type": "bert",
         "position_embedding_type": "alibi",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers.*")
 # What transformers does not read as published; see test_published_layouts.
-PUBLISHED = {"jina_bert_v2", "new", "nomic_bert_v1"}
+PUBLISHED = {"jina_bert_v2", "jina_bert_v2_qk", "new", "nomic_bert_v1"}
 LENGTHS = [9, 1, 40, 40, 3, 63]
 
 

@@ -8,7 +8,6 @@
 #endif
 #include "cpu/simd/embedding_kernel.h"
 #include "cpu/kernels.h"
-#include "cpu/simd/head_norm_kernel.h"
 #include "cpu/simd/norm_kernel.h"
 #include "cpu/simd/packed_linear_kernel.h"
 #include "cpu/simd/quantized_linear_kernel.h"
@@ -30,7 +29,6 @@ constexpr attention_kernel kBfloat16Attention = kAttention<float_operands<bfloat
 constexpr kernel_table kKernels = {
     {kAttention<float_operands<float>>, kBfloat16Attention},
     {normalize_rows<float>, normalize_rows<bfloat16>},
-    {normalize_heads<float>, normalize_heads<bfloat16>},
     {embed_rows<float>, embed_rows<bfloat16>},
     {pool_rows<float>, pool_rows<bfloat16>},
     {mean_static_rows<float>, mean_static_rows<float16>, mean_static_rows<bfloat16>,

@@ -111,8 +111,9 @@ def _block(spec: BlockSpec, width: int) -> Iterator[tuple[str, tuple[int, ...]]]
     yield from _dense(f"feed_forward.{name}", rows, width, bias=layer.up_bias)
     yield from _dense("feed_forward.down", width, layer.width, bias=layer.down_bias)
     yield from _norm("feed_forward_norm", spec.norm, width)
-    if spec.output_norms:
+    if spec.output_norms or spec.sum_norm:
         yield from _norm("attention_output_norm", spec.norm, width)
+    if spec.output_norms:
         yield from _norm("feed_forward_output_norm", spec.norm, width)
 
 

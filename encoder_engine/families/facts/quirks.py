@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from encoder_engine.families.facts.spec import Activation, EncoderSpec
     from encoder_engine.json_values import JsonValue
 
-__all__ = ["FeedForwardName", "FirstConvolution", "LayerWindows", "SharedGroups"]
+__all__ = ["FeedForwardName", "FirstConvolution", "LayerWindows", "OwnCode", "SharedGroups"]
 
 
 @dataclass(frozen=True)
@@ -149,3 +149,23 @@ class FeedForwardName:
             return {self.key: named[0]}
         function = ACTIVATIONS[layer.activation][0]
         return {self.activation_key: function, self.gate_key: layer.gated}
+
+
+@dataclass(frozen=True)
+class OwnCode:
+    """The code in a model's repository, which alone tells its family from another one."""
+
+    auto_map: tuple[tuple[str, str], ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys it writes."""
+        return ("auto_map",)
+
+    def read(self, spec: EncoderSpec, _config: JsonValue) -> EncoderSpec:
+        """Return the spec: the code was compared with the family's when that was found."""
+        return spec
+
+    def write(self, _spec: EncoderSpec) -> dict[str, Any]:
+        """Return the code's names."""
+        return {"auto_map": dict(self.auto_map)}

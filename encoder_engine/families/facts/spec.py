@@ -260,7 +260,9 @@ class BlockSpec:
     Post-norm by default: the sum after each residual is normalised. ``norm_first=True`` (pre-norm):
     the inputs are normalised instead. ``attention_norm=False``: no norm before attention
     (ModernBERT's first block). ``output_norms=True``: the outputs of attention and feed-forward are
-    normalised as well, before they are added (Gemma).
+    normalised as well, before they are added (Gemma). ``sum_norm=True`` (post-norm): attention's
+    output plus its input is normalised, and then added to the input once more (JinaBERT for German,
+    Spanish, Chinese and code).
     """
 
     attention: AttentionSpec
@@ -269,8 +271,11 @@ class BlockSpec:
     norm_first: bool = False
     attention_norm: bool = True
     output_norms: bool = False
+    sum_norm: bool = False
 
     def __post_init__(self) -> None:
+        if self.sum_norm and self.norm_first:
+            raise ConfigError("sum_norm=True needs norm_first=False")
         if self.output_norms and not self.norm_first:
             raise ConfigError("output_norms=True needs norm_first=True")
         if not (self.attention_norm or self.norm_first):

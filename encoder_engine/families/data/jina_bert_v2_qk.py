@@ -1,0 +1,62 @@
+"""JinaBERT for German, Spanish, Chinese and code: layer norms of query and key, and one norm more.
+
+jina-embeddings-v2-base-de, -es, -zh and -code. Their configurations are those of
+:mod:`encoder_engine.families.data.jina_bert_v2`, but for the code that they name. The layout
+follows ``JinaBertModel`` of modeling_bert.py in jinaai/jina-bert-v2-qk-post-norm: norms over all
+heads of query and of key together; the gate is the second half of ``up_gated_layer``.
+"""
+
+from dataclasses import replace
+
+from encoder_engine.families.data import jina_bert_v2
+from encoder_engine.families.facts.distance_quirks import AlibiSlopes
+from encoder_engine.families.facts.names import Rename
+from encoder_engine.families.facts.quirks import OwnCode
+
+BLOCK = jina_bert_v2.BLOCK
+PLAIN = jina_bert_v2.FAMILY.block
+REPOSITORY = "jinaai/jina-bert-v2-qk-post-norm--"
+FAMILY = replace(
+    jina_bert_v2.FAMILY,
+    model_type="jina_bert_v2_qk",
+    block=replace(
+        PLAIN,
+        attention=replace(PLAIN.attention, query_key_norm=PLAIN.norm, norm_by_head=False),
+        sum_norm=True,
+    ),
+    quirks=(
+        AlibiSlopes(),
+        OwnCode(
+            (
+                ("AutoConfig", f"{REPOSITORY}configuration_bert.JinaBertConfig"),
+                ("AutoModel", f"{REPOSITORY}modeling_bert.JinaBertModel"),
+            )
+        ),
+    ),
+    renames=(
+        Rename("embedding.tokens", "embeddings.word_embeddings"),
+        Rename("embedding.segments", "embeddings.token_type_embeddings"),
+        Rename("embedding.norm", "embeddings.LayerNorm"),
+        Rename(
+            "blocks.{block}.attention.qkv",
+            (
+                f"{BLOCK}.attention.self.query",
+                f"{BLOCK}.attention.self.key",
+                f"{BLOCK}.attention.self.value",
+            ),
+        ),
+        Rename("blocks.{block}.attention.query_norm", f"{BLOCK}.attention.self.layer_norm_q"),
+        Rename("blocks.{block}.attention.key_norm", f"{BLOCK}.attention.self.layer_norm_k"),
+        Rename("blocks.{block}.attention.output", f"{BLOCK}.attention.output.dense"),
+        Rename("blocks.{block}.attention_output_norm", f"{BLOCK}.attention.output.LayerNorm"),
+        Rename("blocks.{block}.attention_norm", f"{BLOCK}.layer_norm_1"),
+        Rename(
+            "blocks.{block}.feed_forward.halves", f"{BLOCK}.mlp.up_gated_layer", halves_swapped=True
+        ),
+        Rename("blocks.{block}.feed_forward.down", f"{BLOCK}.mlp.down_layer"),
+        Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.layer_norm_2"),
+        Rename("pooler.dense", "pooler.dense"),
+    ),
+    in_place=False,
+    code=(REPOSITORY, "configuration_bert.Jina", "modeling_bert.Jina"),
+)

@@ -1,0 +1,77 @@
+"""Exact match and F1 of extracted answers, as SQuAD's evaluation defines them.
+
+Rajpurkar et al. 2016 and 2018: lower case, no ASCII punctuation, no articles, single blanks; the
+maximum over the gold answers. An empty answer equals an empty gold answer alone.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from encoder_engine.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["AnswerScores", "answer_f1", "answer_scores", "exact_match", "normalize_answer"]
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+class AnswerScores(NamedTuple):
+    """Means over questions, shares from 0 to 1."""
+
+    exact_match: float
+    f1: float
+    num_questions: int
+
+
+def normalize_answer(text: str) -> str:
+    """Return a text as answers are compared: lower case, without punctuation and articles."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(predicted: str, answers: Sequence[str]) -> float:
+    """Return 1 where the normalized prediction is one of the gold answers, else 0.
+
+    answers: the gold texts; none, or an empty one, where the question has no answer.
+    """
+    found = normalize_answer(predicted)
+    return float(any(found == normalize_answer(answer) for answer in answers or [""]))
+
+
+def answer_f1(predicted: str, answers: Sequence[str]) -> float:
+    """Return the greatest F1 of words over the gold answers; see :func:`exact_match`."""
+    return max(_overlap(predicted, answer) for answer in answers or [""])
+
+
+def answer_scores(
+    predicted: Mapping[str, str], answers: Mapping[str, Sequence[str]]
+) -> AnswerScores:
+    """Score predictions by question id.
+
+    Raises :class:`InputError` where a question has no prediction: it is not counted as wrong.
+    """
+    if not answers:
+        raise InputError("there is no question to score")
+    missing = [name for name in answers if name not in predicted]
+    if missing:
+        raise InputError(
+            f"{len(missing)} of {len(answers)} questions have no prediction, the first is "
+            f"{missing[0]!r}; give an empty text where there is no answer"
+        )
+    matches = sum(exact_match(predicted[name], gold) for name, gold in answers.items())
+    overlaps = sum(answer_f1(predicted[name], gold) for name, gold in answers.items())
+    return AnswerScores(matches / len(answers), overlaps / len(answers), len(answers))
+
+
+def _overlap(predicted: str, answer: str) -> float:
+    found, gold = normalize_answer(predicted).split(), normalize_answer(answer).split()
+    if not found or not gold:
+        return float(found == gold)
+    shared = (Counter(found) & Counter(gold)).total()
+    return 2 * shared / (len(found) + len(gold))

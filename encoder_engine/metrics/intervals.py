@@ -1,0 +1,110 @@
+"""Intervals and tests: seeds, bootstrap over rows, paired randomisation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from encoder_engine.errors import InputError, MissingDependencyError
+from encoder_engine.metrics.pairing import paired_scores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    Rows = npt.NDArray[np.int64]
+
+__all__ = ["Interval", "bootstrap", "paired_randomisation", "seed_interval"]
+
+
+class Interval(NamedTuple):
+    """A score with the interval that holds it; ``deviation``: the standard deviation."""
+
+    mean: float
+    low: float
+    high: float
+    deviation: float
+
+
+def seed_interval(scores: Sequence[float], *, level: float = 0.95) -> Interval:
+    """Return mean, sample deviation and Student's t interval of the scores of several seeds.
+
+    Raises :class:`InputError` for fewer than two scores, and :class:`MissingDependencyError`
+    without scipy.
+    """
+    values = np.asarray(scores, np.float64)
+    if values.ndim != 1 or len(values) < 2:
+        raise InputError(f"an interval needs the scores of at least two seeds, got {len(values)}")
+    try:
+        from scipy.stats import t
+    except ImportError:
+        raise MissingDependencyError(
+            "an interval over seeds", library="scipy", extra="finetune"
+        ) from None
+    deviation = float(values.std(ddof=1))
+    half = float(t.ppf(0.5 + level / 2.0, len(values) - 1)) * deviation / np.sqrt(len(values))
+    mean = float(values.mean())
+    return Interval(mean, mean - half, mean + half, deviation)
+
+
+def bootstrap(
+    score: Callable[[Rows], float],
+    num_rows: int,
+    *,
+    groups: npt.ArrayLike | None = None,
+    samples: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Interval:
+    """Return the percentile interval of a score over resampled rows (Efron 1979).
+
+    score: takes row numbers int64 [any], with repeats, and returns the score of these rows.
+    groups: [num_rows], what is drawn as one (articles of questions); None: single rows.
+    Raises :class:`InputError` for no row, and a group for not every row.
+    """
+    names = np.arange(num_rows) if groups is None else np.asarray(groups)
+    if num_rows < 1 or len(names) != num_rows:
+        raise InputError(f"there are {num_rows} rows and {len(names)} groups; give one a row")
+    _, inverse = np.unique(names, return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    members = np.split(order, np.cumsum(np.bincount(inverse))[:-1])
+    generator = np.random.default_rng(seed)
+    found = np.array(
+        [
+            score(
+                np.concatenate(
+                    [members[n] for n in generator.integers(len(members), size=len(members))]
+                )
+            )
+            for _ in range(samples)
+        ]
+    )
+    tail = (1.0 - level) / 2.0
+    low, high = np.quantile(found, [tail, 1.0 - tail])
+    return Interval(
+        float(score(np.arange(num_rows))), float(low), float(high), float(found.std(ddof=1))
+    )
+
+
+def paired_randomisation(
+    one: npt.ArrayLike, other: npt.ArrayLike, *, samples: int = 10_000, seed: int = 0
+) -> float:
+    """Return the p-value that two systems' row scores [N] differ in their mean (Noreen 1989).
+
+    Each row's two scores are swapped at random; the p-value is the share of swappings whose
+    difference of means is at least the observed one, the observed one counted in.
+    Raises :class:`InputError` for unequal lengths, no row, and a score that is not finite.
+    """
+    left, right = paired_scores(one, other)
+    gaps = left - right
+    observed = abs(gaps.sum())
+    generator = np.random.default_rng(seed)
+    # Sums that are equal but for the order of addition count as equal.
+    slack = 1e-12 * np.abs(gaps).sum()
+    extreme = 0
+    for _ in range(samples):
+        signs = generator.integers(2, size=len(gaps)) * 2 - 1
+        extreme += abs(signs @ gaps) >= observed - slack
+    return (extreme + 1) / (samples + 1)
