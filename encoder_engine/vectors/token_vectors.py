@@ -47,7 +47,13 @@ class TokenVectors:
 
     def without(self, ids: Iterable[int]) -> TokenVectors:
         """Return the vectors without the tokens of these ids."""
-        kept = ~np.isin(self.ids, np.fromiter(ids, dtype=np.int32))
+        return self._take(~np.isin(self.ids, np.fromiter(ids, dtype=np.int32)))
+
+    def only(self, ids: Iterable[int]) -> TokenVectors:
+        """Return the vectors of the tokens of these ids."""
+        return self._take(np.isin(self.ids, np.fromiter(ids, dtype=np.int32)))
+
+    def _take(self, kept: np.ndarray[Any, np.dtype[np.bool_]]) -> TokenVectors:
         before = np.concatenate([[0], np.cumsum(kept)])
         return TokenVectors(
             vectors=self.vectors[kept],
