@@ -15,6 +15,7 @@ from encoder_engine.vectors.mining import MiningOptions, mine_negatives
 from encoder_engine.vectors.quantized import load_copy, search_copy, write_copy
 from encoder_engine.vectors.search import Hit, search_vectors
 from encoder_engine.vectors.sparse_vectors import SparseVectors, join_sparse
+from encoder_engine.vectors.token_vectors import TokenVectors, join_tokens
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,6 +133,22 @@ def test_sparse_search_equals_the_matrix_product() -> None:
         np.testing.assert_allclose([s for _, s in hits], scores[number][order[:5]], atol=1e-5)
     with pytest.raises(ShapeError, match="over 20 and over 21"):
         documents.search(sparse([{0: 1.0}], 21), 3)
+
+
+def test_vectors_of_some_tokens_are_taken() -> None:
+    vectors = TokenVectors(
+        vectors=np.arange(10, dtype=np.float32).reshape(5, 2),
+        ids=np.array([7, 8, 7, 9, 8], np.int32),
+        cu_seqlens=np.array([0, 2, 2, 5]),
+    )
+    kept, left = vectors.only([8]), vectors.without([8])
+    assert kept.cu_seqlens.tolist() == [0, 1, 1, 2]
+    assert left.cu_seqlens.tolist() == [0, 1, 1, 3]
+    np.testing.assert_array_equal(kept.vectors, vectors.vectors[[1, 4]])
+    np.testing.assert_array_equal(left.ids, [7, 7, 9])
+    both = join_tokens([kept, left], 2)
+    assert both.cu_seqlens.tolist() == [0, 1, 1, 2, 3, 3, 5]
+    np.testing.assert_array_equal(both[5], left[2])
 
 
 def hits(*rows: int) -> list[Hit]:
