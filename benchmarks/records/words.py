@@ -23,12 +23,14 @@ MODELS = {
     "modernbert": "ModernBERT",
     "nomic-bert": "NomicBERT",
     "deberta-v3": "DeBERTa-v3",
+    "qwen3-0.6b": "Qwen3 of 0.6 B",
 }
 SHAPES = {
     "short": "short sentences",
     "skewed": "passages of mixed length",
     "skewed-prose": "passages of prose, mixed lengths",
     "long": "documents of 512 tokens",
+    "prompted": "short sentences after one instruction",
 }
 VOCABULARIES = {"wordpiece": "WordPiece", "xlmr": "Unigram (XLM-R)", "xlnet": "Unigram (XLNet)"}
 TOKENIZER_KINDS = {

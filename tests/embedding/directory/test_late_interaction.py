@@ -285,7 +285,6 @@ def settings(**values: Any) -> Callable[[Path], None]:
         (settings(moonlight=1), UnsupportedFeatureError, "moonlight"),
         (lambda folder: shutil.rmtree(folder / "2_Dense"), EncoderEngineError, "2_Dense"),
     ],
-    ids=str,
 )
 def test_settings_that_are_not_followed_are_refused(
     damage: Callable[[Path], None], error: type[EncoderEngineError], words: str, tmp_path: Path

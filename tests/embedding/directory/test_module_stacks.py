@@ -207,7 +207,6 @@ def spoil(folder: Path) -> None:
         (change(scale=2), UnsupportedFeatureError, "scale"),
         (spoil, NonFiniteWeightsError, "linear.weight"),
     ],
-    ids=str,
 )
 def test_a_layer_that_is_not_followed_is_refused(
     damage: Callable[[Path], None], error: type[EncoderEngineError], words: str, tmp_path: Path

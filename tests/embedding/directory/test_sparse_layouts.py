@@ -165,7 +165,6 @@ def with_a_path(folder: Path) -> None:
             "router_config",
         ),
     ],
-    ids=str,
 )
 def test_a_router_that_is_not_followed_is_refused(
     damage: Callable[[Path], None], error: type[EncoderEngineError], words: str, tmp_path: Path
