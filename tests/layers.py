@@ -39,7 +39,7 @@ SLOW = (
     "tests/models/test_global_rows.py",
     "tests/models/test_gradients.py",
     "tests/models/test_heads.py",
-    "tests/models/test_published_layouts.py",
+    "tests/models/published/test_published_layouts.py",
     "tests/models/test_quirks.py",
     "tests/models/test_saving.py",
     "tests/native",

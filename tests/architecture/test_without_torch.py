@@ -201,7 +201,7 @@ def test_every_published_layout_runs(tmp_path: Path) -> None:
     from tests.embedding.directory import test_module_stacks as stacks
     from tests.embedding.directory.test_sparse_layouts import routed
     from tests.embedding.hybrid_model import write_hybrid_directory
-    from tests.models.test_published_xlm_roberta import embedder_directory
+    from tests.models.published.test_published_xlm_roberta import embedder_directory
 
     stacks.save(tmp_path / "stacked", stacks.draw(stacks.stacks()["embeddinggemma"]()))
     lora = write_sentence_directory(tmp_path / "lora")

@@ -18,14 +18,14 @@ from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
 from tests.inference.native_module import use_native_products
 from tests.models.cases import VOCAB_SIZE
-from tests.models.test_families import LENGTHS, token_rows
-from tests.models.test_published_layouts import (
+from tests.models.published.test_published_layouts import (
     JINA,
     assert_same_after_saving,
     by_rows,
     published_slopes,
     rewrite,
 )
+from tests.models.test_families import LENGTHS, token_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

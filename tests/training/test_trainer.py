@@ -163,11 +163,11 @@ def test_the_model_loads_in_transformers_and_says_the_same(corpus: Path, tmp_pat
     "settings",
     [
         ["run.precision=bfloat16"],
-        ["run.precision=float16"],
-        ["run.recompute=true"],
+        pytest.param(["run.precision=float16"], marks=pytest.mark.exhaustive),
+        pytest.param(["run.recompute=true"], marks=pytest.mark.exhaustive),
         ["data.form=pairs"],
-        ["data.form=swapped_pairs"],
-        ["data.form=blocks", "optimizer.name=lamb"],
+        pytest.param(["data.form=swapped_pairs"], marks=pytest.mark.exhaustive),
+        pytest.param(["data.form=blocks", "optimizer.name=lamb"], marks=pytest.mark.exhaustive),
         ["data.form=sentences", "objectives.unit=span", "objectives.span_boundary=true"],
         [
             "model.config.model_type=electra",

@@ -287,7 +287,14 @@ def test_a_published_toy_agrees(shared_data: Path) -> None:
     assert peer.compare([maker.text() for _ in range(500)]) is None
 
 
-@pytest.mark.parametrize("name", ["plain", "bytes", "symbols"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plain",
+        pytest.param("bytes", marks=pytest.mark.exhaustive),
+        pytest.param("symbols", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_damaged_models_raise_our_error_or_still_work(
     model_paths: dict[str, Path], tmp_path: Path, name: str
 ) -> None:

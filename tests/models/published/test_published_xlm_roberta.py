@@ -22,8 +22,8 @@ from tests.embedding.test_families import save_tokenizer
 from tests.embedding.tiny_model import write_json
 from tests.models.cases import VOCAB_SIZE, Case
 from tests.models.exact import exact, in_float64
+from tests.models.published.test_published_layouts import by_rows, first
 from tests.models.test_families import LENGTHS, by_transformers, token_rows
-from tests.models.test_published_layouts import by_rows, first
 
 if TYPE_CHECKING:
     from pathlib import Path

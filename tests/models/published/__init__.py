@@ -1,0 +1,1 @@
+"""Tests of checkpoints whose published files differ from what transformers saves."""
