@@ -8,6 +8,7 @@ divides by the terms of the whole step.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -160,7 +161,7 @@ def _rows_read(
     return read
 
 
-class TrainingModel(nn.Module):
+class TrainingModel(nn.Module, ABC):
     """The base of what the training loop trains: summed losses of a step's input.
 
     ``encoder``: the encoder that the run is for.
@@ -171,21 +172,21 @@ class TrainingModel(nn.Module):
     weights: dict[str, float]
 
     @property
+    @abstractmethod
     def encoders(self) -> tuple[Encoder, ...]:
         """The encoders that are trained."""
-        raise NotImplementedError
 
+    @abstractmethod
     def counts(self, inputs: Inputs) -> dict[str, int]:
         """Return the number of terms of each loss, before it is computed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
         """Return each loss."""
-        raise NotImplementedError
 
+    @abstractmethod
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write the trained model in transformers' layout."""
-        raise NotImplementedError
 
 
 class PretrainingModel(TrainingModel):

@@ -99,7 +99,7 @@ class ModelDirectory:
 
     @property
     def _passes_all_layers(self) -> bool:
-        """Whether the encoder passes all layers on, without which their mixing does nothing."""
+        """True where the encoder returns every layer: a weighted sum of layers needs them."""
         if self.transformer.hidden_states:
             return True
         try:

@@ -74,7 +74,7 @@ def test_unused_tokens_are_left_out(directory: Path, tmp_path: Path) -> None:
     assert static.model.table.num_ids == len(VOCABULARY) - 1
     assert static.tokenizer.token_to_id("[unused7]") is None
     whole = StaticEmbedder.distill(directory, dimension=None, sif_coefficient=None)
-    # Ids behind the removed token moved up; their rows moved with them.
+    # The ids after the removed token are one lower now, and so are their rows.
     texts = ["the query", "z9", "[CLS] a"]
     np.testing.assert_allclose(static.encode(texts), whole.encode(texts), atol=1e-6)
     with pytest.raises(InputError, match="no regular expression"):
