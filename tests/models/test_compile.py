@@ -212,7 +212,9 @@ def test_dropout_is_drawn_anew_on_every_call_of_a_graph(trained_by: str) -> None
     assert all(bool(x.isfinite().all()) for x in drawn[0].values())
 
 
-@pytest.mark.parametrize("vocab_size", [None, pytest.param(VOCAB_SIZE, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    "vocab_size", [None, pytest.param(VOCAB_SIZE, marks=pytest.mark.exhaustive)]
+)
 def test_a_batch_the_model_cannot_take_is_refused_by_the_graph(vocab_size: int | None) -> None:
     encoder = make_encoder().eval()
     compiled = torch.compile(encoder, backend="aot_eager", fullgraph=True)
