@@ -30,6 +30,10 @@
     |   |-- ResumeError                     it was started with other settings; .changes has them
     |   `-- LockedError                     another run is writing it
     |-- WorkerError (RuntimeError)          a worker process ended before its work was done
+    |-- ServiceError (RuntimeError)         a service did not compute a request
+    |   |-- OverloadedError                 too much waits; .retry_after has seconds
+    |   |-- DeadlineError (TimeoutError)    its time was over
+    |   `-- DrainingError                   the service ends
     |-- DeviceMemoryError (MemoryError)     one text alone exceeds the memory; .row names it
     |-- MissingDependencyError (ImportError)  an optional library is needed; says how to get it
     `-- MissingExtensionError (ImportError)   the C++ extension is not built for this Python
@@ -63,9 +67,11 @@ __all__ = [
     "ConfigError",
     "CorpusError",
     "CorruptCheckpointWarning",
+    "DeadlineError",
     "DefaultPoolingWarning",
     "DeviceMemoryError",
     "DivergedWarning",
+    "DrainingError",
     "EncoderEngineError",
     "EncoderEngineWarning",
     "ImplementationError",
@@ -78,10 +84,12 @@ __all__ = [
     "NonFiniteVectorError",
     "NonFiniteWeightsError",
     "OutputError",
+    "OverloadedError",
     "ReadError",
     "ResumeError",
     "RowError",
     "SequenceLengthError",
+    "ServiceError",
     "ShapeError",
     "SmallCorpusWarning",
     "SuspiciousWeightsWarning",
@@ -252,6 +260,26 @@ class LockedError(OutputError):
 
 class WorkerError(EncoderEngineError, RuntimeError):
     """A worker process ended before its work was done."""
+
+
+class ServiceError(EncoderEngineError, RuntimeError):
+    """A service did not compute a request; the request may be right."""
+
+
+class OverloadedError(ServiceError):
+    """Too much waits already; ``retry_after``: seconds after which trying again may succeed."""
+
+    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class DeadlineError(ServiceError, TimeoutError):
+    """The time of a request was over before it was computed."""
+
+
+class DrainingError(ServiceError):
+    """The service ends, and takes no further requests."""
 
 
 class DeviceMemoryError(EncoderEngineError, MemoryError):

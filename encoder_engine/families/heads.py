@@ -19,6 +19,7 @@ __all__ = [
     "count_labels",
     "count_outputs",
     "find_layout",
+    "label_names",
     "read_dropout",
     "read_rows",
 ]
@@ -62,6 +63,13 @@ def count_labels(config: Mapping[str, Any]) -> int:
     if isinstance(names, dict):
         return values.at(len(names), "num_labels").positive()
     return values.get("num_labels").positive(2)
+
+
+def label_names(config: Mapping[str, Any]) -> list[str]:
+    """Return the labels' names by number, ``LABEL_0``, ... where the configuration has none."""
+    names = config.get("id2label")
+    found = {int(number): str(name) for number, name in names.items()} if names else {}
+    return [found.get(number, f"LABEL_{number}") for number in range(count_labels(config))]
 
 
 def count_outputs(layout: HeadLayout, spec: EncoderSpec, config: Mapping[str, Any]) -> int:

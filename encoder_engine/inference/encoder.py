@@ -28,6 +28,7 @@ from encoder_engine.families.checkpoints.memory import trim_heap
 from encoder_engine.families.checkpoints.opening import open_checkpoint, warn_of_unused
 from encoder_engine.families.checkpoints.parameters import encoder_shapes, quantized_shapes
 from encoder_engine.families.config import spec_from_config
+from encoder_engine.families.heads import label_names
 from encoder_engine.files import writing
 from encoder_engine.inference.batch import Batch
 from encoder_engine.inference.compiled_file import (
@@ -341,6 +342,11 @@ class CompiledEncoder:
     def num_labels(self) -> int:
         """Features of the head's logits."""
         return self._find_head().num_outputs
+
+    @property
+    def label_names(self) -> list[str]:
+        """The names of a classifier's labels, by number."""
+        return label_names(self._description.config)
 
     def __repr__(self) -> str:
         """Return a line with the family, the width and the precision."""

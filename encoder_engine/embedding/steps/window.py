@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.batching import first_rows, windows
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.errors import InputError, NonFiniteVectorError, TextError
-from encoder_engine.packing.token_rows import TokenRows
+from encoder_engine.packing.token_rows import TokenizedRows, TokenRows
 from encoder_engine.strings import describe_surrogate, find_surrogate
 from encoder_engine.vectors.precision import quantize_vectors
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from encoder_engine.embedding.engines.engine import Vectors
     from encoder_engine.embedding.options import EncodeOptions
     from encoder_engine.embedding.parts import EmbedderParts
-    from encoder_engine.packing.token_rows import RowArray
+    from encoder_engine.packing.token_rows import IdArray, RowArray
     from encoder_engine.text import Encoding, Tokenizer
 
 
@@ -63,11 +63,26 @@ class EmbeddedWindow:
         return int(self.truncated.sum())
 
 
+class WindowRows(TokenizedRows, Protocol):
+    """The tokens of a window, as far as its stages read them: an :class:`Encoding` is one."""
+
+    def __len__(self) -> int:
+        """Count the rows."""
+
+    @property
+    def lengths(self) -> IdArray:
+        """Tokens of each row, int32 [B]."""
+
+    @property
+    def truncated(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """True for each row whose text lost tokens, bool [B]."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenizedWindow:
     """A window of tokenized texts; ``seconds``: the wall time of the tokenizer."""
 
-    encoding: Encoding
+    encoding: WindowRows
     first_row: int
     seconds: float
 

@@ -1,0 +1,43 @@
+"""Estimates how much a lane computes a second, from the batches that it has computed."""
+
+from __future__ import annotations
+
+__all__ = ["Rate"]
+
+# The share of a new batch in the estimate: the last 10 batches are two thirds of it.
+SHARE = 0.1
+# Costs that a lane without an estimate is given: a batch beyond 400 tokens gains nothing.
+FIRST_COST = 400.0
+# Seconds that a batch takes before its first text: they are no part of the rate.
+LEAST_SECONDS = 1e-5
+
+
+class Rate:
+    """Cost per second of one lane, learned by a moving average."""
+
+    def __init__(self) -> None:
+        self._seconds = self._cost = 0.0
+
+    @property
+    def known(self) -> bool:
+        """Whether a batch has been observed."""
+        return self._seconds > 0.0
+
+    @property
+    def per_second(self) -> float:
+        """The cost that a lane computes a second; 0 before the first batch."""
+        return self._cost / self._seconds if self.known else 0.0
+
+    def observe(self, cost: float, seconds: float) -> None:
+        """Take a computed batch into the estimate."""
+        share = SHARE if self.known else 1.0
+        self._cost += share * (cost - self._cost)
+        self._seconds += share * (max(seconds, LEAST_SECONDS) - self._seconds)
+
+    def seconds(self, cost: float) -> float:
+        """Return the time that a cost takes one lane; 0 before the first batch."""
+        return cost / self.per_second if self.known else 0.0
+
+    def budget(self, milliseconds: float) -> float:
+        """Return the cost of a batch that takes so long, at least that of :data:`FIRST_COST`."""
+        return max(self.per_second * milliseconds / 1000.0, FIRST_COST)

@@ -1,0 +1,61 @@
+"""Tokenized texts of several requests as one batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from encoder_engine.embedding.steps.window import WindowRows
+    from encoder_engine.packing.token_rows import IdArray
+
+__all__ = ["JoinedRows", "join_rows"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class JoinedRows:
+    """Rows of tokens, concatenated, as an embedder reads them; fields: see :class:`Encoding`."""
+
+    ids: IdArray
+    cu_seqlens: IdArray
+    type_ids: IdArray
+    has_types: bool
+    truncated: np.ndarray[Any, np.dtype[np.bool_]]
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return len(self.cu_seqlens) - 1
+
+    @property
+    def lengths(self) -> IdArray:
+        """Tokens of each row, int32 [B]."""
+        return self.cu_seqlens[1:] - self.cu_seqlens[:-1]
+
+
+def join_rows(parts: Sequence[tuple[WindowRows, int, int]]) -> WindowRows:
+    """Concatenate the rows ``start`` to ``stop`` of each part; a whole single part is returned."""
+    first, start, stop = parts[0]
+    if len(parts) == 1 and (start, stop) == (0, len(first)):
+        return first
+    has_types = any(rows.has_types for rows, _, _ in parts)
+    spans = [
+        (rows, slice(start, stop), slice(int(rows.cu_seqlens[start]), int(rows.cu_seqlens[stop])))
+        for rows, start, stop in parts
+    ]
+    lengths = np.concatenate([rows.lengths[texts] for rows, texts, _ in spans])
+    ends = np.zeros(len(lengths) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=ends[1:])
+    ids = np.concatenate([rows.ids[tokens] for rows, _, tokens in spans])
+    types = (
+        np.concatenate([rows.type_ids[tokens] for rows, _, tokens in spans])
+        if has_types
+        else np.zeros_like(ids)
+    )
+    truncated = np.concatenate([np.asarray(rows.truncated)[texts] for rows, texts, _ in spans])
+    return JoinedRows(
+        ids=ids, cu_seqlens=ends, type_ids=types, has_types=has_types, truncated=truncated
+    )

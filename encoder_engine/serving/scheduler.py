@@ -1,0 +1,212 @@
+"""Forms batches of the texts that wait, fairly: deficit round robin over flows.
+
+How it works (Shreedhar and Varghese 1995): every client and priority is a flow with a queue of
+requests. A batch holds texts of one key: one model, one task, one set of options. Flows are visited
+in turn. Each visit adds a quantum, a quarter of a batch, to the flow's deficit, and texts are taken
+while the deficit covers their cost. A large request is therefore spread over many batches, and a
+lone text beside it waits for one. ``priority`` p multiplies the quantum by 2^-p: nothing starves.
+Flows whose requests have other keys begin the next batch.
+
+The order of texts in a batch is free, because nothing is padded; so fairness costs no time. The
+scheduler reads no clock and starts nothing: it is a pure data structure.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+__all__ = ["Batch", "Part", "Scheduler", "Waiting"]
+
+# Quanta of a batch: the flows that share one where all have much to do.
+FLOWS_A_BATCH = 4
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A request whose texts wait.
+
+    flow: the client, such as the name of its key.
+    key: what texts of one batch have in common.
+    costs: the cost of each text, in the units of the batches' budget.
+    num_tokens: the tokens of each text.
+    priority: 0 to 9, the most urgent first.
+    """
+
+    flow: Hashable
+    key: Hashable
+    costs: Sequence[float]
+    num_tokens: Sequence[int]
+    priority: int = 0
+    next_text: int = 0
+
+    @property
+    def num_waiting(self) -> int:
+        """The number of texts that are in no batch yet."""
+        return len(self.costs) - self.next_text
+
+
+class Part(NamedTuple):
+    """Neighbouring texts of one request: ``start`` to ``stop``."""
+
+    request: Waiting
+    start: int
+    stop: int
+
+
+class Batch(NamedTuple):
+    """The parts of requests that are computed together, their cost and their tokens."""
+
+    key: Hashable
+    parts: tuple[Part, ...]
+    cost: float
+    num_tokens: int
+
+    @property
+    def num_texts(self) -> int:
+        """The number of texts."""
+        return sum(part.stop - part.start for part in self.parts)
+
+
+@dataclass(eq=False)
+class _Flow:
+    weight: float
+    requests: deque[Waiting] = field(default_factory=deque)
+    deficit: float = 0.0
+    # Visited, and not done: the batch was full. Its turn goes on without another quantum.
+    interrupted: bool = False
+
+
+class _Room:
+    """A batch that is being filled."""
+
+    def __init__(self, cost: float, num_tokens: int) -> None:
+        self._left, self._tokens_left = cost, num_tokens
+        self.taken: dict[Waiting, list[int]] = {}
+        self.cost, self.num_tokens = 0.0, 0
+        self.full = False
+
+    def take(self, request: Waiting) -> bool:
+        """Take the next text of a request if it fits; a batch's first text always does."""
+        number = request.next_text
+        cost, num_tokens = request.costs[number], request.num_tokens[number]
+        if self.taken and (cost > self._left or num_tokens > self._tokens_left):
+            self.full = True
+            return False
+        self._left -= cost
+        self._tokens_left -= num_tokens
+        self.cost += cost
+        self.num_tokens += num_tokens
+        self.taken.setdefault(request, [number, number])[1] = number + 1
+        request.next_text = number + 1
+        return True
+
+
+class Scheduler:
+    """The requests that wait, by flow."""
+
+    def __init__(self) -> None:
+        self._flows: dict[Hashable, _Flow] = {}
+        self._order: deque[Hashable] = deque()
+        self.num_texts = 0
+        self.num_tokens = 0
+        self.cost = 0.0
+
+    def __len__(self) -> int:
+        """Count the requests with texts that wait."""
+        return sum(len(flow.requests) for flow in self._flows.values())
+
+    def add(self, request: Waiting) -> None:
+        """Append a request to its flow; one without texts is left out."""
+        if not request.num_waiting:
+            return
+        name = (request.flow, request.priority)
+        if name not in self._flows:
+            self._flows[name] = _Flow(weight=2.0**-request.priority)
+            self._order.append(name)
+        self._flows[name].requests.append(request)
+        self._count(request, 1)
+
+    def remove(self, request: Waiting) -> None:
+        """Drop the texts of a request that are in no batch yet."""
+        name = (request.flow, request.priority)
+        flow = self._flows.get(name)
+        if flow is None or request not in flow.requests:
+            return
+        self._count(request, -1)
+        flow.requests.remove(request)
+        request.next_text = len(request.costs)
+        if not flow.requests:
+            self._forget(name)
+
+    @property
+    def next_key(self) -> Hashable:
+        """The key of the next batch; something must wait."""
+        return self._flows[self._order[0]].requests[0].key
+
+    def next_batch(self, cost: float, num_tokens: int) -> Batch:
+        """Take the texts of the next batch, of at most this cost and as many tokens.
+
+        A text that exceeds either alone is a batch of its own. Something must wait.
+        """
+        key = self.next_key
+        matching = [name for name in self._order if self._has(name, key)]
+        others = [name for name in self._order if name not in set(matching)]
+        room = _Room(cost, num_tokens)
+        turns = deque(matching)
+        while turns and not room.full:
+            flow = self._flows[turns[0]]
+            self._visit(flow, key, room, quantum=cost / FLOWS_A_BATCH)
+            if not room.full:
+                name = turns.popleft()
+                if self._has(name, key):
+                    turns.append(name)
+        left = [name for name in matching if self._flows[name].requests]
+        first = list(turns)
+        rest = [name for name in left if name not in set(first)]
+        self._order = deque(others + first + rest)
+        for name in set(matching) - set(left):
+            self._forget(name)
+        parts = tuple(Part(request, *ends) for request, ends in room.taken.items())
+        self.num_texts -= sum(part.stop - part.start for part in parts)
+        self.num_tokens -= room.num_tokens
+        self.cost = max(self.cost - room.cost, 0.0) if self.num_texts else 0.0
+        return Batch(key, parts, room.cost, room.num_tokens)
+
+    def _visit(self, flow: _Flow, key: Hashable, room: _Room, *, quantum: float) -> None:
+        """Take texts of a flow while its deficit covers them."""
+        if not flow.interrupted:
+            flow.deficit += quantum * flow.weight
+        flow.interrupted = False
+        for request in list(flow.requests):
+            if request.key != key:
+                continue
+            while request.num_waiting:
+                cost = request.costs[request.next_text]
+                if cost > flow.deficit and room.taken:
+                    return
+                if not room.take(request):
+                    flow.interrupted = True
+                    return
+                flow.deficit = max(flow.deficit - cost, 0.0)
+            flow.requests.remove(request)
+        # An empty flow saves nothing up.
+        flow.deficit = 0.0
+
+    def _has(self, name: Hashable, key: Hashable) -> bool:
+        return any(request.key == key for request in self._flows[name].requests)
+
+    def _forget(self, name: Hashable) -> None:
+        del self._flows[name]
+        if name in self._order:
+            self._order.remove(name)
+
+    def _count(self, request: Waiting, sign: int) -> None:
+        left = slice(request.next_text, None)
+        self.num_texts += sign * request.num_waiting
+        self.num_tokens += sign * sum(request.num_tokens[left])
+        self.cost += sign * sum(request.costs[left])

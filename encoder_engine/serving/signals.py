@@ -1,0 +1,59 @@
+"""Counts and times of a service, as plain numbers; :mod:`metrics` shows them to Prometheus."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+
+__all__ = ["Histogram", "Signals"]
+
+# Upper bounds: 0.5 ms to 60 s, each about twice the one before; sizes by powers of two.
+SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0)
+SIZES = tuple(float(2**power) for power in range(17))
+
+
+@dataclass
+class Histogram:
+    """Counts of observations by upper bound, and their sum."""
+
+    bounds: tuple[float, ...]
+    counts: list[int] = field(default_factory=list)
+    total: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def observe(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+def _seconds() -> Histogram:
+    return Histogram(SECONDS)
+
+
+def _sizes() -> Histogram:
+    return Histogram(SIZES)
+
+
+@dataclass
+class Signals:
+    """What a service has done since it began."""
+
+    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
+    texts: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
+    batch_failures: Counter[str] = field(default_factory=Counter)
+    tokens: int = 0
+    truncated: int = 0
+    cancelled: int = 0
+    connections: int = 0
+    lane_busy_seconds: float = 0.0
+    request_seconds: Histogram = field(default_factory=_seconds)
+    queue_seconds: Histogram = field(default_factory=_seconds)
+    tokenize_seconds: Histogram = field(default_factory=_seconds)
+    compute_seconds: Histogram = field(default_factory=_seconds)
+    batch_tokens: Histogram = field(default_factory=_sizes)
+    batch_texts: Histogram = field(default_factory=_sizes)
