@@ -114,7 +114,8 @@ class Service:
         self._bytes = self._answer_bytes = self._num_calls = 0
         self._requests: set[_Request] = set()
         self._num_failures = 0
-        self._draining = False
+        # Not ready any more; refusing new requests; nothing was lost.
+        self._ending = self._draining = self.drained = False
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -139,22 +140,24 @@ class Service:
             for count in (1, 16):
                 await self._call(model.tasks[0], ["warm up"] * count, model.name, CallOptions())
 
-    async def stop(self) -> bool:
-        """Refuse new requests, compute what waits; return whether all of it was computed.
+    def announce_end(self) -> None:
+        """Say that the service is not ready; what arrives meanwhile is still computed."""
+        self._ending = True
+
+    async def stop(self) -> None:
+        """Refuse new requests, and compute what waits.
 
         What is left after ``drain_timeout`` seconds gets a :class:`DrainingError`.
         """
-        self._draining = True
+        self._ending = self._draining = True
         try:
             await asyncio.wait_for(self._empty.wait(), self.options.drain_timeout)
-            drained = True
+            self.drained = True
         except TimeoutError:
-            drained = False
             self._abandon()
         for lane in self._lanes:
             lane.close()
         self._lanes, self._idle = [], []
-        return drained
 
     def _abandon(self) -> None:
         """Fail the requests that are left."""
@@ -166,9 +169,14 @@ class Service:
                 )
 
     @property
+    def ready(self) -> bool:
+        """Whether new requests should come here."""
+        return not self._ending and self.illness() is None
+
+    @property
     def draining(self) -> bool:
         """Whether the service ends."""
-        return self._draining
+        return self._ending
 
     @property
     def num_waiting(self) -> int:

@@ -1,0 +1,55 @@
+"""The rerank routes of Cohere and Jina."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.serving.http.context import check_count, decode
+from encoder_engine.serving.http.faults import RequestError
+from encoder_engine.serving.http.messages import CohereRerank
+from encoder_engine.serving.http.replies import Reply, dump, reply_of
+
+if TYPE_CHECKING:
+    from encoder_engine.serving.http.context import Context
+
+__all__ = ["rerank"]
+
+
+async def rerank(body: bytes, context: Context) -> Reply:
+    """Score documents for a query: the best ``top_n``, best first."""
+    asked = decode(body, CohereRerank)
+    check_count(len(asked.documents), context, "documents")
+    if asked.max_tokens_per_doc is not None:
+        raise RequestError(
+            "invalid",
+            "max_tokens_per_doc is not supported: a document is cut at the model's own limit; "
+            "leave it out",
+            param="max_tokens_per_doc",
+        )
+    documents = [one if isinstance(one, str) else one.text for one in asked.documents]
+    answer = await context.service.rank(
+        asked.query,
+        documents,
+        asked.model,
+        options=context.options(truncate=None),
+        **context.call(priority=asked.priority),
+    )
+    results: list[dict[str, Any]] = []
+    for index in np.argsort(-answer.results, kind="stable")[: asked.top_n].tolist():
+        row: dict[str, Any] = {"index": index, "relevance_score": answer.results[index]}
+        if asked.return_documents:
+            row["document"] = {"text": documents[index]}
+        results.append(row)
+    usage = {"total_tokens": answer.num_tokens, "prompt_tokens": answer.num_tokens}
+    reply = {
+        "id": str(uuid.uuid4()),
+        "object": "list",
+        "model": context.service.find(asked.model).name,
+        "results": results,
+        "usage": usage,
+        "meta": {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}},
+    }
+    return reply_of(dump(reply), answer)

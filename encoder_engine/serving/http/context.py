@@ -1,0 +1,81 @@
+"""What an endpoint knows of a request beside its body."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from encoder_engine.serving.http.faults import RequestError
+from encoder_engine.serving.models import CallOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from encoder_engine.serving.service import Service
+
+__all__ = ["Context", "decode", "texts_of"]
+
+Message = TypeVar("Message")
+_TOKENS_HINT = (
+    "; send texts, not token ids, which another tokenizer may have made: "
+    "langchain-openai does so with check_embedding_ctx_length=False"
+)
+
+
+class Context(NamedTuple):
+    """A request: the service, who sent it, and its deadline.
+
+    client: the name of its key, else its connection; clients take turns.
+    timeout: seconds; None: the service's.
+    """
+
+    service: Service
+    client: str
+    timeout: float | None = None
+
+    def call(self, *, priority: int = 0, timeout_ms: int | None = None) -> dict[str, Any]:
+        """Return the keywords of the service's methods for this request."""
+        seconds = self.timeout if timeout_ms is None else timeout_ms / 1000.0
+        return {"client": self.client, "priority": priority, "timeout": seconds}
+
+    def options(self, *, truncate: bool | None, **given: Any) -> CallOptions:
+        """Return the options of a call; ``truncate`` None: the server's."""
+        refuses = self.service.options.truncation == "refuse" if truncate is None else not truncate
+        return CallOptions(refuses_long=refuses, **given)
+
+
+def decode(body: bytes, kind: type[Message]) -> Message:
+    """Decode a body. Raises :class:`RequestError` with the field that is wrong."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$")
+        param = place.rstrip("`").lstrip(".") or None
+        hint = ""
+        if param is not None and param.startswith("input[") and "got `int`" in reason:
+            hint = _TOKENS_HINT
+        raise RequestError("invalid", f"{reason}{hint}", param=param) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        reason = "it is nested too deep" if isinstance(error, RecursionError) else _reason(error)
+        raise RequestError("malformed", f"the body is no valid JSON: {reason}") from None
+
+
+def _reason(error: Exception) -> str:
+    return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+
+
+def texts_of(value: str | Sequence[str], context: Context, param: str) -> list[str]:
+    """Return the texts of a request; raises :class:`RequestError` for none and for too many."""
+    texts = [value] if isinstance(value, str) else list(value)
+    check_count(len(texts), context, param)
+    return texts
+
+
+def check_count(count: int, context: Context, param: str) -> None:
+    """Raise :class:`RequestError` for no text and for more than the service takes."""
+    most = context.service.options.max_texts
+    if count == 0:
+        raise RequestError("empty", f"{param} is empty; send at least one text", param=param)
+    if count > most:
+        raise RequestError("too_many", f"{count} texts, the most are {most}", param=param)

@@ -1,0 +1,128 @@
+"""The answers to requests that fail: a status and a body, in the words of the route's family.
+
+No message holds the caller's text: errors of the engine may quote it, so they are told by their
+type and row.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import orjson
+
+from encoder_engine.errors import (
+    DeadlineError,
+    DeviceMemoryError,
+    DrainingError,
+    InputError,
+    NonFiniteVectorError,
+    OverloadedError,
+    SequenceLengthError,
+    TextError,
+    UnknownNameError,
+    UnsupportedFeatureError,
+)
+
+__all__ = ["Face", "Fault", "RequestError", "describe"]
+
+Face = Literal["openai", "tei"]
+
+
+class RequestError(Exception):
+    """A request that HTTP refuses before the service sees it.
+
+    kind: a key of :data:`STATUSES`.
+    param: the field that is wrong.
+    """
+
+    def __init__(self, kind: str, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.kind, self.param = kind, param
+
+
+class Fault(NamedTuple):
+    """The answer to a request that failed."""
+
+    status: int
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+    kind: str
+
+
+# Of each kind: the status of OpenAI's and Cohere's routes, OpenAI's type and code, the status of
+# TEI's routes and its error_type.
+STATUSES: dict[str, tuple[int, str, str | None, int, str]] = {
+    "malformed": (400, "invalid_request_error", None, 400, "Validation"),
+    "invalid": (400, "invalid_request_error", None, 422, "Validation"),
+    "empty": (400, "invalid_request_error", None, 400, "Empty"),
+    "too_many": (413, "invalid_request_error", None, 422, "Validation"),
+    "too_long": (400, "invalid_request_error", "context_length_exceeded", 422, "Tokenizer"),
+    "key": (401, "authentication_error", "invalid_api_key", 401, "Unauthorized"),
+    "model": (404, "invalid_request_error", "model_not_found", 404, "Validation"),
+    "task": (400, "invalid_request_error", None, 424, "Backend"),
+    "route": (404, "invalid_request_error", None, 404, "Validation"),
+    "method": (405, "invalid_request_error", None, 405, "Validation"),
+    "host": (403, "invalid_request_error", None, 403, "Validation"),
+    "body": (413, "invalid_request_error", None, 413, "Validation"),
+    "slow_body": (408, "invalid_request_error", None, 408, "Validation"),
+    "content_type": (415, "invalid_request_error", None, 415, "Validation"),
+    "overloaded": (429, "rate_limit_error", "overloaded", 429, "Overloaded"),
+    "late": (504, "timeout_error", "timeout", 504, "Overloaded"),
+    "draining": (503, "service_unavailable_error", None, 503, "Unhealthy"),
+    "failed": (500, "server_error", None, 424, "Backend"),
+}
+
+
+def kind_of(error: Exception) -> tuple[str, str]:
+    """Return the kind of an error and a message without the caller's text."""
+    row = getattr(error, "row", None)
+    place = "" if row is None else f"text {row}: "
+    if isinstance(error, RequestError):
+        return error.kind, str(error)
+    if isinstance(error, OverloadedError):
+        return "overloaded", str(error)
+    if isinstance(error, DeadlineError):
+        return "late", str(error)
+    if isinstance(error, DrainingError):
+        return "draining", str(error)
+    if isinstance(error, SequenceLengthError):
+        return "too_long", f"{place}it has more tokens than the model takes; allow truncation"
+    if isinstance(error, UnknownNameError):
+        return "model", "there is no model of that name; GET /v1/models lists them"
+    if isinstance(error, UnsupportedFeatureError):
+        return "task", str(error)
+    if isinstance(error, TextError):
+        return "invalid", f"{place}it is no valid Unicode text: it has a lone surrogate"
+    if isinstance(error, InputError):
+        return "invalid", f"{place}{_plain(error)}"
+    if isinstance(error, NonFiniteVectorError):
+        return "failed", "the model's numbers overflow for this request; load it as float32"
+    if isinstance(error, DeviceMemoryError):
+        return "failed", f"{place}it needs more memory than the device has"
+    return "failed", f"the model failed ({type(error).__name__}); the log has the reason"
+
+
+def _plain(error: InputError) -> str:
+    """Return the message of an error about options; of one about a text only its type."""
+    return str(error) if error.row is None else "it cannot be used; see the rules of the model"
+
+
+def describe(error: Exception, face: Face) -> Fault:
+    """Return the answer to an error, as the routes of a face write it."""
+    kind, message = kind_of(error)
+    status, type_, code, tei_status, tei_type = STATUSES[kind]
+    param = getattr(error, "param", None)
+    body: dict[str, object]
+    if face == "openai":
+        details = {"message": message, "type": type_, "param": param, "code": code}
+        body = {"error": details, "message": message}
+    else:
+        status, body = tei_status, {"error": message, "error_type": tei_type}
+    headers: list[tuple[bytes, bytes]] = []
+    if isinstance(error, OverloadedError):
+        seconds = error.retry_after
+        headers.append((b"retry-after", str(max(1, round(seconds))).encode()))
+        headers.append((b"retry-after-ms", str(max(1, round(1000 * seconds))).encode()))
+    if kind == "key":
+        headers.append((b"www-authenticate", b"Bearer"))
+    return Fault(status, orjson.dumps(body), tuple(headers), kind)

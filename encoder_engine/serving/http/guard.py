@@ -1,0 +1,175 @@
+"""Reads a request within its limits, checks who sends it, and counts its answer.
+
+Checks that need no body come first: route, host, key, content type, and the stated size. The size
+is counted again while the body is read, and reading has a deadline. All bodies together have a
+limit, beyond which reading pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.serving.http.faults import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "BodyReader",
+    "DisconnectError",
+    "Keys",
+    "Limits",
+    "check_content_type",
+    "check_host",
+    "headers_of",
+]
+
+Headers = dict[bytes, bytes]
+REQUEST_ID = re.compile(rb"[\w.-]{1,64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The limits of requests.
+
+    max_body_bytes: of one body.
+    max_bodies_bytes: of all bodies that are read at a time.
+    body_timeout: seconds for a whole body.
+    allowed_hosts: names that ``Host`` may have beside localhost and addresses of this machine's
+        loopback; ``"*"``: any.
+    """
+
+    max_body_bytes: int = 16 * 2**20
+    max_bodies_bytes: int = 512 * 2**20
+    body_timeout: float = 30.0
+    allowed_hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keys:
+    """The names of clients by the SHA-256 of their keys; empty: everyone may ask."""
+
+    names: Mapping[bytes, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, text: str) -> Keys:
+        """Read lines of ``name:key``; blank lines and lines after ``#`` are left out."""
+        names = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
+            name, colon, key = line.strip().partition(":")
+            if not colon or not name or not key:
+                raise ValueError(f"line {number} is not name:key")
+            names[hashlib.sha256(key.encode()).digest()] = name
+        return cls(names=names)
+
+    def name_of(self, headers: Headers) -> str | None:
+        """Return the client's name; None where no key is needed.
+
+        Raises :class:`RequestError` for a missing or unknown key. All keys are compared, in
+        constant time.
+        """
+        if not self.names:
+            return None
+        given = headers.get(b"authorization", b"").strip()
+        if given[:7].lower() == b"bearer ":
+            given = given[7:].strip()
+        digest, found = hashlib.sha256(given).digest(), None
+        for known, name in self.names.items():
+            if hmac.compare_digest(known, digest):
+                found = name
+        if found is None:
+            raise RequestError("key", "the API key is missing or unknown; send it as Bearer KEY")
+        return found
+
+
+def headers_of(scope: Mapping[str, Any]) -> Headers:
+    """Return the headers of a request, the last of each name."""
+    return dict(scope["headers"])
+
+
+def check_host(headers: Headers, limits: Limits) -> None:
+    """Raise :class:`RequestError` for a ``Host`` that is not allowed: DNS rebinding (CWE-350)."""
+    if "*" in limits.allowed_hosts:
+        return
+    host = headers.get(b"host", b"").decode("latin-1")
+    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+    name = name.strip("[]").lower()
+    if name in ("localhost", *limits.allowed_hosts):
+        return
+    try:
+        if ipaddress.ip_address(name).is_loopback:
+            return
+    except ValueError:
+        pass
+    raise RequestError("host", "this Host is not allowed; start the server with --allowed-host")
+
+
+def check_content_type(headers: Headers) -> None:
+    """Raise :class:`RequestError` for a body that is not plain JSON."""
+    media_type = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+    if media_type != b"application/json":
+        raise RequestError("content_type", "the body must be JSON: content-type application/json")
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise RequestError("content_type", "content-encoding is not supported; send the body plain")
+
+
+class DisconnectError(Exception):
+    """The client went away before its answer."""
+
+
+class BodyReader:
+    """Reads bodies within the limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._held = 0
+        self._freed = asyncio.Condition()
+
+    async def read(self, receive: Any, headers: Headers) -> bytes:
+        """Read a body. Raises :class:`RequestError` where it is too large or too slow."""
+        most = self._limits.max_body_bytes
+        stated = headers.get(b"content-length")
+        if stated is not None and (not stated.isdigit() or int(stated) > most):
+            raise RequestError("body", f"the body is larger than {most} bytes; split the request")
+        try:
+            async with asyncio.timeout(self._limits.body_timeout):
+                return await self._read(receive, most, int(stated or 0))
+        except TimeoutError:
+            raise RequestError(
+                "slow_body",
+                f"the body did not arrive within {self._limits.body_timeout:g} seconds",
+            ) from None
+
+    async def _read(self, receive: Any, most: int, stated: int) -> bytes:
+        async with self._freed:
+            room = self._limits.max_bodies_bytes - (stated or most)
+            await self._freed.wait_for(lambda: self._held <= max(room, 0))
+        parts: list[bytes] = []
+        size = 0
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise DisconnectError
+                part = message.get("body", b"")
+                size += len(part)
+                self._held += len(part)
+                if size > most:
+                    raise RequestError(
+                        "body", f"the body is larger than {most} bytes; split the request"
+                    )
+                parts.append(part)
+                if not message.get("more_body", False):
+                    return parts[0] if len(parts) == 1 else b"".join(parts)
+        finally:
+            self._held -= size
+            async with self._freed:
+                self._freed.notify_all()

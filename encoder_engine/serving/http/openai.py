@@ -1,0 +1,44 @@
+"""The routes of OpenAI: ``/v1/embeddings`` and ``/v1/models``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from encoder_engine.serving.http.context import decode, texts_of
+from encoder_engine.serving.http.messages import Embeddings
+from encoder_engine.serving.http.replies import Reply, dump, embedding_items, reply_of
+
+if TYPE_CHECKING:
+    from encoder_engine.serving.http.context import Context
+
+__all__ = ["embeddings", "models"]
+
+
+async def embeddings(body: bytes, context: Context) -> Reply:
+    """Embed texts, as floats or as base64 of little-endian float32."""
+    asked = decode(body, Embeddings)
+    answer = await context.service.embed(
+        texts_of(asked.input, context, "input"),
+        asked.model,
+        options=context.options(
+            truncate=asked.truncate,
+            prompt_name=asked.prompt_name,
+            input_type=asked.input_type,
+            dimensions=asked.dimensions,
+        ),
+        **context.call(priority=asked.priority, timeout_ms=asked.timeout_ms),
+    )
+    items = await embedding_items(answer.results, encoded=asked.encoding_format == "base64")
+    name = context.service.find(asked.model).name
+    usage = {"prompt_tokens": answer.num_tokens, "total_tokens": answer.num_tokens}
+    end = dump({"model": name, "usage": usage})[1:]
+    return reply_of(b'{"object":"list","data":' + items + b"," + end, answer)
+
+
+async def models(_: bytes, context: Context) -> Reply:
+    """List the models."""
+    data = [
+        {"id": name, "object": "model", "created": 0, "owned_by": "encoder-engine"}
+        for name in context.service.models
+    ]
+    return Reply(dump({"object": "list", "data": data}))

@@ -1,0 +1,277 @@
+"""The routes of Text Embeddings Inference (TEI)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.errors import InputError
+from encoder_engine.serving.http.context import check_count, decode, texts_of
+from encoder_engine.serving.http.faults import RequestError
+from encoder_engine.serving.http.messages import (
+    Decode,
+    EmbedAll,
+    EmbedSparse,
+    EmbedTexts,
+    Predict,
+    Rerank,
+    Similarity,
+    Tokenize,
+)
+from encoder_engine.serving.http.replies import Reply, dump, dump_each, reply_of
+
+if TYPE_CHECKING:
+    from encoder_engine.serving.http.context import Context
+    from encoder_engine.serving.models import Text
+
+__all__ = [
+    "decode_ids",
+    "embed",
+    "embed_all",
+    "embed_sparse",
+    "info",
+    "predict",
+    "rerank",
+    "similarity",
+    "tokenize",
+]
+
+
+async def embed(body: bytes, context: Context) -> Reply:
+    """Embed texts: a list of vectors, for one text too."""
+    asked = decode(body, EmbedTexts)
+    answer = await context.service.embed(
+        texts_of(asked.inputs, context, "inputs"),
+        options=context.options(
+            truncate=asked.truncate,
+            prompt_name=asked.prompt_name,
+            normalize=asked.normalize,
+            dimensions=asked.dimensions,
+        ),
+        **context.call(),
+    )
+    vectors = answer.results
+    items = await dump_each(len(vectors), lambda start, stop: list(vectors[start:stop]))
+    return reply_of(items, answer)
+
+
+async def embed_all(body: bytes, context: Context) -> Reply:
+    """Embed every token: a list of vectors for each text."""
+    asked = decode(body, EmbedAll)
+    answer = await context.service.tokens(
+        texts_of(asked.inputs, context, "inputs"),
+        options=context.options(truncate=asked.truncate, prompt_name=asked.prompt_name),
+        **context.call(),
+    )
+    found = answer.results
+    items = await dump_each(len(found), lambda start, stop: found[start:stop])
+    return reply_of(items, answer)
+
+
+async def embed_sparse(body: bytes, context: Context) -> Reply:
+    """Embed texts to sparse vectors: the index and the value of each token with a weight."""
+    asked = decode(body, EmbedSparse)
+    answer = await context.service.sparse(
+        texts_of(asked.inputs, context, "inputs"),
+        options=context.options(truncate=asked.truncate, prompt_name=asked.prompt_name),
+        **context.call(),
+    )
+    rows = answer.results
+
+    def make(start: int, stop: int) -> list[list[dict[str, Any]]]:
+        return [
+            [{"index": index, "value": value} for index, value in zip(*row, strict=True)]
+            for row in ((indices.tolist(), values) for indices, values in rows[start:stop])
+        ]
+
+    return reply_of(await dump_each(len(rows), make), answer)
+
+
+async def predict(body: bytes, context: Context) -> Reply:
+    """Classify a text or a pair, best label first; a list of these for a batch."""
+    asked = decode(body, Predict)
+    texts, batched = _texts_or_pairs(asked.inputs)
+    check_count(len(texts), context, "inputs")
+    answer = await context.service.classify(
+        texts,
+        options=context.options(truncate=asked.truncate, raw_scores=asked.raw_scores),
+        **context.call(),
+    )
+    scores = answer.results
+    served = context.service.find(None)
+    if not asked.raw_scores and scores.shape[1] > 1 and served.model.activation == "identity":
+        scores = _softmax(scores)
+    labels = served.labels
+    rows = [
+        [{"score": row[number], "label": labels[number]} for number in np.argsort(-row)]
+        for row in scores
+    ]
+    return reply_of(dump(rows if batched else rows[0]), answer)
+
+
+def _texts_or_pairs(inputs: str | list[str | list[str]]) -> tuple[list[Text], bool]:
+    """Read a text, a pair ``[a, b]``, or a batch of ``[a]`` and ``[a, b]``."""
+    if isinstance(inputs, str):
+        return [inputs], False
+    if all(isinstance(one, str) for one in inputs):
+        if len(inputs) != 2:
+            raise RequestError(
+                "invalid",
+                f"a list of {len(inputs)} texts; a pair is [a, b], a batch [[a], [b]]",
+                param="inputs",
+            )
+        return [(str(inputs[0]), str(inputs[1]))], False
+    rows: list[Text] = []
+    for row, one in enumerate(inputs):
+        parts = [one] if isinstance(one, str) else one
+        if len(parts) not in (1, 2):
+            raise RequestError(
+                "invalid", f"{len(parts)} texts; a row is [a] or [a, b]", param=f"inputs[{row}]"
+            )
+        rows.append(parts[0] if len(parts) == 1 else (parts[0], parts[1]))
+    if len({isinstance(row, str) for row in rows}) > 1:
+        raise RequestError(
+            "invalid", "texts and pairs in one request; send them apart", param="inputs"
+        )
+    return rows, True
+
+
+def _softmax(logits: np.ndarray[Any, np.dtype[np.float32]]) -> Any:
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+async def rerank(body: bytes, context: Context) -> Reply:
+    """Score texts for a query, the best first."""
+    asked = decode(body, Rerank)
+    check_count(len(asked.texts), context, "texts")
+    answer = await context.service.rank(
+        asked.query,
+        asked.texts,
+        options=context.options(truncate=asked.truncate, raw_scores=asked.raw_scores),
+        **context.call(),
+    )
+    rows = []
+    for index in np.argsort(-answer.results, kind="stable").tolist():
+        row = {"index": index, "score": answer.results[index]}
+        rows.append(row | ({"text": asked.texts[index]} if asked.return_text else {}))
+    return reply_of(dump(rows), answer)
+
+
+async def similarity(body: bytes, context: Context) -> Reply:
+    """Return the cosine of a sentence with each of the others."""
+    asked = decode(body, Similarity)
+    check_count(len(asked.inputs.sentences), context, "inputs.sentences")
+    answer = await context.service.embed(
+        [asked.inputs.source_sentence, *asked.inputs.sentences],
+        options=context.options(
+            truncate=asked.parameters.truncate,
+            prompt_name=asked.parameters.prompt_name,
+            normalize=True,
+        ),
+        **context.call(),
+    )
+    vectors = answer.results
+    return reply_of(dump(vectors[1:] @ vectors[0]), answer)
+
+
+async def tokenize(body: bytes, context: Context) -> Reply:
+    """Tokenize texts: id, text, and characters of each token."""
+    asked = decode(body, Tokenize)
+    texts = texts_of(asked.inputs, context, "inputs")
+    served = context.service.find(None)
+    if asked.prompt_name is not None:
+        if asked.prompt_name not in served.prompts:
+            raise InputError(f"no prompt of that name; there are {', '.join(served.prompts)}")
+        texts = [served.prompts[asked.prompt_name] + text for text in texts]
+    found = served.tokenizer.encode_batch(
+        texts, add_special_tokens=asked.add_special_tokens, return_offsets=True
+    )
+    special = found.special_tokens_mask
+    ends = found.cu_seqlens.tolist()
+    rows = []
+    for text, start, stop in zip(texts, ends[:-1], ends[1:], strict=True):
+        row = []
+        for place in range(start, stop):
+            first, last = found.offsets[place].tolist()
+            is_special = bool(special[place])
+            name = served.tokenizer.id_to_token(int(found.ids[place]))
+            row.append(
+                {
+                    "id": int(found.ids[place]),
+                    "text": name if is_special else text[first:last],
+                    "special": is_special,
+                    "start": None if is_special else first,
+                    "stop": None if is_special else last,
+                }
+            )
+        rows.append(row)
+    return Reply(dump(rows))
+
+
+async def decode_ids(body: bytes, context: Context) -> Reply:
+    """Return the texts of token ids."""
+    asked = decode(body, Decode)
+    tokenizer = context.service.find(None).tokenizer
+    ids = asked.ids
+    rows = ids if ids and isinstance(ids[0], list) else [ids]
+    check_count(len(rows), context, "ids")
+    texts = [
+        tokenizer.decode(row, skip_special_tokens=asked.skip_special_tokens)  # type: ignore[arg-type]
+        for row in rows
+    ]
+    return Reply(dump(texts))
+
+
+async def info(_: bytes, context: Context) -> Reply:
+    """Describe the first model and the limits, with all keys of TEI's answer."""
+    service = context.service
+    served, options = service.find(None), service.options
+    kinds: dict[str, Any] = {
+        "embed": {"embedding": {"pooling": "mean"}},
+        "tokens": {"embedding": {"pooling": "none"}},
+        "sparse": {"embedding": {"pooling": "splade"}},
+        "rank": {"reranker": _label_maps(served.labels)} if "rank" in served.tasks else None,
+        "classify": {"classifier": _label_maps(served.labels)}
+        if "classify" in served.tasks
+        else None,
+    }
+    return Reply(
+        dump(
+            {
+                "model_id": served.name,
+                "model_sha": None,
+                "model_dtype": served.engine.dtype,
+                "served_model_name": served.name,
+                "model_type": kinds[served.tasks[0]],
+                "max_concurrent_requests": options.max_texts,
+                "max_input_length": served.max_length,
+                "max_batch_tokens": served.batch_tokens,
+                "max_batch_requests": None,
+                "max_client_batch_size": options.max_texts,
+                "auto_truncate": options.truncation == "cut",
+                "tokenization_workers": 1,
+                "version": _version(),
+                "sha": None,
+                "docker_label": None,
+                "tasks": list(served.tasks),
+                "prompts": dict(served.prompts),
+                "dimension": served.dimension,
+            }
+        )
+    )
+
+
+def _label_maps(labels: list[str]) -> dict[str, dict[str, Any]]:
+    return {
+        "id2label": {str(number): label for number, label in enumerate(labels)},
+        "label2id": {label: number for number, label in enumerate(labels)},
+    }
+
+
+def _version() -> str:
+    import sys
+
+    version: str = sys.modules["encoder_engine"].__version__
+    return version
