@@ -21,12 +21,14 @@ import numpy as np
 from encoder_engine.errors import (
     CheckpointFileError,
     ConfigError,
+    OutputError,
     TensorNamesError,
     TensorShapeError,
     UnsupportedFeatureError,
 )
 from encoder_engine.families.checkpoints.arrays import dtype_name, widen
 from encoder_engine.families.checkpoints.files import (
+    COMPILED,
     WEIGHTS,
     StoredTensor,
     index_of,
@@ -43,7 +45,13 @@ if TYPE_CHECKING:
 
     from encoder_engine.families.checkpoints.arrays import Array
 
-__all__ = ["ADAPTER", "has_stacked_adapters", "merge_adapters", "weights_directory"]
+__all__ = [
+    "ADAPTER",
+    "check_no_leftovers",
+    "has_stacked_adapters",
+    "merge_adapters",
+    "weights_directory",
+]
 
 ADAPTER = "adapter_config.json"
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
@@ -145,6 +153,19 @@ def merge_adapters(
             raise ConfigError(f"{directory} holds one adapter without a name, not {chosen!r}")
         return _merge_peft(directory, tensors, files, prefix)
     return _merge_stacked(directory, tensors, config, chosen)
+
+
+def check_no_leftovers(directory: Path) -> None:
+    """Raise :class:`OutputError` where a checkpoint would be saved beside files that change it.
+
+    Loading would merge an adapter into the saved weights, and take a compiled encoder before them.
+    """
+    for name, effect in ((ADAPTER, "changes"), (COMPILED, "is loaded instead of")):
+        if (directory / name).exists():
+            raise OutputError(
+                f"{directory} holds {name}, which {effect} the weights that are to be saved; name "
+                "another folder, or remove the file first"
+            )
 
 
 def has_stacked_adapters(directory: Path) -> bool:
