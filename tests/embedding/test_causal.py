@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from encoder_engine.errors import (
 from encoder_engine.inference import vocabulary
 from encoder_engine.ops.testing import assert_within_budget
 from tests.embedding.test_families import VOCAB_SIZE, save_tokenizer
+from tests.embedding.tiny_model import write_json
 from tests.models.all_cases import MORE_CASES
 from tests.models.cases import CASES, Case
 from tests.models.exact import exact, in_float64
@@ -84,6 +86,23 @@ def test_log_probabilities_are_within_budget(
     sums = scorer.score(TEXTS)
     assert sums.dtype == np.float64
     np.testing.assert_allclose(sums, [float(one.sum()) for one in truth], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gemma3_text"])
+def test_a_file_that_does_not_say_whether_tables_are_tied_has_the_familys_default(
+    model_type: str, tmp_path: Path
+) -> None:
+    import transformers
+
+    build(model_type, tmp_path, tie_word_embeddings=model_type == "gemma3_text")
+    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    config.pop("tie_word_embeddings", None)
+    write_json(tmp_path / "config.json", config)
+    scorer = Scorer.from_pretrained(tmp_path, device="cpu")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    rows = [scorer.tokenizer.encode(text).tolist() for text in TEXTS]
+    expected = [float(one.sum()) for one in by_transformers(model, rows)]
+    np.testing.assert_allclose(scorer.score(TEXTS), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
