@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from encoder_engine.embedding import Embedder
+from encoder_engine.embedding import Embedder, StaticEmbedder
 from encoder_engine.embedding.directory.stack import ACTIVATIONS
 from encoder_engine.embedding.loading import load_again
 from encoder_engine.embedding.parts import EmbedderParts
@@ -119,6 +119,16 @@ def test_modules_are_saved_with_an_embedder(name: str, engine: Any, tmp_path: Pa
     expected = embedder.encode(TEXTS, on_truncation="ignore")
     assert (again.encode(TEXTS, on_truncation="ignore") == expected).all()
     assert_agrees(again, library.SentenceTransformer(str(tmp_path / "again"), device="cpu"))
+
+
+@pytest.mark.parametrize("name", ["LaBSE", "distiluse"])
+def test_a_table_is_distilled_from_the_encoder_alone(name: str, tmp_path: Path) -> None:
+    save(tmp_path, draw(stacks()[name]()))
+    tables = [
+        StaticEmbedder.distill(tmp_path / folder, dimension=4, device="cpu").model.table.rows_VD
+        for folder in ("saved", "plain")
+    ]
+    assert (tables[0] == tables[1]).all()
 
 
 def test_a_module_that_the_layout_cannot_state_is_not_saved(tmp_path: Path) -> None:
