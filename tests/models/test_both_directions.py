@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import torch
 
 import encoder_engine as ee
 from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.families.config import spec_from_config
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
 from tests.models.all_cases import MORE_CASES
@@ -53,3 +55,18 @@ def test_the_key_is_refused_where_another_one_decides(tmp_path: Path) -> None:
     gemma.save(tmp_path, is_causal=False)
     with pytest.raises(UnsupportedFeatureError, match="is_causal=False"):
         ee.Encoder.from_pretrained(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("name", ["mistral", "qwen2"])
+def test_a_window_that_is_not_stated_is_that_of_transformers(name: str, tmp_path: Path) -> None:
+    import transformers
+
+    case = next(case for case in CASES if case.model_type == name)
+    case.save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    del config["sliding_window"]
+    size = getattr(transformers, case.config_class).from_dict(dict(config)).sliding_window
+    windows = {block.attention.window for block in spec_from_config(config).blocks}
+    assert windows - {None} == {size - 1}
+    spec = spec_from_config(config | {"sliding_window": None})
+    assert {block.attention.window for block in spec.blocks} == {None}

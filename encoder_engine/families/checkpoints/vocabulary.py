@@ -57,9 +57,9 @@ def read_output_layer(directory: str | os.PathLike[str]) -> OutputLayer:
         tied = values.get(TIED).boolean(checkpoint.family.vocabulary_tied)
         if stored is None and not tied:
             raise TensorNamesError(
-                f"{checkpoint.directory} has no {name}.weight, and in a {spec.model_type} it is not "
-                f"the table of tokens unless config.json says {TIED}: true; the checkpoint was "
-                "saved without its output layer",
+                f"{checkpoint.directory} has no {name}.weight, and in this {spec.model_type} it is "
+                f"not the table of tokens, because config.json does not say {TIED}: true; the "
+                "checkpoint was saved without its output layer",
                 missing=[f"{name}.weight"],
             )
         if stored is None or tied:

@@ -29,6 +29,7 @@ class CausalWindows:
 
     switch: str | None = None
     key: str = "sliding_window"
+    size: int = 4096
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -40,10 +41,10 @@ class CausalWindows:
         """Set each block's window."""
         size = config.get(self.key)
         on = self.switch is None or config.get(self.switch).boolean(False)
-        if not on or size.is_null:
+        if not on or (size.present and size.is_null):
             return spec
         kinds = self._kinds(config, len(spec.blocks))
-        window = size.positive() - int(spec.is_causal)
+        window = size.positive(self.size) - int(spec.is_causal)
         blocks = (
             with_attention(block, window=window if kind == SLIDING else None)
             for block, kind in zip(spec.blocks, kinds, strict=True)
