@@ -111,9 +111,9 @@ def in_batch_negatives(
         positives_R = scale * (query_RD * positive_RD).sum(1)
         parts = []
         for direction in directions:
-            asking, asked = direction.split("_to_")
-            left = query_RD if asking == "query" else positive_RD
-            right = all_queries if asked == "query" else all_documents
+            side, candidate = direction.split("_to_")
+            left = query_RD if side == "query" else positive_RD
+            right = all_queries if candidate == "query" else all_documents
             left_out = blocks.left_out(direction, tile)
             parts.append((scale * (left @ right.T)).masked_fill(left_out, -torch.inf))
         if joint:
@@ -133,9 +133,7 @@ def in_batch_negatives(
 def _check_directions(directions: Sequence[Direction], *, joint: bool) -> None:
     for direction in directions:
         if direction not in DIRECTIONS:
-            raise UnknownNameError(
-                f"no direction {direction!r}; there are {', '.join(DIRECTIONS)}"
-            )
+            raise UnknownNameError(f"no direction {direction!r}; there are {', '.join(DIRECTIONS)}")
     if "query_to_document" not in directions:
         raise InputError("directions must hold query_to_document, which has the positives")
     if not joint and {"query_to_query", "document_to_document"} & set(directions):
@@ -158,37 +156,39 @@ class Candidates:
 
     def left_out(self, direction: Direction, tile: slice) -> Tensor:
         """Return bool [R, candidates]."""
-        asking, asked = direction.split("_to_")
+        side, candidate = direction.split("_to_")
         device = self.owners_C.device
         rows_R = torch.arange(self.num_rows, device=device)[tile, None]
-        owners = self.owners_C if asked == "document" else torch.arange(self.num_rows, device=device)
+        owners = (
+            self.owners_C if candidate == "document" else torch.arange(self.num_rows, device=device)
+        )
         own = owners[None, :] == rows_R
-        same_side = asking == asked
+        same_side = side == candidate
         found = own if same_side else torch.zeros_like(own)
         if self.ids is not None:
-            found = found | self._known(self.ids, asked, tile)
+            found = found | self._known(self.ids, candidate, tile)
         if self.guide is not None:
-            found = found | self._guided(self.guide, asking, asked, tile)
+            found = found | self._guided(self.guide, side, candidate, tile)
         if same_side:
             return found
         # The positive pair of a row always stays: the first num_rows candidates are in its order.
         columns = torch.arange(len(owners), device=device)
         return found & (columns[None, :] != rows_R)
 
-    def _known(self, ids: TextIds, asked: str, tile: slice) -> Tensor:
+    def _known(self, ids: TextIds, candidate: str, tile: slice) -> Tensor:
         """Candidates that are the row's query or positive, or belong to an equal one."""
         queries_B, positives_B = ids.queries_B, ids.documents_C[: self.num_rows]
         query_R, positive_R = queries_B[tile, None], positives_B[tile, None]
-        if asked == "query":
+        if candidate == "query":
             return (queries_B == query_R) | (positives_B == positive_R)
         equal = (ids.documents_C == positive_R) | (ids.documents_C == query_R)
         equal[:, : self.num_rows] |= queries_B == query_R
         return equal
 
-    def _guided(self, guide: GuideFilter, asking: str, asked: str, tile: slice) -> Tensor:
+    def _guided(self, guide: GuideFilter, side: str, candidate: str, tile: slice) -> Tensor:
         """Candidates to which the guide gives more than to the positive."""
         positives_BD = guide.documents_CD[: self.num_rows]
-        left = guide.queries_BD if asking == "query" else positives_BD
-        right = guide.queries_BD if asked == "query" else guide.documents_CD
+        left = guide.queries_BD if side == "query" else positives_BD
+        right = guide.queries_BD if candidate == "query" else guide.documents_CD
         cosines = F.normalize(left[tile], dim=1) @ F.normalize(right, dim=1).T
         return cosines > guide.thresholds()[tile, None]

@@ -102,7 +102,7 @@ def late_interaction_negatives(
 
 
 def _query_tiles(query_offsets: Offsets, num_documents: int) -> Iterator[slice]:
-    """Cut the queries' tokens between queries, at most 2^21 maxima a tile where one fits."""
+    """Cut the queries' tokens between queries, at most 2^22 maxima a tile where one fits."""
     most = max(1, TILE_ELEMENTS // max(num_documents, 1))
     first, last = 0, len(query_offsets) - 1
     while first < last:
@@ -116,9 +116,7 @@ class _MaxSimilarity(torch.autograd.Function):
     """The greatest inner product of each query token with each document's tokens, [T, C]."""
 
     @staticmethod
-    def forward(
-        ctx: Any, queries_TD: Tensor, documents_SD: Tensor, offsets: Offsets
-    ) -> Tensor:
+    def forward(ctx: Any, queries_TD: Tensor, documents_SD: Tensor, offsets: Offsets) -> Tensor:
         values, places = [], []
         for first, last in _document_chunks(offsets, len(queries_TD)):
             start, stop = int(offsets[first]), int(offsets[last])
@@ -153,7 +151,7 @@ class _MaxSimilarity(torch.autograd.Function):
 
 
 def _document_chunks(offsets: Offsets, num_tokens: int) -> Iterator[tuple[int, int]]:
-    """Cut the documents so that similarities with ``num_tokens`` tokens are at most 2^21."""
+    """Cut the documents so that similarities with ``num_tokens`` tokens are at most 2^22."""
     most = max(1, TILE_ELEMENTS // max(num_tokens, 1))
     first, last = 0, len(offsets) - 1
     while first < last:

@@ -31,9 +31,7 @@ def cosine_error(first_BD: Tensor, second_BD: Tensor, scores_B: Tensor) -> Tenso
     return (cosines(first_BD, second_BD) - scores_B).square().sum()
 
 
-def cosent(
-    first_BD: Tensor, second_BD: Tensor, scores_B: Tensor, *, scale: float = 20.0
-) -> Tensor:
+def cosent(first_BD: Tensor, second_BD: Tensor, scores_B: Tensor, *, scale: float = 20.0) -> Tensor:
     """Return ``log(1 + sum exp(scale * (cos_i - cos_j)))`` over all i scored below j, times B.
 
     Only the order of the scores counts. The sum takes O(B log B): after sorting by score, the
@@ -70,5 +68,7 @@ def _distances(first_BD: Tensor, second_BD: Tensor, distance: Distance) -> Tenso
         return 1.0 - cosines(first_BD, second_BD)
     if distance not in DISTANCES:
         raise UnknownNameError(f"no distance {distance!r}; there are {', '.join(DISTANCES)}")
-    # norm has the gradient 0 at equal vectors, where the square root's is not finite.
-    return (first_BD - second_BD).norm(p=1 if distance == "manhattan" else 2, dim=1)
+    # The norm has the gradient 0 at equal vectors, where the square root's is not finite.
+    order = 1 if distance == "manhattan" else 2
+    found_B: Tensor = torch.linalg.vector_norm(first_BD - second_BD, order, dim=1)
+    return found_B

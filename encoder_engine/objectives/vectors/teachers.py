@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, get_args
 
+import torch
 import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine.errors import InputError, UnknownNameError
@@ -35,7 +36,8 @@ def vector_error(
     if metric == "mse":
         return (vectors_ND - teacher_ND).square().mean(1).sum()
     if metric == "l2":
-        return (vectors_ND - teacher_ND).norm(dim=1).sum()
+        lengths_N: Tensor = torch.linalg.vector_norm(vectors_ND - teacher_ND, dim=1)
+        return lengths_N.sum()
     if metric == "cosine":
         return (1.0 - F.cosine_similarity(vectors_ND, teacher_ND, dim=1)).sum()
     raise UnknownNameError(f"no metric {metric!r}; there are {', '.join(VECTOR_METRICS)}")

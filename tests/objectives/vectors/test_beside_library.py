@@ -50,9 +50,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def compare(
-    ours: Callable[..., Tensor], theirs: Callable[..., Tensor], *tensors: Tensor
-) -> None:
+def compare(ours: Callable[..., Tensor], theirs: Callable[..., Tensor], *tensors: Tensor) -> None:
     """Compare the values of two functions, and their gradients of every tensor."""
     results = []
     for function in (ours, theirs):
@@ -82,13 +80,15 @@ DIRECTIONS: list[tuple[tuple[str, ...], bool]] = [
 def test_in_batch_negatives(negatives: int, directions: Any, joint: bool) -> None:
     theirs = losses.MultipleNegativesRankingLoss(
         None,  # type: ignore[arg-type]
-        directions=tuple(d.replace("document", "doc") for d in directions),  # type: ignore[misc]
+        directions=tuple(d.replace("document", "doc") for d in directions),
         partition_mode="joint" if joint else "per_direction",
     )
     texts = [draw(ROWS, FEATURES, seed=s) for s in range(2 + negatives)]
 
     def ours(queries: Tensor, *documents: Tensor) -> Tensor:
-        found = in_batch_negatives(queries, torch.cat(documents), directions=directions, joint=joint)
+        found = in_batch_negatives(
+            queries, torch.cat(documents), directions=directions, joint=joint
+        )
         return found / ROWS
 
     no_labels = torch.zeros(0)
@@ -96,9 +96,7 @@ def test_in_batch_negatives(negatives: int, directions: Any, joint: bool) -> Non
 
 
 @pytest.mark.parametrize(("margin", "relative"), [(0.0, False), (0.1, False), (0.2, True)])
-def test_guided_negatives(
-    margin: float, relative: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_guided_negatives(margin: float, relative: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     guides = [draw(ROWS, 3, seed=s) for s in (7, 8)]
     features = {"model": None, "guide": guides}
     monkeypatch.setattr(
@@ -185,9 +183,7 @@ def test_a_cross_encoders_scores() -> None:
         total, number = margin_error(scores, teacher.flatten(), lists, positives)
         return total / number
 
-    compare(
-        our_margins, lambda *x: margins.compute_loss_from_embeddings(list(x), teacher), *texts
-    )
+    compare(our_margins, lambda *x: margins.compute_loss_from_embeddings(list(x), teacher), *texts)
     kl = losses.DistillKLDivLoss(model, temperature=2.0)
 
     def our_divergence(queries: Tensor, *documents: Tensor) -> Tensor:
@@ -245,7 +241,7 @@ class PaddedModel(nn.Module):
 
 
 def padded(tokens: Tensor, lengths: list[int]) -> dict[str, Tensor]:
-    rows = nn.utils.rnn.pad_sequence(list(tokens.split(lengths)), batch_first=True)
+    rows = nn.utils.rnn.pad_sequence(list(torch.split(tokens, lengths)), batch_first=True)
     mask = torch.arange(rows.shape[1])[None, :] < torch.tensor(lengths)[:, None]
     return {"token_embeddings": rows, "attention_mask": mask}
 
@@ -296,7 +292,7 @@ def test_late_interaction(monkeypatch: pytest.MonkeyPatch) -> None:
     order = [0, 4, 1, 5, 2, 6, 3, 7]
 
     def our_divergence(queries: Tensor, documents: Tensor) -> Tensor:
-        parts = documents.split(of_documents)
+        parts = torch.split(documents, of_documents)
         sorted_documents = torch.cat([parts[i] for i in order])
         lists = np.arange(4).repeat(2)
         scores = paired_max_similarity(
@@ -305,7 +301,9 @@ def test_late_interaction(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         return divergence(scores, teacher.flatten(), torch.from_numpy(lists), 4) / 4
 
-    compare(our_divergence, lambda q, d: kl.forward(late_columns(q, d), teacher), queries, documents)
+    compare(
+        our_divergence, lambda q, d: kl.forward(late_columns(q, d), teacher), queries, documents
+    )
 
 
 def test_sparse_vectors_and_their_penalty() -> None:
@@ -314,7 +312,8 @@ def test_sparse_vectors_and_their_penalty() -> None:
 
     def theirs(logits: Tensor) -> Tensor:
         features = padded(logits, lengths)
-        return pooling(features)["sentence_embedding"].square().sum()
+        found: Tensor = pooling(features)["sentence_embedding"]
+        return found.square().sum()
 
     def ours(logits: Tensor) -> Tensor:
         return splade_vectors(logits, Sequences.from_lengths(lengths)).square().sum()
@@ -356,7 +355,7 @@ def test_cross_encoders(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def theirs(scores: Tensor) -> Tensor:
         loss = cross_encoder.losses.ListNetLoss(GivenScores(scores))  # type: ignore[arg-type]
-        found: Tensor = loss([["q"] * 3, documents], labels)  # type: ignore[list-item]
+        found: Tensor = loss([["q"] * 3, documents], labels)
         return found
 
     compare(
