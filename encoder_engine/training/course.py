@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from encoder_engine.data.loader import Position
-    from encoder_engine.objectives.objective import Inputs, TrainingModel
+    from encoder_engine.models.training_model import Inputs, TrainingModel
     from encoder_engine.training.recipe import OptimizerRecipe, RunRecipe, ScheduleRecipe
     from encoder_engine.training.world import World
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from encoder_engine.objectives.objective import Inputs, TrainingModel
+    from encoder_engine.models.training_model import Inputs, TrainingModel
     from encoder_engine.training.course import Course, StepBatches
 
 __all__ = ["Loop", "Progress"]

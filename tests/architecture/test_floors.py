@@ -24,8 +24,9 @@ FLOORS: list[set[str]] = [
     {"ops", "text", "packing", "families", "inputs", "metrics"},
     {"inference"},
     {"models", "vectors"},
-    {"objectives", "data"},
-    {"training", "finetuning", "embedding", "analysis"},
+    {"objectives", "tasks", "data"},
+    {"training", "embedding", "prediction"},
+    {"finetuning", "analysis"},
     {"cli", "server", "integrations"},
 ]
 # The rooms of one floor do not see each other, but for these.

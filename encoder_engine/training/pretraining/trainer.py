@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from encoder_engine.data.pairs import Pairs
     from encoder_engine.data.samples import Samples
-    from encoder_engine.objectives.objective import Objective, TrainingModel
+    from encoder_engine.models.training_model import TrainingModel
+    from encoder_engine.objectives.objective import Objective
     from encoder_engine.training.pretraining.model_builder import Text
     from encoder_engine.training.recipe import (
         OptimizerRecipe,
