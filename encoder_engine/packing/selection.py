@@ -107,7 +107,9 @@ class SelectedRows:
         there = sequences.lengths > 0
         with torch.inference_mode(False):
             rows = torch.from_numpy(sequences.offsets[:-1][there]).to(sequences.device)
-            within = Sequences.from_lengths(there.astype(np.int64).tolist(), device=sequences.device)
+            within = Sequences.from_lengths(
+                there.astype(np.int64).tolist(), device=sequences.device
+            )
             places = torch.zeros(len(rows), dtype=torch.int32, device=sequences.device)
         selected = _assemble([rows, sequences, within, places], None)
         selected.__dict__["indices"] = sequences.offsets[:-1][there]
