@@ -7,6 +7,7 @@ all micro-batches and processes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -65,10 +66,12 @@ class TrainingModel(nn.Module, ABC):
 
     ``encoder``: the encoder that the run is for.
     ``weights``: the weight of each loss's mean in the whole loss.
+    ``rate_factors``: factors on the learning rate, by parameter name; the others have 1.
     """
 
     encoder: Encoder
     weights: dict[str, float]
+    rate_factors: Mapping[str, float] = MappingProxyType({})
 
     @property
     @abstractmethod
