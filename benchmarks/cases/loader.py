@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from encoder_engine.objectives.objective import Inputs
+    from encoder_engine.models.training_model import Inputs
 
 SEED = 17
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

@@ -25,13 +25,15 @@ from encoder_engine.families.config import spec_from_config
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.objectives.masking import Masking
 from encoder_engine.objectives.mlm import MLM
-from encoder_engine.objectives.objective import Inputs, PretrainingModel, prepare
+from encoder_engine.objectives.objective import PretrainingModel, prepare
 from encoder_engine.packing.clean import CleanBatch
 from encoder_engine.training.optim import make_optimizers
 from encoder_engine.training.recipe import OptimizerRecipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from encoder_engine.models.training_model import Inputs
 
 SEED = 13
 MASK_ID = 4

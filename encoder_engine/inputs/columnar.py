@@ -73,6 +73,33 @@ def read_arrow(
         yield from _metered_rows(checked, path, reading, size, num_rows=None)
 
 
+def read_columns(
+    path: Path | str, kind: str, *, stream: BinaryIO | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the values of each row by column, of a ``"parquet"`` or an ``"arrow"`` file.
+
+    Raises :class:`ReadError` for a damaged file.
+    """
+    pyarrow = import_pyarrow(f"reading {path}")
+    if kind == "parquet":
+        with (
+            _damage(pyarrow, path, "parquet file"),
+            pyarrow.parquet.ParquetFile(stream or path, page_checksum_verification=True) as file,
+        ):
+            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+                yield from batch.to_pylist()
+        return
+    import pyarrow.ipc as ipc
+
+    opened = pyarrow.OSFile(str(path)) if stream is None else pyarrow.PythonFile(stream, "r")
+    with _damage(pyarrow, path, "Arrow IPC file"), opened as source:
+        _, batches = _open_arrow(pyarrow, ipc, source)
+        for batch in batches:
+            for column in batch.columns:
+                _validate(pyarrow, column)
+            yield from batch.to_pylist()
+
+
 def _open_arrow(pyarrow: Any, ipc: Any, source: Any) -> tuple[Any, Iterator[Any]]:
     """Open an Arrow IPC file or stream; return the reader and an iterator of its batches."""
     try:

@@ -7,7 +7,7 @@ import json
 import threading
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from encoder_engine.errors import RowError
 from encoder_engine.inputs.rows import Place, Reading, Row
@@ -15,7 +15,7 @@ from encoder_engine.json_values import distinct
 from encoder_engine.strings import find_surrogate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # The csv module's own limit of 128 KiB a field is less than a long document.
@@ -29,7 +29,7 @@ _MEND_ENCODING = "is not UTF-8; convert the file, for example: iconv -f LATIN1 -
 _UTF_16 = "seems to be UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8"
 
 
-def _lines(stream: BinaryIO, place: Place, limit: int) -> Iterator[bytes | None]:
+def read_lines(stream: BinaryIO, place: Place, limit: int) -> Iterator[bytes | None]:
     """Yield each line with its line break and advance ``place``; None for a line over ``limit``.
 
     ``limit``: bytes. The remainder of a longer line is skipped in pieces.
@@ -79,7 +79,8 @@ def _too_long(limit: int) -> str:
     )
 
 
-def _decode(line: bytes, place: Place) -> str:
+def decode_line(line: bytes, place: Place) -> str:
+    """Decode a line of UTF-8; refuse another."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -92,11 +93,11 @@ def read_txt(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
     """Yield a row per line, ended by LF or CR LF; an empty line is an empty text."""
     place = Place(name, reading)
     limit = _line_limit(reading, columns=False)
-    for line in _lines(stream, place, limit):
+    for line in read_lines(stream, place, limit):
         try:
             if line is None:
                 place.refuse(_too_long(limit))
-            text = _decode(line, place).removesuffix("\n").removesuffix("\r")
+            text = decode_line(line, place).removesuffix("\n").removesuffix("\r")
             row = place.make_row(place.text(text, "the line"), None)
         except RowError as error:
             reading.skip(error)
@@ -107,9 +108,20 @@ def read_txt(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
 def read_jsonl(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
     """Yield a row per line, each a JSON object. Blank lines at the end are ignored."""
     place = Place(name, reading)
-    limit = _line_limit(reading)
+    for record in read_objects(stream, place):
+        try:
+            row = _json_row(record, place)
+        except RowError as error:
+            reading.skip(error)
+            continue
+        yield row
+
+
+def read_objects(stream: BinaryIO, place: Place) -> Iterator[dict[str, Any]]:
+    """Yield the JSON object of each line and advance ``place``; bad lines are reported to skip."""
+    limit = _line_limit(place.reading)
     blank = _BlankLines(place, "remove it (sed '/^[[:space:]]*$/d')")
-    for line in _lines(stream, place, limit):
+    for line in read_lines(stream, place, limit):
         if line is not None and not line.strip():
             blank.note()
             continue
@@ -117,11 +129,11 @@ def read_jsonl(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
         try:
             if line is None:
                 place.refuse(_too_long(limit))
-            row = _json_row(_decode(line, place), place)
+            record = _json_object(decode_line(line, place), place)
         except RowError as error:
-            reading.skip(error)
+            place.reading.skip(error)
             continue
-        yield row
+        yield record
 
 
 class _BlankLines:
@@ -148,8 +160,7 @@ class _BlankLines:
         place.number, place.row = here
 
 
-def _json_row(line: str, place: Place) -> Row:
-    columns = place.reading.columns
+def _json_object(line: str, place: Place) -> dict[str, Any]:
     line = line.rstrip("\r\n")
     try:
         record = json.loads(line, object_pairs_hook=distinct)
@@ -161,7 +172,11 @@ def _json_row(line: str, place: Place) -> Row:
         place.refuse(f"JSON that cannot be read ({error}); fix or remove it")
     if not isinstance(record, dict):
         place.refuse(f"must be a JSON object, got {type(record).__name__}")
-    for column in columns.names:
+    return record
+
+
+def _json_row(record: dict[str, Any], place: Place) -> Row:
+    for column in place.reading.columns.names:
         if column not in record:
             place.refuse(place.missing_column(column, record))
     return place.row_of(record.__getitem__)
@@ -174,28 +189,55 @@ def read_csv(stream: BinaryIO, name: str, reading: Reading, *, delimiter: str) -
     reading, because the start of the next record is unknown.
     """
     place = Place(name, reading)
+    records = read_fields(stream, place, delimiter=delimiter)
+    header = next(records, None)
+    if header is None:
+        return
+    columns = [_find_column(place, header, name) for name in reading.columns.names]
+    for record in records:
+        try:
+            row = _csv_row(place, record, columns)
+        except RowError as error:
+            reading.skip(error)
+            continue
+        yield row
+
+
+def read_fields(
+    stream: BinaryIO,
+    place: Place,
+    *,
+    delimiter: str,
+    quoting: bool = True,
+    header: Sequence[str] = (),
+) -> Iterator[list[str]]:
+    """Yield the header, and the fields of each record, as many as the header's; see read_csv.
+
+    ``quoting``: False: quotation marks are characters like others, as in the files of GLUE.
+    ``header``: the columns of a file whose first line is a record.
+    """
     lines = _RecordLines(stream, place)
-    records = _csv_records(lines, delimiter)
+    records = _csv_records(lines, delimiter, quoting)
     # A blank line within quotes is part of a text, which sed would remove as well.
     blank = _BlankLines(place, "remove it")
     try:
-        header = next(records, None)
-        if header is None:
+        names = list(header) if header else next(records, None)
+        if names is None:
             return
-        if find_surrogate("".join(header)) is not None:
+        if find_surrogate("".join(names)) is not None:
             place.refuse_file(f"the header {_MEND_ENCODING}")
-        columns = [_find_column(place, header, name) for name in reading.columns.names]
+        yield names
         for place.row, record in enumerate(records):
             if not record:
                 blank.note()
                 continue
             blank.report()
             try:
-                row = _csv_row(place, record, len(header), columns, delimiter)
+                _check_fields(place, record, len(names), delimiter)
             except RowError as error:
-                reading.skip(error)
+                place.reading.skip(error)
                 continue
-            yield row
+            yield record
     except csv.Error as error:
         began = lines.first_line
         since = f" in the record that begins on line {began}" if began < place.number else ""
@@ -208,7 +250,7 @@ class _RecordLines:
     def __init__(self, stream: BinaryIO, place: Place) -> None:
         self._place = place
         self._limit = _line_limit(place.reading)
-        self._lines = _lines(stream, place, self._limit)
+        self._lines = read_lines(stream, place, self._limit)
         self._num_bytes = 0
         self.first_line = 1
 
@@ -229,29 +271,39 @@ class _RecordLines:
             yield line.decode("utf-8", "surrogateescape")
 
 
-def _csv_row(
-    place: Place, record: list[str], num_fields: int, columns: list[int], delimiter: str
-) -> Row:
+def _check_fields(place: Place, record: list[str], num_fields: int, delimiter: str) -> None:
     if len(record) != num_fields:
         place.refuse(
             f"{len(record)} fields, the header has {num_fields}; "
             f"quote texts that hold {delimiter!r} or a line break"
         )
+
+
+def _csv_row(place: Place, record: list[str], columns: list[int]) -> Row:
     for column in columns:
-        value = record[column]
-        if not value.isascii() and (start := find_surrogate(value)) is not None:
-            byte = ord(value[start]) - 0xDC00
-            place.refuse(f"byte 0x{byte:02X} (character {start + 1} of its field) {_MEND_ENCODING}")
+        check_encoding(place, record[column])
     named = zip(place.reading.columns.names, columns, strict=True)
     return place.row_of({name: record[column] for name, column in named}.__getitem__)
 
 
-def _csv_records(lines: _RecordLines, delimiter: str) -> Iterator[list[str]]:
+def check_encoding(place: Place, value: str) -> None:
+    """Refuse the row of a field whose bytes were not UTF-8."""
+    if not value.isascii() and (start := find_surrogate(value)) is not None:
+        byte = ord(value[start]) - 0xDC00
+        place.refuse(f"byte 0x{byte:02X} (character {start + 1} of its field) {_MEND_ENCODING}")
+
+
+def _csv_records(lines: _RecordLines, delimiter: str, quoting: bool) -> Iterator[list[str]]:
     """Yield records with fields of any length, and restore the csv module's field limit.
 
     The limit is global to the process, so it is raised only while a record is read.
     """
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    reader = csv.reader(
+        lines,
+        delimiter=delimiter,
+        strict=True,
+        quoting=csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE,
+    )
     while True:
         with _field_limit:
             before = csv.field_size_limit(_FIELD_CHARACTERS)

@@ -85,7 +85,7 @@ class Inputs:
             with open_remote(name) as (remote, size):
                 yield from read(name, reading, stream=remote, size=size)
             return
-        with _open(name) as stream:
+        with open_source(name) as stream:
             if kind == "txt":
                 yield from read_txt(stream, shown_name(name), reading)
             elif kind == "jsonl":
@@ -168,7 +168,7 @@ def _no_rows(name: str) -> RowError:
 
 
 @contextmanager
-def _open(name: str) -> Iterator[BinaryIO]:
+def open_source(name: str) -> Iterator[BinaryIO]:
     """Open an input; damage in a compressed file is found only while reading."""
     if name == STANDARD_INPUT:
         yield sys.stdin.buffer

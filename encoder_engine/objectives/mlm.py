@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from encoder_engine.models.heads import MaskedLM
-from encoder_engine.objectives.objective import CorruptedBatch, LossSum
+from encoder_engine.models.training_model import LossSum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.models import Encoder, EncoderOutput
     from encoder_engine.objectives.masking import Masking
+    from encoder_engine.objectives.objective import CorruptedBatch
 
 __all__ = ["MLM"]
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from encoder_engine.errors import BatchError
 from encoder_engine.models.heads import NextSentence
-from encoder_engine.objectives.objective import CorruptedBatch, LossSum
+from encoder_engine.models.training_model import LossSum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from encoder_engine.models import Encoder, EncoderOutput
+    from encoder_engine.objectives.objective import CorruptedBatch
 
 __all__ = ["NSP"]
 

@@ -8,9 +8,8 @@ divides by the terms of the whole step.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from encoder_engine.models import Encoder
 from encoder_engine.models.heads import HeadModel
+from encoder_engine.models.training_model import Inputs, LossSum, TrainingModel
 from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
 
 if TYPE_CHECKING:
@@ -29,15 +29,7 @@ if TYPE_CHECKING:
     from encoder_engine.models import EncoderOutput
     from encoder_engine.packing.clean import CleanBatch
 
-__all__ = [
-    "CorruptedBatch",
-    "Inputs",
-    "LossSum",
-    "Objective",
-    "PretrainingModel",
-    "TrainingModel",
-    "prepare",
-]
+__all__ = ["CorruptedBatch", "Objective", "PretrainingModel", "prepare"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,39 +44,6 @@ class CorruptedBatch:
     clean: CleanBatch
     input_ids: npt.NDArray[np.int32]
     targets: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
-
-
-class Inputs(NamedTuple):
-    """The input of a training step.
-
-    ``batch``: the corrupted batch.
-    ``targets``: int64 tensors by name.
-    ``rows``: the rows of the encoder's output that any head reads; targets that name rows index
-    these. None: all rows.
-    """
-
-    batch: PackedBatch
-    targets: Mapping[str, Tensor]
-    rows: SelectedRows | None = None
-
-    def to(self, device: str | torch.device) -> Inputs:
-        """Return a copy on another device."""
-        targets = {name: target.to(device) for name, target in self.targets.items()}
-        rows = None if self.rows is None else self.rows.to(device)
-        return Inputs(self.batch.to(device), targets, rows)
-
-
-class LossSum(NamedTuple):
-    """A summed loss with its number of terms; both add up over micro-batches.
-
-    ``total``: a scalar of float32 (float64 for float64 weights).
-    ``num_terms``: the number of terms in the sum.
-    ``num_correct``: right predictions, in evaluation; None where nothing is predicted.
-    """
-
-    total: Tensor
-    num_terms: int
-    num_correct: Tensor | None = None
 
 
 class Objective(Protocol):
@@ -159,34 +118,6 @@ def _rows_read(
     for name in names:
         targets[name] = np.searchsorted(read, targets[name]).astype(np.int64)
     return read
-
-
-class TrainingModel(nn.Module, ABC):
-    """The base of what the training loop trains: summed losses of a step's input.
-
-    ``encoder``: the encoder that the run is for.
-    ``weights``: the weight of each loss's mean in the whole loss.
-    """
-
-    encoder: Encoder
-    weights: dict[str, float]
-
-    @property
-    @abstractmethod
-    def encoders(self) -> tuple[Encoder, ...]:
-        """The encoders that are trained."""
-
-    @abstractmethod
-    def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Return the number of terms of each loss, before it is computed."""
-
-    @abstractmethod
-    def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return each loss."""
-
-    @abstractmethod
-    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write the trained model in transformers' layout."""
 
 
 class PretrainingModel(TrainingModel):

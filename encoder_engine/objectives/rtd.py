@@ -15,7 +15,7 @@ from torch import Tensor
 
 from encoder_engine.errors import ConfigError
 from encoder_engine.models.heads import MaskedLM, ReplacedTokens
-from encoder_engine.objectives.objective import Inputs, LossSum, TrainingModel
+from encoder_engine.models.training_model import Inputs, LossSum, TrainingModel
 
 if TYPE_CHECKING:
     import os

@@ -17,7 +17,7 @@ from encoder_engine import ops
 from encoder_engine.errors import ConfigError
 from encoder_engine.models.init import draw_weights
 from encoder_engine.models.linear import Linear
-from encoder_engine.objectives.objective import CorruptedBatch, LossSum
+from encoder_engine.models.training_model import LossSum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from encoder_engine.models import Encoder, EncoderOutput
+    from encoder_engine.objectives.objective import CorruptedBatch
 
 __all__ = ["SBO", "SpanBoundary"]
 

@@ -75,6 +75,10 @@ def attention(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Layout, terms: Terms
 ) -> Tensor:
     """Fulfil ``ops.attention``."""
+    if terms.bias_HR is not None:
+        # Entries of two bytes are no asynchronous copies: for heads of 64 the loop over the keys
+        # then takes 808 issue cycles instead of 611, and with a window ptxas serialises its wgmma.
+        terms = terms._replace(bias_HR=terms.bias_HR.float())
     extras = Extras(
         dropout=terms.dropout > 0.0,
         bias=terms.bias_HR is not None,

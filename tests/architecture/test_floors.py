@@ -25,7 +25,10 @@ FLOORS: list[set[str]] = [
     {"inference"},
     {"models", "vectors"},
     {"objectives", "data"},
-    {"training", "finetuning", "embedding", "analysis"},
+    {"training", "embedding"},
+    {"tasks"},
+    {"prediction"},
+    {"finetuning", "analysis"},
     {"cli", "server", "integrations"},
 ]
 # The rooms of one floor do not see each other, but for these.

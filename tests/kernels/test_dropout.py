@@ -116,6 +116,7 @@ def test_places_that_share_a_call_are_as_good_as_independent(kind: str) -> None:
     assert correlation.abs().max() < 5.0 / places.shape[1] ** 0.5 + 2.0**-8
 
 
+@pytest.mark.exhaustive
 def test_a_mask_depends_on_places_alone() -> None:
     expected = draw_weights(0.3)
     for block in ((16, 1024), (256, 32)):

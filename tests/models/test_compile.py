@@ -175,7 +175,13 @@ def test_a_quantized_encoder_is_one_graph_with_the_same_bits() -> None:
     assert counter.frame_count == 2
 
 
-@pytest.mark.parametrize("model_type", ["albert", "modernbert", "t5"])
+@pytest.mark.parametrize(
+    "model_type",
+    [
+        "modernbert",
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("albert", "t5")),
+    ],
+)
 def test_what_families_add_is_one_graph_too(model_type: str, tmp_path: Path) -> None:
     case = next(case for case in CASES if case.model_type == model_type)
     case.save(tmp_path)
@@ -206,7 +212,9 @@ def test_dropout_is_drawn_anew_on_every_call_of_a_graph(trained_by: str) -> None
     assert all(bool(x.isfinite().all()) for x in drawn[0].values())
 
 
-@pytest.mark.parametrize("vocab_size", [None, VOCAB_SIZE])
+@pytest.mark.parametrize(
+    "vocab_size", [None, pytest.param(VOCAB_SIZE, marks=pytest.mark.exhaustive)]
+)
 def test_a_batch_the_model_cannot_take_is_refused_by_the_graph(vocab_size: int | None) -> None:
     encoder = make_encoder().eval()
     compiled = torch.compile(encoder, backend="aot_eager", fullgraph=True)

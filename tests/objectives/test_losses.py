@@ -12,10 +12,11 @@ import torch.nn.functional as F  # noqa: N812
 from encoder_engine import Encoder
 from encoder_engine.errors import BatchError, ConfigError
 from encoder_engine.families.config import spec_from_config
+from encoder_engine.models.training_model import Inputs
 from encoder_engine.objectives.masking import Masking
 from encoder_engine.objectives.mlm import MLM
 from encoder_engine.objectives.nsp import NSP
-from encoder_engine.objectives.objective import Inputs, Objective, PretrainingModel, prepare
+from encoder_engine.objectives.objective import Objective, PretrainingModel, prepare
 from encoder_engine.objectives.sbo import SBO
 from encoder_engine.packing import pad
 from encoder_engine.packing.clean import CleanBatch

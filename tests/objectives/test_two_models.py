@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,11 +15,14 @@ from encoder_engine.families.config import spec_from_config
 from encoder_engine.models.heads import MaskedLM
 from encoder_engine.objectives.distillation import DistillationModel, take_layers
 from encoder_engine.objectives.mlm import MLM
-from encoder_engine.objectives.objective import Inputs, prepare
+from encoder_engine.objectives.objective import prepare
 from encoder_engine.objectives.rtd import DetectionModel, draw_tokens
 from encoder_engine.packing import pad
 from tests.objectives.batches import draw_batch
 from tests.objectives.test_losses import AGREEMENT, CONFIG, MASKING
+
+if TYPE_CHECKING:
+    from encoder_engine.models.training_model import Inputs
 
 ELECTRA = {**CONFIG, "model_type": "electra", "embedding_size": 16}
 

@@ -24,7 +24,7 @@ TABLES = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_unicode_tables_are_what_the_generator_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

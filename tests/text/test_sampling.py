@@ -234,7 +234,7 @@ def test_long_words_are_drawn_in_parts(tokenizer: Tokenizer) -> None:
     assert cut.tolist()[0] == rows.ids[:50].tolist()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_too_many_paths_are_an_error(tokenizer: Tokenizer) -> None:
     text = "unbelievable " * 60_000
     with pytest.raises(InputError, match="the 1024 best segmentations of the text take more"):

@@ -73,15 +73,13 @@ ELECTRA = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param(
-            ["run.sharding=full", "run.ema=0.9", "optimizer.name=lamb"],
-            marks=pytest.mark.exhaustive,
-        ),
+        ["run.sharding=full", "run.ema=0.9", "optimizer.name=lamb"],
         ["run.sharding=full", "run.ema=0.9", "optimizer.name=stable_adamw", *DROPOUT],
-        pytest.param(["run.sharding=none", "run.ema=0.9", *ELECTRA], marks=pytest.mark.exhaustive),
+        ["run.sharding=none", "run.ema=0.9", *ELECTRA],
     ],
     ids=" ".join,
 )
@@ -96,7 +94,8 @@ def test_two_processes_draw_average_and_step_as_one(
         torch.testing.assert_close(ours[name], tensor, rtol=NOISE, atol=NOISE)
 
 
-@pytest.mark.parametrize("sharding", [pytest.param("none", marks=pytest.mark.exhaustive), "full"])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("sharding", ["none", "full"])
 def test_two_processes_step_by_muon(
     corpus: Path, tmp_path: Path, sharding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,7 @@ from tests.training.runs import small_recipe
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from encoder_engine.objectives.objective import Inputs
+    from encoder_engine.models.training_model import Inputs
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 NO_DROPOUT = [f"model.config.{name}_dropout_prob=0.0" for name in ("hidden", "attention_probs")]

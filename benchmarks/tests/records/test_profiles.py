@@ -105,6 +105,7 @@ def test_the_parts_of_a_call_make_up_the_whole(precision: str) -> None:
     assert found.vectors.shape == (len(job.texts), 384)
 
 
+@pytest.mark.exhaustive
 @needs_minilm
 def test_a_smoke_run_of_the_command_records_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

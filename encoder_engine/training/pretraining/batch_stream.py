@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from encoder_engine.data.loader import Loader, Position, Slice
-    from encoder_engine.objectives.objective import Inputs, Objective
+    from encoder_engine.models.training_model import Inputs
+    from encoder_engine.objectives.objective import Objective
     from encoder_engine.training.world import World
 
 __all__ = ["BatchStream"]

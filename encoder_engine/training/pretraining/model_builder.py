@@ -19,7 +19,7 @@ from encoder_engine.objectives.distillation import DistillationModel, take_layer
 from encoder_engine.objectives.masking import Masking
 from encoder_engine.objectives.mlm import MLM
 from encoder_engine.objectives.nsp import NSP
-from encoder_engine.objectives.objective import Objective, PretrainingModel, TrainingModel
+from encoder_engine.objectives.objective import Objective, PretrainingModel
 from encoder_engine.objectives.rtd import DetectionModel
 from encoder_engine.objectives.sbo import SBO
 from encoder_engine.training.pretraining.continued_pretraining import (
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.data.pairs import Negative, Pairs
     from encoder_engine.data.samples import Samples
+    from encoder_engine.models.training_model import TrainingModel
     from encoder_engine.training.recipe import (
         DataRecipe,
         ModelRecipe,

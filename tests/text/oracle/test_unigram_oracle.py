@@ -36,7 +36,7 @@ def test_every_variant(unigram_variant_peers: list[Peer], text: str, which: int)
     check(peer, text, None, Settings(add_special_tokens=False))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @quick
 @given(text=texts, pair=st.none() | texts, which=st.integers(0, 29), room=st.integers(2, 12))
 def test_cut_texts(

@@ -1,0 +1,100 @@
+"""A row of a labelled file: its values by column, and its place for error messages."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from encoder_engine.errors import RowError
+from encoder_engine.json_values import nearest
+from encoder_engine.strings import describe_surrogate, find_surrogate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Record"]
+
+
+class Record(NamedTuple):
+    """A row of a file, or of values that the caller gives.
+
+    ``values``: the values by the names of their columns.
+    ``file``: the name of the file; empty for values of the caller.
+    ``number``: its line or row in the file, from 1.
+    ``row``: its index among all rows that are read, from 0.
+    """
+
+    values: Mapping[str, Any]
+    file: str = ""
+    number: int = 0
+    row: int = 0
+    unit: str = "line"
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise a :class:`RowError` that names this row."""
+        where = f"{self.file}, {self.unit} {self.number}" if self.file else f"row {self.row}"
+        raise RowError(
+            f"{where}: {reason}", row=self.row, file=self.file, number=self.number, reason=reason
+        )
+
+    def has(self, column: str) -> bool:
+        """Return whether the row has a value in a column."""
+        return self.values.get(column) is not None
+
+    def get(self, column: str) -> Any:
+        """Return a value; refuse a row without it."""
+        if column not in self.values:
+            known = [str(name) for name in self.values]
+            self.refuse(
+                f"no column {column!r}{nearest(column, known)}; there are {', '.join(known)}: name "
+                "the columns in the task's settings"
+            )
+        value = self.values[column]
+        if value is None:
+            self.refuse(f"{column} is null; drop the row or fill it in")
+        return value
+
+    def text(self, column: str) -> str:
+        """Return a text that UTF-8 can encode."""
+        value = self.get(column)
+        if not isinstance(value, str):
+            self.refuse(
+                f"{column} must be a text, got {type(value).__name__} {value!r:.60}; cast the "
+                "column to string"
+            )
+        if not value.isascii() and (start := find_surrogate(value)) is not None:
+            self.refuse(f"{column} has {describe_surrogate(value, start)}")
+        return value
+
+    def number_of(self, column: str) -> float:
+        """Return a finite number, also one that is written as a text."""
+        value = self.get(column)
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            self.refuse(f"{column} must be a finite number, got {value!r:.60}")
+        return number
+
+    def name_of(self, column: str) -> str:
+        """Return a label's name; a whole number or a truth value is one as well."""
+        value = self.get(column)
+        if isinstance(value, int):
+            return str(int(value))
+        name = self.text(column)
+        if not name.strip():
+            self.refuse(f"{column} is blank; name a label or drop the row")
+        return name
+
+    def names_of(self, column: str) -> list[str]:
+        """Return a list of names, such as the words of a sentence."""
+        value = self.get(column)
+        if isinstance(value, (str, bytes)) or not hasattr(value, "__len__"):
+            self.refuse(f"{column} must be a list of texts, got {value!r:.60}")
+        for place, name in enumerate(value):
+            if not isinstance(name, str):
+                self.refuse(f"{column}[{place}] must be a text, got {name!r:.60}")
+            if not name.isascii() and (start := find_surrogate(name)) is not None:
+                self.refuse(f"{column}[{place}] has {describe_surrogate(name, start)}")
+        return list(value)

@@ -1,0 +1,129 @@
+"""Tokenized examples, ready to be batched.
+
+An example is a row of a file. Its items are what is drawn into batches: the windows of a long
+text, or the whole of it. An item has one sequence in most tasks; the choices of a question, or the
+texts of a pair that are embedded apart, are the sequences of one item.
+
+Dimensions: N items, S sequences, T tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import numpy.typing as npt
+
+    from encoder_engine.packing.token_rows import TokenRows
+
+    Integers = npt.NDArray[np.int64]
+
+__all__ = ["Items", "Ragged", "gather"]
+
+
+class Ragged(NamedTuple):
+    """Any number of values of each item: item i has ``values[offsets[i]:offsets[i + 1]]``.
+
+    ``values`` [n, ...]; ``offsets`` int64 [N + 1].
+    """
+
+    values: npt.NDArray[Any]
+    offsets: Integers
+
+    def take(self, numbers: Integers) -> Ragged:
+        """Return the values of these items, in this order."""
+        index, offsets = gather(self.offsets, numbers)
+        return Ragged(self.values[index], offsets)
+
+    def of(self, number: int) -> npt.NDArray[Any]:
+        """Return the values of one item."""
+        return self.values[self.offsets[number] : self.offsets[number + 1]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Items:
+    """N items of S sequences, with what a task adds.
+
+    ``rows``: the tokens of all sequences.
+    ``offsets``: int64 [N + 1]; item i has the sequences ``offsets[i]`` to ``offsets[i + 1] - 1``.
+    ``examples``: int64 [N]; the example that an item belongs to, ascending.
+    ``columns``: targets and other arrays of the task, [N, ...] or :class:`Ragged`.
+    ``num_truncated``: examples that lost tokens.
+    """
+
+    rows: TokenRows
+    offsets: Integers
+    examples: Integers
+    columns: Mapping[str, npt.NDArray[Any] | Ragged] = field(default_factory=dict)
+    num_truncated: int = 0
+
+    def __len__(self) -> int:
+        """Count the items."""
+        return len(self.examples)
+
+    @property
+    def token_offsets(self) -> Integers:
+        """The first token of each item, and the total, int64 [N + 1]; for columns of tokens."""
+        return self.rows.cu_seqlens.astype(np.int64)[self.offsets]
+
+    @property
+    def num_tokens(self) -> Integers:
+        """Tokens of each item, int64 [N]."""
+        return np.diff(self.token_offsets)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return a column of one value, or row of values, an item."""
+        found = self.columns[name]
+        assert not isinstance(found, Ragged)
+        return found
+
+    def ragged(self, name: str) -> Ragged:
+        """Return a column of any number of values an item."""
+        found = self.columns[name]
+        assert isinstance(found, Ragged)
+        return found
+
+    def take(self, numbers: Integers) -> Items:
+        """Return these items, in this order, with their columns."""
+        sequences, offsets = gather(self.offsets, numbers)
+        return Items(
+            rows=self.rows.take(sequences.astype(np.intp)),
+            offsets=offsets,
+            examples=self.examples[numbers],
+            columns={
+                name: column.take(numbers) if isinstance(column, Ragged) else column[numbers]
+                for name, column in self.columns.items()
+            },
+        )
+
+    def batches(self, num_tokens: int) -> Iterator[Integers]:
+        """Cut the items, in order, into batches of whole examples of up to ``num_tokens`` tokens.
+
+        An example of more tokens is a batch of its own, so that its windows are decoded together.
+        """
+        if not len(self):
+            return
+        starts = np.flatnonzero(np.r_[True, np.diff(self.examples) != 0])
+        ends = np.append(starts[1:], len(self))
+        total = np.r_[0, np.cumsum(self.num_tokens)]
+        first, last = 0, 0
+        for start, end in zip(starts, ends, strict=True):
+            if start > first and total[end] - total[first] > num_tokens:
+                yield np.arange(first, start)
+                first = int(start)
+            last = int(end)
+        yield np.arange(first, last)
+
+
+def gather(offsets: Integers, numbers: Integers) -> tuple[Integers, Integers]:
+    """Return the places of ragged values of these items, int64 [n], and their new offsets."""
+    lengths = offsets[numbers + 1] - offsets[numbers]
+    ends = np.zeros(len(numbers) + 1, np.int64)
+    np.cumsum(lengths, out=ends[1:])
+    index = np.arange(ends[-1]) + np.repeat(offsets[numbers] - ends[:-1], lengths)
+    return index, ends

@@ -1,0 +1,51 @@
+"""The tasks by name, and their settings as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import ConfigError, UnknownNameError
+from encoder_engine.json_values import JsonSource, JsonValue, nearest
+from encoder_engine.tasks.regression import RegressionTask
+from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from encoder_engine.tasks.task import Task
+
+__all__ = ["TASKS", "find_task", "task_from_values", "task_values"]
+
+# A new task adds its file and one line.
+_KINDS: tuple[type[Task[Any, Any]], ...] = (
+    RegressionTask,
+    SequenceClassificationTask,
+)
+TASKS = {kind.name: kind for kind in _KINDS}
+
+
+def find_task(name: str) -> type[Task[Any, Any]]:
+    """Return the task of a name. Raises :class:`UnknownNameError`, which lists the known ones."""
+    if name not in TASKS:
+        raise UnknownNameError(
+            f"no task {name!r}{nearest(name, TASKS)}; there are {', '.join(TASKS)}"
+        )
+    return TASKS[name]
+
+
+def task_from_values(name: str, values: Mapping[str, Any], source: str = "task") -> Task[Any, Any]:
+    """Make a task from its settings; missing ones get their defaults.
+
+    Raises :class:`ConfigError` for unknown settings and wrong values.
+    """
+    kind = find_task(name)
+    value = JsonValue(dict(values), JsonSource(name=source, error=ConfigError, mend=""))
+    made: Task[Any, Any] = value.read_as(kind)
+    return made
+
+
+def task_values(task: Task[Any, Any]) -> dict[str, Any]:
+    """Return a task's settings, as JSON stores them."""
+    values: dict[str, Any] = asdict(task)  # type: ignore[call-overload]
+    return values

@@ -1,0 +1,188 @@
+"""The interface that all tasks share.
+
+How it works: a task reads the rows of a file as examples, encodes examples to items, collates items
+to the input of a micro-batch, and makes the model, whose loss is a sum. Training's evaluation and
+prediction take the same way back: ``TaskModel.outputs`` of a batch of whole examples, ``decode``,
+and ``score`` once over all predictions. What is chosen on dev rows (thresholds, a temperature) is
+part of the task: ``tuned`` returns a task that has it, and ``revised`` applies it to predictions.
+
+A task is a frozen dataclass. Its fields are its settings: they are read from recipes and stored as
+``task.json`` beside the model, so that evaluation and prediction need nothing else. The method
+``fit`` fixes what the training rows say, such as the labels, in further fields.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+
+import numpy as np
+
+from encoder_engine.models.training_model import Inputs, TrainingModel
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+    import torch
+
+    from encoder_engine.inputs.records import Record
+    from encoder_engine.models.encoder import Encoder
+    from encoder_engine.tasks.items import Items
+    from encoder_engine.text import Tokenizer
+
+    # Arrays of a batch, as numpy, by the names that the task's decode reads.
+    Outputs = Mapping[str, npt.NDArray[Any]]
+
+__all__ = ["Task", "TaskModel", "Windows"]
+
+Example = TypeVar("Example")
+Prediction = TypeVar("Prediction")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """The length of sequences, and what happens to texts beyond it.
+
+    ``max_length``: the most tokens of a sequence, special ones included.
+    ``truncate``: cut longer texts; False: cut them into windows that overlap.
+    ``stride``: tokens that a window shares with the next; None: a quarter of ``max_length``.
+    """
+
+    max_length: int
+    truncate: bool = False
+    stride: int | None = None
+
+    @property
+    def overlap(self) -> int:
+        """Tokens that a window shares with the next."""
+        return self.max_length // 4 if self.stride is None else self.stride
+
+
+class TaskModel(TrainingModel):
+    """A head model that learns a task.
+
+    ``forward`` returns the summed losses of a micro-batch by name, in training and evaluation mode.
+    """
+
+    @abstractmethod
+    def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
+        """Compute what ``decode`` reads of a batch, without gradient and losses."""
+
+
+class Task(ABC, Generic[Example, Prediction]):
+    """A task: how its rows are read, learned, decoded and scored."""
+
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def main_score(self) -> str:
+        """The score that selects the best checkpoint, one of those of ``score``; higher: better."""
+
+    def records(self, path: str | os.PathLike[str]) -> Iterator[Record] | None:
+        """Read a file of a format of this task's own, such as CoNLL; None: a table's columns."""
+        del path
+        return None
+
+    @abstractmethod
+    def read(self, record: Record) -> Example:
+        """Make an example of a row; a row without gold columns gives an unlabelled example.
+
+        Raises :class:`RowError`, with file and row, for a value that cannot be used, and after
+        ``fit`` for gold that the task does not know, such as another label.
+        """
+
+    @abstractmethod
+    def fit(self, examples: Sequence[Example]) -> Self:
+        """Return the task with what training examples fix, such as the labels.
+
+        Raises :class:`InputError` where nothing can be learned from them, such as one class.
+        """
+
+    @abstractmethod
+    def has_gold(self, example: Example) -> bool:
+        """Return whether an example is labelled."""
+
+    @abstractmethod
+    def key(self, example: Example) -> object:
+        """Return what the model sees of an example: equal keys are the same text."""
+
+    def gold_key(self, example: Example) -> object:
+        """Return the gold of an example, to find equal texts with different gold."""
+        del example
+        return None
+
+    @abstractmethod
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, windows: Windows) -> Items:
+        """Tokenize examples, with targets where they are labelled."""
+
+    @abstractmethod
+    def collate(self, items: Items) -> Inputs:
+        """Make the input of a batch of these items, on the CPU."""
+
+    @abstractmethod
+    def make_model(self, encoder: Encoder) -> TaskModel:
+        """Make the model that training begins with; its head is random."""
+
+    @abstractmethod
+    def load_model(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+    ) -> TaskModel:
+        """Load what ``TaskModel.save_pretrained`` wrote, in evaluation mode."""
+
+    @abstractmethod
+    def decode(
+        self, outputs: Outputs, items: Items, examples: Sequence[Example]
+    ) -> list[Prediction]:
+        """Predict examples from the outputs of all of their items.
+
+        ``items.examples`` counts from 0 in ``examples``.
+        """
+
+    def tuned(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> Self:
+        """Return the task with the decoding settings that are best on these (dev) rows."""
+        del examples, predictions
+        return self
+
+    def revised(self, predictions: Sequence[Prediction]) -> list[Prediction]:
+        """Decide predictions again by this task's decoding settings."""
+        return list(predictions)
+
+    @abstractmethod
+    def score(
+        self, examples: Sequence[Example], predictions: Sequence[Prediction]
+    ) -> dict[str, float]:
+        """Score the predictions of labelled examples; all scores together, from all rows."""
+
+    def groups(self, examples: Sequence[Example]) -> npt.NDArray[np.int64]:
+        """Return what the bootstrap draws as one, by number, int64 [N]; by default each row."""
+        return np.arange(len(examples))
+
+    def row_scores(
+        self, examples: Sequence[Example], predictions: Sequence[Prediction]
+    ) -> npt.NDArray[np.float64]:
+        """Return a score of each row, [N], for paired tests of two systems."""
+        raise NotImplementedError
+
+    def degenerate(self, predictions: Sequence[Prediction]) -> str | None:
+        """Return why a model learned nothing, such as one class everywhere; None: it did."""
+        del predictions
+        return None
+
+    def details(
+        self, examples: Sequence[Example], predictions: Sequence[Prediction]
+    ) -> dict[str, Any]:
+        """Return what the run's page draws beside the scores, such as a confusion matrix."""
+        del examples, predictions
+        return {}
+
+    @abstractmethod
+    def to_record(self, example: Example, prediction: Prediction) -> dict[str, Any]:
+        """Return the line that ``predict`` writes for an example."""
