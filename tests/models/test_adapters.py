@@ -232,6 +232,29 @@ def test_tensors_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         ee.Encoder.from_pretrained(tmp_path / "adapter", device="cpu")
 
 
+def test_the_base_is_of_the_revision_that_the_adapter_states(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    adapted = save(tmp_path, target_modules=["query"])
+    path = tmp_path / "adapter" / "adapter_config.json"
+    config = json.loads(path.read_text("utf-8"))
+    # A directory has no revision.
+    path.write_text(json.dumps(config | {"revision": "abc"}), "utf-8")
+    assert_as_peft(tmp_path / "adapter", adapted)
+    asked: list[Any] = []
+
+    def fetch(name: str, **options: Any) -> str:
+        asked.append((name, options.get("revision")))
+        return str(tmp_path / "base")
+
+    monkeypatch.setattr(hub, "snapshot_download", fetch)
+    stated = {"base_model_name_or_path": "someone/base", "revision": "abc"}
+    path.write_text(json.dumps(config | stated), "utf-8")
+    ee.Encoder.from_pretrained(tmp_path / "adapter", device="cpu")
+    assert set(asked) == {("someone/base", "abc")}
+
+
 def test_nothing_is_saved_beside_files_that_would_change_it(tmp_path: Path) -> None:
     save(tmp_path, target_modules=["query"])
     encoder = ee.Encoder.from_pretrained(tmp_path / "adapter", device="cpu")

@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from encoder_engine.families.checkpoints.arrays import dtype_name, widen
 from encoder_engine.families.checkpoints.files import (
     COMPILED,
     WEIGHTS,
+    HubKeywords,
     StoredTensor,
     index_of,
     open_tensor_file,
@@ -41,7 +43,6 @@ from encoder_engine.json_values import JsonValue, read_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import ExitStack
-    from pathlib import Path
 
     from encoder_engine.families.checkpoints.arrays import Array
 
@@ -108,7 +109,8 @@ def weights_directory(directory: Path) -> Path:
     """Return the directory of config.json and weights: an adapter's base model, or the same one.
 
     A directory with config.json and weights of its own is its adapter's base, as in transformers.
-    The base is a directory or a hub id. Raises :class:`ConfigError` for an adapter without one.
+    The base is a directory or a hub id, of the revision that the adapter was trained on where it
+    states one. Raises :class:`ConfigError` for an adapter without a base.
     """
     adapter = directory / ADAPTER
     if not adapter.is_file():
@@ -116,10 +118,14 @@ def weights_directory(directory: Path) -> Path:
     whole = [name for name in (*WEIGHTS, *map(index_of, WEIGHTS)) if (directory / name).is_file()]
     if whole and (directory / "config.json").is_file():
         return directory
-    stated = read_value(adapter, ConfigError).get("base_model_name_or_path")
+    config = read_value(adapter, ConfigError)
+    stated, revision = config.get("base_model_name_or_path"), config.get("revision")
     if stated.is_null:
         raise stated.must_be("the directory or the hub id of the adapter's model")
-    base = resolve_directory(stated.string())
+    hub: HubKeywords = {}
+    if not revision.is_null and not Path(stated.string()).is_dir():
+        hub["revision"] = revision.string()
+    base = resolve_directory(stated.string(), **hub)
     if (base / ADAPTER).is_file():
         raise UnsupportedFeatureError(
             f"{adapter} names {base}, which holds an adapter too; merge that one into its model"
