@@ -15,6 +15,7 @@ from encoder_engine.embedding.saving.modules import (
     write_modules_json,
 )
 from encoder_engine.errors import OutputError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.adapters import check_no_leftovers
 from encoder_engine.files import writing
 from encoder_engine.packing.module_stack import NormalizeModule
 
@@ -40,6 +41,7 @@ def save_embedder(parts: EmbedderParts, directory: str | os.PathLike[str]) -> No
         raise OutputError(
             f"{folder} holds the files that this embedder reads; name another directory"
         )
+    check_no_leftovers(folder)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         # A directory without this file is no model: the new parts never meet the old ones.
