@@ -44,6 +44,7 @@
     |-- DefaultPoolingWarning               the model names no pooling, so the mean is used
     |-- MissingPoolerWarning                the checkpoint has no pooler; pooler_output is None
     |-- UnknownConfigKeyWarning             .names: unknown keys of a config
+    |-- MendedRowsWarning                   .num_mended places of a file, read as they are meant
     |-- CorruptCheckpointWarning            a checkpoint is damaged; an older one is used
     |-- DivergedWarning                     a trained model is far worse than guessing
     |-- SmallCorpusWarning                  a run repeats a small corpus too often
@@ -77,6 +78,7 @@ __all__ = [
     "ImplementationError",
     "InputError",
     "LockedError",
+    "MendedRowsWarning",
     "MissingDependencyError",
     "MissingExtensionError",
     "MissingPoolerWarning",
@@ -356,6 +358,14 @@ class MissingPoolerWarning(EncoderEngineWarning):
 
 class UnknownConfigKeyWarning(_NamesWarning):
     """Unknown configuration keys, which are ignored."""
+
+
+class MendedRowsWarning(EncoderEngineWarning):
+    """A file breaks its format in places whose meaning is plain; they were mended and counted."""
+
+    def __init__(self, message: str, *, num_mended: int = 0) -> None:
+        super().__init__(message)
+        self.num_mended = num_mended
 
 
 class CorruptCheckpointWarning(EncoderEngineWarning):

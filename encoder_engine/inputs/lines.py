@@ -29,7 +29,7 @@ _MEND_ENCODING = "is not UTF-8; convert the file, for example: iconv -f LATIN1 -
 _UTF_16 = "seems to be UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8"
 
 
-def _lines(stream: BinaryIO, place: Place, limit: int) -> Iterator[bytes | None]:
+def read_lines(stream: BinaryIO, place: Place, limit: int) -> Iterator[bytes | None]:
     """Yield each line with its line break and advance ``place``; None for a line over ``limit``.
 
     ``limit``: bytes. The remainder of a longer line is skipped in pieces.
@@ -79,7 +79,8 @@ def _too_long(limit: int) -> str:
     )
 
 
-def _decode(line: bytes, place: Place) -> str:
+def decode_line(line: bytes, place: Place) -> str:
+    """Decode a line of UTF-8; refuse another."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -92,11 +93,11 @@ def read_txt(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
     """Yield a row per line, ended by LF or CR LF; an empty line is an empty text."""
     place = Place(name, reading)
     limit = _line_limit(reading, columns=False)
-    for line in _lines(stream, place, limit):
+    for line in read_lines(stream, place, limit):
         try:
             if line is None:
                 place.refuse(_too_long(limit))
-            text = _decode(line, place).removesuffix("\n").removesuffix("\r")
+            text = decode_line(line, place).removesuffix("\n").removesuffix("\r")
             row = place.make_row(place.text(text, "the line"), None)
         except RowError as error:
             reading.skip(error)
@@ -120,7 +121,7 @@ def read_objects(stream: BinaryIO, place: Place) -> Iterator[dict[str, Any]]:
     """Yield the JSON object of each line and advance ``place``; bad lines are reported to skip."""
     limit = _line_limit(place.reading)
     blank = _BlankLines(place, "remove it (sed '/^[[:space:]]*$/d')")
-    for line in _lines(stream, place, limit):
+    for line in read_lines(stream, place, limit):
         if line is not None and not line.strip():
             blank.note()
             continue
@@ -128,7 +129,7 @@ def read_objects(stream: BinaryIO, place: Place) -> Iterator[dict[str, Any]]:
         try:
             if line is None:
                 place.refuse(_too_long(limit))
-            record = _json_object(_decode(line, place), place)
+            record = _json_object(decode_line(line, place), place)
         except RowError as error:
             place.reading.skip(error)
             continue
@@ -249,7 +250,7 @@ class _RecordLines:
     def __init__(self, stream: BinaryIO, place: Place) -> None:
         self._place = place
         self._limit = _line_limit(place.reading)
-        self._lines = _lines(stream, place, self._limit)
+        self._lines = read_lines(stream, place, self._limit)
         self._num_bytes = 0
         self.first_line = 1
 

@@ -144,11 +144,18 @@ class HeadNetwork(nn.Module):
         return count_outputs(self.layout, self.encoder.spec, self.config)
 
     def encode(self, batch: PackedBatch, global_rows: SelectedRows | None = None) -> EncoderOutput:
-        """Encode a batch with the pooler and global rows that the head needs."""
+        """Encode a batch with the pooler and global rows that the head needs.
+
+        Where the head reads the first row of each sequence, the last block computes no others.
+        """
         if global_rows is None and self.layout.sees_all is not None:
             global_rows = self._choose_global_rows(batch)
+        rows = None
+        if self.rows in ("first", "pooled") and not torch.compiler.is_compiling():
+            batch = batch.to(self.encoder.device)
+            rows = SelectedRows.of_first(batch.sequences)
         output: EncoderOutput = self.encoder(
-            batch, output_pooled=self.rows == "pooled", global_rows=global_rows
+            batch, output_pooled=self.rows == "pooled", global_rows=global_rows, rows=rows
         )
         return output
 

@@ -93,16 +93,27 @@ class SelectedRows:
         lengths = np.asarray(sequences.lengths, dtype=np.int64)
         parts = np.stack([lengths - trailing, trailing], axis=1).reshape(-1)
         queries = np.stack([lengths, np.zeros_like(lengths)], axis=1).reshape(-1)
-        rows = object.__new__(cls)
-        values: dict[str, Any] = {
-            "rows": torch.arange(sequences.num_tokens, device=device),
-            "sequences": Sequences.from_lengths(parts.tolist(), device=device),
-            "within": Sequences.from_lengths(queries.tolist(), device=device),
-            "places": sequences.positions.to(torch.int32),
-        }
-        for name, value in values.items():
-            object.__setattr__(rows, name, value)
-        return rows
+        leaves = [
+            torch.arange(sequences.num_tokens, device=device),
+            Sequences.from_lengths(parts.tolist(), device=device),
+            Sequences.from_lengths(queries.tolist(), device=device),
+            sequences.positions.to(torch.int32),
+        ]
+        return _assemble(leaves, None)
+
+    @classmethod
+    def of_first(cls, sequences: Sequences) -> SelectedRows:
+        """Select the first row of each sequence that has one, without a copy from the device."""
+        there = sequences.lengths > 0
+        with torch.inference_mode(False):
+            rows = torch.from_numpy(sequences.offsets[:-1][there]).to(sequences.device)
+            within = Sequences.from_lengths(
+                there.astype(np.int64).tolist(), device=sequences.device
+            )
+            places = torch.zeros(len(rows), dtype=torch.int32, device=sequences.device)
+        selected = _assemble([rows, sequences, within, places], None)
+        selected.__dict__["indices"] = sequences.offsets[:-1][there]
+        return selected
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import ConfigError, UnknownNameError
 from encoder_engine.json_values import JsonSource, JsonValue, nearest
+from encoder_engine.tasks.regression import RegressionTask
+from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["TASKS", "find_task", "task_from_values", "task_values"]
 
 # A new task adds its file and one line.
-_KINDS: tuple[type[Task[Any, Any]], ...] = ()
+_KINDS: tuple[type[Task[Any, Any]], ...] = (
+    RegressionTask,
+    SequenceClassificationTask,
+)
 TASKS = {kind.name: kind for kind in _KINDS}
 
 

@@ -76,9 +76,11 @@ class Task(ABC, Generic[Example, Prediction]):
     """A task: how its rows are read, learned, decoded and scored."""
 
     name: ClassVar[str]
-    # The score that selects the best checkpoint, one of those that ``score`` returns; higher is
-    # better.
-    main_score: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def main_score(self) -> str:
+        """The score that selects the best checkpoint, one of those of ``score``; higher: better."""
 
     def records(self, path: str | os.PathLike[str]) -> Iterator[Record] | None:
         """Read a file of a format of this task's own, such as CoNLL; None: a table's columns."""
@@ -107,6 +109,11 @@ class Task(ABC, Generic[Example, Prediction]):
     @abstractmethod
     def key(self, example: Example) -> object:
         """Return what the model sees of an example: equal keys are the same text."""
+
+    def gold_key(self, example: Example) -> object:
+        """Return the gold of an example, to find equal texts with different gold."""
+        del example
+        return None
 
     @abstractmethod
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, windows: Windows) -> Items:

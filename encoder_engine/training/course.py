@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.data.loader import Position
     from encoder_engine.models.training_model import Inputs, TrainingModel
+    from encoder_engine.training.best import Best
     from encoder_engine.training.recipe import OptimizerRecipe, RunRecipe, ScheduleRecipe
     from encoder_engine.training.world import World
 
@@ -80,6 +81,9 @@ class Course(Protocol):
     ) -> Callable[[nn.Module], dict[str, float]] | None:
         """Return what evaluates the model, or None; ``names``: its losses."""
 
+    def best(self, model: TrainingModel) -> Best | None:
+        """Return what keeps the best weights by evaluations; None: the last are exported."""
+
     def begin(self, directory: Path) -> None:
         """Write the records of a run into a folder that holds no checkpoint yet."""
 
@@ -91,6 +95,9 @@ class Course(Protocol):
 
     def review(self, scores: dict[str, float]) -> None:
         """Warn where the last scores say that the model is useless; called on rank 0 alone."""
+
+    def finish(self, model: nn.Module) -> None:
+        """Compute what is reported of the weights that are exported; called on all ranks."""
 
     def save_model(self, model: TrainingModel, directory: Path) -> None:
         """Write the trained model; called on rank 0 alone."""

@@ -17,7 +17,8 @@ Points = list[tuple[float, float]]
 def draw_curves(records: Sequence[dict[str, Any]]) -> str:
     """Return an SVG of the smoothed training loss and the held-out loss over tokens."""
     training = _smoothed([(r["tokens"], r["loss"]) for r in records if "loss" in r])
-    held_out = [(r["tokens"], r["evaluation"]["mlm_loss"]) for r in records if "evaluation" in r]
+    evaluations = [(r["tokens"], r["evaluation"]) for r in records if "evaluation" in r]
+    held_out = [(x, scores["mlm_loss"]) for x, scores in evaluations if "mlm_loss" in scores]
     points = training + held_out
     if not points:
         return _svg([])

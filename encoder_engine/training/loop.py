@@ -15,8 +15,9 @@ How a step works, whatever the number of micro-batches and ranks:
 5. The gradient is clipped. A loss or norm that is not finite ends the run before the step; in
    float16 the step is skipped and the scale lowered instead, down to 2^-14.
 
-A checkpoint holds weights, optimizer state, the average, the step, the loader's position and the
-length of ``log.jsonl``. A resumed run cuts the log back to that length and appends the same bytes.
+A checkpoint holds weights, optimizer state, the average, the best weights, the step, the loader's
+position and the length of ``log.jsonl``. A resumed run cuts the log back to that length and appends
+the same bytes.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ from torch import Tensor, nn
 from encoder_engine.data.loader import Position
 from encoder_engine.errors import NonFiniteLossError
 from encoder_engine.files import write_atomically
+from encoder_engine.models.training_model import CoupledModel
 from encoder_engine.records import locked_folder
 from encoder_engine.training.average import Average
 from encoder_engine.training.checkpoints import Checkpoints, begin_optimizers, named_state
 from encoder_engine.training.curves import draw_curves
 from encoder_engine.training.flops import flops_per_token
+from encoder_engine.training.grad_cache import couple
 from encoder_engine.training.log import Log, Tracker, make_trackers, read_log
 from encoder_engine.training.memory import recompute_blocks
 from encoder_engine.training.optim import make_optimizers, set_learning_rate
@@ -111,7 +114,7 @@ class Loop:
         if run.compile:
             for encoder in self.model.encoders:
                 encoder.compile(dynamic=True)
-        self.optimizers = make_optimizers(self.model, course.optimizer)
+        self.optimizers = make_optimizers(self.model, course.optimizer, self.model.rate_factors)
         self.average = None if run.ema is None else Average(self.model, run.ema)
         self.scaler = torch.amp.GradScaler(
             self.world.device.type, enabled=run.precision == "float16"
@@ -122,6 +125,7 @@ class Loop:
             keep_last=run.keep_last,
             keep_every=run.keep_every,
         )
+        self.best = course.best(self.model)
         self._batch_stream = course.batch_stream(self.world)
         self.evaluation = course.evaluation(list(self.model.weights), self.world)
 
@@ -173,7 +177,8 @@ class Loop:
                     tracker.add(record)
                 if watch is not None:
                     watch(Progress(step=state.step, steps=steps, record=record, speed=speed))
-                if state.step % self.course.run.checkpoint_every == 0 or state.step == steps:
+                ends = state.step == steps or self._stops
+                if state.step % self.course.run.checkpoint_every == 0 or ends:
                     state.log_bytes = 0 if log is None else log.sync()
                     self._save(state)
         self._finish()
@@ -211,6 +216,8 @@ class Loop:
         )
         began, waited, since = time.perf_counter(), 0.0, state.tokens
         for step in range(state.step, run.steps):
+            if self._stops:
+                return
             requested = time.perf_counter()
             batches = next(stream)
             waited += time.perf_counter() - requested
@@ -238,7 +245,10 @@ class Loop:
                 peak = run.peak_tflops * 1e12 * self.world.size
                 speed["utilisation"] = speed["tokens_per_second"] * self._flops / peak
             if evaluates:
-                record["evaluation"] = self.evaluate()
+                record["evaluation"] = scores = self.evaluate()
+                if self.best is not None:
+                    with self._averaged():
+                        self.best.see(state.step, scores, self.model)
             yield record, speed
             began, waited, since = time.perf_counter(), 0.0, state.tokens
 
@@ -251,11 +261,15 @@ class Loop:
         sums = self.world.sums([tokens, *(sum(c[name] for c in counts) for name in names)])
         terms = dict(zip(names, sums[1:], strict=True))
         totals = torch.zeros(len(names), dtype=torch.float64, device=self.world.device)
-        for place, inputs in enumerate(batches.inputs):
-            # Dropout and sampling are seeded by the micro-batch: no generator's state is saved.
-            number = place * self.world.size + self.world.rank
-            drawn = np.random.SeedSequence((self.course.run.seed, step, number))
-            torch.manual_seed(int(drawn.generate_state(1)[0]))
+        step_inputs = batches.inputs
+        if isinstance(self.model, CoupledModel) and len(step_inputs) * self.world.size > 1:
+            step_inputs, totals = couple(
+                *(self.model, batches, self.world, self._scales(terms)),
+                prepare=lambda place: self._seed(step, place),
+                casting=self._casting,
+            )
+        for place, inputs in enumerate(step_inputs):
+            self._seed(step, place)
             with self._synchronised(place == len(batches.inputs) - 1), self._casting():
                 loss, parts = self._loss(inputs, terms)
                 if place >= batches.num_counted:
@@ -281,11 +295,24 @@ class Loop:
         logged = norm if finite else None
         return {"step_tokens": int(sums[0]), "loss": whole, "losses": means, "norm": logged}
 
+    def _seed(self, step: int, place: int) -> None:
+        """Seed dropout and sampling by the micro-batch: no generator's state is saved."""
+        number = place * self.world.size + self.world.rank
+        drawn = np.random.SeedSequence((self.course.run.seed, step, number))
+        torch.manual_seed(int(drawn.generate_state(1)[0]))
+
+    def _scales(self, terms: dict[str, float]) -> dict[str, float]:
+        """Return the factor of each summed loss in what is differentiated."""
+        # DDP and FSDP average gradients over ranks: multiplied by their number beforehand.
+        return {n: w * self.world.size / max(terms[n], 1.0) for n, w in self.model.weights.items()}
+
     def _loss(self, inputs: Inputs, terms: dict[str, float]) -> tuple[Tensor, Tensor]:
         """Return the scalar to differentiate, and the sum of each loss, float64 [losses]."""
         found = self._computed(inputs.to(self.world.device))
-        # DDP and FSDP average gradients over ranks: multiplied by their number beforehand.
-        scale = {n: w * self.world.size / max(terms[n], 1.0) for n, w in self.model.weights.items()}
+        scale = self._scales(terms)
+        if inputs.gradient is not None:
+            # The sums were computed with the gradient.
+            return found["coupled"].total, torch.zeros(len(scale), device=self.world.device)
         loss = torch.stack([scale[name] * found[name].total for name in scale]).sum()
         return loss, torch.stack([found[name].total.detach().double() for name in scale])
 
@@ -330,8 +357,7 @@ class Loop:
     def evaluate(self) -> dict[str, float]:
         """Evaluate the weights, or their average with ``run.ema``."""
         assert self.evaluation is not None
-        swapped = nullcontext() if self.average is None else self.average.in_place_of(self.model)
-        with swapped, self._casting():
+        with self._averaged(), self._casting():
             try:
                 return self.evaluation(self._computed)
             finally:
@@ -339,14 +365,25 @@ class Loop:
                     # Without a backward pass the outermost weights would stay gathered.
                     self.model.reshard()  # type: ignore[operator]
 
+    def _averaged(self) -> AbstractContextManager[None]:
+        """Return a context in which the model has its averaged weights, if there are any."""
+        return nullcontext() if self.average is None else self.average.in_place_of(self.model)
+
+    @property
+    def _stops(self) -> bool:
+        return self.best is not None and self.best.stops
+
     def _tensors(self) -> dict[str, Tensor]:
         tensors = named_state(self.model, self.optimizers)
-        if self.average is not None:
-            tensors |= self.average.tensors()
+        for kept in (self.average, self.best):
+            if kept is not None:
+                tensors |= kept.tensors()
         return tensors
 
     def _save(self, state: _State) -> None:
         values = asdict(state) | {"scaler": self.scaler.state_dict(), "world": self.world.size}
+        if self.best is not None:
+            values["best"] = self.best.values()
         self.checkpoints.save(state.step, self._tensors(), values)
 
     def _resume(self) -> _State:
@@ -358,6 +395,8 @@ class Loop:
         self.checkpoints.load(step, self._tensors())
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(values["scaler"])
+        if self.best is not None:
+            self.best.restore(values["best"])
         return _State(
             step=values["step"],
             tokens=values["tokens"],
@@ -366,9 +405,11 @@ class Loop:
         )
 
     def _finish(self) -> None:
-        """Write ``model/`` and ``curves.svg``."""
-        swapped = nullcontext() if self.average is None else self.average.in_place_of(self.model)
-        with swapped:
+        """Write ``model/``, of the best weights if there are any, and ``curves.svg``."""
+        best = self.best if self.best is not None and self.best.step else None
+        with self._averaged() if best is None else best.in_place_of(self.model):
+            with self._casting():
+                self.course.finish(self._computed)
             self.export(self.directory / "model")
         with self.world.awaiting_first():
             if self.world.is_first:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from encoder_engine.training.recipe import OptimizerRecipe
 
@@ -116,8 +116,14 @@ class StableAdamW(_ScaledAdamW):
         parameter.sub_(learning_rate * (update + group["weight_decay"] * parameter))
 
 
-def make_optimizers(model: nn.Module, recipe: OptimizerRecipe) -> list[torch.optim.Optimizer]:
-    """Make the optimizers of a model: one, or Muon and AdamW."""
+def make_optimizers(
+    model: nn.Module, recipe: OptimizerRecipe, rate_factors: Mapping[str, float] | None = None
+) -> list[torch.optim.Optimizer]:
+    """Make the optimizers of a model: one, or Muon and AdamW.
+
+    ``rate_factors``: factors on the learning rate, by parameter name; the others have 1.
+    """
+    factors = rate_factors or {}
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     common: dict[str, Any] = {
         "lr": recipe.learning_rate,
@@ -133,24 +139,30 @@ def make_optimizers(model: nn.Module, recipe: OptimizerRecipe) -> list[torch.opt
             adjust_lr_fn="match_rms_adamw",
         )
         others = [(name, p) for name, p in named if name not in by_muon]
-        return [muon, torch.optim.AdamW(_groups(others, recipe), fused=True, **common)]
-    groups = _groups(named, recipe)
+        return [muon, torch.optim.AdamW(_groups(others, recipe, factors), fused=True, **common)]
+    groups = _groups(named, recipe, factors)
     if recipe.name == "adamw":
         return [torch.optim.AdamW(groups, fused=True, **common)]
     kind = Lamb if recipe.name == "lamb" else StableAdamW
     return [kind(groups, **common)]
 
 
-def _groups(named: list[tuple[str, nn.Parameter]], recipe: OptimizerRecipe) -> Groups:
+def _groups(
+    named: list[tuple[str, nn.Parameter]], recipe: OptimizerRecipe, factors: Mapping[str, float]
+) -> Groups:
     """Group parameters: weight decay for matrices and tables, none for biases and norms."""
-    return [
-        {"params": [p for _, p in named if p.dim() >= 2], "weight_decay": recipe.weight_decay},
-        {"params": [p for _, p in named if p.dim() < 2], "weight_decay": 0.0},
-    ]
+    groups: Groups = []
+    for factor in sorted({factors.get(name, 1.0) for name, _ in named}, reverse=True):
+        members = [p for name, p in named if factors.get(name, 1.0) == factor]
+        matrices = [p for p in members if p.dim() >= 2]
+        vectors = [p for p in members if p.dim() < 2]
+        groups.append({"params": matrices, "weight_decay": recipe.weight_decay, "factor": factor})
+        groups.append({"params": vectors, "weight_decay": 0.0, "factor": factor})
+    return groups
 
 
 def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], learning_rate: float) -> None:
-    """Set the learning rate of all parameter groups."""
+    """Set the learning rate of all parameter groups, times the group's factor."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = learning_rate * group.get("factor", 1.0)

@@ -178,12 +178,15 @@ class ScheduleRecipe:
     ``warmup``: the share of all steps over which the learning rate rises.
     ``decay``: the share of all steps over which ``"stable"`` decays.
     ``final``: the learning rate at the end, as a share of the peak.
+    ``from_zero``: the first step has learning rate 0, and the warm-up a whole number of steps, as
+    in transformers; otherwise no step is without effect.
     """
 
     name: Literal["linear", "cosine", "stable", "constant"] = "linear"
     warmup: float = 0.06
     decay: float = 0.1
     final: float = 0.0
+    from_zero: bool = False
 
     def __post_init__(self) -> None:
         for name in ("warmup", "decay", "final"):

@@ -14,8 +14,10 @@ __all__ = ["learning_rate_factor"]
 def learning_rate_factor(schedule: ScheduleRecipe, step: int, steps: int) -> float:
     """Return the factor on the peak learning rate at a step, from 0, of ``steps``."""
     rising = schedule.warmup * steps
+    if schedule.from_zero:
+        rising = float(int(rising))
     if step < rising:
-        return (step + 1) / (rising + 1)
+        return step / rising if schedule.from_zero else (step + 1) / (rising + 1)
     if schedule.name == "constant":
         return 1.0
     falling = schedule.decay * steps if schedule.name == "stable" else steps - rising

@@ -141,5 +141,5 @@ class Tokenize(Struct):
 class Decode(Struct):
     """``/decode`` of TEI: the ids of one text, or of several."""
 
-    ids: list[int] | list[list[int]]
+    ids: list[int | list[int]]
     skip_special_tokens: bool = True

@@ -31,9 +31,7 @@ def _page() -> Reply:
         (
             "default-src 'none'",
             f"script-src {_hash(body, 'script')}",
-            # The cells of the matrix have backgrounds of their own.
-            f"style-src {_hash(body, 'style')} 'unsafe-hashes'",
-            "style-src-attr 'unsafe-inline'",
+            f"style-src {_hash(body, 'style')}",
             "connect-src 'self'",
             "base-uri 'none'",
             "form-action 'none'",

@@ -214,13 +214,14 @@ async def decode_ids(body: bytes, context: Context) -> Reply:
     """Return the texts of token ids."""
     asked = decode(body, Decode)
     tokenizer = context.service.find(None).tokenizer
-    ids = asked.ids
-    rows = ids if ids and isinstance(ids[0], list) else [ids]
+    alone = [one for one in asked.ids if isinstance(one, int)]
+    rows = [one for one in asked.ids if isinstance(one, list)]
+    if alone and rows:
+        raise RequestError("invalid", "ids and lists of ids in one list; send them apart")
+    rows = rows if rows or not alone else [alone]
     check_count(len(rows), context, "ids")
-    texts = [
-        tokenizer.decode(row, skip_special_tokens=asked.skip_special_tokens)  # type: ignore[arg-type]
-        for row in rows
-    ]
+    skips = asked.skip_special_tokens
+    texts = [tokenizer.decode(row, skip_special_tokens=skips) for row in rows]
     return Reply(dump(texts))
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
-import traceback
 from collections.abc import Mapping
-from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.errors import ConfigError, EncoderEngineError, MissingDependencyError
-from encoder_engine.files import read_text
-from encoder_engine.json_values import JsonSource, JsonValue, nearest
+from encoder_engine.errors import ConfigError
+from encoder_engine.json_values import JsonSource, nearest
 from encoder_engine.renamed import warn_of_former_name
 from encoder_engine.training.pretraining.recipes import RECIPES
 from encoder_engine.training.recipe import TrainingRecipe
+from encoder_engine.training.recipe_values import (
+    RecipeValue,
+    call_function,
+    read_values,
+    set_values,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 __all__ = [
     "current_keys",
@@ -53,7 +55,7 @@ def find_recipe(
     elif name in RECIPES:
         values = recipe_to_values(RECIPES[name]())
     elif Path(name).suffix in (".yaml", ".yml", ".json"):
-        values = _read_values(Path(name))
+        values = read_values(Path(name))
     else:
         raise ConfigError(
             f"there is no recipe {name!r}{nearest(name, RECIPES)}; recipes are "
@@ -71,7 +73,7 @@ def find_recipe(
 
 def read_recipe(path: Path) -> TrainingRecipe:
     """Read a YAML or JSON file; raises :class:`ConfigError` that names an unknown key."""
-    return recipe_from_values(_read_values(path))
+    return recipe_from_values(read_values(path))
 
 
 def recipe_to_values(recipe: TrainingRecipe) -> dict[str, Any]:
@@ -85,7 +87,7 @@ def recipe_from_values(values: Any) -> TrainingRecipe:
     A former key is read with a DeprecationWarning that names the current one.
     """
     source = JsonSource(name="", error=ConfigError, mend="")
-    made: TrainingRecipe = _RecipeValue(_with_current_keys(values), source, "recipe").read_as(
+    made: TrainingRecipe = RecipeValue(_with_current_keys(values), source, "recipe").read_as(
         TrainingRecipe
     )
     return made
@@ -128,89 +130,21 @@ def _former_keys_in(values: Any) -> list[tuple[str, str, str]]:
 
 def with_settings(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """Set ``key.key=value`` in nested mappings, in place; values are parsed as YAML."""
-    for setting in settings:
-        where, equals, text = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"{setting!r} is no setting; expected one such as batch.tokens=65536")
-        *sections, last = where.split(".")
-        former = FORMER_KEYS.get(".".join(sections), {})
-        if last in former:
-            warn_of_former_name(where, ".".join([*sections, former[last]]))
-            last = former[last]
-        inner = values
-        for section in sections:
-            inner = inner.setdefault(section, {})
-            if not isinstance(inner, dict):
-                raise ConfigError(f"{setting!r}: {section} is a value, not a section")
-        inner[last] = _parsed(text, setting)
-    return values
+    return set_values(values, [_with_current_key(setting) for setting in settings])
+
+
+def _with_current_key(setting: str) -> str:
+    where, equals, text = setting.partition("=")
+    section, _, last = where.rpartition(".")
+    current = FORMER_KEYS.get(section, {}).get(last)
+    if current is None:
+        return setting
+    warn_of_former_name(where, f"{section}.{current}")
+    return f"{section}.{current}{equals}{text}"
 
 
 def _call(path: Path, name: str) -> TrainingRecipe:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise ConfigError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    with _blaming(path):
-        spec.loader.exec_module(module)
-    function = getattr(module, name, None)
-    if function is None:
-        raise ConfigError(f"{path} has no function {name!r}")
-    with _blaming(path):
-        made = function()
+    made = call_function(path, name)
     if not isinstance(made, TrainingRecipe):
         raise ConfigError(f"{path}:{name} returned a {type(made).__name__}, not a TrainingRecipe")
     return made
-
-
-@contextmanager
-def _blaming(path: Path) -> Iterator[None]:
-    """Raise an error of the user's file as a ConfigError that names its line."""
-    try:
-        yield
-    except EncoderEngineError:
-        raise
-    except Exception as error:
-        lines = [
-            f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)
-        ]
-        where = f", line {lines[-1]}" if lines else ""
-        raise ConfigError(f"{path}{where}: {type(error).__name__}: {error}") from error
-
-
-def _read_values(path: Path) -> dict[str, Any]:
-    values = _parsed(read_text(path, ConfigError), str(path))
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path} must be a mapping of sections to values, got {values!r:.60}")
-    return values
-
-
-def _parsed(text: str, where: str) -> Any:
-    yaml = _yaml()
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where} is no YAML: {error}") from error
-
-
-def _yaml() -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise MissingDependencyError("reading settings", library="PyYAML", extra="train") from None
-    return yaml
-
-
-class _RecipeValue(JsonValue):
-    """A value of a recipe, which YAML may have read as another type."""
-
-    def object(self) -> dict[str, Any]:
-        """Read a mapping."""
-        return dict(self.value) if isinstance(self.value, Mapping) else super().object()
-
-    def number(self, *arguments: Any, **limits: Any) -> float:
-        """Read a number; YAML reads 1e-4 as text, only 1.0e-4 is a number to it."""
-        if isinstance(self.value, str):
-            with suppress(ValueError):
-                return self.at(float(self.value), "").number(*arguments, **limits)
-        return super().number(*arguments, **limits)

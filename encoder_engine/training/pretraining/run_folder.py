@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from encoder_engine.data.shards import MANIFEST
 from encoder_engine.errors import ResumeError
@@ -56,7 +56,7 @@ def compare(directory: Path, recipe: TrainingRecipe, corpus: Corpus) -> None:
                 f"{directory} has checkpoints or a model, and no {name}, so their recipe and "
                 "corpus are unknown; an earlier version may have begun it: name another folder"
             )
-    recorded = current_keys(read_value(directory / RECIPE, ResumeError).object())
+    recorded = _with_defaults(current_keys(read_value(directory / RECIPE, ResumeError).object()))
     changes = describe_changes(
         recorded, values, lambda change: None if change.name in FREE else str(change)
     )
@@ -64,6 +64,12 @@ def compare(directory: Path, recipe: TrainingRecipe, corpus: Corpus) -> None:
         changes.append(f"{corpus.directory} holds another corpus")
     advice = "name another folder, or resume with its own recipe and corpus"
     refuse_changes(directory, changes, advice + _further(directory, changes))
+
+
+def _with_defaults(recorded: dict[str, Any]) -> dict[str, Any]:
+    """Return recorded settings with those that an earlier version did not have."""
+    schedule = {"from_zero": False, **recorded.get("schedule", {})}
+    return {**recorded, "schedule": schedule}
 
 
 def _further(directory: Path, changes: list[str]) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from torch import nn
+
     from encoder_engine.data.pairs import Pairs
     from encoder_engine.data.samples import Samples
     from encoder_engine.models.training_model import TrainingModel
@@ -131,6 +133,9 @@ class Pretraining:
         tokens = self._recipe.run.evaluation_tokens
         return Evaluation(loader, self.objectives, names, world, num_tokens=tokens)
 
+    def best(self, model: TrainingModel) -> None:
+        """Return None: the last weights are exported."""
+
     def begin(self, directory: Path) -> None:
         """Write the recipe and the corpus digest."""
         begin(directory, self._recipe, self.text.corpus)
@@ -146,6 +151,9 @@ class Pretraining:
     def review(self, scores: dict[str, float]) -> None:
         """Warn of a model that is far worse than guessing."""
         warn_of_divergence(scores, self.text.corpus.vocabulary.size)
+
+    def finish(self, model: nn.Module) -> None:
+        """Do nothing: the last evaluation is that of the exported weights."""
 
     def save_model(self, model: TrainingModel, directory: Path) -> None:
         """Write the model in transformers' layout, and the corpus' tokenizer."""

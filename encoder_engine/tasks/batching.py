@@ -1,0 +1,70 @@
+"""Batches of items on the CPU, and windows of texts as items."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from encoder_engine.packing import PackedBatch, Sequences
+from encoder_engine.packing.token_rows import TokenRows
+from encoder_engine.tasks.items import Items
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from encoder_engine.tasks.task import Windows
+    from encoder_engine.text import Encoding, Tokenizer
+
+__all__ = ["encode_windows", "packed_batch", "window_items"]
+
+
+def packed_batch(rows: TokenRows) -> PackedBatch:
+    """Return token rows as a batch on the CPU."""
+    types = rows.type_ids
+    return PackedBatch(
+        input_ids=torch.from_numpy(np.ascontiguousarray(rows.ids)),
+        sequences=Sequences(torch.from_numpy(np.ascontiguousarray(rows.cu_seqlens))),
+        token_type_ids=None if types is None else torch.from_numpy(np.ascontiguousarray(types)),
+    )
+
+
+def encode_windows(
+    tokenizer: Tokenizer,
+    windows: Windows,
+    texts: Sequence[Any],
+    pairs: Sequence[str] | None = None,
+    *,
+    truncation: str = "longest_first",
+    **options: Any,
+) -> Encoding:
+    """Tokenize texts, or pairs by the pair template, into windows or truncated rows.
+
+    ``options``: those of :meth:`Tokenizer.encode_batch`.
+    """
+    return tokenizer.encode_batch(
+        texts,
+        pairs,
+        max_length=windows.max_length,
+        truncation=truncation,
+        stride=0 if windows.truncate else windows.overlap,
+        **options,
+    )
+
+
+def window_items(encoding: Encoding, **columns: npt.NDArray[Any]) -> Items:
+    """Return the rows of an encoding as items of one sequence.
+
+    ``columns``: [examples, ...]; each window gets those of its example.
+    """
+    examples = encoding.overflow_to_sample.astype(np.int64)
+    return Items(
+        rows=TokenRows.of(encoding),
+        offsets=np.arange(len(encoding) + 1),
+        examples=examples,
+        columns={name: values[examples] for name, values in columns.items()},
+        num_truncated=encoding.num_truncated,
+    )

@@ -1,0 +1,43 @@
+"""New heads for a task on an encoder, with the task's label names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+
+from encoder_engine.models.init import draw_weights
+from encoder_engine.models.layers import Pooler
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from encoder_engine.models import Encoder
+    from encoder_engine.models.heads import HeadModel
+
+__all__ = ["new_head_model"]
+
+Model = TypeVar("Model", bound="HeadModel")
+
+
+def new_head_model(kind: type[Model], encoder: Encoder, labels: Sequence[str]) -> Model:
+    """Make a head model whose outputs have these names; a pooler that it needs is added.
+
+    Weights are drawn from N(0, initializer_range^2) by torch's global generator, as it is at the
+    call: the same seed draws the same head. Biases are 0.
+    """
+    names = {str(number): name for number, name in enumerate(labels)}
+    encoder.config["id2label"] = names
+    encoder.config["label2id"] = {name: int(number) for number, name in names.items()}
+    encoder.config.pop("num_labels", None)
+    state = torch.get_rng_state()
+    model = kind(encoder)
+    # Construction has drawn numbers of its own.
+    torch.set_rng_state(state)
+    with torch.no_grad():
+        draw_weights(model.head, encoder.spec.initializer_range)
+        if model.rows == "pooled" and encoder.pooler is None:
+            encoder.pooler = Pooler(encoder.spec)
+            draw_weights(encoder.pooler, encoder.spec.initializer_range)
+            encoder.pooler.to(device=encoder.device, dtype=encoder.dtype)
+    return model

@@ -1,0 +1,119 @@
+"""Labels of training rows, and how predictions of them are scored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.errors import InputError
+from encoder_engine.json_values import nearest
+from encoder_engine.metrics.calibration import calibration
+from encoder_engine.metrics.classification import (
+    class_scores,
+    confusion_matrix,
+    macro_f1,
+    matthews,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
+
+    from encoder_engine.inputs.records import Record
+
+    Integers = npt.NDArray[np.int64]
+    Logits = npt.NDArray[np.float64]
+
+__all__ = [
+    "balanced_weights",
+    "calibration_details",
+    "check_label",
+    "collect_labels",
+    "confusion_details",
+    "scores_of_classes",
+    "softmax",
+]
+
+
+def collect_labels(names: Iterable[str], *, least: int = 2) -> tuple[str, ...]:
+    """Return the distinct names in order: whole numbers by value, else alphabetically.
+
+    Raises :class:`InputError` for fewer than ``least``.
+    """
+    distinct = set(names)
+    numeric = all(name.lstrip("-").isdigit() for name in distinct)
+    found = tuple(sorted(distinct, key=int) if numeric else sorted(distinct))
+    if len(found) < least:
+        shown = ", ".join(map(repr, found)) or "none"
+        raise InputError(
+            f"the training rows have {len(found)} labels ({shown}); {least} or more are needed to "
+            "learn from: check the label column"
+        )
+    return found
+
+
+def check_label(record: Record, name: str, labels: Sequence[str]) -> None:
+    """Refuse a row with a label that is not known; every name is, before any are fixed."""
+    if labels and name not in labels:
+        shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+        record.refuse(
+            f"the label {name!r} is unknown{nearest(name, labels)}; known are {shown}: labels are "
+            "those of the training rows, or of the task's setting 'labels'"
+        )
+
+
+def balanced_weights(classes: Integers, num_classes: int) -> tuple[float, ...]:
+    """Return N / (C n_c) of each class: the mean weight of the rows is 1."""
+    counts = np.bincount(classes, minlength=num_classes)
+    weights = len(classes) / (num_classes * np.maximum(counts, 1))
+    return tuple(float(weight) for weight in weights)
+
+
+def softmax(logits: Logits) -> Logits:
+    """Return softmax over the last axis."""
+    raised = np.exp(logits - logits.max(-1, keepdims=True))
+    shares: Logits = raised / raised.sum(-1, keepdims=True)
+    return shares
+
+
+def scores_of_classes(
+    gold: Integers, predicted: Integers, logits: Logits, positive: int
+) -> dict[str, float]:
+    """Return accuracy, F1, Matthews and calibration, in percent but for ``nll`` and ``brier``.
+
+    ``f1``: of the class ``positive`` where there are two; ``macro_f1``: the mean over classes.
+    """
+    num_classes = logits.shape[1]
+    confusion = confusion_matrix(gold, predicted, num_classes=num_classes)
+    scores = {"accuracy": 100.0 * float((gold == predicted).mean())}
+    if num_classes == 2:
+        scores["f1"] = 100.0 * class_scores(confusion)[positive].f1
+    scores["macro_f1"] = 100.0 * macro_f1(confusion)
+    scores["matthews"] = 100.0 * matthews(confusion)
+    fit = calibration(logits, gold)
+    return scores | {"ece": 100.0 * fit.ece, "nll": fit.nll, "brier": fit.brier}
+
+
+def confusion_details(gold: Integers, predicted: Integers, labels: Sequence[str]) -> dict[str, Any]:
+    """Return the confusion matrix and each label's scores, for a run's page."""
+    confusion = confusion_matrix(gold, predicted, num_classes=len(labels))
+    by_label = {
+        label: score._asdict() for label, score in zip(labels, class_scores(confusion), strict=True)
+    }
+    return {"confusion": {"labels": list(labels), "counts": confusion.tolist()}, "labels": by_label}
+
+
+def calibration_details(logits: Logits, gold: Integers, temperature: float) -> dict[str, Any]:
+    """Return the bins of the reliability diagram, before and after the temperature."""
+    found: dict[str, Any] = {"temperature": temperature}
+    for name, divided in (("raw", logits), ("calibrated", logits / temperature)):
+        fit = calibration(divided, gold)
+        found[name] = {
+            "ece": 100.0 * fit.ece,
+            "confidence": [None if np.isnan(x) else float(x) for x in fit.confidence],
+            "accuracy": [None if np.isnan(x) else float(x) for x in fit.accuracy],
+            "counts": fit.counts.tolist(),
+        }
+    return {"reliability": found}

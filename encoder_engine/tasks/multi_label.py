@@ -1,0 +1,66 @@
+"""Thresholds and scores of label sets: any number of labels a row.
+
+Dimensions: N rows, C labels.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Scores = npt.NDArray[np.float64]
+
+__all__ = ["best_thresholds", "scores_of_label_sets", "sigmoid"]
+
+
+def sigmoid(logits: Scores) -> Scores:
+    """Return 1 / (1 + exp(-x)), without overflow."""
+    shares: Scores = np.exp(-np.logaddexp(0.0, -logits))
+    return shares
+
+
+def best_thresholds(shares: Scores, gold: npt.NDArray[np.float32]) -> tuple[float, ...]:
+    """Return the threshold of each label with the greatest F1 on these rows.
+
+    shares: probabilities [N, C]; gold: 0 and 1 [N, C].
+    A threshold lies half-way between two probabilities; the lowest of equally good ones. 0.5 for a
+    label that no row has.
+    """
+    found = []
+    for share, right in zip(shares.T, gold.T > 0, strict=True):
+        if not right.any():
+            found.append(0.5)
+            continue
+        order = np.argsort(-share, kind="stable")
+        ranked, hits = share[order], np.cumsum(right[order])
+        f1 = 2.0 * hits / (np.arange(1, len(share) + 1) + right.sum())
+        # Rows of one probability are predicted together.
+        last = np.r_[ranked[1:] != ranked[:-1], True]
+        f1 = np.where(last, f1, -1.0)
+        place = len(f1) - 1 - int(f1[::-1].argmax())
+        after = ranked[place + 1] if place + 1 < len(ranked) else 0.0
+        found.append(float((ranked[place] + after) / 2.0))
+    return tuple(found)
+
+
+def scores_of_label_sets(
+    gold: npt.NDArray[np.float32], predicted: npt.NDArray[np.float32]
+) -> dict[str, float]:
+    """Return micro and macro F1 and the share of rows whose labels are all right, in percent.
+
+    A label that is neither gold nor predicted anywhere does not count in ``macro_f1``.
+    """
+    right, guessed = gold > 0, predicted > 0
+    hits = (right & guessed).sum(0)
+    sums = right.sum(0) + guessed.sum(0)
+    there = sums > 0
+    by_label = 2.0 * hits[there] / sums[there]
+    return {
+        "micro_f1": 100.0 * float(2.0 * hits.sum() / max(sums.sum(), 1)),
+        "macro_f1": 100.0 * float(by_label.mean() if there.any() else 0.0),
+        "exact_match": 100.0 * float((right == guessed).all(1).mean()),
+    }

@@ -1,0 +1,134 @@
+"""Regression on texts, or on pairs of texts: the mean squared error of a raw score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from encoder_engine.errors import InputError
+from encoder_engine.metrics.correlation import pearson, spearman
+from encoder_engine.tasks.sequence_task import SequenceTask, TextExample, mean_of_windows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from encoder_engine.inputs.records import Record
+    from encoder_engine.tasks.items import Items
+    from encoder_engine.tasks.task import Outputs
+
+__all__ = ["RegressionTask", "ScorePrediction"]
+
+
+class ScorePrediction(NamedTuple):
+    """A predicted score: the mean over the windows, not clipped."""
+
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionTask(SequenceTask[float, ScorePrediction]):
+    """Predicts a score of a text or a pair of texts.
+
+    ``metric``: the score that selects the best checkpoint.
+    """
+
+    name: ClassVar[str] = "regression"
+    loss_name: ClassVar[str] = "squared_error"
+
+    label: str = "score"
+    metric: str = "spearman"
+
+    @property
+    def main_score(self) -> str:
+        """The score that selects the best checkpoint."""
+        return self.metric
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The one output."""
+        return (self.label,)
+
+    @property
+    def problem_type(self) -> str:
+        """The kind of the head, as transformers' configurations name it."""
+        return "regression"
+
+    def read_gold(self, record: Record) -> float:
+        """Return the score of a row."""
+        return record.number_of(self.label)
+
+    def fit(self, examples: Sequence[TextExample[float]]) -> Self:
+        """Refuse rows that all have the same score."""
+        golds = {example.gold for example in examples if example.gold is not None}
+        if len(golds) < 2:
+            shown = ", ".join(map(str, golds)) or "no row has one"
+            raise InputError(
+                f"the training rows have one score ({shown}): there is nothing to learn; check the "
+                f"column {self.label!r}"
+            )
+        return self
+
+    def targets(self, golds: Sequence[float]) -> npt.NDArray[Any]:
+        """Return the scores, float64 [N]."""
+        return np.array(golds, np.float64)
+
+    def loss(self, logits_BC: Tensor, target: Tensor) -> Tensor:
+        """Return the summed squared error."""
+        return (logits_BC.squeeze(1) - target.to(logits_BC.dtype)).square().sum()
+
+    def decode(
+        self, outputs: Outputs, items: Items, examples: Sequence[TextExample[float]]
+    ) -> list[ScorePrediction]:
+        """Predict texts by the mean score of their windows."""
+        means = mean_of_windows(outputs, items, len(examples))
+        return [ScorePrediction(score) for score in means[:, 0].tolist()]
+
+    def score(
+        self, examples: Sequence[TextExample[float]], predictions: Sequence[ScorePrediction]
+    ) -> dict[str, float]:
+        """Return correlations in percent, NaN of a constant prediction, and mean errors."""
+        gold, predicted = self.targets([e.gold or 0.0 for e in examples]), _scores(predictions)
+        errors = predicted - gold
+        return {
+            "spearman": 100.0 * spearman(gold, predicted),
+            "pearson": 100.0 * pearson(gold, predicted),
+            "mse": float((errors**2).mean()),
+            "mae": float(np.abs(errors).mean()),
+        }
+
+    def row_scores(
+        self, examples: Sequence[TextExample[float]], predictions: Sequence[ScorePrediction]
+    ) -> npt.NDArray[np.float64]:
+        """Return minus the squared error of each row."""
+        gold = self.targets([example.gold or 0.0 for example in examples])
+        errors: npt.NDArray[np.float64] = _scores(predictions) - gold
+        return -(errors**2)
+
+    def degenerate(self, predictions: Sequence[ScorePrediction]) -> str | None:
+        """Return a message where every row has the same score."""
+        if len(predictions) < 2 or len(set(predictions)) > 1:
+            return None
+        return f"every row is predicted as {predictions[0].score:g}: a constant has no correlation"
+
+    def details(
+        self, examples: Sequence[TextExample[float]], predictions: Sequence[ScorePrediction]
+    ) -> dict[str, Any]:
+        """Return gold and predicted scores, for a scatter plot."""
+        gold = [example.gold for example in examples]
+        return {"scatter": {"gold": gold, "predicted": _scores(predictions).tolist()}}
+
+    def to_record(self, example: TextExample[float], prediction: ScorePrediction) -> dict[str, Any]:
+        """Return the line that ``predict`` writes."""
+        found: dict[str, Any] = {self.text: example.text}
+        if self.pair is not None:
+            found[self.pair] = example.pair
+        return found | {"prediction": prediction.score}
+
+
+def _scores(predictions: Sequence[ScorePrediction]) -> npt.NDArray[np.float64]:
+    return np.array([prediction.score for prediction in predictions], np.float64)

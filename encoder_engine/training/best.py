@@ -1,0 +1,115 @@
+"""The best checkpoint of a run: its weights, its score, and when to stop waiting for a better."""
+
+from __future__ import annotations
+
+import math
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from encoder_engine.errors import ConfigError
+from encoder_engine.json_values import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch import Tensor, nn
+
+__all__ = ["Best", "SelectionRecipe"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionRecipe:
+    """How the best checkpoint is selected by evaluations.
+
+    ``metric``: the score; None: the task's.
+    ``goal``: whether a higher or a lower score is better.
+    ``patience``: evaluations without a better score after which training stops; None: never.
+    """
+
+    metric: str | None = None
+    goal: str = "max"
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.goal not in ("max", "min"):
+            raise ConfigError(f"selection.goal must be max or min, got {self.goal!r}")
+        if self.patience is not None and self.patience < 1:
+            raise ConfigError(f"selection.patience must be at least 1, got {self.patience}")
+
+
+class Best:
+    """Keeps the weights of the best evaluation: the first of equals; NaN is never the best.
+
+    All of it is part of a run's checkpoints: a resumed run selects as an uninterrupted one. Only
+    weights that are trained are kept.
+    """
+
+    def __init__(self, model: nn.Module, recipe: SelectionRecipe, metric: str) -> None:
+        self._recipe, self._metric = recipe, recipe.metric or metric
+        self._weights = {n: p.detach().clone() for n, p in _trained(model)}
+        self.step, self.score, self.waited = 0, math.nan, 0
+
+    @property
+    def stops(self) -> bool:
+        """Return whether patience is at an end."""
+        return self._recipe.patience is not None and self.waited >= self._recipe.patience
+
+    @torch.no_grad()
+    def see(self, step: int, scores: Mapping[str, float], model: nn.Module) -> None:
+        """Compare an evaluation with the best, and keep the weights of a better one.
+
+        Raises :class:`ConfigError` where the evaluation has no score of the name.
+        """
+        if self._metric not in scores:
+            raise ConfigError(
+                f"selection.metric is {self._metric!r}{nearest(self._metric, scores)}; the "
+                f"evaluation has {', '.join(scores)}"
+            )
+        score = scores[self._metric]
+        sign = 1.0 if self._recipe.goal == "max" else -1.0
+        if math.isnan(score) or (self.step and not sign * score > sign * self.score):
+            self.waited += 1
+            return
+        self.step, self.score, self.waited = step, score, 0
+        for name, parameter in _trained(model):
+            self._weights[name].copy_(parameter)
+
+    @contextmanager
+    def in_place_of(self, model: nn.Module) -> Iterator[None]:
+        """Return a context in which the model has the best weights."""
+        self._swap(model)
+        try:
+            yield
+        finally:
+            self._swap(model)
+
+    @torch.no_grad()
+    def _swap(self, model: nn.Module) -> None:
+        for name, parameter in _trained(model):
+            weight = parameter.detach().clone()
+            parameter.copy_(self._weights[name])
+            self._weights[name].copy_(weight)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the best weights by the names of the checkpoint."""
+        return {f"best.{name}": weight for name, weight in self._weights.items()}
+
+    def values(self) -> dict[str, Any]:
+        """Return step, score and evaluations waited, as JSON stores them."""
+        return {
+            "step": self.step,
+            "score": None if math.isnan(self.score) else self.score,
+            "waited": self.waited,
+        }
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Take what :meth:`values` returned."""
+        self.step, self.waited = values["step"], values["waited"]
+        self.score = math.nan if values["score"] is None else values["score"]
+
+
+def _trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    return ((name, p) for name, p in model.named_parameters() if p.requires_grad)

@@ -1,0 +1,104 @@
+"""Values of recipes: YAML and JSON files, Python functions, and single settings."""
+
+from __future__ import annotations
+
+import importlib.util
+import traceback
+from collections.abc import Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import ConfigError, EncoderEngineError, MissingDependencyError
+from encoder_engine.files import read_text
+from encoder_engine.json_values import JsonValue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+__all__ = ["RecipeValue", "call_function", "read_values", "set_values"]
+
+
+def set_values(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """Set ``key.key=value`` in nested mappings, in place; values are parsed as YAML."""
+    for setting in settings:
+        where, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"{setting!r} is no setting; expected one such as batch.tokens=65536")
+        *sections, last = where.split(".")
+        inner = values
+        for section in sections:
+            inner = inner.setdefault(section, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"{setting!r}: {section} is a value, not a section")
+        inner[last] = _parsed(text, setting)
+    return values
+
+
+def call_function(path: Path, name: str) -> Any:
+    """Return what a function of a Python file returns. Raises :class:`ConfigError`."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ConfigError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    with _blaming(path):
+        spec.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if function is None:
+        raise ConfigError(f"{path} has no function {name!r}")
+    with _blaming(path):
+        return function()
+
+
+@contextmanager
+def _blaming(path: Path) -> Iterator[None]:
+    """Raise an error of the user's file as a ConfigError that names its line."""
+    try:
+        yield
+    except EncoderEngineError:
+        raise
+    except Exception as error:
+        lines = [
+            f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)
+        ]
+        where = f", line {lines[-1]}" if lines else ""
+        raise ConfigError(f"{path}{where}: {type(error).__name__}: {error}") from error
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """Read a YAML or JSON file of sections. Raises :class:`ConfigError`."""
+    values = _parsed(read_text(path, ConfigError), str(path))
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} must be a mapping of sections to values, got {values!r:.60}")
+    return values
+
+
+def _parsed(text: str, where: str) -> Any:
+    yaml = _yaml()
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where} is no YAML: {error}") from error
+
+
+def _yaml() -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise MissingDependencyError("reading settings", library="PyYAML", extra="train") from None
+    return yaml
+
+
+class RecipeValue(JsonValue):
+    """A value of a recipe, which YAML may have read as another type."""
+
+    def object(self) -> dict[str, Any]:
+        """Read a mapping."""
+        return dict(self.value) if isinstance(self.value, Mapping) else super().object()
+
+    def number(self, *arguments: Any, **limits: Any) -> float:
+        """Read a number; YAML reads 1e-4 as text, only 1.0e-4 is a number to it."""
+        if isinstance(self.value, str):
+            with suppress(ValueError):
+                return self.at(float(self.value), "").number(*arguments, **limits)
+        return super().number(*arguments, **limits)

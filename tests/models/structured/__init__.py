@@ -1,0 +1,1 @@
+"""Heads whose loss is of whole sequences or of spans."""
