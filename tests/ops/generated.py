@@ -109,7 +109,9 @@ def hold_to_budget(case: Case) -> bool:
                         weightings=WEIGHTINGS,
                     )
                 else:
-                    compare_outputs(*functions, trial.inputs, terms=trial.terms)
+                    compare_outputs(
+                        *functions, trial.inputs, terms=trial.terms, output_size=trial.output_size
+                    )
         except ImplementationError:
             continue
         return True

@@ -27,8 +27,8 @@ DROPOUTS = (0.0, 0.0, 0.3)
 class Trial:
     """One call: ``run(by)`` is the operation by an implementation, ``truth`` the same in float64.
 
-    ``terms`` is the length of the longest sum; ``gradient_size``: see :func:`compare`. What is not
-    differentiable is held by its output.
+    ``terms`` is the length of the longest sum; ``gradient_size``: see :func:`compare`;
+    ``output_size``: see :func:`compare_outputs`. What is not differentiable is held by its output.
     """
 
     inputs: dict[str, Tensor]
@@ -36,6 +36,7 @@ class Trial:
     eager: Functions
     terms: int
     gradient_size: float = 0.0
+    output_size: float = 0.0
     truth: Functions | None = None
     differentiable: bool = True
 

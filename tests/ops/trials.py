@@ -10,6 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from encoder_engine import ops
+from encoder_engine.ops.testing import largest
 from encoder_engine.packing import Sequences
 from tests.ops.attention.test_rotary import eager as rotary_eager
 from tests.ops.attention.trials import ATTENTION, TERMS, attention, probabilities
@@ -248,10 +249,13 @@ def _quantized_linear(draw: Draw, *, again: bool = False) -> Trial:
 
         return function
 
-    def eager(scale: Tensor) -> Tensor:
+    def linear(scale: Tensor) -> Tensor:
         rows = (x.to(scale.dtype) - 128) * scale[:, None]
         plain = weight.unpack().to(scale.dtype) * weight.scale_N.to(scale.dtype)[:, None]
-        result = F.linear(rows, plain, None if bias is None else bias.to(scale.dtype))
+        return F.linear(rows, plain, None if bias is None else bias.to(scale.dtype))
+
+    def eager(scale: Tensor) -> Tensor:
+        result = linear(scale)
         result = result if gelu is None else F.gelu(result, approximate=gelu)
         largest = result.abs().amax(1)
         return torch.where(largest < 2.0**-100, 1.0, largest / 127) if again else result
