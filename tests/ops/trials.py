@@ -263,7 +263,13 @@ def _quantized_linear(draw: Draw, *, again: bool = False) -> Trial:
     inputs = {"scale": draw.rows(num, seed=4).float().abs() / 64}
     terms = width + draw["outer"] + 1
     return Trial(
-        inputs=inputs, run=run, eager=eager, truth=eager, terms=terms, differentiable=False
+        inputs=inputs,
+        run=run,
+        eager=eager,
+        truth=eager,
+        terms=terms,
+        output_size=0.0 if gelu is None else largest(linear(inputs["scale"].double())),
+        differentiable=False,
     )
 
 
