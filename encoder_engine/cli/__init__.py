@@ -20,6 +20,7 @@ from encoder_engine.cli.plot import plot
 from encoder_engine.cli.prepare import prepare
 from encoder_engine.cli.pretrain import pretrain
 from encoder_engine.cli.search import search
+from encoder_engine.cli.serve import serve
 from encoder_engine.cli.stores.index import index
 from encoder_engine.cli.stores.mine_negatives import mine_negatives
 from encoder_engine.cli.stores.quantize import quantize
@@ -56,6 +57,7 @@ _VERBS = (
     pretrain,
     quantize,
     search,
+    serve,
     tokenize,
     train_tokenizer,
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -64,7 +65,7 @@ def compute_parts(
         second, second_failed = compute_parts(model, task, options, parts[middle:])
         return first + second, first_failed or second_failed
     ends = np.cumsum([0, *(part.stop - part.start for part in parts)]).tolist()
-    return [found[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)], False
+    return [found[a:b] for a, b in pairwise(ends)], False
 
 
 def _without(

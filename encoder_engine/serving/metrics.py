@@ -30,7 +30,7 @@ _PREFIX = "encoder_engine_"
 def write_metrics(service: Service) -> tuple[bytes, str]:
     """Return the metrics of a service and their content type."""
     registry = CollectorRegistry()
-    registry.register(_Collector(service))  # type: ignore[arg-type]
+    registry.register(_Collector(service))
     return generate_latest(registry), CONTENT_TYPE_LATEST
 
 
@@ -55,7 +55,9 @@ class _Collector:
             ("batch_failures", "error", signals.batch_failures),
         ):
             family = CounterMetricFamily(
-                _PREFIX + name, f"{name.replace('_', ' ')} by {label}.".capitalize(), labels=(label,)
+                _PREFIX + name,
+                f"{name.replace('_', ' ')} by {label}.".capitalize(),
+                labels=(label,),
             )
             for value, number in values.items():
                 family.add_metric([value], number)
@@ -95,5 +97,5 @@ def _histogram(name: str, text: str, found: Histogram) -> HistogramMetricFamily:
         _PREFIX + name,
         text,
         buckets=buckets,
-        sum_value=found.total,  # type: ignore[arg-type]
+        sum_value=found.total,
     )

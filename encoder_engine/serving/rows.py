@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["JoinedRows", "join_rows"]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class JoinedRows:
     """Rows of tokens, concatenated, as an embedder reads them; fields: see :class:`Encoding`."""
 

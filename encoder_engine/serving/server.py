@@ -93,7 +93,9 @@ def _config(
 
 
 class Server:
-    """Serves in a thread until the end of its block::
+    """Serves in a thread until the end of its block.
+
+    ::
 
         with Server(service, port=0) as server:
             requests.post(f"{server.url}/embed", json={"inputs": "a text"})

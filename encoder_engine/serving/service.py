@@ -137,7 +137,7 @@ class Service:
         self._lanes = [Lane(number, self._report) for number in range(self.options.lanes)]
         self._idle = list(self._lanes)
         for model in self.models.values():
-            for count in (1, 16):
+            for count in (1, min(16, self.options.max_texts)):
                 await self._call(model.tasks[0], ["warm up"] * count, model.name, CallOptions())
 
     def announce_end(self) -> None:
@@ -213,8 +213,7 @@ class Service:
             return next(iter(self.models.values()))
         if name not in self.models:
             raise UnknownNameError(
-                f"no model {name!r}{nearest(name, self.models)}; there are "
-                f"{', '.join(self.models)}"
+                f"no model {name!r}{nearest(name, self.models)}; there are {', '.join(self.models)}"
             )
         return self.models[name]
 
@@ -225,7 +224,7 @@ class Service:
         *,
         options: CallOptions | None = None,
         priority: int = 0,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: float | None = None,
         client: Hashable = None,
     ) -> Answer:
         """Embed texts: ``results`` are float32 [N, D], as :meth:`Embedder.encode` returns them.
@@ -242,15 +241,11 @@ class Service:
         """
         return await self._call("embed", texts, model, options, priority, timeout, client)
 
-    async def sparse(
-        self, texts: Sequence[str], model: str | None = None, **given: Any
-    ) -> Answer:
+    async def sparse(self, texts: Sequence[str], model: str | None = None, **given: Any) -> Answer:
         """Embed texts to sparse vectors: pairs of ``(indices, values)``; see :meth:`embed`."""
         return await self._call("sparse", texts, model, **given)
 
-    async def tokens(
-        self, texts: Sequence[str], model: str | None = None, **given: Any
-    ) -> Answer:
+    async def tokens(self, texts: Sequence[str], model: str | None = None, **given: Any) -> Answer:
         """Embed every token of texts: float32 [n, D] each; see :meth:`embed`."""
         return await self._call("tokens", texts, model, **given)
 
@@ -274,7 +269,7 @@ class Service:
         model: str | None = None,
         options: CallOptions | None = None,
         priority: int = 0,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: float | None = None,
         client: Hashable = None,
     ) -> Answer:
         served = self.find(model)
@@ -532,5 +527,3 @@ def _size(text: Text) -> int:
     if isinstance(text, str):
         return len(text)
     return sum(len(one) for one in text if isinstance(one, str))
-
-

@@ -28,8 +28,8 @@ FLOORS: list[set[str]] = [
     {"training", "embedding"},
     {"tasks"},
     {"prediction"},
-    {"finetuning", "analysis"},
-    {"cli", "server", "integrations"},
+    {"finetuning", "analysis", "serving"},
+    {"cli", "integrations"},
 ]
 # The rooms of one floor do not see each other, but for these.
 SAME_FLOOR = {

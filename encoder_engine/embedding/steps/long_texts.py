@@ -11,6 +11,7 @@ from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.embedding.steps.window import embed_rows, tokenized_windows
 from encoder_engine.errors import InputError
 from encoder_engine.packing.token_rows import TokenRows
+from encoder_engine.text import Encoding
 from encoder_engine.vectors.precision import quantize_vectors
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def embed_long(
     )
     for window in tokenized:
         encoding, num_texts = window.encoding, len(window.encoding.cu_seqlens) - 1
+        assert isinstance(encoding, Encoding)
         rows, owners = chunk_rows(
             TokenRows.of(encoding),
             np.asarray(encoding.special_tokens_mask),

@@ -53,7 +53,11 @@ def decode(body: bytes, kind: type[Message]) -> Message:
         reason, _, place = str(error).partition(" - at `$")
         param = place.rstrip("`").lstrip(".") or None
         hint = ""
-        if param is not None and param.startswith("input") and ("got `int`" in reason or "got `array`" in reason):
+        if (
+            param is not None
+            and param.startswith("input")
+            and ("got `int`" in reason or "got `array`" in reason)
+        ):
             hint = _TOKENS_HINT
         raise RequestError("invalid", f"{reason}{hint}", param=param) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

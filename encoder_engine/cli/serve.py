@@ -1,0 +1,181 @@
+"""``encoder-engine serve``: models behind HTTP, as OpenAI, TEI and Cohere are called."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from encoder_engine.cli.common import debug_option, print_facts
+
+if TYPE_CHECKING:
+    from encoder_engine.serving.http.guard import Keys
+
+_TASKS = ("auto", "embed", "sparse", "tokens", "rank")
+MIB = 2**20
+
+
+@click.command(context_settings={"auto_envvar_prefix": "ENCODER_ENGINE"})
+@click.option(
+    "--model", "-m", "models", multiple=True, required=True, metavar="[NAME=]PATH",
+    help="A model: a directory or hub id; repeatable, the first is the default.",
+)  # fmt: skip
+@click.option(
+    "--task", type=click.Choice(_TASKS), default="auto", show_default=True,
+    help="What the models do; auto: what their directories state.",
+)  # fmt: skip
+@click.option("--dtype", default="auto", show_default=True, help="float32, bfloat16, ...")
+@click.option("--quantization", type=click.Choice(["int8"]), help="Round the dense layers.")
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True)
+@click.option("--unix-socket", help="Listen at this path instead.")
+@click.option(
+    "--api-key-file", type=click.Path(exists=True, dir_okay=False),
+    help="Lines of name:key; without it everyone may ask.",
+)  # fmt: skip
+@click.option(
+    "--allowed-host", "allowed_hosts", multiple=True,
+    help="A name that Host may have beside localhost; repeatable, * for any.",
+)  # fmt: skip
+@click.option("--cors-origin", "cors_origins", multiple=True, help="A page's origin; repeatable.")
+@click.option(
+    "--batch-ms", type=float, default=20.0, show_default=True, help="Milliseconds of a batch."
+)
+@click.option("--lanes", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--max-texts", type=click.IntRange(min=1), default=2048, show_default=True)
+@click.option("--max-body-mib", type=click.IntRange(min=1), default=16, show_default=True)
+@click.option("--max-queue-tokens", type=click.IntRange(min=1), help="[default: 10 seconds' work]")
+@click.option("--max-queue-mib", type=click.IntRange(min=1), default=256, show_default=True)
+@click.option("--max-answer-mib", type=click.IntRange(min=1), default=256, show_default=True)
+@click.option("--max-connections", type=click.IntRange(min=1), default=4096, show_default=True)
+@click.option(
+    "--timeout", type=float, default=60.0, show_default=True, help="Seconds of a request."
+)
+@click.option("--drain-delay", type=float, default=0.0, show_default=True)
+@click.option("--drain-timeout", type=float, default=30.0, show_default=True)
+@click.option(
+    "--truncation", type=click.Choice(["cut", "refuse"]), default="cut", show_default=True,
+    help="What happens to texts beyond a model's limit.",
+)  # fmt: skip
+@click.option(
+    "--access-log", type=click.Choice(["errors", "all", "off"]), default="errors", show_default=True
+)
+@click.option("--http", type=click.Choice(["auto", "h11", "httptools"]), default="auto")
+@click.option("--no-page", is_flag=True, help="GET / is no page for browsers.")
+@debug_option
+def serve(models: tuple[str, ...], **options: Any) -> None:
+    """Serve models over HTTP.
+
+    GET / is a page to try them; /openapi.json lists the routes. Every option may be given by the
+    environment, as ENCODER_ENGINE_PORT. The exit code is 0 where all accepted requests were
+    answered.
+    """
+    from encoder_engine.errors import MissingDependencyError
+
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        from encoder_engine.serving.http.access import AccessLog
+        from encoder_engine.serving.http.guard import Limits
+        from encoder_engine.serving.server import run_server
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError("serving", library=str(error.name), extra="serve") from None
+    from encoder_engine.serving.options import ServingOptions
+    from encoder_engine.serving.service import Service
+
+    keys = _read_keys(options["api_key_file"])
+    service = Service(
+        dict(_load(model, options) for model in models),
+        ServingOptions(
+            batch_ms=options["batch_ms"],
+            lanes=options["lanes"],
+            max_texts=options["max_texts"],
+            max_queue_tokens=options["max_queue_tokens"],
+            max_queue_bytes=options["max_queue_mib"] * MIB,
+            max_answer_bytes=options["max_answer_mib"] * MIB,
+            timeout=options["timeout"],
+            truncation=options["truncation"],
+            drain_delay=options["drain_delay"],
+            drain_timeout=options["drain_timeout"],
+        ),
+    )
+    _configure_log()
+    address = options["unix_socket"] or f"http://{options['host']}:{options['port']}"
+    facts = {name: ", ".join(served.tasks) for name, served in service.models.items()}
+    print_facts(f"Serving at {address}", facts)
+    code = run_server(
+        service,
+        host=options["host"],
+        port=options["port"],
+        unix_socket=options["unix_socket"],
+        http=options["http"],
+        max_connections=options["max_connections"],
+        keys=keys,
+        limits=Limits(
+            max_body_bytes=options["max_body_mib"] * MIB, allowed_hosts=options["allowed_hosts"]
+        ),
+        cors_origins=options["cors_origins"],
+        page=not options["no_page"],
+        access_log=AccessLog(options["access_log"]),
+    )
+    raise SystemExit(code)
+
+
+def _read_keys(path: str | None) -> Keys | None:
+    from encoder_engine.serving.http.guard import Keys
+
+    if path is None:
+        return None
+    try:
+        return Keys.read(Path(path).read_text("utf-8"))
+    except ValueError as error:
+        raise click.UsageError(f"{path}: {error}") from None
+
+
+def _configure_log() -> None:
+    """Write the service's log to standard error, and no other library's beneath a warning."""
+    import logging
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger("encoder_engine.serving")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+
+def _load(model: str, options: dict[str, Any]) -> tuple[str, Any]:
+    """Load ``[NAME=]PATH`` by the task; a name by default is the path's last part."""
+    from encoder_engine.embedding import MultiVectorEmbedder, Ranker, SparseEmbedder
+    from encoder_engine.embedding.embedder import Embedder
+
+    name, equals, path = model.partition("=")
+    if not equals:
+        name, path = Path(model).name or model, model
+    kinds = {"sparse": SparseEmbedder, "tokens": MultiVectorEmbedder, "rank": Ranker}
+    task = _stated_task(path) if options["task"] == "auto" else options["task"]
+    kind: Any = kinds.get(task, Embedder)
+    given = {name: options[name] for name in ("dtype", "quantization", "device")}
+    return name, kind.from_pretrained(path, num_threads=options["threads"], **given)
+
+
+def _stated_task(path: str) -> str:
+    """Return the task that a directory states: its sentence-transformers type, or its head."""
+    from encoder_engine.embedding.directory.json_files import read_value
+    from encoder_engine.families.checkpoints.files import resolve_directory
+
+    directory = resolve_directory(path)
+    stated = directory / "config_sentence_transformers.json"
+    if stated.is_file():
+        kind = read_value(stated).object().get("model_type")
+        named = {"SparseEncoder": "sparse", "MultiVectorEncoder": "tokens", "CrossEncoder": "rank"}
+        if kind in named:
+            return named[str(kind)]
+    config = directory / "config.json"
+    if config.is_file() and not (directory / "modules.json").is_file():
+        architectures = read_value(config).object().get("architectures") or [""]
+        if str(architectures[0]).endswith("ForSequenceClassification"):
+            return "rank"
+    return "embed"

@@ -1,0 +1,92 @@
+"""Batches are within their budget, every text is in exactly one, and nobody starves."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encoder_engine.serving.scheduler import Scheduler, Waiting
+
+COST, TOKENS = 100.0, 1000
+requests = st.lists(
+    st.tuples(
+        st.integers(0, 3),  # flow
+        st.integers(0, 1),  # key
+        st.integers(0, 9),  # priority
+        st.lists(st.floats(0.5, 150.0), min_size=1, max_size=30),
+    ),
+    max_size=12,
+)
+
+
+def waiting(flow: int, key: int, priority: int, costs: list[float]) -> Waiting:
+    return Waiting(
+        flow=flow, key=key, costs=costs, num_tokens=[int(c) + 1 for c in costs], priority=priority
+    )
+
+
+@given(drawn=requests, removed=st.sets(st.integers(0, 11)), after=st.integers(0, 5))
+def test_every_text_is_in_one_batch_within_the_budget(
+    drawn: list[tuple[int, int, int, list[float]]], removed: set[int], after: int
+) -> None:
+    scheduler, added = Scheduler(), [waiting(*one) for one in drawn]
+    for request in added:
+        scheduler.add(request)
+    seen: Counter[tuple[int, int]] = Counter()
+    left_out: set[int] = set()
+    place = {id(request): number for number, request in enumerate(added)}
+    turn = 0
+    while scheduler.num_texts:
+        if turn == after:
+            for number in removed & set(range(len(added))):
+                scheduler.remove(added[number])
+                left_out.add(number)
+            if not scheduler.num_texts:
+                break
+        turn += 1
+        batch = scheduler.next_batch(COST, TOKENS)
+        assert batch.num_texts >= 1
+        assert batch.num_texts == 1 or (batch.cost <= COST and batch.num_tokens <= TOKENS)
+        for request, start, stop in batch.parts:
+            assert request.key == batch.key
+            for number in range(start, stop):
+                seen[place[id(request)], number] += 1
+    assert scheduler.num_tokens == 0
+    assert len(scheduler) == 0
+    assert set(seen.values()) <= {1}
+    for number, request in enumerate(added):
+        if number not in left_out:
+            assert all(seen[number, text] == 1 for text in range(len(request.costs)))
+
+
+def test_a_lone_text_waits_for_one_batch_beside_a_large_request() -> None:
+    scheduler = Scheduler()
+    scheduler.add(waiting(0, 0, 0, [10.0] * 1000))
+    scheduler.next_batch(COST, TOKENS)
+    lone = waiting(1, 0, 0, [10.0])
+    scheduler.add(lone)
+    assert any(part.request is lone for part in scheduler.next_batch(COST, TOKENS).parts)
+
+
+def test_flows_share_batches_equally_and_by_priority() -> None:
+    scheduler = Scheduler()
+    flows = {0: 0, 1: 0, 2: 1}
+    for flow, priority in flows.items():
+        scheduler.add(waiting(flow, 0, priority, [1.0] * 1000))
+    taken: Counter[object] = Counter()
+    for _ in range(10):
+        for request, start, stop in scheduler.next_batch(COST, TOKENS).parts:
+            taken[request.flow] += stop - start
+    # 2 : 2 : 1, to within a quantum.
+    assert abs(taken[0] - taken[1]) <= COST / 4
+    assert abs(taken[0] - 2 * taken[2]) <= COST / 2
+
+
+def test_requests_of_another_model_begin_the_next_batch() -> None:
+    scheduler = Scheduler()
+    scheduler.add(waiting(0, 0, 0, [10.0] * 100))
+    scheduler.add(waiting(1, 1, 0, [10.0] * 100))
+    keys = [scheduler.next_batch(COST, TOKENS).key for _ in range(6)]
+    assert keys == [0, 1, 0, 1, 0, 1]
