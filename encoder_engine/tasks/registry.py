@@ -9,6 +9,8 @@ from encoder_engine.errors import ConfigError, UnknownNameError
 from encoder_engine.json_values import JsonSource, JsonValue, nearest
 from encoder_engine.tasks.regression import RegressionTask
 from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
+from encoder_engine.tasks.span_classification import SpanClassificationTask
+from encoder_engine.tasks.token_classification import TokenClassificationTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +23,8 @@ __all__ = ["TASKS", "find_task", "task_from_values", "task_values"]
 _KINDS: tuple[type[Task[Any, Any]], ...] = (
     RegressionTask,
     SequenceClassificationTask,
+    SpanClassificationTask,
+    TokenClassificationTask,
 )
 TASKS = {kind.name: kind for kind in _KINDS}
 

@@ -16,22 +16,22 @@ import numpy as np
 import torch
 
 from encoder_engine.errors import ConfigError
-from encoder_engine.inputs.conll import CONLL_SUFFIXES, plain_suffix, read_conll, read_conllu
 from encoder_engine.models.crf import CRF, LegalTags, viterbi
 from encoder_engine.models.training_model import Inputs
 from encoder_engine.packing import SelectedRows
 from encoder_engine.tasks.batching import packed_batch
 from encoder_engine.tasks.items import Ragged
 from encoder_engine.tasks.labels import balanced_weights, check_label, collect_labels, softmax
-from encoder_engine.tasks.tagging_model import TaggingModel
-from encoder_engine.tasks.tagging_scores import (
+from encoder_engine.tasks.words.decoding import decode_words
+from encoder_engine.tasks.words.scores import (
     entity_details,
     plain_details,
     row_f1,
     scores_of_entities,
     scores_of_tags,
 )
-from encoder_engine.tasks.tags import (
+from encoder_engine.tasks.words.tagging_model import TaggingModel
+from encoder_engine.tasks.words.tags import (
     OUTSIDE,
     bio_labels,
     check_types,
@@ -40,20 +40,19 @@ from encoder_engine.tasks.tags import (
     mend_bio,
     warn_of_mended,
 )
-from encoder_engine.tasks.task import Task, TaskModel
-from encoder_engine.tasks.word_decoding import decode_words
-from encoder_engine.tasks.word_windows import Subwords, encode_words
+from encoder_engine.tasks.words.windows import Subwords, encode_words
+from encoder_engine.tasks.words.word_task import WordTask
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
     from encoder_engine.inputs.records import Record
     from encoder_engine.models import Encoder
     from encoder_engine.tasks.items import Items
-    from encoder_engine.tasks.task import Outputs, Windows
+    from encoder_engine.tasks.task import Outputs, TaskModel, Windows
     from encoder_engine.text import Tokenizer
 
 __all__ = ["TaggedExample", "TaggedPrediction", "TokenClassificationTask"]
@@ -82,13 +81,10 @@ class TaggedPrediction(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenClassificationTask(Task[TaggedExample, TaggedPrediction]):
+class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
     """Tags the words of sentences.
 
-    ``words``, ``tags``: the columns of lists; in CoNLL-U ``upos`` and the like.
-    ``format``: the kind of files; ``"auto"``: by suffix, and a .txt file is CoNLL.
-    ``word_column``, ``tag_column``, ``strip_language``: see :func:`read_conll`.
-    ``strict``: refuse files and tags that would be mended, see :class:`MendedRowsWarning`.
+    Columns and files: see :class:`WordTask`.
     ``scheme``: ``"bio"`` for entities, ``"plain"`` for any tags; ``"auto"``: as the training rows.
     ``labels``: the tags in the order of the head's outputs; empty: those of the training rows.
     ``subwords``: the tokens of a word that learn its tag: the first (BERT), or all.
@@ -103,13 +99,6 @@ class TokenClassificationTask(Task[TaggedExample, TaggedPrediction]):
 
     name: ClassVar[str] = "token-classification"
 
-    words: str = "words"
-    tags: str = "tags"
-    format: Literal["auto", "conll", "conllu", "table"] = "auto"
-    word_column: int = 0
-    tag_column: int = -1
-    strip_language: bool = False
-    strict: bool = False
     scheme: Literal["auto", "bio", "plain"] = "auto"
     labels: tuple[str, ...] = ()
     subwords: Subwords = "first"
@@ -144,35 +133,12 @@ class TokenClassificationTask(Task[TaggedExample, TaggedPrediction]):
         """The score that selects the best checkpoint."""
         return self.metric or ("accuracy" if self.scheme == "plain" else "conlleval_f1")
 
-    def records(self, path: str | os.PathLike[str]) -> Iterator[Record] | None:
-        """Read CoNLL and CoNLL-U files."""
-        suffix, kind = plain_suffix(path), self.format
-        if kind == "auto" and suffix == ".conllu":
-            kind = "conllu"
-        elif kind == "auto" and suffix in (*CONLL_SUFFIXES, ".txt"):
-            kind = "conll"
-        if kind == "conllu":
-            return read_conllu(path, strict=self.strict)
-        if kind == "conll":
-            return read_conll(
-                path,
-                word_column=self.word_column,
-                tag_column=self.tag_column,
-                strip_language=self.strip_language,
-                strict=self.strict,
-            )
-        return None
-
     def read(self, record: Record) -> TaggedExample:
         """Make an example of a row; one without tags is unlabelled."""
-        words = record.names_of(self.words)
-        if not words:
-            record.refuse(f"{self.words} is empty; a sentence has at least one word")
+        words = self.read_words(record)
         if not record.has(self.tags):
             return TaggedExample(tuple(words))
-        tags, mended = record.names_of(self.tags), 0
-        if len(tags) != len(words):
-            record.refuse(f"there are {len(words)} words and {len(tags)} tags; each word has one")
+        tags, mended = self.read_tags(record, len(words)), 0
         if self.scheme == "bio" and not is_bio((*tags, "B-any")):
             wrong = next(tag for tag in tags if not is_bio((tag, "B-any")))
             record.refuse(
