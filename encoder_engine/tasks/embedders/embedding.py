@@ -21,7 +21,7 @@ from encoder_engine.tasks.embedders.examples import (
     check_examples,
     is_scored_pair,
 )
-from encoder_engine.tasks.embedders.losses import LossName
+from encoder_engine.tasks.embedders.losses import LossName  # noqa: TC001 - a setting
 from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction, RetrievalTask
 from encoder_engine.tasks.embedders.vector_model import EmbeddingModel
 from encoder_engine.tasks.items import Ragged

@@ -60,19 +60,19 @@ class StepLayout:
         )
 
     @property
-    def documents_C(self) -> Tensor:
+    def documents(self) -> Tensor:
         """Places of the positives, then of the negatives."""
         return torch.cat([self.positives_B, self.negatives_N])
 
     @property
-    def owners_C(self) -> Tensor:
+    def owners(self) -> Tensor:
         """The positive, among the B, that each document belongs to."""
         own = torch.arange(len(self.positives_B), device=self.positives_B.device)
         return torch.cat([own, self.owners_N])
 
     @property
-    def items_C(self) -> Tensor:
-        """The item of each document, in the order of ``documents_C``."""
+    def items(self) -> Tensor:
+        """The item of each document, in the order of ``documents``."""
         return torch.cat([self.items_B, self.items_N])
 
 

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LOSSES", "LossName", "count_terms", "step_loss"]
 
-LossName = Literal[
-    "in_batch", "cosent", "cosine", "triplet", "margin", "divergence", "vectors"
-]
+LossName = Literal["in_batch", "cosent", "cosine", "triplet", "margin", "divergence", "vectors"]
 LOSSES: tuple[LossName, ...] = get_args(LossName)
 SYMMETRIC: tuple[Direction, ...] = ("query_to_document", "document_to_query")
 
@@ -68,7 +66,7 @@ def _in_batch(
     share: tuple[int, int],
 ) -> Tensor:
     ids_S, guide_SG = targets["text_ids"], targets.get("guide")
-    documents_C = layout.documents_C
+    documents_C = layout.documents
     guide = None
     if guide_SG is not None:
         guide = GuideFilter(
@@ -79,7 +77,7 @@ def _in_batch(
     return in_batch_negatives(
         vectors_SD[layout.queries_B],
         vectors_SD[documents_C],
-        owners_C=layout.owners_C,
+        owners_C=layout.owners,
         scale=task.scale,
         normalized=task.similarity == "cosine",
         directions=SYMMETRIC if task.symmetric else SYMMETRIC[:1],
@@ -93,24 +91,22 @@ def _in_batch(
 def _of_documents(
     task: EmbeddingTask, vectors_SD: Tensor, targets: Mapping[str, Tensor], layout: StepLayout
 ) -> Tensor:
-    """The losses of each query and its own documents."""
+    """Return a loss of each query and its own documents."""
     queries_B, positives_B = vectors_SD[layout.queries_B], vectors_SD[layout.positives_B]
     if task.loss == "triplet":
         own_N = vectors_SD[layout.positives_B[layout.owners_N]]
         queries_N = vectors_SD[layout.queries_I[layout.items_N]]
         negatives_N = vectors_SD[layout.negatives_N]
-        return triplet(
-            *(queries_N, own_N, negatives_N), distance=task.distance, margin=task.margin
-        )
+        return triplet(*(queries_N, own_N, negatives_N), distance=task.distance, margin=task.margin)
     if task.loss in ("cosent", "cosine"):
         scores_B = targets["scores"].to(vectors_SD.dtype)
         if task.loss == "cosine":
             return cosine_error(queries_B, positives_B, scores_B)
         return cosent(queries_B, positives_B, scores_B, scale=task.scale)
     # By item, as the targets are: positives, then negatives.
-    items_C = layout.items_C
-    order = torch.argsort(layout.documents_C)
-    places_C, lists_C = layout.documents_C[order], items_C[order]
+    items_C = layout.items
+    order = torch.argsort(layout.documents)
+    places_C, lists_C = layout.documents[order], items_C[order]
     scores_C = (vectors_SD[layout.queries_I[lists_C]] * vectors_SD[places_C]).sum(1)
     teacher_C = targets["scores"].to(vectors_SD.dtype)
     if task.loss == "divergence":

@@ -216,7 +216,9 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
             for text, vector in zip(example.documents, found.documents, strict=True):
                 documents.setdefault(text, vector)
         all_queries, all_documents = list(queries.values()), list(documents.values())
-        return retrieval_scores(corpus, lambda part: self.similarities(all_queries[part], all_documents))
+        return retrieval_scores(
+            corpus, lambda part: self.similarities(all_queries[part], all_documents)
+        )
 
     def row_scores(
         self,

@@ -113,8 +113,8 @@ def test_saved_models_embed_as_in_training(directory: Path, tmp_path: Path) -> N
     tokenizer.save(tmp_path / "saved")
     vectors = model.outputs(task.collate(items))["vectors"]
     embedder = Embedder.from_pretrained(tmp_path / "saved")
-    queries = embedder.encode_queries([example.query for example in examples])
-    documents = embedder.encode_documents([d for e in examples for d in e.documents])
+    queries = embedder.encode_query([example.query for example in examples])
+    documents = embedder.encode_document([d for e in examples for d in e.documents])
     first = np.zeros(len(vectors), bool)
     first[items.offsets[:-1]] = True
     np.testing.assert_allclose(queries, vectors[first], atol=1e-6)
