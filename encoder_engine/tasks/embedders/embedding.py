@@ -10,19 +10,17 @@ import numpy as np
 
 from encoder_engine.embedding.directory.opening import open_embedder
 from encoder_engine.embedding.directory.recipe import encoder_directory
+from encoder_engine.embedding.embedder import Embedder
 from encoder_engine.embedding.queries import document_prompt
-from encoder_engine.errors import ConfigError, InputError, UnsupportedFeatureError
+from encoder_engine.errors import InputError, UnsupportedFeatureError
 from encoder_engine.models.encoder import Encoder
-from encoder_engine.objectives.vectors.pairs import Distance  # noqa: TC001 - a setting
-from encoder_engine.objectives.vectors.teachers import VectorMetric  # noqa: TC001 - a setting
-from encoder_engine.packing.pooling_modes import PoolingMode  # noqa: TC001 - a setting
 from encoder_engine.tasks.embedders.examples import (
     RetrievalExample,
     check_examples,
     is_scored_pair,
 )
-from encoder_engine.tasks.embedders.losses import LossName  # noqa: TC001 - a setting
-from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction, RetrievalTask
+from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
+from encoder_engine.tasks.embedders.settings import EmbeddingSettings
 from encoder_engine.tasks.embedders.vector_model import EmbeddingModel
 from encoder_engine.tasks.items import Ragged
 
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
+    from encoder_engine.tasks.embedders.settings import LossName
     from encoder_engine.tasks.items import Items
     from encoder_engine.tasks.task import Outputs, TaskModel
 
@@ -43,48 +42,13 @@ _SCORED: tuple[LossName, ...] = ("cosent", "cosine")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingTask(RetrievalTask[Vector]):
+class EmbeddingTask(EmbeddingSettings):
     """Embeds texts as sentence-transformers' ``SentenceTransformer`` does.
 
-    ``loss``: ``in_batch`` negatives, ``cosent``, ``cosine``, ``triplet``, ``margin`` (MarginMSE),
-    ``divergence`` (KL) or ``vectors`` (a teacher's); None: by the rows.
-    ``scale``, ``symmetric``: of ``in_batch`` and ``cosent``; symmetric: documents are compared
-    with all queries as well.
-    ``similarity``: ``"cosine"`` or ``"dot"``, of in-batch negatives and of scores.
-    ``distance``, ``margin``: of ``triplet``; ``temperature``: of ``divergence``;
-    ``vector_metric``: of ``vectors``.
-    ``matryoshka``: prefixes of the vectors that are trained as well, with ``matryoshka_weights``.
-    ``guide``: an embedder that filters false negatives (GIST), with ``guide_margin``.
-    ``pooling``, ``normalized``: empty and None: the checkpoint's.
+    Settings: see :class:`EmbeddingSettings`.
     """
 
     name: ClassVar[str] = "embedding"
-
-    loss: LossName | None = None
-    scale: float = 20.0
-    symmetric: bool = False
-    similarity: str = "cosine"
-    distance: Distance = "euclidean"
-    margin: float = 5.0
-    temperature: float = 1.0
-    vector_metric: VectorMetric = "cosine"
-    matryoshka: tuple[int, ...] = ()
-    matryoshka_weights: tuple[float, ...] = ()
-    guide: str | None = None
-    guide_margin: float = 0.0
-    pooling: tuple[PoolingMode, ...] = ()
-    normalized: bool | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("scale", "temperature"):
-            if not 0.0 < getattr(self, name) < np.inf:
-                raise ConfigError(
-                    f"task.{name} must be above 0 and finite, got {getattr(self, name)}"
-                )
-        if self.similarity not in ("cosine", "dot"):
-            raise ConfigError(f"task.similarity must be cosine or dot, got {self.similarity!r}")
-        if self.guide is not None and self.loss not in (None, "in_batch"):
-            raise ConfigError(f"task.guide filters in-batch negatives; task.loss is {self.loss}")
 
     @property
     def learns_scores(self) -> bool:
@@ -153,8 +117,6 @@ class EmbeddingTask(RetrievalTask[Vector]):
         """Return scores and vectors, and the guide's vectors of all texts."""
         found = super().gold_columns(examples, offsets, order)
         if self.guide is not None and len(order):
-            from encoder_engine.embedding.embedder import Embedder
-
             texts = [e.query for e in examples] + [d for e in examples for d in e.documents]
             vectors = Embedder.from_pretrained(self.guide).encode(texts, on_truncation="ignore")
             found["guide"] = Ragged(vectors[order].astype(np.float32), offsets)

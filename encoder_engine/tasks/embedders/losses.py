@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -21,12 +21,10 @@ from encoder_engine.tasks.embedders.layout import NUM_NEGATIVES, NUM_POSITIVES, 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from encoder_engine.tasks.embedders.embedding import EmbeddingTask
+    from encoder_engine.tasks.embedders.settings import EmbeddingSettings
 
-__all__ = ["LOSSES", "LossName", "count_terms", "step_loss"]
+__all__ = ["count_terms", "step_loss"]
 
-LossName = Literal["in_batch", "cosent", "cosine", "triplet", "margin", "divergence", "vectors"]
-LOSSES: tuple[LossName, ...] = get_args(LossName)
 SYMMETRIC: tuple[Direction, ...] = ("query_to_document", "document_to_query")
 
 
@@ -40,7 +38,7 @@ def count_terms(loss: str, targets: Mapping[str, Tensor]) -> int:
 
 
 def step_loss(
-    task: EmbeddingTask,
+    task: EmbeddingSettings,
     vectors_SD: Tensor,
     targets: Mapping[str, Tensor],
     share: tuple[int, int],
@@ -59,7 +57,7 @@ def step_loss(
 
 
 def _in_batch(
-    task: EmbeddingTask,
+    task: EmbeddingSettings,
     vectors_SD: Tensor,
     targets: Mapping[str, Tensor],
     layout: StepLayout,
@@ -89,7 +87,7 @@ def _in_batch(
 
 
 def _of_documents(
-    task: EmbeddingTask, vectors_SD: Tensor, targets: Mapping[str, Tensor], layout: StepLayout
+    task: EmbeddingSettings, vectors_SD: Tensor, targets: Mapping[str, Tensor], layout: StepLayout
 ) -> Tensor:
     """Return a loss of each query and its own documents."""
     queries_B, positives_B = vectors_SD[layout.queries_B], vectors_SD[layout.positives_B]

@@ -1,4 +1,4 @@
-"""What tasks on queries and documents share: columns, prompts, tokens and scores."""
+"""The base of tasks on queries and documents: columns, prompts, tokens and scores."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Vectors = TypeVar("Vectors")
 
 @dataclass(frozen=True, eq=False)
 class RetrievalPrediction(Generic[Vectors]):
-    """What a model makes of a query and of its documents."""
+    """The vectors of a query and of its documents."""
 
     query: Vectors
     documents: tuple[Vectors, ...]

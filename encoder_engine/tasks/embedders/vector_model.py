@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from encoder_engine.models.encoder import Encoder
-    from encoder_engine.tasks.embedders.embedding import EmbeddingTask
+    from encoder_engine.tasks.embedders.settings import EmbeddingSettings
 
 __all__ = ["EmbeddingModel"]
 
@@ -36,7 +36,7 @@ _ONE_ROW = (("cls",), ("lasttoken",))
 class EmbeddingModel(CoupledModel, TaskModel):
     """Vectors of texts, one each, and the loss of a step's."""
 
-    def __init__(self, encoder: Encoder, task: EmbeddingTask) -> None:
+    def __init__(self, encoder: Encoder, task: EmbeddingSettings) -> None:
         super().__init__()
         self.encoder, self.task = encoder, task
         self.loss_name = task.loss or "in_batch"
