@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import ConfigError, UnknownNameError
 from encoder_engine.json_values import JsonSource, JsonValue, nearest
+from encoder_engine.tasks.embedders.embedding import EmbeddingTask
 from encoder_engine.tasks.question_answering import QuestionAnsweringTask
 from encoder_engine.tasks.regression import RegressionTask
 from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
@@ -22,6 +23,7 @@ __all__ = ["TASKS", "find_task", "task_from_values", "task_values"]
 
 # A new task adds its file and one line.
 _KINDS: tuple[type[Task[Any, Any]], ...] = (
+    EmbeddingTask,
     QuestionAnsweringTask,
     RegressionTask,
     SequenceClassificationTask,

@@ -1,1 +1,1 @@
-"""Tests of fine-tuning tasks."""
+"""Tests of tasks."""
