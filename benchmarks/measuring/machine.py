@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encoder_engine.cli.machine import installed_version, machine_facts
+from encoder_engine.cli.checks.machine import installed_version, machine_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -40,15 +40,15 @@ def build_report(
     model: str | None, accuracy: str | None, texts: str | None, column: str | None = None
 ) -> dict[str, Any]:
     """Collect all facts and the findings from them."""
-    from encoder_engine.cli.findings import installation_findings, machine_findings
-    from encoder_engine.cli.machine import (
+    from encoder_engine.cli.checks.findings import installation_findings, machine_findings
+    from encoder_engine.cli.checks.machine import (
         extra_facts,
         import_torch,
         machine_facts,
         native_instruction_set,
         version_facts,
     )
-    from encoder_engine.cli.model_check import check_model
+    from encoder_engine.cli.checks.model_check import check_model
 
     machine, versions, extras = machine_facts(), version_facts(), extra_facts()
     native = native_instruction_set()
@@ -64,7 +64,7 @@ def build_report(
         report["model"], more = check_model(model)
         findings += more
     if accuracy is not None and native is not None:
-        from encoder_engine.cli.accuracy_check import check_accuracy
+        from encoder_engine.cli.checks.accuracy_check import check_accuracy
 
         report["accuracy"], more = check_accuracy(accuracy, texts, column)
         findings += more
@@ -103,7 +103,7 @@ def _print_report(report: dict[str, Any]) -> None:
     if "model" in report:
         sections["Model"] = {name: _plain(value) for name, value in report["model"].items()}
     if "accuracy" in report:
-        from encoder_engine.cli.accuracy_check import accuracy_lines
+        from encoder_engine.cli.checks.accuracy_check import accuracy_lines
 
         sections["Accuracy"] = accuracy_lines(report["accuracy"])
     for title, facts in sections.items():

@@ -71,11 +71,12 @@ def count_labels(config: Mapping[str, Any]) -> int:
     return values.get("num_labels").positive(2)
 
 
-def label_names(config: Mapping[str, Any]) -> list[str]:
+def label_names(config: Mapping[str, Any]) -> dict[int, str]:
     """Return the labels' names by number, ``LABEL_0``, ... where the configuration has none."""
     names = config.get("id2label")
-    found = {int(number): str(name) for number, name in names.items()} if names else {}
-    return [found.get(number, f"LABEL_{number}") for number in range(count_labels(config))]
+    if isinstance(names, dict):
+        return {int(number): str(name) for number, name in names.items()}
+    return {number: f"LABEL_{number}" for number in range(count_labels(config))}
 
 
 def count_outputs(layout: HeadLayout, spec: EncoderSpec, config: Mapping[str, Any]) -> int:

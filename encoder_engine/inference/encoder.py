@@ -344,7 +344,7 @@ class CompiledEncoder:
         return self._find_head().num_outputs
 
     @property
-    def label_names(self) -> list[str]:
+    def id2label(self) -> dict[int, str]:
         """The names of a classifier's labels, by number."""
         return label_names(self._description.config)
 

@@ -19,6 +19,7 @@ from encoder_engine.families.heads import (
     count_labels,
     count_outputs,
     find_layout,
+    label_names,
     read_dropout,
     read_rows,
 )
@@ -129,10 +130,7 @@ class HeadNetwork(nn.Module):
     @property
     def id2label(self) -> dict[int, str]:
         """The labels' names, by number."""
-        names = self.config.get("id2label")
-        if not isinstance(names, dict):
-            return {number: f"LABEL_{number}" for number in range(count_labels(self.config))}
-        return {int(number): str(name) for number, name in names.items()}
+        return label_names(self.config)
 
     def _count_outputs(self, num_labels: int | None) -> int:
         """Return the features of the output; ``num_labels`` given anew get names of their own."""

@@ -37,7 +37,7 @@ class Work(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a batch gave: for each part its results, or the exception.
+    """The result of a batch: of each part its results, or the exception.
 
     failed: a whole batch raised, for another reason than one of its texts.
     """

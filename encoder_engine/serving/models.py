@@ -1,4 +1,4 @@
-"""What a service computes by a model: tokenize on admission, compute in batches.
+"""Splits a model's methods in two for a service: tokenize on admission, compute in batches.
 
 Each task of a model is a pair of functions: ``prepare`` tokenizes the texts of a request and fixes
 their options, ``compute`` embeds or scores rows of any requests with equal options. Both are those
@@ -126,7 +126,7 @@ class ServedModel:
     @property
     def labels(self) -> list[str]:
         """The names of a classifier's labels."""
-        return list(self.engine.label_names)
+        return list(self.model.model.id2label.values())
 
     @property
     def batch_tokens(self) -> int:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -32,7 +32,8 @@ from encoder_engine.serving.lane import Lane, Outcome, Work
 from encoder_engine.serving.models import CallOptions, ServedModel
 from encoder_engine.serving.options import ServingOptions
 from encoder_engine.serving.rate import Rate
-from encoder_engine.serving.scheduler import Scheduler, Waiting
+from encoder_engine.serving.request import Key, Request, size_of
+from encoder_engine.serving.scheduler import Scheduler
 from encoder_engine.serving.signals import Signals
 
 if TYPE_CHECKING:
@@ -40,9 +41,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from encoder_engine.serving.models import Prepared, Task, Text
+    from encoder_engine.serving.request import Answer
     from encoder_engine.serving.scheduler import Batch
 
-__all__ = ["Answer", "Service"]
+__all__ = ["Service"]
 
 # Texts of more bytes are tokenized in a thread of their own, so that others do not wait for them.
 INLINE_BYTES = 65_536
@@ -52,42 +54,6 @@ LINGER_SHARE = 0.05
 # A service is ill after so many failed batches in a row, or after a batch this much longer than
 # expected, and at least so many seconds.
 MOST_FAILURES, STALL_FACTOR, STALL_SECONDS = 5, 20.0, 30.0
-
-
-class Answer(NamedTuple):
-    """The results of a request.
-
-    results: float32 [N, D] of vectors and scores; else a list: ``(indices, values)`` of sparse
-        vectors, float32 [n, D] of tokens.
-    num_tokens: tokens that were computed, special ones and prompts included.
-    truncated: the numbers of the texts that lost tokens.
-    seconds: the time in the queue, and of tokenizing and computing.
-    """
-
-    results: Any
-    num_tokens: int
-    truncated: tuple[int, ...]
-    seconds: dict[str, float]
-
-
-@dataclass(eq=False, kw_only=True)
-class _Request(Waiting):
-    prepared: Prepared
-    done: asyncio.Future[None]
-    results: list[Any] = field(default_factory=list)
-    num_open: int = 0
-    num_bytes: int = 0
-    queued_at: float = 0.0
-    started_at: float | None = None
-    compute_seconds: float = 0.0
-
-
-class _Key(NamedTuple):
-    """What the texts of a batch have in common."""
-
-    model: str
-    task: Task
-    options: Hashable
 
 
 class Service:
@@ -112,7 +78,7 @@ class Service:
         self._linger: asyncio.TimerHandle | None = None
         self._linger_texts = 0
         self._bytes = self._answer_bytes = self._num_calls = 0
-        self._requests: set[_Request] = set()
+        self._requests: set[Request] = set()
         self._num_failures = 0
         # Not ready any more; refusing new requests; nothing was lost.
         self._ending = self._draining = self.drained = False
@@ -280,7 +246,7 @@ class Service:
         if self.options.truncation == "refuse":
             options = replace(options, refuses_long=True)
         seconds = self.options.timeout if timeout is None else timeout
-        num_bytes = sum(_size(text) for text in texts)
+        num_bytes = sum(size_of(text) for text in texts)
         self._admit_bytes(num_bytes)
         self._num_calls += 1
         self._empty.clear()
@@ -294,7 +260,7 @@ class Service:
                     await request.done
                 finally:
                     self._leave(request)
-                return self._answer(request, task, tokenized - start)
+                return request.answer(tokenized - start)
         except TimeoutError:
             self.signals.rejected["deadline"] += 1
             raise DeadlineError(
@@ -310,7 +276,7 @@ class Service:
             if self._num_calls == 0:
                 self._empty.set()
 
-    def _leave(self, request: _Request) -> None:
+    def _leave(self, request: Request) -> None:
         """Forget a request; its texts that are in no batch yet are never computed."""
         self._scheduler.remove(request)
         self._requests.discard(request)
@@ -371,16 +337,16 @@ class Service:
         priority: int,
         client: Hashable,
         seconds: float,
-    ) -> _Request:
+    ) -> Request:
         assert self._loop is not None, "the service has not started"
         rows = prepared.rows
         costs = served.costs(rows)
         num_bytes = served.answer_bytes(task, rows)
         self._admit(served, sum(costs), int(np.sum(rows.lengths)), seconds)
         self._admit_answer(num_bytes)
-        request = _Request(
+        request = Request(
             flow=client,
-            key=_Key(served.name, task, prepared.options),
+            key=Key(served.name, task, prepared.options),
             costs=costs,
             num_tokens=rows.lengths.tolist(),
             priority=priority,
@@ -433,17 +399,17 @@ class Service:
         while self._idle and self._scheduler.num_texts:
             lane = self._idle.pop()
             key = self._scheduler.next_key
-            assert isinstance(key, _Key)
+            assert isinstance(key, Key)
             budget = self._rates[key.model].budget(self.options.batch_ms)
             batch = self._scheduler.next_batch(budget, self.models[key.model].batch_tokens)
             self._submit(lane, batch)
 
     def _submit(self, lane: Lane, batch: Batch) -> None:
         key = batch.key
-        assert isinstance(key, _Key)
+        assert isinstance(key, Key)
         now, parts = time.monotonic(), []
         for request, start, stop in batch.parts:
-            assert isinstance(request, _Request)
+            assert isinstance(request, Request)
             if request.started_at is None:
                 request.started_at = now
                 self.signals.queue_seconds.observe(now - request.queued_at)
@@ -465,13 +431,13 @@ class Service:
         lane.busy_since = None
         self._idle.append(lane)
         key = batch.key
-        assert isinstance(key, _Key)
+        assert isinstance(key, Key)
         self._rates[key.model].observe(batch.cost, outcome.seconds)
         self.signals.compute_seconds.observe(outcome.seconds)
         self.signals.lane_busy_seconds += outcome.seconds
         self._num_failures = self._num_failures + 1 if outcome.failed else 0
         for (request, start, stop), result in zip(batch.parts, outcome.results, strict=True):
-            assert isinstance(request, _Request)
+            assert isinstance(request, Request)
             request.compute_seconds += outcome.seconds
             if isinstance(result, Exception):
                 self.signals.batch_failures[type(result).__name__] += 1
@@ -499,31 +465,3 @@ class Service:
     def _end_linger(self) -> None:
         self._linger = None
         self._dispatch()
-
-    def _answer(self, request: _Request, task: Task, tokenize_seconds: float) -> Answer:
-        request.results.sort(key=lambda pair: pair[0])
-        parts = [result for _, result in request.results]
-        results: Any
-        if task in ("sparse", "tokens"):
-            results = [row for part in parts for row in part]
-        else:
-            results = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        rows = request.prepared.rows
-        started = request.queued_at if request.started_at is None else request.started_at
-        return Answer(
-            results,
-            int(np.sum(rows.lengths)),
-            tuple(np.flatnonzero(rows.truncated).tolist()),
-            {
-                "tokenize": tokenize_seconds,
-                "queue": started - request.queued_at,
-                "compute": request.compute_seconds,
-            },
-        )
-
-
-def _size(text: Text) -> int:
-    """Return the bytes of a text in memory, about; anything else is refused by the tokenizer."""
-    if isinstance(text, str):
-        return len(text)
-    return sum(len(one) for one in text if isinstance(one, str))

@@ -40,7 +40,7 @@ def _sizes() -> Histogram:
 
 @dataclass
 class Signals:
-    """What a service has done since it began."""
+    """The counts and times since a service began."""
 
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
     texts: Counter[str] = field(default_factory=Counter)

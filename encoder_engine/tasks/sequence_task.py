@@ -44,7 +44,7 @@ class TextExample(Generic[Gold]):
 
     @property
     def content(self) -> tuple[str, str | None]:
-        """What a model sees of it."""
+        """The texts that a model sees of it."""
         return self.text, self.pair
 
 

@@ -12,10 +12,10 @@ import pytest
 
 import encoder_engine
 from encoder_engine import _native, ops
-from encoder_engine.cli import machine
-from encoder_engine.cli.accuracy_check import EXAMPLES
-from encoder_engine.cli.findings import installation_findings, machine_findings
-from encoder_engine.cli.machine import num_threads
+from encoder_engine.cli.checks import machine
+from encoder_engine.cli.checks.accuracy_check import EXAMPLES
+from encoder_engine.cli.checks.findings import installation_findings, machine_findings
+from encoder_engine.cli.checks.machine import num_threads
 from encoder_engine.embedding.accuracy import COSINE_CLASSES, CosineClass
 from encoder_engine.ops.cpu import native_instruction_set
 from tests.embedding.tiny_model import write_json

@@ -97,11 +97,6 @@ class CompiledEngine:
         """The number of labels, C."""
         return self.encoder.num_labels
 
-    @property
-    def label_names(self) -> list[str]:
-        """The labels' names, by number."""
-        return self.encoder.label_names
-
     def fingerprint(self) -> str:
         """Return the SHA-256 of the architecture and of every weight."""
         return self.modules.join_fingerprint(self.encoder.fingerprint())

@@ -148,10 +148,6 @@ class ScoringEngine(Engine, Protocol):
     def num_labels(self) -> int:
         """The number of labels, C."""
 
-    @property
-    def label_names(self) -> list[str]:
-        """The labels' names, by number."""
-
     def scores(self, rows: TokenRows, *, activation: Literal["identity", "sigmoid"]) -> Vectors:
         """Return the activated logits of each sequence, [B, C]."""
 

@@ -357,11 +357,6 @@ class SequenceClassificationModule(_HeadEngine[SequenceClassification]):
         """The number of labels."""
         return len(self.model.id2label)
 
-    @property
-    def label_names(self) -> list[str]:
-        """The labels' names, by number."""
-        return [name for _, name in sorted(self.model.id2label.items())]
-
     def scores(self, rows: TokenRows, *, activation: Literal["identity", "sigmoid"]) -> Vectors:
         """Fulfil :meth:`ScoringEngine.scores`."""
         self.model.eval()

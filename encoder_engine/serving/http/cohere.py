@@ -20,34 +20,34 @@ __all__ = ["rerank"]
 
 async def rerank(body: bytes, context: Context) -> Reply:
     """Score documents for a query: the best ``top_n``, best first."""
-    asked = decode(body, CohereRerank)
-    check_count(len(asked.documents), context, "documents")
-    if asked.max_tokens_per_doc is not None:
+    request = decode(body, CohereRerank)
+    check_count(len(request.documents), context, "documents")
+    if request.max_tokens_per_doc is not None:
         raise RequestError(
             "invalid",
             "max_tokens_per_doc is not supported: a document is cut at the model's own limit; "
             "leave it out",
             param="max_tokens_per_doc",
         )
-    documents = [one if isinstance(one, str) else one.text for one in asked.documents]
+    documents = [one if isinstance(one, str) else one.text for one in request.documents]
     answer = await context.service.rank(
-        asked.query,
+        request.query,
         documents,
-        asked.model,
+        request.model,
         options=context.options(truncate=None),
-        **context.call(priority=asked.priority),
+        **context.call(priority=request.priority),
     )
     results: list[dict[str, Any]] = []
-    for index in np.argsort(-answer.results, kind="stable")[: asked.top_n].tolist():
+    for index in np.argsort(-answer.results, kind="stable")[: request.top_n].tolist():
         row: dict[str, Any] = {"index": index, "relevance_score": answer.results[index]}
-        if asked.return_documents:
+        if request.return_documents:
             row["document"] = {"text": documents[index]}
         results.append(row)
     usage = {"total_tokens": answer.num_tokens, "prompt_tokens": answer.num_tokens}
     reply = {
         "id": str(uuid.uuid4()),
         "object": "list",
-        "model": context.service.find(asked.model).name,
+        "model": context.service.find(request.model).name,
         "results": results,
         "usage": usage,
         "meta": {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}},

@@ -1,4 +1,4 @@
-"""What an endpoint knows of a request beside its body."""
+"""The facts of a request beside its body."""
 
 from __future__ import annotations
 

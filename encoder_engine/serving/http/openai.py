@@ -16,20 +16,20 @@ __all__ = ["embeddings", "models"]
 
 async def embeddings(body: bytes, context: Context) -> Reply:
     """Embed texts, as floats or as base64 of little-endian float32."""
-    asked = decode(body, Embeddings)
+    request = decode(body, Embeddings)
     answer = await context.service.embed(
-        texts_of(asked.input, context, "input"),
-        asked.model,
+        texts_of(request.input, context, "input"),
+        request.model,
         options=context.options(
-            truncate=asked.truncate,
-            prompt_name=asked.prompt_name,
-            input_type=asked.input_type,
-            dimensions=asked.dimensions,
+            truncate=request.truncate,
+            prompt_name=request.prompt_name,
+            input_type=request.input_type,
+            dimensions=request.dimensions,
         ),
-        **context.call(priority=asked.priority, timeout_ms=asked.timeout_ms),
+        **context.call(priority=request.priority, timeout_ms=request.timeout_ms),
     )
-    items = await embedding_items(answer.results, encoded=asked.encoding_format == "base64")
-    name = context.service.find(asked.model).name
+    items = await embedding_items(answer.results, encoded=request.encoding_format == "base64")
+    name = context.service.find(request.model).name
     usage = {"prompt_tokens": answer.num_tokens, "total_tokens": answer.num_tokens}
     end = dump({"model": name, "usage": usage})[1:]
     return reply_of(b'{"object":"list","data":' + items + b"," + end, answer)

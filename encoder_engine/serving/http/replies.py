@@ -16,7 +16,7 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from encoder_engine.serving.service import Answer
+    from encoder_engine.serving.request import Answer
 
 __all__ = ["Reply", "dump", "dump_each", "embedding_items", "reply_of"]
 

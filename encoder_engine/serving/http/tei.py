@@ -40,14 +40,14 @@ __all__ = [
 
 async def embed(body: bytes, context: Context) -> Reply:
     """Embed texts: a list of vectors, for one text too."""
-    asked = decode(body, EmbedTexts)
+    request = decode(body, EmbedTexts)
     answer = await context.service.embed(
-        texts_of(asked.inputs, context, "inputs"),
+        texts_of(request.inputs, context, "inputs"),
         options=context.options(
-            truncate=asked.truncate,
-            prompt_name=asked.prompt_name,
-            normalize=asked.normalize,
-            dimensions=asked.dimensions,
+            truncate=request.truncate,
+            prompt_name=request.prompt_name,
+            normalize=request.normalize,
+            dimensions=request.dimensions,
         ),
         **context.call(),
     )
@@ -58,10 +58,10 @@ async def embed(body: bytes, context: Context) -> Reply:
 
 async def embed_all(body: bytes, context: Context) -> Reply:
     """Embed every token: a list of vectors for each text."""
-    asked = decode(body, EmbedAll)
+    request = decode(body, EmbedAll)
     answer = await context.service.tokens(
-        texts_of(asked.inputs, context, "inputs"),
-        options=context.options(truncate=asked.truncate, prompt_name=asked.prompt_name),
+        texts_of(request.inputs, context, "inputs"),
+        options=context.options(truncate=request.truncate, prompt_name=request.prompt_name),
         **context.call(),
     )
     found = answer.results
@@ -71,10 +71,10 @@ async def embed_all(body: bytes, context: Context) -> Reply:
 
 async def embed_sparse(body: bytes, context: Context) -> Reply:
     """Embed texts to sparse vectors: the index and the value of each token with a weight."""
-    asked = decode(body, EmbedSparse)
+    request = decode(body, EmbedSparse)
     answer = await context.service.sparse(
-        texts_of(asked.inputs, context, "inputs"),
-        options=context.options(truncate=asked.truncate, prompt_name=asked.prompt_name),
+        texts_of(request.inputs, context, "inputs"),
+        options=context.options(truncate=request.truncate, prompt_name=request.prompt_name),
         **context.call(),
     )
     rows = answer.results
@@ -90,17 +90,17 @@ async def embed_sparse(body: bytes, context: Context) -> Reply:
 
 async def predict(body: bytes, context: Context) -> Reply:
     """Classify a text or a pair, best label first; a list of these for a batch."""
-    asked = decode(body, Predict)
-    texts, batched = _texts_or_pairs(asked.inputs)
+    request = decode(body, Predict)
+    texts, batched = _texts_or_pairs(request.inputs)
     check_count(len(texts), context, "inputs")
     answer = await context.service.classify(
         texts,
-        options=context.options(truncate=asked.truncate, raw_scores=asked.raw_scores),
+        options=context.options(truncate=request.truncate, raw_scores=request.raw_scores),
         **context.call(),
     )
     scores = answer.results
     served = context.service.find(None)
-    if not asked.raw_scores and scores.shape[1] > 1 and served.model.activation == "identity":
+    if not request.raw_scores and scores.shape[1] > 1 and served.model.activation == "identity":
         scores = _softmax(scores)
     labels = served.labels
     rows = [
@@ -144,30 +144,30 @@ def _softmax(logits: np.ndarray[Any, np.dtype[np.float32]]) -> Any:
 
 async def rerank(body: bytes, context: Context) -> Reply:
     """Score texts for a query, the best first."""
-    asked = decode(body, Rerank)
-    check_count(len(asked.texts), context, "texts")
+    request = decode(body, Rerank)
+    check_count(len(request.texts), context, "texts")
     answer = await context.service.rank(
-        asked.query,
-        asked.texts,
-        options=context.options(truncate=asked.truncate, raw_scores=asked.raw_scores),
+        request.query,
+        request.texts,
+        options=context.options(truncate=request.truncate, raw_scores=request.raw_scores),
         **context.call(),
     )
     rows = []
     for index in np.argsort(-answer.results, kind="stable").tolist():
         row = {"index": index, "score": answer.results[index]}
-        rows.append(row | ({"text": asked.texts[index]} if asked.return_text else {}))
+        rows.append(row | ({"text": request.texts[index]} if request.return_text else {}))
     return reply_of(dump(rows), answer)
 
 
 async def similarity(body: bytes, context: Context) -> Reply:
     """Return the cosine of a sentence with each of the others."""
-    asked = decode(body, Similarity)
-    check_count(len(asked.inputs.sentences), context, "inputs.sentences")
+    request = decode(body, Similarity)
+    check_count(len(request.inputs.sentences), context, "inputs.sentences")
     answer = await context.service.embed(
-        [asked.inputs.source_sentence, *asked.inputs.sentences],
+        [request.inputs.source_sentence, *request.inputs.sentences],
         options=context.options(
-            truncate=asked.parameters.truncate,
-            prompt_name=asked.parameters.prompt_name,
+            truncate=request.parameters.truncate,
+            prompt_name=request.parameters.prompt_name,
             normalize=True,
         ),
         **context.call(),
@@ -178,15 +178,15 @@ async def similarity(body: bytes, context: Context) -> Reply:
 
 async def tokenize(body: bytes, context: Context) -> Reply:
     """Tokenize texts: id, text, and characters of each token."""
-    asked = decode(body, Tokenize)
-    texts = texts_of(asked.inputs, context, "inputs")
+    request = decode(body, Tokenize)
+    texts = texts_of(request.inputs, context, "inputs")
     served = context.service.find(None)
-    if asked.prompt_name is not None:
-        if asked.prompt_name not in served.prompts:
+    if request.prompt_name is not None:
+        if request.prompt_name not in served.prompts:
             raise InputError(f"no prompt of that name; there are {', '.join(served.prompts)}")
-        texts = [served.prompts[asked.prompt_name] + text for text in texts]
+        texts = [served.prompts[request.prompt_name] + text for text in texts]
     found = served.tokenizer.encode_batch(
-        texts, add_special_tokens=asked.add_special_tokens, return_offsets=True
+        texts, add_special_tokens=request.add_special_tokens, return_offsets=True
     )
     special = found.special_tokens_mask
     ends = found.cu_seqlens.tolist()
@@ -212,15 +212,15 @@ async def tokenize(body: bytes, context: Context) -> Reply:
 
 async def decode_ids(body: bytes, context: Context) -> Reply:
     """Return the texts of token ids."""
-    asked = decode(body, Decode)
+    request = decode(body, Decode)
     tokenizer = context.service.find(None).tokenizer
-    alone = [one for one in asked.ids if isinstance(one, int)]
-    rows = [one for one in asked.ids if isinstance(one, list)]
+    alone = [one for one in request.ids if isinstance(one, int)]
+    rows = [one for one in request.ids if isinstance(one, list)]
     if alone and rows:
         raise RequestError("invalid", "ids and lists of ids in one list; send them apart")
     rows = rows if rows or not alone else [alone]
     check_count(len(rows), context, "ids")
-    skips = asked.skip_special_tokens
+    skips = request.skip_special_tokens
     texts = [tokenizer.decode(row, skip_special_tokens=skips) for row in rows]
     return Reply(dump(texts))
 

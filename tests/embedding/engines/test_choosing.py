@@ -244,7 +244,7 @@ def test_a_module_engine_follows_its_encoder(tiny_directory: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::encoder_engine.errors.TruncationWarning")
 def test_doctor_names_the_engine(tiny_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from encoder_engine.cli.model_check import check_model
+    from encoder_engine.cli.checks.model_check import check_model
 
     facts, _ = check_model(str(tiny_directory))
     assert facts["engine"] == "compiled on cpu"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from encoder_engine.cli.machine import num_threads
+from encoder_engine.cli.checks.machine import num_threads
 
 # Extras for developing the engine, whose absence is no finding.
 _DEVELOPERS = {"bench", "dev"}

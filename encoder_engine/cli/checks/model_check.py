@@ -6,8 +6,8 @@ import warnings
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from encoder_engine.cli.checks.findings import Finding
 from encoder_engine.cli.common import binary_size
-from encoder_engine.cli.findings import Finding
 from encoder_engine.errors import (
     EncoderEngineError,
     MissingDependencyError,

@@ -6,7 +6,7 @@ import warnings
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.cli.findings import Finding
+from encoder_engine.cli.checks.findings import Finding
 from encoder_engine.errors import EncoderEngineError, MissingDependencyError, install_command
 
 if TYPE_CHECKING:

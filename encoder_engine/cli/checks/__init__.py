@@ -1,0 +1,1 @@
+"""The checks of ``encoder-engine doctor``: machine, installation, model, accuracy."""

@@ -1,0 +1,86 @@
+"""A request of a service between its admission and its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from encoder_engine.serving.scheduler import Waiting
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Hashable
+
+    from encoder_engine.serving.models import Prepared, Task, Text
+
+__all__ = ["Answer", "Key", "Request", "size_of"]
+
+
+class Answer(NamedTuple):
+    """The results of a request.
+
+    results: float32 [N, D] of vectors and scores; else a list: ``(indices, values)`` of sparse
+        vectors, float32 [n, D] of tokens.
+    num_tokens: tokens that were computed, special ones and prompts included.
+    truncated: the numbers of the texts that lost tokens.
+    seconds: the time in the queue, and of tokenizing and computing.
+    """
+
+    results: Any
+    num_tokens: int
+    truncated: tuple[int, ...]
+    seconds: dict[str, float]
+
+
+class Key(NamedTuple):
+    """The model, the task and the options that all texts of a batch share."""
+
+    model: str
+    task: Task
+    options: Hashable
+
+
+@dataclass(eq=False, kw_only=True)
+class Request(Waiting):
+    """A request between its admission and its answer."""
+
+    prepared: Prepared
+    done: asyncio.Future[None]
+    results: list[Any] = field(default_factory=list)
+    num_open: int = 0
+    num_bytes: int = 0
+    queued_at: float = 0.0
+    started_at: float | None = None
+    compute_seconds: float = 0.0
+
+    def answer(self, tokenize_seconds: float) -> Answer:
+        """Put the results of all batches together."""
+        assert isinstance(self.key, Key)
+        self.results.sort(key=lambda pair: pair[0])
+        parts = [result for _, result in self.results]
+        results: Any
+        if self.key.task in ("sparse", "tokens"):
+            results = [row for part in parts for row in part]
+        else:
+            results = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        rows = self.prepared.rows
+        started = self.queued_at if self.started_at is None else self.started_at
+        return Answer(
+            results,
+            int(np.sum(rows.lengths)),
+            tuple(np.flatnonzero(rows.truncated).tolist()),
+            {
+                "tokenize": tokenize_seconds,
+                "queue": started - self.queued_at,
+                "compute": self.compute_seconds,
+            },
+        )
+
+
+def size_of(text: Text) -> int:
+    """Return the bytes of a text in memory, about; anything else is refused by the tokenizer."""
+    if isinstance(text, str):
+        return len(text)
+    return sum(len(one) for one in text if isinstance(one, str))
