@@ -43,6 +43,7 @@ SLOW = (
     "tests/models/test_quirks.py",
     "tests/models/test_saving.py",
     "tests/native",
+    "tests/objectives/vectors/test_beside_library.py",
     "tests/packaging",
     "tests/text/formats/test_sentencepiece.py",
     "tests/text/oracle/test_unicode_tables.py",

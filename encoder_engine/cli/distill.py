@@ -69,8 +69,7 @@ TABLE_DTYPES = ("float32", "float16", "bfloat16", "int8")
 def distill(model: str, output: Path, **options: Any) -> None:
     """Distill MODEL into a static table: each token of its vocabulary through the encoder.
 
-    The result embeds texts without an encoder, some hundred times as fast; embed, search and
-    StaticEmbedder load it.
+    The result embeds texts without an encoder; embed, search and StaticEmbedder load it.
     """
     from encoder_engine.embedding import StaticEmbedder
     from encoder_engine.errors import OutputError

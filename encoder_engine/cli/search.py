@@ -114,6 +114,11 @@ def load_for(stored: StoredVectors, options: dict[str, Any]) -> Embedder | Stati
     from encoder_engine.errors import InputError
 
     manifest, name = stored.manifest, options["model"]
+    if stored.kind != "dense":
+        raise InputError(
+            f"{stored.path} holds {stored.kind} results; search compares vectors that embed wrote "
+            "with --task dense"
+        )
     if manifest is None:
         if name is None:
             raise InputError(

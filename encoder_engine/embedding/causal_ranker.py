@@ -34,16 +34,19 @@ from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
 from encoder_engine.errors import ConfigError, InputError
+from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
+    from typing import Unpack
 
     import torch
 
     from encoder_engine.embedding.engines.engine import CausalEngine, EngineChoice
     from encoder_engine.embedding.ranker import Activation, Ranked, Scores
+    from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.packing.token_rows import IdArray
     from encoder_engine.text import Tokenizer
 
@@ -119,6 +122,7 @@ class CausalRanker:
         max_seq_length: int | None = None,
         activation: Activation = "sigmoid",
         engine: EngineChoice = "auto",
+        **hub: Unpack[HubKeywords],
     ) -> Self:
         """Load a causal model, such as Qwen3-Reranker.
 
@@ -126,7 +130,7 @@ class CausalRanker:
         :meth:`Scorer.from_pretrained` for a model that is not causal.
         """
         opened = open_directory(
-            *(path_or_hub_id, "CrossEncoder", TRANSFORMER_ORDER),
+            *(resolve_directory(path_or_hub_id, **hub), "CrossEncoder", TRANSFORMER_ORDER),
             task="text-generation",
             reads="logits",
             makes="causal_logits",

@@ -32,11 +32,13 @@ from encoder_engine.packing.token_rows import TokenRows
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Sequence
+    from typing import Unpack
 
     import torch
 
     from encoder_engine.embedding.engines.engine import EngineChoice, Vectors
     from encoder_engine.embedding.options import OnTruncation
+    from encoder_engine.families.checkpoints.files import HubKeywords
 
 __all__ = ["HybridEmbedder", "HybridVectors"]
 
@@ -99,13 +101,14 @@ class HybridEmbedder:
         *,
         num_threads: int | None = None,
         engine: EngineChoice = "auto",
+        **hub: Unpack[HubKeywords],
     ) -> Self:
         """Load an embedder's directory with ``sparse_linear.pt`` and ``colbert_linear.pt``.
 
         Options and exceptions: see :meth:`Embedder.from_pretrained`. Raises
         :class:`CheckpointFileError` where one of the two is missing or damaged.
         """
-        directory = resolve_directory(path_or_hub_id)
+        directory = resolve_directory(path_or_hub_id, **hub)
         missing = [n for n in (SPARSE_FILE, TOKENS_FILE) if not (directory / n).is_file()]
         if missing:
             raise CheckpointFileError(

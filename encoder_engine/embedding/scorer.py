@@ -25,16 +25,19 @@ from encoder_engine.embedding.parts import check_vocabulary, smallest
 from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.texts import open_texts
 from encoder_engine.embedding.steps.truncation import TruncationNotice
-from encoder_engine.errors import InputError
+from encoder_engine.errors import InputError, NonFiniteVectorError
+from encoder_engine.families.checkpoints.files import resolve_directory
 from encoder_engine.packing.token_rows import TokenRows
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
+    from typing import Unpack
 
     import torch
 
     from encoder_engine.embedding.engines.engine import CausalEngine, EngineChoice
+    from encoder_engine.families.checkpoints.files import HubKeywords
     from encoder_engine.text import Encoding, Tokenizer
 
 __all__ = ["Scorer"]
@@ -67,6 +70,7 @@ class Scorer:
         *,
         max_seq_length: int | None = None,
         engine: EngineChoice = "auto",
+        **hub: Unpack[HubKeywords],
     ) -> Self:
         """Load a causal model: Qwen, Llama, Mistral, Gemma, GPT-2.
 
@@ -74,7 +78,8 @@ class Scorer:
         options and exceptions: see :meth:`Embedder.from_pretrained`.
         """
         opened = open_directory(
-            *(path_or_hub_id, "SentenceTransformer", TRANSFORMER_ORDER), settings_of_plain=False
+            *(resolve_directory(path_or_hub_id, **hub), "SentenceTransformer", TRANSFORMER_ORDER),
+            settings_of_plain=False,
         )
         request = EngineRequest.of(engine, device, dtype, quantization)
         return cls(
@@ -99,7 +104,8 @@ class Scorer:
         on_truncation: see :meth:`Embedder.encode`; a text longer than ``max_seq_length`` is scored
             up to there.
 
-        Raises :class:`TextError` with the row.
+        Raises :class:`TextError` with the row, and :class:`NonFiniteVectorError` where a score is
+        NaN or infinite.
         """
         parts = self.score_tokens(
             texts, context=context, batch_tokens=batch_tokens, on_truncation=on_truncation
@@ -143,16 +149,36 @@ class Scorer:
             ends = np.cumsum(rows.lengths[numbers])
             for number, part in zip(numbers, np.split(scores, ends[:-1]), strict=True):
                 found[rows.cu_seqlens[number] : rows.cu_seqlens[number + 1]] = part
+        _check_finite(found, rows)
         counted = _counted(encoding, rows, len(before))
         parts = np.split(np.arange(len(found)), rows.cu_seqlens[1:-1])
         return [found[part[counted[part]]] for part in parts[: len(rows)]]
 
 
 def _counted(encoding: Encoding, rows: TokenRows, context_length: int) -> np.ndarray[Any, Any]:
-    """Return whether each token is counted: not a row's first, and not of the context alone."""
+    """Return whether each token is counted: not a row's first, and not of the context alone.
+
+    A token that the tokenizer puts at the end is counted, with a context or without.
+    """
     counted = np.ones(len(rows.ids), dtype=bool)
     starts = rows.cu_seqlens[:-1][rows.lengths > 0]
     counted[starts] = False
-    if context_length:
-        counted &= encoding.offsets[:, 1] > context_length
+    if context_length and len(starts):
+        # The first token of each row that holds a character of the text; what follows is counted.
+        numbers = np.arange(len(rows.ids))
+        after = np.where(encoding.offsets[:, 1] > context_length, numbers, len(numbers))
+        first = np.minimum.reduceat(after, starts)
+        counted &= numbers >= np.repeat(first, rows.lengths[rows.lengths > 0])
     return counted
+
+
+def _check_finite(scores: TokenScores, rows: TokenRows) -> None:
+    """Raise :class:`NonFiniteVectorError` that names the first text with such a score."""
+    broken = np.flatnonzero(~np.isfinite(scores))
+    if len(broken):
+        row = int(np.searchsorted(rows.cu_seqlens, broken[0], side="right")) - 1
+        raise NonFiniteVectorError(
+            f"{len(broken)} scores of tokens are NaN or infinite, the first of text {row}: the "
+            "model's numbers overflow or are damaged",
+            rows=[row],
+        )

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.families.checkpoints.arrays import dtype_name
 from encoder_engine.families.facts.values import config_values
 from encoder_engine.families.registry import find_family
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from encoder_engine.families.checkpoints.arrays import Array
     from encoder_engine.families.facts.head_layout import HeadLayout, Rows, Task
     from encoder_engine.families.facts.spec import EncoderSpec
 
@@ -19,6 +24,7 @@ __all__ = [
     "count_labels",
     "count_outputs",
     "find_layout",
+    "join_fingerprint",
     "read_dropout",
     "read_rows",
 ]
@@ -77,3 +83,20 @@ def read_dropout(layout: HeadLayout, config: Mapping[str, Any]) -> float:
         if config.get(key) is not None:
             return config_values(config).get(key).number(least=0, below=1)
     return layout.dropout if layout.dropouts else 0.0
+
+
+def join_fingerprint(
+    encoder: str, layout: HeadLayout, rows: Rows, parameters: Iterable[tuple[str, Array]]
+) -> str:
+    """Return the SHA-256 of an encoder's fingerprint and of a head: its rows and its parameters.
+
+    The weight of a vocabulary's output is the table of tokens, which the encoder's fingerprint
+    covers.
+    """
+    digest = hashlib.sha256(f"{encoder} {layout.task} {rows}".encode())
+    for name, array in sorted(parameters):
+        if layout.task == "masked-lm" and name == "output.weight":
+            continue
+        digest.update(f"\0{name} {dtype_name(array.dtype)} {list(array.shape)}\0".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

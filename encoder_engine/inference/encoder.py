@@ -426,14 +426,16 @@ class CompiledEncoder:
     def fingerprint(self) -> str:
         """Return the SHA-256 of the specification and of every weight as it is in memory.
 
-        It is that of an :class:`Encoder` with the same weights in the same precision.
+        It is that of an :class:`Encoder`, or of a model with the same head, with the same weights
+        in the same precision.
         """
         digest = hashlib.sha256(repr(self.spec).encode())
         for name, array in sorted(self._network.parameters()):
             dtype = f"torch.{dtype_name(array.dtype)}"
             digest.update(f"\0{name} {dtype} {list(array.shape)}\0".encode())
             digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        return digest.hexdigest()
+        own = digest.hexdigest()
+        return own if self._head is None else self._head.join_fingerprint(own)
 
     def _batch(
         self,

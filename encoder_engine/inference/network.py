@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from encoder_engine.errors import ConfigError
-from encoder_engine.families.heads import check_head, count_outputs, find_layout, read_rows
+from encoder_engine.families.heads import (
+    check_head,
+    count_outputs,
+    find_layout,
+    join_fingerprint,
+    read_rows,
+)
 from encoder_engine.inference.blocks import BlockBuilder, read_block
 from encoder_engine.inference.constants import Constants
 from encoder_engine.inference.layers import LayerReader, NormWeights, arrays_of
@@ -104,12 +110,7 @@ class CompiledNetwork:
 
     def parameters(self) -> Iterator[tuple[str, Array]]:
         """Yield the name and the values of each parameter, as an encoder's state dict has them."""
-        for name, layer in self.reader.made.items():
-            if isinstance(layer, np.ndarray):
-                yield name, layer
-            else:
-                for part, array in layer.parameters().items():
-                    yield f"{name}.{part}", array
+        return _parameters(self.reader)
 
     def tables_in_place(self) -> Iterator[tuple[str, Array]]:
         """Yield the name and the memory of each parameter that is read in every call."""
@@ -338,11 +339,25 @@ class CompiledHead:
             program.widen(logits, OUTPUT, self.num_outputs)
         return program
 
+    def join_fingerprint(self, encoder: str) -> str:
+        """Return the SHA-256 of an encoder's fingerprint and of this head."""
+        return join_fingerprint(encoder, self.layout, self.rows, _parameters(self.reader))
+
     @staticmethod
     def _dense(program: Program, layer: Dense, rows: int, domain: str, function: str) -> int:
         raised = program.rows(layer.width, domain)
         program.dense(layer, rows, raised, function=function)
         return raised
+
+
+def _parameters(reader: Reader) -> Iterator[tuple[str, Array]]:
+    """Yield the name and the values of each parameter of the layers that were made."""
+    for name, layer in reader.made.items():
+        if isinstance(layer, np.ndarray):
+            yield name, layer
+        else:
+            for part, array in layer.parameters().items():
+                yield f"{name}.{part}", array
 
 
 def _separator(layout: HeadLayout, config: Mapping[str, Any]) -> int | None:

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.adapters import check_no_leftovers
+from encoder_engine.families.checkpoints.assembling import unstack_array
+from encoder_engine.families.checkpoints.parameters import stacked_rows
 from encoder_engine.families.checkpoints.writing import write_tensors
 from encoder_engine.families.config import INT8_CONFIG, spec_to_config
 from encoder_engine.families.facts.names import origins
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from encoder_engine.families.checkpoints.arrays import Array
-    from encoder_engine.families.facts.names import Origin
+    from encoder_engine.families.facts.spec import EncoderSpec
     from encoder_engine.inference.encoder import CompiledEncoder
 
 __all__ = ["save_checkpoint"]
@@ -52,28 +53,22 @@ def save_checkpoint(encoder: CompiledEncoder, directory: str | os.PathLike[str])
     if encoder.quantization is not None:
         config["quantization_config"] = INT8_CONFIG
     target = Path(directory)
+    check_no_leftovers(target)
     with writing(target):
         target.mkdir(parents=True, exist_ok=True)
         # Until the new configuration is there, the directory is no model.
         for name in (CHECKSUMS, CONFIG):
             (target / name).unlink(missing_ok=True)
-        write_tensors(target / WEIGHTS, _tensors(encoder.spec.model_type, encoder.parameters()))
+        write_tensors(target / WEIGHTS, _tensors(encoder.spec, encoder.parameters()))
         write_atomically(target / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
         write_checksums(target, [CONFIG, WEIGHTS])
 
 
-def _tensors(model_type: str, parameters: Iterable[tuple[str, Array]]) -> dict[str, Array]:
+def _tensors(spec: EncoderSpec, parameters: Iterable[tuple[str, Array]]) -> dict[str, Array]:
     """Return a checkpoint's tensors by their names."""
     found = dict(parameters)
     tensors: dict[str, Array] = {}
-    for name, origin in origins(find_family(model_type).renames, found).items():
-        tensors |= _split(origin, found[name])
+    renames = find_family(spec.model_type).renames
+    for name, origin in origins(renames, found, stacked_rows(spec)).items():
+        tensors |= unstack_array(origin, found[name])
     return tensors
-
-
-def _split(origin: Origin, parameter: Array) -> dict[str, Array]:
-    """Split one parameter into a checkpoint's tensors."""
-    whole = parameter
-    if origin.halves_swapped:
-        whole = np.concatenate(np.split(parameter, 2)[::-1])
-    return dict(zip(origin.names, np.split(whole, len(origin.names)), strict=True))

@@ -12,15 +12,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import MissingDependencyError, OutputError, ReadError
+from encoder_engine.files import file_sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 __all__ = ["expand_remote", "is_remote", "open_remote", "upload_folder"]
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _BLOCK_BYTES = 1 << 20
+# At an address while a folder is copied to it; readers skip names that begin so.
+_UPLOADING = "_uploading"
 
 
 def is_remote(name: str) -> bool:
@@ -64,8 +67,10 @@ def open_remote(name: str) -> Iterator[tuple[io.BufferedReader, int]]:
 def upload_folder(folder: Path, address: str, last: str) -> int:
     """Copy the files of a folder to an address, the file ``last`` at the end; count them.
 
-    A folder at an address is therefore complete where that file is there. Files of equal size that
-    are there already are not copied again, except ``last``. Raises :class:`OutputError`.
+    A folder at an address is therefore complete where that file is there. An upload that was
+    stopped goes on: files that it has copied are not copied again. Files of these names from an
+    earlier folder are removed first, because their sizes may be the same. Raises
+    :class:`OutputError`.
     """
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name[:1] != ".")
     ordered = [path for path in files if path.name != last] + [folder / last]
@@ -73,8 +78,7 @@ def upload_folder(folder: Path, address: str, last: str) -> int:
         system, base = _file_system(address)
         base = base.rstrip("/")
         system.makedirs(base, exist_ok=True)
-        if system.exists(f"{base}/{last}"):
-            system.rm_file(f"{base}/{last}")
+        _begin_upload(system, base, [path.name for path in reversed(ordered)], folder / last)
         for path in ordered:
             target = f"{base}/{path.name}"
             if path.name != last and _has_size(system, target, path.stat().st_size):
@@ -82,6 +86,7 @@ def upload_folder(folder: Path, address: str, last: str) -> int:
             system.put_file(str(path), target)
             if not _has_size(system, target, path.stat().st_size):
                 raise OutputError(f"{address} holds {path.name} with another size; upload it again")
+        system.rm_file(f"{base}/{_UPLOADING}")
     except (OutputError, MissingDependencyError):
         raise
     except Exception as error:  # each file system raises errors of its own
@@ -90,6 +95,20 @@ def upload_folder(folder: Path, address: str, last: str) -> int:
             "it again"
         ) from error
     return len(ordered)
+
+
+def _begin_upload(system: Any, base: str, names: Sequence[str], last: Path) -> None:
+    """Remove the first of ``names``; all of them, unless this folder's upload was begun before.
+
+    A file at the address has the SHA-256 of ``last`` while the folder is uploaded.
+    """
+    marker, digest = f"{base}/{_UPLOADING}", file_sha256(last).encode("ascii")
+    begun = system.exists(marker) and system.cat_file(marker) == digest
+    for name in names[:1] if begun else names:
+        if system.exists(f"{base}/{name}"):
+            system.rm_file(f"{base}/{name}")
+    if not begun:
+        system.pipe_file(marker, digest)
 
 
 def _has_size(system: Any, path: str, size: int) -> bool:

@@ -10,19 +10,19 @@ from abc import ABC, abstractmethod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 from torch import nn
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    import torch
     from torch import Tensor
 
     from encoder_engine.models.encoder import Encoder
     from encoder_engine.packing import PackedBatch, SelectedRows
 
-__all__ = ["Inputs", "LossSum", "TrainingModel"]
+__all__ = ["CoupledModel", "Inputs", "LossSum", "TrainingModel"]
 
 
 class Inputs(NamedTuple):
@@ -32,17 +32,20 @@ class Inputs(NamedTuple):
     ``targets``: tensors by name: int64 classes and rows, float32 scores.
     ``rows``: the rows of the encoder's output that any head reads; targets that name rows index
     these. None: all rows.
+    ``gradient``: for a :class:`CoupledModel`, the gradient of the step's loss on the vectors.
     """
 
     batch: PackedBatch
     targets: Mapping[str, Tensor]
     rows: SelectedRows | None = None
+    gradient: Tensor | None = None
 
     def to(self, device: str | torch.device) -> Inputs:
         """Return a copy on another device."""
         targets = {name: target.to(device) for name, target in self.targets.items()}
         rows = None if self.rows is None else self.rows.to(device)
-        return Inputs(self.batch.to(device), targets, rows)
+        gradient = None if self.gradient is None else self.gradient.to(device)
+        return Inputs(self.batch.to(device), targets, rows, gradient)
 
 
 class LossSum(NamedTuple):
@@ -86,3 +89,48 @@ class TrainingModel(nn.Module, ABC):
     @abstractmethod
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write the trained model in transformers' layout."""
+
+
+class CoupledModel(TrainingModel):
+    """The base of models whose loss couples all items of a step, such as in-batch negatives.
+
+    The loop computes the gradient of a step of several micro-batches from the vectors of all of
+    them: see ``training/grad_cache.py``.
+    """
+
+    @abstractmethod
+    def vectors(self, inputs: Inputs) -> Tensor:
+        """Return the vectors that the losses read of a micro-batch, [n, D]."""
+
+    @abstractmethod
+    def losses(
+        self,
+        vectors: Tensor,
+        targets: Mapping[str, Tensor],
+        share: tuple[int, int] = (0, 1),
+    ) -> dict[str, LossSum]:
+        """Return each loss of a whole step.
+
+        ``vectors``: those of its micro-batches one after the other, in float32 or wider.
+        ``targets``: the micro-batches' targets, concatenated likewise; they must not hold places.
+        ``share``: (rank, size): this rank's part of the sums; all parts add up to the whole.
+        """
+
+    def embed(self, inputs: Inputs) -> Tensor:
+        """Return :meth:`vectors` in float32, or in float64 for float64 weights."""
+        found = self.vectors(inputs)
+        return found.to(torch.promote_types(found.dtype, torch.float32))
+
+    def forward(self, inputs: Inputs) -> dict[str, LossSum]:
+        """Return the losses of a micro-batch that is a whole step.
+
+        With ``inputs.gradient`` return the inner product of vectors and gradient, under the name
+        ``coupled``: its gradient on the weights is the micro-batch's part of the step's.
+        """
+        # Not by embed, around which FSDP gathers the weights as around forward.
+        found = self.vectors(inputs)
+        vectors = found.to(torch.promote_types(found.dtype, torch.float32))
+        if inputs.gradient is not None:
+            return {"coupled": LossSum((vectors * inputs.gradient).sum(), 1)}
+        with torch.autocast(vectors.device.type, enabled=False):
+            return self.losses(vectors, inputs.targets)

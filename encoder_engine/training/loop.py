@@ -35,11 +35,13 @@ from torch import Tensor, nn
 from encoder_engine.data.loader import Position
 from encoder_engine.errors import NonFiniteLossError
 from encoder_engine.files import write_atomically
+from encoder_engine.models.training_model import CoupledModel
 from encoder_engine.records import locked_folder
 from encoder_engine.training.average import Average
 from encoder_engine.training.checkpoints import Checkpoints, begin_optimizers, named_state
 from encoder_engine.training.curves import draw_curves
 from encoder_engine.training.flops import flops_per_token
+from encoder_engine.training.grad_cache import couple
 from encoder_engine.training.log import Log, Tracker, make_trackers, read_log
 from encoder_engine.training.memory import recompute_blocks
 from encoder_engine.training.optim import make_optimizers, set_learning_rate
@@ -259,11 +261,15 @@ class Loop:
         sums = self.world.sums([tokens, *(sum(c[name] for c in counts) for name in names)])
         terms = dict(zip(names, sums[1:], strict=True))
         totals = torch.zeros(len(names), dtype=torch.float64, device=self.world.device)
-        for place, inputs in enumerate(batches.inputs):
-            # Dropout and sampling are seeded by the micro-batch: no generator's state is saved.
-            number = place * self.world.size + self.world.rank
-            drawn = np.random.SeedSequence((self.course.run.seed, step, number))
-            torch.manual_seed(int(drawn.generate_state(1)[0]))
+        step_inputs = batches.inputs
+        if isinstance(self.model, CoupledModel) and len(step_inputs) * self.world.size > 1:
+            step_inputs, totals = couple(
+                *(self.model, batches, self.world, self._scales(terms)),
+                prepare=lambda place: self._seed(step, place),
+                casting=self._casting,
+            )
+        for place, inputs in enumerate(step_inputs):
+            self._seed(step, place)
             with self._synchronised(place == len(batches.inputs) - 1), self._casting():
                 loss, parts = self._loss(inputs, terms)
                 if place >= batches.num_counted:
@@ -289,11 +295,24 @@ class Loop:
         logged = norm if finite else None
         return {"step_tokens": int(sums[0]), "loss": whole, "losses": means, "norm": logged}
 
+    def _seed(self, step: int, place: int) -> None:
+        """Seed dropout and sampling by the micro-batch: no generator's state is saved."""
+        number = place * self.world.size + self.world.rank
+        drawn = np.random.SeedSequence((self.course.run.seed, step, number))
+        torch.manual_seed(int(drawn.generate_state(1)[0]))
+
+    def _scales(self, terms: dict[str, float]) -> dict[str, float]:
+        """Return the factor of each summed loss in what is differentiated."""
+        # DDP and FSDP average gradients over ranks: multiplied by their number beforehand.
+        return {n: w * self.world.size / max(terms[n], 1.0) for n, w in self.model.weights.items()}
+
     def _loss(self, inputs: Inputs, terms: dict[str, float]) -> tuple[Tensor, Tensor]:
         """Return the scalar to differentiate, and the sum of each loss, float64 [losses]."""
         found = self._computed(inputs.to(self.world.device))
-        # DDP and FSDP average gradients over ranks: multiplied by their number beforehand.
-        scale = {n: w * self.world.size / max(terms[n], 1.0) for n, w in self.model.weights.items()}
+        scale = self._scales(terms)
+        if inputs.gradient is not None:
+            # The sums were computed with the gradient.
+            return found["coupled"].total, torch.zeros(len(scale), device=self.world.device)
         loss = torch.stack([scale[name] * found[name].total for name in scale]).sum()
         return loss, torch.stack([found[name].total.detach().double() for name in scale])
 

@@ -14,11 +14,12 @@ import torch.distributed as dist
 
 from encoder_engine.errors import EncoderEngineError
 from encoder_engine.models.placement import resolve_device
+from encoder_engine.models.training_model import CoupledModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from torch import nn
+    from torch import Tensor, nn
 
     from encoder_engine.models import Encoder
 
@@ -76,6 +77,26 @@ class World:
         found: list[float] = total.tolist()
         return found
 
+    def gather(self, rows: Tensor) -> list[Tensor]:
+        """Return the tensors of all ranks, which may differ in their first dimension."""
+        if self.size == 1:
+            return [rows]
+        own = torch.tensor([len(rows)], device=self.device)
+        counts = [torch.empty_like(own) for _ in range(self.size)]
+        dist.all_gather(counts, own)
+        longest = max(int(count) for count in counts)
+        filled = rows.new_zeros((longest, *rows.shape[1:]))
+        filled[: len(rows)] = rows
+        parts = [torch.empty_like(filled) for _ in range(self.size)]
+        dist.all_gather(parts, filled)
+        return [part[: int(count)] for part, count in zip(parts, counts, strict=True)]
+
+    def add_up(self, tensor: Tensor) -> Tensor:
+        """Return the sum of a tensor over all ranks, in place."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
     def broadcast(self, value: Any) -> Any:
         """Return rank 0's value on all ranks."""
         if self.size == 1:
@@ -113,12 +134,14 @@ class World:
 
 def shard(model: nn.Module, encoders: Sequence[Encoder]) -> None:
     """Shard weights, gradients and optimizer state over all ranks, block by block (FSDP2)."""
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     for encoder in encoders:
         for block in encoder.blocks:
             fully_shard(block)
     fully_shard(model)
+    if isinstance(model, CoupledModel):
+        register_fsdp_forward_method(model, "embed")
 
 
 def replicate(model: nn.Module, world: World) -> nn.Module:

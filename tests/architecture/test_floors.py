@@ -24,8 +24,10 @@ FLOORS: list[set[str]] = [
     {"ops", "text", "packing", "families", "inputs", "metrics"},
     {"inference"},
     {"models", "vectors"},
-    {"objectives", "tasks", "data"},
-    {"training", "embedding", "prediction"},
+    {"objectives", "data"},
+    {"training", "embedding"},
+    {"tasks"},
+    {"prediction"},
     {"finetuning", "analysis"},
     {"cli", "server", "integrations"},
 ]

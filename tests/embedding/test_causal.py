@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +14,17 @@ from encoder_engine.embedding import CausalRanker, PairTemplate, Scorer
 from encoder_engine.errors import (
     ConfigError,
     InputError,
+    NonFiniteVectorError,
     TensorNamesError,
     TruncationWarning,
     UnsupportedFeatureError,
 )
 from encoder_engine.inference import vocabulary
 from encoder_engine.ops.testing import assert_within_budget
+from encoder_engine.text import Tokenizer
+from encoder_engine.text.spec.tokenizer import TemplatePiece
 from tests.embedding.test_families import VOCAB_SIZE, save_tokenizer
+from tests.embedding.tiny_model import write_json
 from tests.models.all_cases import MORE_CASES
 from tests.models.cases import CASES, Case
 from tests.models.exact import exact, in_float64
@@ -86,6 +92,23 @@ def test_log_probabilities_are_within_budget(
     np.testing.assert_allclose(sums, [float(one.sum()) for one in truth], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("model_type", ["llama", "gemma3_text"])
+def test_a_file_that_does_not_say_whether_tables_are_tied_has_the_familys_default(
+    model_type: str, tmp_path: Path
+) -> None:
+    import transformers
+
+    build(model_type, tmp_path, tie_word_embeddings=model_type == "gemma3_text")
+    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    config.pop("tie_word_embeddings", None)
+    write_json(tmp_path / "config.json", config)
+    scorer = Scorer.from_pretrained(tmp_path, device="cpu")
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    rows = [scorer.tokenizer.encode(text).tolist() for text in TEXTS]
+    expected = [float(one.sum()) for one in by_transformers(model, rows)]
+    np.testing.assert_allclose(scorer.score(TEXTS), expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_tokens_of_a_context_are_not_counted(engine: Any, tmp_path: Path) -> None:
     build("qwen3", tmp_path)
@@ -96,6 +119,40 @@ def test_tokens_of_a_context_are_not_counted(engine: Any, tmp_path: Path) -> Non
     for one, other, text in zip(found, whole, TEXTS, strict=True):
         assert 0 < len(one) <= len(text)
         np.testing.assert_allclose(one, other[-len(one) :], atol=1e-5)
+
+
+def test_a_token_at_the_end_is_counted_with_a_context_and_without(tmp_path: Path) -> None:
+    build("qwen3", tmp_path)
+    scorer = Scorer.from_pretrained(tmp_path, device="cpu")
+    number = scorer.tokenizer.token_to_id("a")
+    assert number is not None
+    end = TemplatePiece(kind="special", type_id=0, tokens=("a",), ids=(number,))
+    spec = scorer.tokenizer.spec
+    scorer.tokenizer = Tokenizer(replace(spec, single=(*spec.single, end)))
+    (whole,) = scorer.score_tokens(["a model of text"])
+    (found,) = scorer.score_tokens([" of text"], context="a model")
+    assert 1 < len(found) < len(whole)
+    np.testing.assert_allclose(found, whole[-len(found) :], atol=1e-5)
+
+
+def test_scores_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    build("gpt2", tmp_path)
+    scorer = Scorer.from_pretrained(tmp_path, device="cpu")
+    compute = scorer.engine.log_probabilities
+
+    def damaged(rows: Any) -> Any:
+        return np.where(rows.ids == rows.ids[-1], np.nan, compute(rows))
+
+    scorer.engine.log_probabilities = damaged  # type: ignore[method-assign]
+    with pytest.raises(NonFiniteVectorError, match="the first of text 0"):
+        scorer.score(["a text"])
+
+
+@pytest.mark.parametrize("kind", [Scorer, CausalRanker])
+def test_a_local_directory_has_no_revision(kind: Any, tmp_path: Path) -> None:
+    build("gpt2", tmp_path)
+    with pytest.raises(ConfigError, match="has no revision 'v1'"):
+        kind.from_pretrained(tmp_path, revision="v1")
 
 
 def test_texts_of_one_token_or_none_have_no_probability_to_add(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from encoder_engine.embedding import Embedder, HybridEmbedder, max_similarity
+from encoder_engine.embedding.directory.compiling import compile_directory
 from encoder_engine.errors import (
     CheckpointFileError,
     ConfigError,
@@ -181,3 +182,16 @@ def test_the_outputs_are_those_of_flagembedding(engine: Any, tmp_path: Path) -> 
     eager, truth = theirs("float32", torch.float32), theirs("float64", torch.float64)
     for name, values in ours.items():
         assert_within_budget(values, eager[name], truth[name], name, terms=3 * HIDDEN + 50)
+
+
+def test_a_compiled_directory_keeps_the_small_heads(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    folder = write_hybrid_directory(tmp_path / "source")
+    compile_directory(folder, tmp_path / "compiled")
+    found, expected = (
+        HybridEmbedder.from_pretrained(tmp_path / name, device="cpu").encode(["a b", "b"])
+        for name in ("compiled", "source")
+    )
+    assert found.tokens is not None
+    assert expected.tokens is not None
+    np.testing.assert_array_equal(found.tokens.vectors, expected.tokens.vectors)

@@ -10,6 +10,7 @@ import pytest
 
 from encoder_engine import Embedder
 from encoder_engine.embedding import MultiVectorEmbedder, Ranker, SparseEmbedder
+from encoder_engine.embedding.directory.compiling import compile_directory
 from encoder_engine.errors import (
     CheckpointFileError,
     ConfigError,
@@ -198,6 +199,15 @@ def test_what_cannot_be_saved_is_refused(directory: Path, tmp_path: Path) -> Non
     layered = Embedder.from_pretrained(directory, device="cpu", layers=[-2, -1])
     with pytest.raises(UnsupportedFeatureError, match="layers="):
         layered.save_pretrained(tmp_path / "layers")
+
+
+def test_a_compiled_directory_is_left_as_it_is(directory: Path, tmp_path: Path) -> None:
+    embedder = Embedder.from_pretrained(directory, device="cpu")
+    compile_directory(directory, tmp_path / "compiled")
+    before = sorted(path.name for path in (tmp_path / "compiled").iterdir())
+    with pytest.raises(OutputError, match="is loaded instead of the weights"):
+        embedder.save_pretrained(tmp_path / "compiled")
+    assert sorted(path.name for path in (tmp_path / "compiled").iterdir()) == before
 
 
 def test_a_hub_id_is_fetched_as_it_is_asked_for(

@@ -124,6 +124,43 @@ def test_the_manifest_comes_last(memory: Any, tmp_path: Path) -> None:
             remote.upload_folder(tmp_path, "memory://out", "_manifest.json")
 
 
+def test_files_of_another_folder_are_replaced(memory: Any, tmp_path: Path) -> None:
+    for name, content in (("first", b"123"), ("second", b"456")):
+        folder = tmp_path / name
+        folder.mkdir()
+        for part in ("a.npy", "b.npy"):
+            (folder / part).write_bytes(content)
+        (folder / "_manifest.json").write_bytes(content)
+        remote.upload_folder(folder, "memory://out", "_manifest.json")
+        found = {memory.cat_file(f"/out/{part}") for part in ("a.npy", "b.npy", "_manifest.json")}
+        assert found == {content}
+        assert not memory.exists("/out/_uploading")
+
+
+def test_a_stopped_upload_goes_on(memory: Any, tmp_path: Path) -> None:
+    for part in ("a.npy", "b.npy", "_manifest.json"):
+        (tmp_path / part).write_bytes(b"new")
+        memory.pipe(f"/out/{part}", b"old")
+    copied: list[str] = []
+    put = type(memory).put_file
+
+    def stopping(self: Any, source: str, target: str, **options: Any) -> None:
+        if target == "/out/b.npy" and len(copied) == 1:
+            raise OSError("stopped")
+        copied.append(target)
+        put(self, source, target, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(memory), "put_file", stopping)
+        with pytest.raises(OutputError, match="stopped"):
+            remote.upload_folder(tmp_path, "memory://out", "_manifest.json")
+        assert not memory.exists("/out/_manifest.json")
+        copied.append("again")
+        assert remote.upload_folder(tmp_path, "memory://out", "_manifest.json") == 3
+    assert copied == ["/out/a.npy", "again", "/out/b.npy", "/out/_manifest.json"]
+    assert memory.cat_file("/out/b.npy") == b"new"
+
+
 def test_an_address_needs_a_local_folder(
     memory: Any, directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

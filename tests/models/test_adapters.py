@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,13 +17,16 @@ from encoder_engine.errors import (
     CheckpointFileError,
     ConfigError,
     EncoderEngineError,
+    OutputError,
     TensorNamesError,
     TensorShapeError,
     UnsupportedFeatureError,
 )
+from encoder_engine.inference.saving import save_checkpoint
 from encoder_engine.models import SequenceClassification
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
+from tests.models.all_cases import MORE_CASES
 from tests.models.cases import CASES
 from tests.models.test_families import LENGTHS, token_rows
 
@@ -105,6 +109,15 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_adapter_is_merged_into_the_model_that_it_names(kind: str, tmp_path: Path) -> None:
     adapted = save(tmp_path, **KINDS[kind])
+    assert_as_peft(tmp_path / "adapter", adapted)
+
+
+@pytest.mark.filterwarnings("ignore:Adapter 'default'", "ignore:fan_in_fan_out")
+def test_weights_with_a_row_for_each_input_are_merged_transposed(tmp_path: Path) -> None:
+    gpt2 = next(case for case in MORE_CASES if case.model_type == "gpt2")
+    adapted = save(tmp_path, gpt2, target_modules=["c_attn", "c_proj", "c_fc"], lora_alpha=5)
+    stated = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text("utf-8"))
+    assert stated["fan_in_fan_out"] is True
     assert_as_peft(tmp_path / "adapter", adapted)
 
 
@@ -217,6 +230,41 @@ def test_tensors_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(CheckpointFileError, match=r"adapter_model\.safetensors"):
         ee.Encoder.from_pretrained(tmp_path / "adapter", device="cpu")
+
+
+def test_the_base_is_of_the_revision_that_the_adapter_states(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    adapted = save(tmp_path, target_modules=["query"])
+    path = tmp_path / "adapter" / "adapter_config.json"
+    config = json.loads(path.read_text("utf-8"))
+    # A directory has no revision.
+    path.write_text(json.dumps(config | {"revision": "abc"}), "utf-8")
+    assert_as_peft(tmp_path / "adapter", adapted)
+    asked: list[Any] = []
+
+    def fetch(name: str, **options: Any) -> str:
+        asked.append((name, options.get("revision")))
+        return str(tmp_path / "base")
+
+    monkeypatch.setattr(hub, "snapshot_download", fetch)
+    stated = {"base_model_name_or_path": "someone/base", "revision": "abc"}
+    path.write_text(json.dumps(config | stated), "utf-8")
+    ee.Encoder.from_pretrained(tmp_path / "adapter", device="cpu")
+    assert set(asked) == {("someone/base", "abc")}
+
+
+def test_nothing_is_saved_beside_files_that_would_change_it(tmp_path: Path) -> None:
+    save(tmp_path, target_modules=["query"])
+    encoder = ee.Encoder.from_pretrained(tmp_path / "adapter", device="cpu")
+    with pytest.raises(OutputError, match=r"adapter_config\.json, which changes the weights"):
+        encoder.save_pretrained(tmp_path / "adapter")
+    compiled = ee.CompiledEncoder.from_pretrained(tmp_path / "base")
+    compiled.save_compiled(tmp_path / "base")
+    for save_to in (encoder.save_pretrained, partial(save_checkpoint, compiled)):
+        with pytest.raises(OutputError, match=r"compiled\.safetensors, which is loaded instead"):
+            save_to(tmp_path / "base")
 
 
 def test_a_compiled_directory_holds_the_merged_weights(tmp_path: Path) -> None:

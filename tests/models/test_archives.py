@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections import OrderedDict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,3 +90,12 @@ def test_a_tensor_beyond_its_storage_is_refused(tmp_path: Path) -> None:
     found = read_archive(tmp_path / "cut.pt")
     with pytest.raises(CheckpointFileError, match="holds 7 numbers"):
         found["a"].read()
+
+
+def test_a_tensor_before_its_storage_is_refused(tmp_path: Path) -> None:
+    torch.save({"a": torch.ones(8)}, tmp_path / "weights.pt")
+    tensor = read_archive(tmp_path / "weights.pt")["a"]
+    changes: list[dict[str, Any]] = [{"strides": (-1,)}, {"offset": -1}, {"strides": ()}]
+    for change in changes:
+        with pytest.raises(CheckpointFileError, match="fetch the file again"):
+            replace(tensor, **change).read()

@@ -46,9 +46,8 @@ def refused_by_triton(device: str, dtype: torch.dtype) -> str | None:
 
 
 def skip_if_not_here(by: str, dtype: torch.dtype, device: str) -> None:
-    skip_if_refused(
-        OPERATION, by, CallFacts(device=device, dtype=dtype_id(dtype), requires_grad=True)
-    )
+    facts = CallFacts(device=device, dtype=dtype_id(dtype), requires_grad=True)
+    skip_if_refused(OPERATION, by, facts)
 
 
 @unless(refused)
@@ -442,8 +441,7 @@ def test_it_can_be_exported(by: str) -> None:
 def test_autocast_casts_as_it_does_for_a_dense_layer() -> None:
     case = MaskedCase(num_tokens=20, num_rows=9, width=8, vocab_size=70)
     picked, labels = case.targets()
-    given = case.inputs()
-    leaves = [x.requires_grad_() for x in given.values()]
+    leaves = [x.requires_grad_() for x in case.inputs().values()]
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = ops.masked_cross_entropy(leaves[0], picked, labels, leaves[1], leaves[2])
         eager = F.cross_entropy(F.linear(leaves[0][picked], leaves[1], leaves[2]).float(), labels)

@@ -6,11 +6,16 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from encoder_engine.embedding.directory.late_interaction import is_stanford
 from encoder_engine.embedding.directory.modules import MODULES, read_module_folders
 from encoder_engine.embedding.directory.recipe import encoder_directory
-from encoder_engine.errors import OutputError
+from encoder_engine.errors import OutputError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.adapters import ADAPTER, weights_directory
-from encoder_engine.families.checkpoints.files import COMPILED, resolve_directory
+from encoder_engine.families.checkpoints.files import (
+    COMPILED,
+    SETTINGS_OF_OTHERS,
+    resolve_directory,
+)
 from encoder_engine.files import replacing_folder
 from encoder_engine.inference import CompiledEncoder
 
@@ -21,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compile_directory"]
 
-# Settings and vocabularies; weights are in the compiled file.
-COPIED = ("*.json", "*.txt", "*.model")
+# Settings, vocabularies and BGE-M3's small heads; weights are in the compiled file.
+COPIED = ("*.json", "*.txt", "*.model", *SETTINGS_OF_OTHERS)
 INDEX = ".index.json"
 CONFIG = "config.json"
 
@@ -47,10 +52,16 @@ def compile_directory(
     task: the name of the adapter to merge; see :meth:`Embedder.from_pretrained`.
 
     Other arguments: see :meth:`CompiledEncoder.from_pretrained`. Raises :class:`OutputError` for a
-    folder that exists, and what loading raises.
+    folder that exists, :class:`UnsupportedFeatureError` for Stanford's ColBERT, and what loading
+    raises.
     """
     source, target = resolve_directory(path_or_hub_id), Path(output)
     _check_output(source, target, overwrite=overwrite)
+    if is_stanford(source):
+        raise UnsupportedFeatureError(
+            f"{source} holds the projection of token vectors among its weights, where a compiled "
+            "directory has none; save it with sentence-transformers' MultiVectorEncoder first"
+        )
     folder = encoder_directory(source)
     encoder = CompiledEncoder.from_pretrained(
         folder, dtype=dtype, quantization=quantization, head=head, adapter=task

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import os
     from pathlib import Path
 
-__all__ = ["LateInteraction", "TokenMask", "open_late_interaction"]
+__all__ = ["LateInteraction", "TokenMask", "is_stanford", "open_late_interaction"]
 
 METADATA = "artifact.metadata"
 # The class of ColBERT's own checkpoints, and the name of the projection in them.
@@ -114,7 +114,7 @@ def open_late_interaction(path_or_hub_id: str | os.PathLike[str]) -> LateInterac
     missing or do not fit.
     """
     directory = resolve_directory(path_or_hub_id)
-    if not (directory / MODULES).is_file() and _is_stanford(directory):
+    if not (directory / MODULES).is_file() and is_stanford(directory):
         return _open_stanford(directory)
     opened = open_directory(
         *(directory, "MultiVectorEncoder", MULTI_VECTOR_ORDER), plain=False, late_interaction=True
@@ -145,7 +145,8 @@ def open_late_interaction(path_or_hub_id: str | os.PathLike[str]) -> LateInterac
     )
 
 
-def _is_stanford(directory: Path) -> bool:
+def is_stanford(directory: Path) -> bool:
+    """Return whether a directory holds a checkpoint of Stanford's ColBERT."""
     if not (directory / "config.json").is_file():
         return False
     return STANFORD_CLASS in (read_config(directory).get("architectures") or [])

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,8 +22,9 @@ from encoder_engine import ops
 from encoder_engine.embedding.engines.engine import OutOfDeviceMemoryError
 from encoder_engine.embedding.engines.modes import pool_modes
 from encoder_engine.errors import UnusedWeightsWarning
+from encoder_engine.families.heads import join_fingerprint
 from encoder_engine.models import Encoder, MaskedLM, SequenceClassification
-from encoder_engine.models.checkpoints.stacking import to_tensor
+from encoder_engine.models.checkpoints.stacking import to_array, to_tensor
 from encoder_engine.models.module_stack import StackComputer, mix_layers, pooled_rows
 from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
 from encoder_engine.packing.module_stack import EMPTY_STACK
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
     Layers = tuple[tuple[int, float], ...]
 
+HeadType = TypeVar("HeadType", bound=MaskedLM | SequenceClassification)
 # Tokens of the vocabulary whose logits are computed at a time.
 PIECE_TOKENS = 8192
 
@@ -67,7 +70,6 @@ __all__ = [
     "pool",
     "set_num_threads",
 ]
-
 
 # Poolings that read one row of a sequence. The other rows of the last block are 6 % of the time of
 # BGE-small, and 12 % of a model of 6 blocks.
@@ -135,12 +137,9 @@ class _ModuleEngine:
 
         Raises :class:`OutOfDeviceMemoryError`, with all tensors freed.
         """
-        try:
-            with torch.inference_mode():
-                return tuple(None if x is None else x.cpu().numpy() for x in compute())
-        except torch.OutOfMemoryError:
-            # The error holds the frames, and those hold tensors: both are gone after this block.
-            pass
+        # The error holds the frames, and those hold tensors: both are gone after this block.
+        with suppress(torch.OutOfMemoryError), torch.inference_mode():
+            return tuple(None if x is None else x.cpu().numpy() for x in compute())
         if self.encoder.device.type == "cuda":
             torch.cuda.empty_cache()
         raise OutOfDeviceMemoryError(f"a batch exceeds the memory of {self.device}")
@@ -206,8 +205,7 @@ class EncoderModule(_ModuleEngine):
         vectors_BD = pool(
             *(hidden_TD, sequences, modes), num_prompt_tokens=num_prompt_tokens, normalized=at_once
         )
-        vectors_BD = self._apply(self.modules, vectors_BD)
-        vectors_BD = vectors_BD[:, :dimension] if is_cut else vectors_BD
+        vectors_BD = self._apply(self.modules, vectors_BD)[:, :dimension]
         return normalize(vectors_BD) if normalized and not at_once else vectors_BD
 
     def several(
@@ -325,8 +323,8 @@ class CausalModule(EncoderModule):
 
         def compute() -> Tensor:
             batch = self._batch(rows)
-            last_BD = ops.pooling(self._hidden(batch, None), batch.sequences, mode="lasttoken")
-            return self._logits(last_BD, self.weight_VD[list(token_ids)])
+            selected = pooled_rows(batch.sequences, "lasttoken")
+            return self._logits(self._hidden(batch, None, selected), self.weight_VD[[*token_ids]])
 
         return self._run(compute)
 
@@ -337,12 +335,22 @@ class CausalModule(EncoderModule):
         return torch.tanh(logits_MP / self.softcap) * self.softcap
 
 
-class SequenceClassificationModule(_ModuleEngine):
-    """A :class:`ScoringEngine` over a classifier, which it puts into evaluation mode."""
+class _HeadEngine(_ModuleEngine, Generic[HeadType]):
+    """An engine of an encoder with a head, which it puts into evaluation mode."""
 
-    def __init__(self, model: SequenceClassification) -> None:
+    def __init__(self, model: HeadType) -> None:
         super().__init__(model.eval().encoder)
         self.model = model
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the architecture and of every weight; see :class:`Engine`."""
+        model = self.model
+        arrays = [(n, to_array(t.cpu().contiguous())) for n, t in model.head.state_dict().items()]
+        return join_fingerprint(super().fingerprint(), model.layout, model.rows, arrays)
+
+
+class SequenceClassificationModule(_HeadEngine[SequenceClassification]):
+    """A :class:`ScoringEngine` over a classifier."""
 
     @property
     def num_labels(self) -> int:
@@ -360,12 +368,8 @@ class SequenceClassificationModule(_ModuleEngine):
         return self._run(compute)
 
 
-class MaskedLMModule(_ModuleEngine):
-    """A :class:`VocabularyEngine` over a masked LM, which it puts into evaluation mode."""
-
-    def __init__(self, model: MaskedLM) -> None:
-        super().__init__(model.eval().encoder)
-        self.model = model
+class MaskedLMModule(_HeadEngine[MaskedLM]):
+    """A :class:`VocabularyEngine` over a masked LM."""
 
     def vocabulary(
         self, rows: TokenRows, *, pooling: SparsePooling, activation: SparseActivation

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.embedding.directory.modules import MODULES
 from encoder_engine.embedding.directory.recipe import CONFIG
 from encoder_engine.embedding.saving.card import write_card
+from encoder_engine.embedding.saving.modules import (
+    check_writable,
+    write_json,
+    write_module,
+    write_modules_json,
+)
 from encoder_engine.errors import OutputError, UnsupportedFeatureError
-from encoder_engine.files import write_atomically, writing
+from encoder_engine.families.checkpoints.adapters import check_no_leftovers
+from encoder_engine.files import writing
+from encoder_engine.packing.module_stack import NormalizeModule
 
 if TYPE_CHECKING:
     import os
@@ -27,11 +34,14 @@ def save_embedder(parts: EmbedderParts, directory: str | os.PathLike[str]) -> No
         raise UnsupportedFeatureError(
             "layers= has no module in sentence-transformers; save an embedder of the last layer"
         )
+    check_writable(recipe.modules)
+    after = (*recipe.modules.modules, *([NormalizeModule()] if recipe.normalized else []))
     own = Path(parts.loading.path) if parts.loading else recipe.encoder_directory
     if folder.exists() and own.exists() and folder.resolve() == own.resolve():
         raise OutputError(
             f"{folder} holds the files that this embedder reads; name another directory"
         )
+    check_no_leftovers(folder)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         # A directory without this file is no model: the new parts never meet the old ones.
@@ -40,7 +50,7 @@ def save_embedder(parts: EmbedderParts, directory: str | os.PathLike[str]) -> No
     parts.tokenizer.save(folder)
     # Lower-casing is a part of the tokenizer that was saved.
     settings = {"max_seq_length": parts.max_seq_length, "do_lower_case": False}
-    _write(folder / "sentence_bert_config.json", settings)
+    write_json(folder / "sentence_bert_config.json", settings)
     stated: dict[str, Any] = {
         "model_type": "SentenceTransformer",
         "prompts": dict(recipe.prompts),
@@ -49,12 +59,12 @@ def save_embedder(parts: EmbedderParts, directory: str | os.PathLike[str]) -> No
     }
     if recipe.truncate_dim is not None:
         stated["truncate_dim"] = recipe.truncate_dim
-    _write(folder / CONFIG, stated)
+    write_json(folder / CONFIG, stated)
     pooling = folder / "1_Pooling" / "config.json"
     with writing(pooling):
         pooling.parent.mkdir(exist_ok=True)
     modes = list(recipe.pooling)
-    _write(
+    write_json(
         pooling,
         {
             "embedding_dimension": parts.engine.spec.width,
@@ -74,22 +84,9 @@ def save_embedder(parts: EmbedderParts, directory: str | os.PathLike[str]) -> No
             "similarity": recipe.similarity or "cosine",
         },
     )
-    kinds = ["Transformer", "Pooling", *(["Normalize"] if recipe.normalized else [])]
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    for number, module in enumerate(after, start=len(kinds)):
+        place = f"{number}_{type(module).__name__.removesuffix('Module')}"
+        kinds[place] = write_module(folder / place, module)
     # Last, because its presence marks a complete model.
-    _write(
-        folder / MODULES,
-        [
-            {
-                "idx": number,
-                "name": str(number),
-                "path": "" if number == 0 else f"{number}_{kind}",
-                "type": f"sentence_transformers.models.{kind}",
-            }
-            for number, kind in enumerate(kinds)
-        ],
-    )
-
-
-def _write(path: Path, value: object) -> None:
-    content = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    write_atomically(path, content.encode("utf-8"))
+    write_modules_json(folder / MODULES, kinds)

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from encoder_engine.embedding.embedder import Embedder
+from encoder_engine.embedding.engines.choosing import vector_engine
 from encoder_engine.embedding.static.model import StaticModel, StaticSettings, unknown_id
 from encoder_engine.embedding.steps.batch_loop import compute_batches
 from encoder_engine.embedding.steps.progress import progress_bar
@@ -170,11 +172,12 @@ def _embed_tokens(embedder: Embedder, ids_V: npt.NDArray[np.int32], *, shown: bo
         ids=ids_VL.reshape(-1),
         cu_seqlens=np.arange(len(ids_V) + 1, dtype=np.int32) * np.int32(row_length),
     )
-    found_VD = np.empty((len(ids_V), embedder.engine.spec.width), dtype=np.float32)
-    modes = embedder.recipe.pooling
+    # The encoder alone: what follows its pooling is for texts, and may have another width.
+    engine, modes = vector_engine(embedder.encoder), embedder.recipe.pooling
+    found_VD = np.empty((len(ids_V), engine.spec.width), dtype=np.float32)
     with progress_bar(len(ids_V), shown=shown) as advance:
         for batch, vectors in compute_batches(
-            *(embedder.engine, rows, lambda taken: embedder.engine.pooled(taken, modes=modes)),
+            *(engine, rows, partial(engine.pooled, modes=modes)),
             batch_tokens=_BATCH_TOKENS,
             limit=embedder.memory_limit,
             row_name="token",

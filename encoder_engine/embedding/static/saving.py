@@ -5,19 +5,20 @@ model2vec and sentence-transformers both load it. ``mapping`` and ``weights`` ar
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_engine.embedding.directory.modules import MODULES
 from encoder_engine.embedding.directory.recipe import CONFIG as SETTINGS
 from encoder_engine.embedding.saving.card import write_card
+from encoder_engine.embedding.saving.modules import write_json, write_modules_json
 from encoder_engine.embedding.static.reading import CONFIG, MODEL_TYPE, MODULE
 from encoder_engine.errors import ConfigError
 from encoder_engine.families.checkpoints.arrays import cast, widen
 from encoder_engine.families.checkpoints.writing import write_tensors
-from encoder_engine.files import write_atomically, writing
+from encoder_engine.files import writing
 from encoder_engine.inference.static_table import TABLE_DTYPES
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def save_static_model(
     write_tensors(folder / "model.safetensors", tensors)
     model.tokenizer.save(folder)
     if not is_library:
-        _write(folder / CONFIG, _config(model, dtype if dtype != "auto" else table.dtype))
+        write_json(folder / CONFIG, _config(model, dtype if dtype != "auto" else table.dtype))
     stated: dict[str, Any] = {
         "model_type": "SentenceTransformer",
         "prompts": settings.prompts,
@@ -58,12 +59,8 @@ def save_static_model(
     }
     if settings.truncate_dim is not None:
         stated["truncate_dim"] = settings.truncate_dim
-    _write(folder / SETTINGS, stated)
-    kinds = [(MODULE, "."), *([("Normalize", "1_Normalize")] if settings.normalized else [])]
-    modules = [
-        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for n, (kind, path) in enumerate(kinds)
-    ]
+    write_json(folder / SETTINGS, stated)
+    kinds = {".": MODULE} | ({"1_Normalize": "Normalize"} if settings.normalized else {})
     write_card(
         folder,
         loader="StaticEmbedder",
@@ -75,7 +72,7 @@ def save_static_model(
         },
     )
     # Last, because its presence marks a complete model.
-    _write(folder / "modules.json", modules)
+    write_modules_json(folder / MODULES, kinds)
 
 
 def convert_rows(rows_VD: Array, dtype: str) -> Array:
@@ -112,8 +109,3 @@ def _config(model: StaticModel, dtype: str) -> dict[str, Any]:
     if table.mapping_N is not None:
         config["vocabulary_quantization"] = len(table.rows_VD)
     return config
-
-
-def _write(path: Path, value: object) -> None:
-    content = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    write_atomically(path, content.encode("utf-8"))

@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,13 +22,16 @@ import numpy as np
 from encoder_engine.errors import (
     CheckpointFileError,
     ConfigError,
+    OutputError,
     TensorNamesError,
     TensorShapeError,
     UnsupportedFeatureError,
 )
 from encoder_engine.families.checkpoints.arrays import dtype_name, widen
 from encoder_engine.families.checkpoints.files import (
+    COMPILED,
     WEIGHTS,
+    HubKeywords,
     StoredTensor,
     index_of,
     open_tensor_file,
@@ -39,11 +43,16 @@ from encoder_engine.json_values import JsonValue, read_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import ExitStack
-    from pathlib import Path
 
     from encoder_engine.families.checkpoints.arrays import Array
 
-__all__ = ["ADAPTER", "has_stacked_adapters", "merge_adapters", "weights_directory"]
+__all__ = [
+    "ADAPTER",
+    "check_no_leftovers",
+    "has_stacked_adapters",
+    "merge_adapters",
+    "weights_directory",
+]
 
 ADAPTER = "adapter_config.json"
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
@@ -100,7 +109,8 @@ def weights_directory(directory: Path) -> Path:
     """Return the directory of config.json and weights: an adapter's base model, or the same one.
 
     A directory with config.json and weights of its own is its adapter's base, as in transformers.
-    The base is a directory or a hub id. Raises :class:`ConfigError` for an adapter without one.
+    The base is a directory or a hub id, of the revision that the adapter was trained on where it
+    states one. Raises :class:`ConfigError` for an adapter without a base.
     """
     adapter = directory / ADAPTER
     if not adapter.is_file():
@@ -108,10 +118,14 @@ def weights_directory(directory: Path) -> Path:
     whole = [name for name in (*WEIGHTS, *map(index_of, WEIGHTS)) if (directory / name).is_file()]
     if whole and (directory / "config.json").is_file():
         return directory
-    stated = read_value(adapter, ConfigError).get("base_model_name_or_path")
+    config = read_value(adapter, ConfigError)
+    stated, revision = config.get("base_model_name_or_path"), config.get("revision")
     if stated.is_null:
         raise stated.must_be("the directory or the hub id of the adapter's model")
-    base = resolve_directory(stated.string())
+    hub: HubKeywords = {}
+    if not revision.is_null and not Path(stated.string()).is_dir():
+        hub["revision"] = revision.string()
+    base = resolve_directory(stated.string(), **hub)
     if (base / ADAPTER).is_file():
         raise UnsupportedFeatureError(
             f"{adapter} names {base}, which holds an adapter too; merge that one into its model"
@@ -145,6 +159,19 @@ def merge_adapters(
             raise ConfigError(f"{directory} holds one adapter without a name, not {chosen!r}")
         return _merge_peft(directory, tensors, files, prefix)
     return _merge_stacked(directory, tensors, config, chosen)
+
+
+def check_no_leftovers(directory: Path) -> None:
+    """Raise :class:`OutputError` where a checkpoint would be saved beside files that change it.
+
+    Loading would merge an adapter into the saved weights, and take a compiled encoder before them.
+    """
+    for name, effect in ((ADAPTER, "changes"), (COMPILED, "is loaded instead of")):
+        if (directory / name).exists():
+            raise OutputError(
+                f"{directory} holds {name}, which {effect} the weights that are to be saved; name "
+                "another folder, or remove the file first"
+            )
 
 
 def has_stacked_adapters(directory: Path) -> bool:

@@ -65,6 +65,8 @@ class ArchivedTensor:
     def read(self) -> Array:
         """Return the tensor in memory of its own."""
         storage = self.storage
+        # A pickle can set the fields of what it has made.
+        _check_layout(self.offset, self.shape, self.strides)
         with zipfile.ZipFile(storage.path) as archive:
             numbers = np.frombuffer(archive.read(storage.name), dtype=storage.dtype)
         last = self.offset + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
@@ -165,9 +167,17 @@ def _rebuild_tensor(
     storage: _Storage, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any
 ) -> ArchivedTensor:
     shape, strides = tuple(map(int, shape)), tuple(map(int, strides))
-    if offset < 0 or min((*shape, *strides), default=0) < 0 or len(shape) != len(strides):
-        raise pickle.UnpicklingError(f"a tensor is {shape} with strides {strides}")
+    _check_layout(offset, shape, strides)
     return ArchivedTensor(storage=storage, offset=int(offset), shape=shape, strides=strides)
+
+
+def _check_layout(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    """Raise :class:`CheckpointFileError` for a tensor that would begin before its storage."""
+    if offset < 0 or min((*shape, *strides), default=0) < 0 or len(shape) != len(strides):
+        raise CheckpointFileError(
+            f"a tensor of {list(shape)} has the strides {list(strides)} and begins at {offset}; "
+            "fetch the file again"
+        )
 
 
 def _rebuild_parameter(tensor: ArchivedTensor, *_: Any) -> ArchivedTensor:

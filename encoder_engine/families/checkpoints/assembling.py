@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from encoder_engine.families.checkpoints.parameters import Shapes
     from encoder_engine.families.facts.names import Origin, Rename
 
-__all__ = ["Assembly", "stack_arrays", "warn_of_suspicious"]
+__all__ = ["Assembly", "stack_arrays", "unstack_array", "warn_of_suspicious"]
 
 # A trained weight is of order 1; a flipped exponent bit makes it 1e9 or far more.
 LARGEST_PLAUSIBLE = 1e4
@@ -128,6 +128,17 @@ def stack_arrays(origin: Origin, arrays: Mapping[str, Array]) -> Array:
     if not origin.halves_swapped:
         return whole
     return np.concatenate(np.split(whole, 2)[::-1])
+
+
+def unstack_array(origin: Origin, parameter: Array) -> dict[str, Array]:
+    """Split one parameter into a checkpoint's tensors, by name: the inverse of stacking."""
+    whole = parameter
+    if origin.halves_swapped:
+        whole = np.concatenate(np.split(parameter, 2)[::-1])
+    parts = np.split(whole, np.cumsum(origin.rows_of(len(whole)))[:-1])
+    if origin.transposed:
+        parts = [np.ascontiguousarray(part.T) for part in parts]
+    return dict(zip(origin.names, parts, strict=True))
 
 
 def _check_values(arrays: dict[str, Array]) -> list[str]:

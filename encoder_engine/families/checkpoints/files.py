@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMPILED",
+    "SETTINGS_OF_OTHERS",
     "WEIGHTS",
     "HubKeywords",
     "StoredTensor",

@@ -20,6 +20,7 @@ __all__ = ["OutputLayer", "read_output_layer"]
 
 # The key of Gemma's cap of logits.
 SOFTCAP = "final_logit_softcapping"
+TIED = "tie_word_embeddings"
 
 
 class OutputLayer(NamedTuple):
@@ -53,12 +54,12 @@ def read_output_layer(directory: str | os.PathLike[str]) -> OutputLayer:
         cap = values.get(SOFTCAP)
         softcap = None if cap.is_null else cap.number(least=0)
         stored = checkpoint.heads.get(f"{name}.weight")
-        # Files without the key are of models that share the table.
-        tied = values.get("tie_word_embeddings").boolean(True)
+        tied = values.get(TIED).boolean(checkpoint.family.vocabulary_tied)
         if stored is None and not tied:
             raise TensorNamesError(
-                f"{checkpoint.directory} has no {name}.weight, and config.json says that it is "
-                "not the table of tokens; the checkpoint was saved without its output layer",
+                f"{checkpoint.directory} has no {name}.weight, and in this {spec.model_type} it is "
+                f"not the table of tokens, because config.json does not say {TIED}: true; the "
+                "checkpoint was saved without its output layer",
                 missing=[f"{name}.weight"],
             )
         if stored is None or tied:

@@ -24,6 +24,8 @@ RENAMES = (
     Rename("blocks.{block}.feed_forward.down", f"{BLOCK}.output.dense"),
     Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.output.LayerNorm"),
 )
+# Without the norms, which models of other layouts name otherwise.
+WITHOUT_NORMS = tuple(rename for rename in RENAMES if not rename.ours.endswith("norm"))
 POOLER = Rename("pooler.dense", "pooler.dense")
 PREDICTIONS = HeadLayout(
     task="masked-lm",

@@ -6,12 +6,12 @@ zero and all other rows are scaled by the share of them.
 
 from dataclasses import replace
 
-from encoder_engine.families.data.bert import POOLER, TOKEN_CLASSIFIER
+from encoder_engine.families.data import bert
 from encoder_engine.families.facts.embedding_quirks import EsmEmbedding
 from encoder_engine.families.facts.family import PLAIN_BLOCK, ConfigKeys, Family
 from encoder_engine.families.facts.names import Rename
 
-BLOCK = "encoder.layer.{block}"
+BLOCK = bert.BLOCK
 FAMILY = Family(
     model_type="esm",
     architecture="EsmModel",
@@ -32,28 +32,16 @@ FAMILY = Family(
     },
     quirks=(EsmEmbedding(),),
     renames=(
-        Rename("embedding.tokens", "embeddings.word_embeddings"),
-        Rename("embedding.positions", "embeddings.position_embeddings"),
+        *bert.WITHOUT_NORMS,
         Rename("embedding.norm", "embeddings.layer_norm"),
-        Rename(
-            "blocks.{block}.attention.qkv",
-            (
-                f"{BLOCK}.attention.self.query",
-                f"{BLOCK}.attention.self.key",
-                f"{BLOCK}.attention.self.value",
-            ),
-        ),
-        Rename("blocks.{block}.attention.output", f"{BLOCK}.attention.output.dense"),
         Rename("blocks.{block}.attention_norm", f"{BLOCK}.attention.LayerNorm"),
-        Rename("blocks.{block}.feed_forward.up", f"{BLOCK}.intermediate.dense"),
-        Rename("blocks.{block}.feed_forward.down", f"{BLOCK}.output.dense"),
         Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.LayerNorm"),
         Rename("final_norm", "encoder.emb_layer_norm_after"),
-        POOLER,
+        bert.POOLER,
     ),
     heads=("lm_head.", "classifier."),
     in_place=False,
-    layouts=(replace(TOKEN_CLASSIFIER, architecture="EsmForTokenClassification"),),
+    layouts=(replace(bert.TOKEN_CLASSIFIER, architecture="EsmForTokenClassification"),),
     # The contact head reads attentions, and is in every file, whether it was trained or not.
     buffers=(
         r"contact_head\..*",

@@ -14,6 +14,7 @@ FAMILY = replace(
         attention=replace(llama.FAMILY.block.attention, causal=False),
         norm=replace(llama.FAMILY.block.norm, epsilon=1e-5),
     ),
+    flags={key: paths for key, paths in llama.FAMILY.flags.items() if key not in llama.CAUSAL},
     # Not one of its weights depends on the pooling of a classifier.
     ignored=(
         "bos_token",

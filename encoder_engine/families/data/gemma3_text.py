@@ -36,6 +36,8 @@ FAMILY = replace(
         Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.pre_feedforward_layernorm"),
         Rename("blocks.{block}.feed_forward_output_norm", f"{BLOCK}.post_feedforward_layernorm"),
     ),
-    required={"attn_logit_softcapping": (None,)},
+    vocabulary_tied=True,
+    # Its own key is use_bidirectional_attention.
+    required={"attn_logit_softcapping": (None,), "is_causal": (True,)},
     ignored=("final_logit_softcapping",),
 )

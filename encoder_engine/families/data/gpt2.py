@@ -41,6 +41,7 @@ FAMILY = Family(
         "attn_pdrop": ("blocks.attention.dropout",),
         "resid_pdrop": ("blocks.attention.output_dropout", "blocks.feed_forward.output_dropout"),
     },
+    flags={"is_causal": ("blocks.attention.causal",)},
     renames=(
         Rename("embedding.tokens", "wte"),
         Rename("embedding.positions", "wpe"),

@@ -34,6 +34,8 @@ RENAMES = (
     Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.post_attention_layernorm"),
     Rename("final_norm", "norm"),
 )
+# An embedder that was trained on a decoder may see later tokens too (KaLM).
+CAUSAL = {"is_causal": ("blocks.attention.causal",)}
 FAMILY = Family(
     model_type="llama",
     architecture="LlamaModel",
@@ -59,12 +61,14 @@ FAMILY = Family(
     flags={
         "attention_bias": ("blocks.attention.bias", "blocks.attention.output_bias"),
         "mlp_bias": ("blocks.feed_forward.up_bias", "blocks.feed_forward.down_bias"),
+        **CAUSAL,
     },
     quirks=(ScaledRope(),),
     renames=RENAMES,
     heads=("lm_head.", "score.", "classifier.", "qa_outputs."),
     buffers=(r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",),
     vocabulary="lm_head",
+    vocabulary_tied=False,
     in_place=False,
     ignored=("pretraining_tp",),
 )

@@ -2,16 +2,11 @@
 
 from dataclasses import replace
 
-from encoder_engine.families.data.bert import (
-    CLASSIFIER,
-    POOLER,
-    SPANS,
-    TOKEN_CLASSIFIER,
-)
+from encoder_engine.families.data import bert
 from encoder_engine.families.facts.family import PLAIN_BLOCK, Family
 from encoder_engine.families.facts.names import Rename
 
-BLOCK = "encoder.layer.{block}"
+BLOCK = bert.BLOCK
 FAMILY = Family(
     model_type="megatron-bert",
     architecture="MegatronBertModel",
@@ -22,38 +17,25 @@ FAMILY = Family(
     embedding_norm=False,
     final_norm=True,
     renames=(
-        Rename("embedding.tokens", "embeddings.word_embeddings"),
-        Rename("embedding.positions", "embeddings.position_embeddings"),
-        Rename("embedding.segments", "embeddings.token_type_embeddings"),
-        Rename(
-            "blocks.{block}.attention.qkv",
-            (
-                f"{BLOCK}.attention.self.query",
-                f"{BLOCK}.attention.self.key",
-                f"{BLOCK}.attention.self.value",
-            ),
-        ),
-        Rename("blocks.{block}.attention.output", f"{BLOCK}.attention.output.dense"),
+        *bert.WITHOUT_NORMS,
         Rename("blocks.{block}.attention_norm", f"{BLOCK}.attention.ln"),
-        Rename("blocks.{block}.feed_forward.up", f"{BLOCK}.intermediate.dense"),
-        Rename("blocks.{block}.feed_forward.down", f"{BLOCK}.output.dense"),
         Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.ln"),
         Rename("final_norm", "encoder.ln"),
-        POOLER,
+        bert.POOLER,
     ),
     heads=("cls.", "classifier.", "qa_outputs."),
     layouts=(
         replace(
-            CLASSIFIER,
+            bert.CLASSIFIER,
             architecture="MegatronBertForSequenceClassification",
             dropouts=("hidden_dropout_prob",),
         ),
         replace(
-            TOKEN_CLASSIFIER,
+            bert.TOKEN_CLASSIFIER,
             architecture="MegatronBertForTokenClassification",
             dropouts=("hidden_dropout_prob",),
         ),
-        replace(SPANS, architecture="MegatronBertForQuestionAnswering"),
+        replace(bert.SPANS, architecture="MegatronBertForQuestionAnswering"),
     ),
     in_place=False,
 )

@@ -10,6 +10,6 @@ FAMILY = replace(
     llama.FAMILY,
     model_type="mistral",
     architecture="MistralModel",
-    flags={},
+    flags=llama.CAUSAL,
     quirks=(ScaledRope(), CausalWindows()),
 )

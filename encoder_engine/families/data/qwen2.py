@@ -20,8 +20,6 @@ FAMILY = replace(
     keys=ConfigKeys(
         num_key_heads="num_key_value_heads", norm_epsilon="rms_norm_eps", num_segments=None
     ),
-    flags={},
+    flags=llama.CAUSAL,
     quirks=(ScaledRope(), CausalWindows(switch="use_sliding_window")),
-    # Causal, unless a configuration says otherwise.
-    required={"is_causal": (True,)},
 )

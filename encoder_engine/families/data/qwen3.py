@@ -18,7 +18,10 @@ FAMILY = replace(
     block=replace(
         BLOCK, attention=replace(BLOCK.attention, head_dim=128, query_key_norm=BLOCK.norm)
     ),
-    flags={"attention_bias": ("blocks.attention.bias", "blocks.attention.output_bias")},
+    flags={
+        "attention_bias": ("blocks.attention.bias", "blocks.attention.output_bias"),
+        **llama.CAUSAL,
+    },
     quirks=(ScaledRope(), CausalWindows(switch="use_sliding_window")),
     renames=(
         *llama.RENAMES,

@@ -2,13 +2,12 @@
 
 from dataclasses import replace
 
-from encoder_engine.families.data import roberta
-from encoder_engine.families.data.bert import POOLER, SPANS, TOKEN_CLASSIFIER
+from encoder_engine.families.data import bert, roberta
 from encoder_engine.families.facts.family import DROPOUTS, PLAIN_BLOCK
 from encoder_engine.families.facts.names import Rename
 from encoder_engine.families.facts.spec import NormSpec
 
-BLOCK = "encoder.layer.{block}"
+BLOCK = bert.BLOCK
 FAMILY = replace(
     roberta.FAMILY,
     model_type="xlm-roberta-xl",
@@ -21,29 +20,16 @@ FAMILY = replace(
         "attention_probs_dropout_prob": DROPOUTS["attention_probs_dropout_prob"],
     },
     renames=(
-        Rename("embedding.tokens", "embeddings.word_embeddings"),
-        Rename("embedding.positions", "embeddings.position_embeddings"),
-        Rename("embedding.segments", "embeddings.token_type_embeddings"),
-        Rename(
-            "blocks.{block}.attention.qkv",
-            (
-                f"{BLOCK}.attention.self.query",
-                f"{BLOCK}.attention.self.key",
-                f"{BLOCK}.attention.self.value",
-            ),
-        ),
-        Rename("blocks.{block}.attention.output", f"{BLOCK}.attention.output.dense"),
+        *bert.WITHOUT_NORMS,
         Rename("blocks.{block}.attention_norm", f"{BLOCK}.attention.self_attn_layer_norm"),
-        Rename("blocks.{block}.feed_forward.up", f"{BLOCK}.intermediate.dense"),
-        Rename("blocks.{block}.feed_forward.down", f"{BLOCK}.output.dense"),
         Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.LayerNorm"),
         Rename("final_norm", "encoder.LayerNorm"),
-        POOLER,
+        bert.POOLER,
     ),
     layouts=(
         replace(roberta.CLASSIFIER, architecture="XLMRobertaXLForSequenceClassification"),
-        replace(TOKEN_CLASSIFIER, architecture="XLMRobertaXLForTokenClassification"),
-        replace(SPANS, architecture="XLMRobertaXLForQuestionAnswering"),
+        replace(bert.TOKEN_CLASSIFIER, architecture="XLMRobertaXLForTokenClassification"),
+        replace(bert.SPANS, architecture="XLMRobertaXLForQuestionAnswering"),
     ),
     in_place=False,
 )

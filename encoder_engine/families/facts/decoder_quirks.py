@@ -22,12 +22,14 @@ __all__ = ["CausalWindows", "GemmaLayers", "SlidingLayers"]
 class CausalWindows:
     """The windows of a causal model: the key gives the tokens seen, a token itself included.
 
+    In both directions, the key gives the tokens seen on either side.
     ``switch``: a key that says whether there are windows at all (Qwen); None: the size says it
     (Mistral), and then every block has one.
     """
 
     switch: str | None = None
     key: str = "sliding_window"
+    size: int = 4096
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -39,11 +41,12 @@ class CausalWindows:
         """Set each block's window."""
         size = config.get(self.key)
         on = self.switch is None or config.get(self.switch).boolean(False)
-        if not on or size.is_null:
+        if not on or (size.present and size.is_null):
             return spec
         kinds = self._kinds(config, len(spec.blocks))
+        window = size.positive(self.size) - int(spec.is_causal)
         blocks = (
-            with_attention(block, window=size.positive() - 1 if kind == SLIDING else None)
+            with_attention(block, window=window if kind == SLIDING else None)
             for block, kind in zip(spec.blocks, kinds, strict=True)
         )
         return replace(spec, blocks=tuple(blocks))
@@ -60,7 +63,7 @@ class CausalWindows:
         """Return the window, and the blocks that have one."""
         windows = [block.attention.window for block in spec.blocks]
         sizes = {window for window in windows if window is not None}
-        size = None if not sizes else sizes.pop() + 1
+        size = None if not sizes else sizes.pop() + int(spec.is_causal)
         if self.switch is None:
             return {self.key: size}
         kinds = [FULL if window is None else SLIDING for window in windows]

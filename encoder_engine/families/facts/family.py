@@ -78,6 +78,7 @@ class Family:
     configuration without them is of another family.
     ``vocabulary``: the output layer of a causal model, beside ``prefix`` in a checkpoint with a
     head, where it may be left out if it is the table of tokens; None: it is no causal model.
+    ``vocabulary_tied``: it is the table of tokens, where the configuration does not say so.
     ``in_place``: transformers' own models of it can compute with the engine (integrations).
     """
 
@@ -112,6 +113,7 @@ class Family:
     code: tuple[str, ...] = ()
     recognised_by_code: bool = False
     vocabulary: str | None = None
+    vocabulary_tied: bool = True
     in_place: bool = True
 
     @property

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors.torch import save as save_safetensors
 
 from encoder_engine.errors import OutputError, UnsupportedFeatureError
+from encoder_engine.families.checkpoints.adapters import check_no_leftovers
 from encoder_engine.families.checkpoints.parameters import stacked_rows
 from encoder_engine.families.config import INT8_CONFIG, spec_to_config
 from encoder_engine.families.facts.names import origins
@@ -73,6 +74,7 @@ def _write_model(
     config: dict[str, Any], tensors: dict[str, Tensor], directory: str | os.PathLike[str]
 ) -> None:
     target = Path(directory)
+    check_no_leftovers(target)
     encoded_config = (json.dumps(config, indent=2) + "\n").encode()
     encoded_weights = save_safetensors(tensors, metadata={"format": "pt"})
     try:

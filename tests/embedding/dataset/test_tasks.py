@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch
 
 from encoder_engine import Embedder, load_vectors
 from encoder_engine.cli import main
@@ -84,6 +85,19 @@ def test_sparse_rows_are_those_of_encode(
         list(stored.blocks())
     with pytest.raises(InputError, match="holds sparse results, not tokens"):
         _ = stored.tokens
+
+
+def test_a_job_does_not_go_on_with_another_head(
+    ranking: Path, source: Path, tmp_path: Path
+) -> None:
+    other = write_head_directory(tmp_path / "other", SequenceClassification, num_labels=1)
+    model = SequenceClassification.from_pretrained(other, device="cpu")
+    with torch.no_grad():
+        model.head.output.get_parameter("weight").neg_()
+    model.save_pretrained(other)
+    Ranker.from_pretrained(ranking).score_dataset(source, tmp_path / "out")
+    with pytest.raises(ResumeError, match="another model"):
+        Ranker.from_pretrained(other).score_dataset(source, tmp_path / "out")
 
 
 def test_a_sparse_job_resumes_and_refuses_other_options(

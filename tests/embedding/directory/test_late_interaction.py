@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from encoder_engine.embedding import MultiVectorEmbedder
+from encoder_engine.embedding.directory.compiling import compile_directory
 from encoder_engine.errors import (
     CheckpointFileError,
     ConfigError,
@@ -332,3 +333,10 @@ def test_what_pylate_saves_gives_the_vectors_of_pylate(
         for rows, plain_rows, true_rows in zip(found, eager, truth, strict=True):
             values = torch.tensor(plain_rows), torch.tensor(true_rows, dtype=torch.float64)
             assert_within_budget(tensor(rows), *values, kind, terms=TERMS)
+
+
+def test_a_checkpoint_of_stanford_is_not_compiled_without_its_projection(tmp_path: Path) -> None:
+    folder = stanford(tmp_path / "source")
+    with pytest.raises(UnsupportedFeatureError, match="the projection of token vectors"):
+        compile_directory(folder, tmp_path / "compiled")
+    assert not (tmp_path / "compiled").exists()

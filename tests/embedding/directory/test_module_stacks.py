@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
-from encoder_engine.embedding import Embedder
+from encoder_engine.embedding import Embedder, StaticEmbedder
 from encoder_engine.embedding.directory.stack import ACTIVATIONS
 from encoder_engine.embedding.loading import load_again
 from encoder_engine.embedding.parts import EmbedderParts
@@ -20,6 +21,7 @@ from encoder_engine.errors import (
     NonFiniteWeightsError,
     UnsupportedFeatureError,
 )
+from encoder_engine.packing.module_stack import LayerNormModule, ModuleStack
 from tests.embedding.test_breadth import TERMS, tensor
 from tests.embedding.tiny_model import WIDTH, write_json, write_transformers_directory
 from tests.vectors.drawn import assert_vectors_agree
@@ -104,6 +106,41 @@ def test_vectors_are_those_of_sentence_transformers(name: str, engine: Any, tmp_
     assert_agrees(embedder, model, truncate_dim=3, normalize_embeddings=True)
     assert_agrees(embedder, model, normalize_embeddings=True)
     assert embedder.dimension == model.get_sentence_embedding_dimension()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", list(stacks()))
+def test_modules_are_saved_with_an_embedder(name: str, engine: Any, tmp_path: Path) -> None:
+    save(tmp_path, draw(stacks()[name]()))
+    embedder = Embedder.from_pretrained(tmp_path / "saved", device="cpu", engine=engine)
+    embedder.save_pretrained(tmp_path / "again")
+    again = Embedder.from_pretrained(tmp_path / "again", device="cpu", engine=engine)
+    assert again.engine.fingerprint() == embedder.engine.fingerprint()
+    expected = embedder.encode(TEXTS, on_truncation="ignore")
+    assert (again.encode(TEXTS, on_truncation="ignore") == expected).all()
+    assert_agrees(again, library.SentenceTransformer(str(tmp_path / "again"), device="cpu"))
+
+
+@pytest.mark.parametrize("name", ["LaBSE", "distiluse"])
+def test_a_table_is_distilled_from_the_encoder_alone(name: str, tmp_path: Path) -> None:
+    save(tmp_path, draw(stacks()[name]()))
+    tables = [
+        StaticEmbedder.distill(tmp_path / folder, dimension=4, device="cpu").model.table.rows_VD
+        for folder in ("saved", "plain")
+    ]
+    assert (tables[0] == tables[1]).all()
+
+
+def test_a_module_that_the_layout_cannot_state_is_not_saved(tmp_path: Path) -> None:
+    model = save(tmp_path, draw(stacks()["norms within"]()))
+    assert model is not None
+    embedder = Embedder.from_pretrained(tmp_path / "saved", device="cpu")
+    *others, norm = embedder.recipe.modules.modules
+    assert isinstance(norm, LayerNormModule)
+    changed = ModuleStack((*others, replace(norm, epsilon=1e-12)))
+    embedder.recipe = replace(embedder.recipe, modules=changed)
+    with pytest.raises(UnsupportedFeatureError, match=r"this one has 1e-12"):
+        embedder.save_pretrained(tmp_path / "again")
 
 
 @pytest.mark.parametrize("engine", ENGINES)

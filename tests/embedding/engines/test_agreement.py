@@ -194,3 +194,21 @@ def test_both_engines_tell_the_same_facts(
     assert compiled.fingerprint() == module.fingerprint()
     assert module.versions() == {"torch": torch.__version__}
     assert compiled.versions() == {}
+
+
+@pytest.mark.parametrize("kind", [MaskedLM, SequenceClassification])
+def test_the_head_counts_in_the_fingerprint(kind: Any, tmp_path: Path) -> None:
+    folder = write_head_directory(tmp_path, kind)
+    engines: dict[str, Any] = {"masked-lm": MaskedLMModule}
+    engines["sequence-classification"] = SequenceClassificationModule
+    model = kind.from_pretrained(folder, device="cpu")
+    module = engines[kind.task](model)
+    compiled = CompiledEngine(CompiledEncoder.from_pretrained(folder, head=kind.task))
+    before = module.fingerprint()
+    assert before == compiled.fingerprint()
+    with torch.no_grad():
+        model.head.output.bias.add_(1.0)
+    assert module.fingerprint() != before
+    model.save_pretrained(folder)
+    changed = CompiledEngine(CompiledEncoder.from_pretrained(folder, head=kind.task))
+    assert module.fingerprint() == changed.fingerprint()

@@ -1,0 +1,43 @@
+"""Distillation of vectors: a text's vector approaches that of a teacher."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from encoder_engine.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["VECTOR_METRICS", "VectorMetric", "vector_error"]
+
+VectorMetric = Literal["mse", "l2", "cosine"]
+VECTOR_METRICS: tuple[VectorMetric, ...] = get_args(VectorMetric)
+
+
+def vector_error(
+    vectors_ND: Tensor, teacher_ND: Tensor, *, metric: VectorMetric = "cosine"
+) -> Tensor:
+    """Return the distance of each vector from the teacher's, summed over the N texts.
+
+    ``metric``: ``"mse"``: the mean over features of squared differences; ``"l2"``: the Euclidean
+    distance; ``"cosine"``: ``1 - cosine``.
+
+    Raises :class:`InputError` for another width, :class:`UnknownNameError` for another metric.
+    """
+    if vectors_ND.shape != teacher_ND.shape:
+        raise InputError(
+            f"the teacher's vectors are {list(teacher_ND.shape)}, the model's "
+            f"{list(vectors_ND.shape)}: give as many features as the model has"
+        )
+    if metric == "mse":
+        return (vectors_ND - teacher_ND).square().mean(1).sum()
+    if metric == "l2":
+        lengths_N: Tensor = torch.linalg.vector_norm(vectors_ND - teacher_ND, dim=1)
+        return lengths_N.sum()
+    if metric == "cosine":
+        return (1.0 - F.cosine_similarity(vectors_ND, teacher_ND, dim=1)).sum()
+    raise UnknownNameError(f"no metric {metric!r}; there are {', '.join(VECTOR_METRICS)}")

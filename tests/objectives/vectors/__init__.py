@@ -1,0 +1,1 @@
+"""Tests of losses of vectors and rankings."""
