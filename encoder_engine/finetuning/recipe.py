@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DataRecipe",
     "FineTuningRecipe",
-    "LoraRecipe",
     "ModelRecipe",
     "ReportRecipe",
     "RunSettings",
@@ -47,26 +46,6 @@ def _at_least(what: str, value: float | None, least: float) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoraRecipe:
-    """Low-rank updates of dense layers (Hu et al. 2022); see :mod:`encoder_engine.models.lora`.
-
-    ``rank``: of each update; 0: no LoRA.
-    ``alpha``: the update is multiplied by alpha / rank; None: twice the rank.
-    ``targets``: the layers: query, key, value, attention_output, feed_forward.
-    ``merge``: add the updates to the exported weights; False: export an adapter of peft.
-    """
-
-    rank: int = 0
-    alpha: float | None = None
-    targets: tuple[str, ...] = ("query", "value")
-    merge: bool = True
-
-    def __post_init__(self) -> None:
-        _at_least("model.lora.rank", self.rank, 0)
-        _at_least("model.lora.alpha", self.alpha, 0)
-
-
-@dataclass(frozen=True, kw_only=True)
 class ModelRecipe:
     """The checkpoint, and the part of it that is trained.
 
@@ -78,7 +57,6 @@ class ModelRecipe:
     ``freeze_embeddings``: the embeddings are frozen.
     ``reinit_blocks``: the last blocks, and the pooler, begin with random weights (Zhang et al.
     2021).
-    ``lora``: low-rank updates instead of the encoder's weights.
     """
 
     checkpoint: str = ""
@@ -87,18 +65,12 @@ class ModelRecipe:
     frozen_blocks: int = 0
     freeze_embeddings: bool = False
     reinit_blocks: int = 0
-    lora: LoraRecipe = field(default_factory=LoraRecipe)
 
     def __post_init__(self) -> None:
         if self.dropout is not None and not 0.0 <= self.dropout < 1.0:
             raise ConfigError(f"model.dropout must be at least 0 and below 1, got {self.dropout}")
         _at_least("model.frozen_blocks", self.frozen_blocks, 0)
         _at_least("model.reinit_blocks", self.reinit_blocks, 0)
-        if self.lora.rank and (self.train != "all" or self.frozen_blocks):
-            raise ConfigError(
-                "model.lora trains updates and the head alone; leave out model.train and "
-                "model.frozen_blocks"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
