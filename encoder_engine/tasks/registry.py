@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import UnknownNameError
 from encoder_engine.json_values import nearest
+from encoder_engine.tasks.embedders.embedding import EmbeddingTask
 from encoder_engine.tasks.regression import RegressionTask
 from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
 
@@ -18,6 +19,7 @@ __all__ = ["TASKS", "find_task", "read_task", "task_values"]
 
 # A new task adds its file and one line.
 _KINDS: tuple[type[Task[Any, Any]], ...] = (
+    EmbeddingTask,
     RegressionTask,
     SequenceClassificationTask,
 )

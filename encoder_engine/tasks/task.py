@@ -95,6 +95,11 @@ class Task(ABC, Generic[Example, Prediction]):
         ``fit`` for gold that the task does not know, such as another label.
         """
 
+    def of_checkpoint(self, directory: str | os.PathLike[str]) -> Self:
+        """Return the task with what a checkpoint's directory says, such as its pooling."""
+        del directory
+        return self
+
     @abstractmethod
     def fit(self, examples: Sequence[Example]) -> Self:
         """Return the task with what training examples fix, such as the labels.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +22,12 @@ from encoder_engine.packing import pack
 from encoder_engine.training.course import StepBatches
 from encoder_engine.training.grad_cache import couple
 from encoder_engine.training.world import World
+from tests import ROOT
 from tests.training.runs import CONFIG
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping
+    from pathlib import Path
 
 PAIRS = 12
 
@@ -33,6 +37,8 @@ class MeanEmbedder(CoupledModel):
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
+        # No loss would train the pooler, and DDP would wait for its gradient.
+        encoder.pooler = None
         self.encoder, self.weights = encoder, {"negatives": 1.0}
 
     @property
@@ -131,3 +137,18 @@ def test_micro_batches_do_not_change_the_gradient() -> None:
         assert found_loss == pytest.approx(loss, rel=1e-12)
         for name, gradient in expected.items():
             torch.testing.assert_close(found[name], gradient, rtol=0, atol=1e-12, msg=name)
+
+
+@pytest.mark.slow
+def test_two_processes_with_unequal_counts_have_the_same_gradient(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", "-m", "tests.training.coupled_ranks", str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    found = torch.load(tmp_path / "gradients.pt")
+    _, expected = gradients(make_model(torch.float64, 0.0), draw_steps(3))
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=0, atol=1e-12, msg=name)

@@ -22,9 +22,11 @@ from encoder_engine.packing.module_stack import NormalizeModule
 if TYPE_CHECKING:
     import os
 
+    from encoder_engine.embedding.directory.recipe import PoolingRecipe
     from encoder_engine.embedding.parts import EmbedderParts
+    from encoder_engine.families.facts.spec import EncoderSpec
 
-__all__ = ["save_embedder"]
+__all__ = ["save_embedder", "write_sentence_settings"]
 
 
 def save_embedder(parts: EmbedderParts, directory: str | os.PathLike[str]) -> None:
@@ -35,7 +37,6 @@ def save_embedder(parts: EmbedderParts, directory: str | os.PathLike[str]) -> No
             "layers= has no module in sentence-transformers; save an embedder of the last layer"
         )
     check_writable(recipe.modules)
-    after = (*recipe.modules.modules, *([NormalizeModule()] if recipe.normalized else []))
     own = Path(parts.loading.path) if parts.loading else recipe.encoder_directory
     if folder.exists() and own.exists() and folder.resolve() == own.resolve():
         raise OutputError(
@@ -48,8 +49,32 @@ def save_embedder(parts: EmbedderParts, directory: str | os.PathLike[str]) -> No
         (folder / MODULES).unlink(missing_ok=True)
     parts.engine.save_encoder(folder)
     parts.tokenizer.save(folder)
+    write_sentence_settings(
+        *(folder, recipe, parts.engine.spec),
+        max_seq_length=parts.max_seq_length,
+        dimension=parts.dimension,
+        base_model=parts.loading.path if parts.loading else None,
+    )
+
+
+def write_sentence_settings(
+    folder: Path,
+    recipe: PoolingRecipe,
+    spec: EncoderSpec,
+    *,
+    max_seq_length: int | None,
+    dimension: int,
+    base_model: str | None,
+) -> None:
+    """Write what a directory has beside the encoder and the tokenizer, and the card.
+
+    max_seq_length: the most tokens of a text; None: no limit.
+    dimension: features of a vector.
+    base_model: the model that this one was made of.
+    """
+    after = (*recipe.modules.modules, *([NormalizeModule()] if recipe.normalized else []))
     # Lower-casing is a part of the tokenizer that was saved.
-    settings = {"max_seq_length": parts.max_seq_length, "do_lower_case": False}
+    settings = {"max_seq_length": max_seq_length, "do_lower_case": False}
     write_json(folder / "sentence_bert_config.json", settings)
     stated: dict[str, Any] = {
         "model_type": "SentenceTransformer",
@@ -67,7 +92,7 @@ def save_embedder(parts: EmbedderParts, directory: str | os.PathLike[str]) -> No
     write_json(
         pooling,
         {
-            "embedding_dimension": parts.engine.spec.width,
+            "embedding_dimension": spec.width,
             "pooling_mode": modes[0] if len(modes) == 1 else modes,
             "include_prompt": recipe.include_prompt,
         },
@@ -75,12 +100,12 @@ def save_embedder(parts: EmbedderParts, directory: str | os.PathLike[str]) -> No
     write_card(
         folder,
         loader="Embedder",
-        dimension=parts.dimension,
-        base_model=parts.loading.path if parts.loading else None,
+        dimension=dimension,
+        base_model=base_model,
         facts={
-            "encoder": f"{parts.engine.spec.model_type}, {parts.engine.spec.num_layers} layers",
+            "encoder": f"{spec.model_type}, {spec.num_layers} layers",
             "pooling": ", ".join(modes) + (", normalized" if recipe.normalized else ""),
-            "tokens": "no limit" if parts.max_seq_length is None else str(parts.max_seq_length),
+            "tokens": "no limit" if max_seq_length is None else str(max_seq_length),
             "similarity": recipe.similarity or "cosine",
         },
     )

@@ -1,8 +1,9 @@
 """Sums over the rows of a similarity matrix that is never stored.
 
 How it works: the matrix of B rows and N candidates is computed in tiles of rows. The gradient of a
-tile is taken before the next tile is computed, so memory is that of the vectors and of one tile
-(16 MiB of float32), whatever B is. The result is an ordinary differentiable scalar.
+tile is taken before the next tile is computed, so memory is that of the vectors and of one tile,
+whatever B is: 16 MiB of float32, with masks and gradients some 230 MiB at the peak. The result is
+an ordinary differentiable scalar.
 """
 
 from __future__ import annotations

@@ -1,0 +1,188 @@
+"""The task of embedding texts: one vector each, similar for texts that belong together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from encoder_engine.embedding.directory.opening import open_embedder
+from encoder_engine.embedding.directory.recipe import encoder_directory
+from encoder_engine.embedding.embedder import Embedder
+from encoder_engine.embedding.queries import document_prompt
+from encoder_engine.errors import InputError, UnsupportedFeatureError
+from encoder_engine.models.encoder import Encoder
+from encoder_engine.tasks.embedders.examples import (
+    RetrievalExample,
+    check_examples,
+    is_scored_pair,
+)
+from encoder_engine.tasks.embedders.retrieval_task import RetrievalPrediction
+from encoder_engine.tasks.embedders.settings import EmbeddingSettings
+from encoder_engine.tasks.embedders.vector_model import EmbeddingModel
+from encoder_engine.tasks.items import Ragged
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+    import torch
+
+    from encoder_engine.tasks.embedders.settings import LossName
+    from encoder_engine.tasks.items import Items
+    from encoder_engine.tasks.task import Outputs, TaskModel
+
+__all__ = ["EmbeddingTask"]
+
+Vector = Any
+_SCORED: tuple[LossName, ...] = ("cosent", "cosine")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingTask(EmbeddingSettings):
+    """Embeds texts as sentence-transformers' ``SentenceTransformer`` does.
+
+    Settings: see :class:`EmbeddingSettings`.
+    """
+
+    name: ClassVar[str] = "embedding"
+
+    @property
+    def learns_scores(self) -> bool:
+        """Whether the loss reads the scores of pairs."""
+        return self.loss in _SCORED
+
+    def of_checkpoint(self, directory: str | os.PathLike[str]) -> Self:
+        """Return the task with the pooling, prompts and limit of a checkpoint's directory.
+
+        A directory without ``modules.json`` has mean pooling. Raises
+        :class:`UnsupportedFeatureError` for modules with weights after the pooling.
+        """
+        recipe = open_embedder(directory).read_recipe(self.pooling or None)
+        if recipe.modules or recipe.layers is not None:
+            raise UnsupportedFeatureError(
+                f"{directory} has modules with weights after its encoder, which are not trained; "
+                "begin with its encoder alone"
+            )
+        prompts = {"query": recipe.prompts.get("query", "")}
+        named = document_prompt(recipe.prompts)
+        prompts["document"] = recipe.prompts.get(named, "") if named else ""
+        if not recipe.include_prompt and any((prompts | dict(self.prompts)).values()):
+            raise UnsupportedFeatureError(
+                f"{directory} leaves the prompt's tokens out of its pooling, which is not trained; "
+                "set task.prompts to empty texts"
+            )
+        return replace(
+            self,
+            pooling=recipe.pooling,
+            normalized=recipe.normalized if self.normalized is None else self.normalized,
+            prompts=prompts | dict(self.prompts),
+            max_seq_length=self.max_seq_length or recipe.max_seq_length,
+        )
+
+    def fit(self, examples: Sequence[RetrievalExample]) -> Self:
+        """Choose the loss by the rows, and refuse rows that it cannot use."""
+        loss = self.loss or _choose_loss(examples)
+        pair = {"document": lambda e: len(e.positives) > 0}
+        scored = {"score of each document": lambda e: len(e.scores) == len(e.documents)}
+        needs: dict[LossName, dict[str, Any]] = {
+            "in_batch": pair,
+            "cosent": {"one document with one score": is_scored_pair},
+            "cosine": {"one document with one score": is_scored_pair},
+            "triplet": pair | {"negative": lambda e: len(e.negatives) > 0},
+            "margin": pair | scored | {"negative": lambda e: len(e.negatives) > 0},
+            "divergence": scored | {"second document": lambda e: len(e.documents) > 1},
+            "vectors": {
+                "teacher's vector as long as the first row's": lambda e: (
+                    len(e.vector) == len(examples[0].vector) > 0
+                )
+            },
+        }
+        if loss == "margin":
+            needs["margin"]["single positive"] = lambda e: len(e.positives) == 1
+        check_examples(examples, needs[loss])
+        if loss in _SCORED and len({example.scores for example in examples}) < 2:
+            raise InputError("all training rows have one score: there is nothing to learn")
+        return replace(self, loss=loss)
+
+    def gold_columns(
+        self,
+        examples: Sequence[RetrievalExample],
+        offsets: npt.NDArray[np.int64],
+        order: npt.NDArray[np.int64],
+    ) -> dict[str, npt.NDArray[Any] | Ragged]:
+        """Return scores and vectors, and the guide's vectors of all texts."""
+        found = super().gold_columns(examples, offsets, order)
+        if self.guide is not None and len(order):
+            texts = [e.query for e in examples] + [d for e in examples for d in e.documents]
+            vectors = Embedder.from_pretrained(self.guide).encode(texts, on_truncation="ignore")
+            found["guide"] = Ragged(vectors[order].astype(np.float32), offsets)
+        return found
+
+    def make_model(self, encoder: Encoder) -> TaskModel:
+        """Make the model; it has no random weights."""
+        return EmbeddingModel(encoder, self)
+
+    def load_model(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+    ) -> TaskModel:
+        """Load an embedder's encoder."""
+        folder = encoder_directory(Path(directory))
+        return EmbeddingModel(Encoder.from_pretrained(folder, device, dtype), self)
+
+    def decode(
+        self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]
+    ) -> list[RetrievalPrediction[Vector]]:
+        """Cut the vectors into examples."""
+        del examples
+        vectors = outputs["vectors"]
+        return [
+            RetrievalPrediction(part[0], tuple(part[1:]))
+            for part in np.split(vectors, items.offsets[1:-1])
+        ]
+
+    def paired(self, predictions: Sequence[RetrievalPrediction[Vector]]) -> list[float]:
+        """Return the similarity of each query with its first document."""
+        queries = self._compared([found.query for found in predictions])
+        documents = self._compared([found.documents[0] for found in predictions])
+        similar: list[float] = (queries * documents).sum(1).tolist()
+        return similar
+
+    def similarities(
+        self, queries: Sequence[Vector], documents: Sequence[Vector]
+    ) -> npt.NDArray[np.floating]:
+        """Return the similarities of all queries with all documents."""
+        found: npt.NDArray[np.floating] = self._compared(queries) @ self._compared(documents).T
+        return found
+
+    def _compared(self, vectors: Sequence[Vector]) -> npt.NDArray[np.float64]:
+        stacked: npt.NDArray[np.float64] = np.stack(vectors).astype(np.float64)
+        if self.similarity == "cosine":
+            stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), 1e-12)
+        return stacked
+
+    def to_record(
+        self, example: RetrievalExample, prediction: RetrievalPrediction[Vector]
+    ) -> dict[str, Any]:
+        """Return the line that ``predict`` writes: similarities, or a single text's vector."""
+        found = super().to_record(example, prediction)
+        return found if example.documents else found | {"vector": prediction.query.tolist()}
+
+
+def _choose_loss(examples: Sequence[RetrievalExample]) -> LossName:
+    if not examples:
+        raise InputError("there is no training row")
+    if all(is_scored_pair(example) for example in examples):
+        return "cosent"
+    if all(len(e.documents) > 1 and len(e.scores) == len(e.documents) for e in examples):
+        return "divergence"
+    if all(example.vector and not example.documents for example in examples):
+        return "vectors"
+    return "in_batch"

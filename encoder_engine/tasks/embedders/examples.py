@@ -1,0 +1,130 @@
+"""Rows of texts to embed: pairs, triplets, scored pairs, and lists of scored documents.
+
+A row is a query with any number of documents. The documents that belong to it come first (the
+positives), then hard negatives. A scored pair is a query with one document and one score.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_engine.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from encoder_engine.inputs.records import Record
+
+__all__ = ["RetrievalColumns", "RetrievalExample", "is_scored_pair", "read_example", "text_ids"]
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalExample:
+    """A query, the documents that belong to it, and documents that do not.
+
+    ``scores``: one for each document, positives first; empty: they are not scored.
+    ``vector``: a teacher's vector of the query; empty: there is none.
+    """
+
+    query: str
+    positives: tuple[str, ...] = ()
+    negatives: tuple[str, ...] = ()
+    scores: tuple[float, ...] = ()
+    vector: tuple[float, ...] = field(default=(), repr=False)
+
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """Positives, then negatives."""
+        return self.positives + self.negatives
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalColumns:
+    """The names of the columns of a row; a column that a row lacks is empty.
+
+    ``documents``: a text, or a list of texts.
+    ``negatives``: a text, or a list; columns named so with ``_1``, ``_2``, ... are read as well.
+    ``scores``: a number, or a list with one of each document.
+    """
+
+    query: str
+    documents: str
+    negatives: str
+    scores: str
+    vector: str = "vector"
+
+
+def read_example(record: Record, columns: RetrievalColumns) -> RetrievalExample:
+    """Read a row. Raises :class:`RowError`, with file and row, for values that cannot be used."""
+    query = record.text(columns.query)
+    positives = _texts(record, columns.documents)
+    negatives = _texts(record, columns.negatives)
+    place = 1
+    while record.has(f"{columns.negatives}_{place}"):
+        negatives += _texts(record, f"{columns.negatives}_{place}")
+        place += 1
+    if negatives and not positives:
+        record.refuse(
+            f"{columns.negatives} has {len(negatives)} documents but {columns.documents} has none; "
+            "name the document that belongs to the query"
+        )
+    scores = _numbers(record, columns.scores)
+    if scores and len(scores) != len(positives) + len(negatives):
+        record.refuse(
+            f"{columns.scores} has {len(scores)} numbers for {len(positives) + len(negatives)} "
+            "documents; give one for each, positives first"
+        )
+    return RetrievalExample(query, positives, negatives, scores, _numbers(record, columns.vector))
+
+
+def _texts(record: Record, column: str) -> tuple[str, ...]:
+    if not record.has(column):
+        return ()
+    if isinstance(record.get(column), str):
+        return (record.text(column),)
+    return tuple(record.names_of(column))
+
+
+def _numbers(record: Record, column: str) -> tuple[float, ...]:
+    """Return the numbers of a column: one, or a list of them."""
+    if not record.has(column):
+        return ()
+    value = record.get(column)
+    if isinstance(value, str) or not hasattr(value, "__len__"):
+        return (record.number_of(column),)
+    numbers = []
+    for place, number in enumerate(value):
+        if isinstance(number, bool) or not isinstance(number, (int, float, np.number)):
+            record.refuse(f"{column}[{place}] must be a number, got {number!r:.60}")
+        if not np.isfinite(number):
+            record.refuse(f"{column}[{place}] must be finite, got {number}")
+        numbers.append(float(number))
+    return tuple(numbers)
+
+
+def is_scored_pair(example: RetrievalExample) -> bool:
+    """Return whether an example is one document with one score."""
+    return len(example.documents) == 1 == len(example.scores)
+
+
+def text_ids(texts: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return a number of each text, int64 [N]: 64 bits of BLAKE2b, equal for equal texts."""
+    digests = b"".join(blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    return np.frombuffer(digests, np.int64)
+
+
+def check_examples(examples: Sequence[RetrievalExample], needs: dict[str, Any]) -> None:
+    """Raise :class:`InputError` for the first example that lacks what a loss needs.
+
+    ``needs``: predicates by what they demand, in words.
+    """
+    for place, example in enumerate(examples):
+        for wanted, holds in needs.items():
+            if not holds(example):
+                raise InputError(f"training row {place} has no {wanted}: {example!r:.120}")

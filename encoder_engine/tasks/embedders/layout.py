@@ -1,0 +1,82 @@
+"""The texts of a step: which vectors are queries, positives and negatives.
+
+I items of a query, its positives and its negatives, in this order; S texts, B positives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["NUM_NEGATIVES", "NUM_POSITIVES", "StepLayout"]
+
+# Targets with the number of an item's documents, int64 [I].
+NUM_POSITIVES, NUM_NEGATIVES = "num_positives", "num_negatives"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepLayout:
+    """Places among the S vectors of a step, int64.
+
+    ``queries_B``, ``positives_B``: of each positive, with its query; an item with two positives
+    counts twice.
+    ``negatives_N``, ``owners_N``: of each negative, and its item's first positive among the B.
+    ``items_B``, ``items_N``: the item of each positive and of each negative.
+    """
+
+    num_items: int
+    queries_I: Tensor
+    queries_B: Tensor
+    positives_B: Tensor
+    negatives_N: Tensor
+    owners_N: Tensor
+    items_B: Tensor
+    items_N: Tensor
+
+    @classmethod
+    def of(cls, targets: Mapping[str, Tensor]) -> StepLayout:
+        """Read the layout from the numbers of documents."""
+        positives_I, negatives_I = targets[NUM_POSITIVES], targets[NUM_NEGATIVES]
+        sizes = 1 + positives_I + negatives_I
+        queries_I = sizes.cumsum(0) - sizes
+        items = torch.arange(len(sizes), device=sizes.device)
+        items_B = items.repeat_interleave(positives_I)
+        items_N = items.repeat_interleave(negatives_I)
+        return cls(
+            num_items=len(sizes),
+            queries_I=queries_I,
+            queries_B=queries_I[items_B],
+            positives_B=_places(queries_I + 1, positives_I),
+            negatives_N=_places(queries_I + 1 + positives_I, negatives_I),
+            owners_N=(positives_I.cumsum(0) - positives_I)[items_N],
+            items_B=items_B,
+            items_N=items_N,
+        )
+
+    @property
+    def documents(self) -> Tensor:
+        """Places of the positives, then of the negatives."""
+        return torch.cat([self.positives_B, self.negatives_N])
+
+    @property
+    def owners(self) -> Tensor:
+        """The positive, among the B, that each document belongs to."""
+        own = torch.arange(len(self.positives_B), device=self.positives_B.device)
+        return torch.cat([own, self.owners_N])
+
+    @property
+    def items(self) -> Tensor:
+        """The item of each document, in the order of ``documents``."""
+        return torch.cat([self.items_B, self.items_N])
+
+
+def _places(starts: Tensor, counts: Tensor) -> Tensor:
+    """Return ``starts[i] + 0, 1, ..., counts[i] - 1`` for each i, concatenated."""
+    firsts = (starts - (counts.cumsum(0) - counts)).repeat_interleave(counts)
+    return firsts + torch.arange(len(firsts), device=starts.device)

@@ -1,0 +1,117 @@
+"""The losses of embedders by name, of the vectors of a whole step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from encoder_engine.objectives.vectors.in_batch import (
+    Direction,
+    GuideFilter,
+    TextIds,
+    in_batch_negatives,
+)
+from encoder_engine.objectives.vectors.lists import divergence, margin_error
+from encoder_engine.objectives.vectors.pairs import cosent, cosine_error, triplet
+from encoder_engine.objectives.vectors.teachers import vector_error
+from encoder_engine.tasks.embedders.layout import NUM_NEGATIVES, NUM_POSITIVES, StepLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from encoder_engine.tasks.embedders.settings import EmbeddingSettings
+
+__all__ = ["count_terms", "step_loss"]
+
+SYMMETRIC: tuple[Direction, ...] = ("query_to_document", "document_to_query")
+
+
+def count_terms(loss: str, targets: Mapping[str, Tensor]) -> int:
+    """Return the number of terms of a loss in a micro-batch or a step."""
+    if loss == "in_batch":
+        return int(targets[NUM_POSITIVES].sum())
+    if loss in ("triplet", "margin"):
+        return int(targets[NUM_NEGATIVES].sum())
+    return len(targets[NUM_POSITIVES])
+
+
+def step_loss(
+    task: EmbeddingSettings,
+    vectors_SD: Tensor,
+    targets: Mapping[str, Tensor],
+    share: tuple[int, int],
+) -> Tensor:
+    """Return the summed loss of a step's vectors, this rank's share of it."""
+    layout = StepLayout.of(targets)
+    if task.loss == "in_batch":
+        return _in_batch(task, vectors_SD, targets, layout, share)
+    if share[0] != 0:
+        # The others take no time worth sharing: the first rank computes them.
+        return vectors_SD.new_zeros(())
+    if task.loss == "vectors":
+        teacher = targets["vector"].to(vectors_SD.dtype)[:, : vectors_SD.shape[1]]
+        return vector_error(vectors_SD[layout.queries_I], teacher, metric=task.vector_metric)
+    return _of_documents(task, vectors_SD, targets, layout)
+
+
+def _in_batch(
+    task: EmbeddingSettings,
+    vectors_SD: Tensor,
+    targets: Mapping[str, Tensor],
+    layout: StepLayout,
+    share: tuple[int, int],
+) -> Tensor:
+    ids_S, guide_SG = targets["text_ids"], targets.get("guide")
+    documents_C = layout.documents
+    guide = None
+    if guide_SG is not None:
+        guide = GuideFilter(
+            queries_BD=guide_SG[layout.queries_B],
+            documents_CD=guide_SG[documents_C],
+            margin=task.guide_margin,
+        )
+    return in_batch_negatives(
+        vectors_SD[layout.queries_B],
+        vectors_SD[documents_C],
+        owners_C=layout.owners,
+        scale=task.scale,
+        normalized=task.similarity == "cosine",
+        directions=SYMMETRIC if task.symmetric else SYMMETRIC[:1],
+        joint=not task.symmetric,
+        ids=TextIds(queries_B=ids_S[layout.queries_B], documents_C=ids_S[documents_C]),
+        guide=guide,
+        share=share,
+    )
+
+
+def _of_documents(
+    task: EmbeddingSettings, vectors_SD: Tensor, targets: Mapping[str, Tensor], layout: StepLayout
+) -> Tensor:
+    """Return a loss of each query and its own documents."""
+    queries_B, positives_B = vectors_SD[layout.queries_B], vectors_SD[layout.positives_B]
+    if task.loss == "triplet":
+        own_N = vectors_SD[layout.positives_B[layout.owners_N]]
+        queries_N = vectors_SD[layout.queries_I[layout.items_N]]
+        negatives_N = vectors_SD[layout.negatives_N]
+        return triplet(*(queries_N, own_N, negatives_N), distance=task.distance, margin=task.margin)
+    if task.loss in ("cosent", "cosine"):
+        scores_B = targets["scores"].to(vectors_SD.dtype)
+        if task.loss == "cosine":
+            return cosine_error(queries_B, positives_B, scores_B)
+        return cosent(queries_B, positives_B, scores_B, scale=task.scale)
+    # By item, as the targets are: positives, then negatives.
+    items_C = layout.items
+    order = torch.argsort(layout.documents)
+    places_C, lists_C = layout.documents[order], items_C[order]
+    scores_C = (vectors_SD[layout.queries_I[lists_C]] * vectors_SD[places_C]).sum(1)
+    teacher_C = targets["scores"].to(vectors_SD.dtype)
+    if task.loss == "divergence":
+        return divergence(
+            *(scores_C, teacher_C, lists_C, layout.num_items), temperature=task.temperature
+        )
+    # Every item has one positive, its first document.
+    firsts = layout.positives_B - layout.queries_I - 1
+    sizes = torch.bincount(lists_C, minlength=layout.num_items)
+    return margin_error(scores_C, teacher_C, lists_C, sizes.cumsum(0) - sizes + firsts)[0]

@@ -1,0 +1,277 @@
+"""The base of tasks on queries and documents: columns, prompts, tokens and scores."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping  # noqa: TC003 - read when tasks are made of settings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+import torch
+
+from encoder_engine.models.training_model import Inputs
+from encoder_engine.packing.token_rows import TokenRows
+from encoder_engine.tasks.batching import packed_batch
+from encoder_engine.tasks.embedders.examples import (
+    RetrievalColumns,
+    RetrievalExample,
+    is_scored_pair,
+    read_example,
+    text_ids,
+)
+from encoder_engine.tasks.embedders.layout import NUM_NEGATIVES, NUM_POSITIVES
+from encoder_engine.tasks.embedders.scores import Corpus, correlations, retrieval_scores
+from encoder_engine.tasks.items import Items, Ragged
+from encoder_engine.tasks.task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from encoder_engine.inputs.records import Record
+    from encoder_engine.tasks.task import Windows
+    from encoder_engine.text import Tokenizer
+
+__all__ = ["RetrievalPrediction", "RetrievalTask", "join_rows"]
+
+Vectors = TypeVar("Vectors")
+
+
+@dataclass(frozen=True, eq=False)
+class RetrievalPrediction(Generic[Vectors]):
+    """The vectors of a query and of its documents."""
+
+    query: Vectors
+    documents: tuple[Vectors, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generic[Vectors]):
+    """A task on queries and documents.
+
+    ``query``, ``document``, ``negatives``, ``score``, ``vector``: the columns; ``document`` and
+    ``negatives`` hold a text or a list of texts, ``score`` a number or a list of them.
+    ``prompts``: texts put before every ``query`` and ``document``; by default the checkpoint's.
+    ``max_seq_length``: the limit that the saved model states; None: the checkpoint's.
+    ``metric``: the score that selects the best checkpoint; None: Spearman's correlation for scored
+    pairs, nDCG@10 for others.
+    """
+
+    query: str = "query"
+    document: str = "positive"
+    negatives: str = "negatives"
+    score_column: str = "score"
+    vector: str = "vector"
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    max_seq_length: int | None = None
+    metric: str | None = None
+
+    @property
+    @abstractmethod
+    def learns_scores(self) -> bool:
+        """Whether the loss reads the scores of single documents."""
+
+    @property
+    def main_score(self) -> str:
+        """The score that selects the best checkpoint."""
+        return self.metric or ("spearman" if self.learns_scores else "ndcg")
+
+    @property
+    def columns(self) -> RetrievalColumns:
+        """The names of the columns."""
+        return RetrievalColumns(
+            query=self.query,
+            documents=self.document,
+            negatives=self.negatives,
+            scores=self.score_column,
+            vector=self.vector,
+        )
+
+    def read(self, record: Record) -> RetrievalExample:
+        """Make an example of a row; one without documents is a text to embed."""
+        return read_example(record, self.columns)
+
+    def has_gold(self, example: RetrievalExample) -> bool:
+        """Return whether an example has a document or a teacher's vector."""
+        return bool(example.documents or example.vector)
+
+    def key(self, example: RetrievalExample) -> object:
+        """Return all texts."""
+        return example.query, example.documents
+
+    def gold_key(self, example: RetrievalExample) -> object:
+        """Return the scores, to find equal texts with different ones."""
+        return example.scores
+
+    def prompted(self, kind: str, texts: Sequence[str]) -> list[str]:
+        """Return texts after the prompt of ``query`` or ``document``."""
+        prompt = self.prompts.get(kind, "")
+        return [prompt + text for text in texts]
+
+    def limit(self, kind: str, windows: Windows) -> int:
+        """Return the most tokens of a text of a kind; longer ones are cut and counted."""
+        del kind
+        return min(windows.max_length, self.max_seq_length or windows.max_length)
+
+    def encode_texts(
+        self, kind: str, texts: Sequence[str], tokenizer: Tokenizer, windows: Windows
+    ) -> tuple[TokenRows, npt.NDArray[np.bool_]]:
+        """Tokenize queries or documents; return whether each was cut, [N]."""
+        encoding = tokenizer.encode_batch(
+            self.prompted(kind, texts), max_length=self.limit(kind, windows)
+        )
+        return TokenRows.of(encoding), np.asarray(encoding.truncated)
+
+    def encode(
+        self, examples: Sequence[RetrievalExample], tokenizer: Tokenizer, windows: Windows
+    ) -> Items:
+        """Tokenize examples: an item has its query, then its documents."""
+        queries = [example.query for example in examples]
+        documents = [text for example in examples for text in example.documents]
+        parts = [
+            self.encode_texts(kind, texts, tokenizer, windows)
+            for kind, texts in (("query", queries), ("document", documents))
+            if texts
+        ]
+        rows = join_rows([part for part, _ in parts])
+        cut = np.concatenate([np.zeros(0, bool), *(cut for _, cut in parts)])
+        positives = np.array([len(example.positives) for example in examples], np.int64)
+        negatives = np.array([len(example.negatives) for example in examples], np.int64)
+        offsets = np.zeros(len(examples) + 1, np.int64)
+        np.cumsum(1 + positives + negatives, out=offsets[1:])
+        order = np.zeros(offsets[-1], np.int64)
+        first = np.zeros(offsets[-1], bool)
+        first[offsets[:-1]] = True
+        order[first] = np.arange(len(examples))
+        order[~first] = len(examples) + np.arange(len(documents))
+        owners = np.repeat(np.arange(len(examples)), np.diff(offsets))
+        columns: dict[str, npt.NDArray[Any] | Ragged] = {
+            NUM_POSITIVES: positives,
+            NUM_NEGATIVES: negatives,
+            "text_ids": Ragged(text_ids(queries + documents)[order], offsets),
+        }
+        columns |= self.gold_columns(examples, offsets, order)
+        return Items(
+            rows=rows.take(order.astype(np.intp)),
+            offsets=offsets,
+            examples=np.arange(len(examples)),
+            columns=columns,
+            num_truncated=len(np.unique(owners[cut[order]])),
+        )
+
+    def gold_columns(
+        self,
+        examples: Sequence[RetrievalExample],
+        offsets: npt.NDArray[np.int64],
+        order: npt.NDArray[np.int64],
+    ) -> dict[str, npt.NDArray[Any] | Ragged]:
+        """Return scores and vectors of the examples where all have them.
+
+        ``order``: of the texts of all items, among all queries and then all documents.
+        """
+        del order
+        found: dict[str, npt.NDArray[Any] | Ragged] = {}
+        if examples and all(len(e.scores) == len(e.documents) > 0 for e in examples):
+            ends = offsets - np.arange(len(offsets))
+            values = np.array([score for e in examples for score in e.scores], np.float32)
+            found["scores"] = Ragged(values, ends)
+        widths = {len(example.vector) for example in examples}
+        if len(widths) == 1 and widths != {0}:
+            found["vector"] = np.array([example.vector for example in examples], np.float32)
+        return found
+
+    def collate(self, items: Items) -> Inputs:
+        """Make the input of a batch of these items; its targets hold no places."""
+        targets = {}
+        for name, column in items.columns.items():
+            values = column.values if isinstance(column, Ragged) else column
+            targets[name] = torch.from_numpy(np.ascontiguousarray(values))
+        return Inputs(packed_batch(items.rows), targets)
+
+    @abstractmethod
+    def paired(self, predictions: Sequence[RetrievalPrediction[Vectors]]) -> list[float]:
+        """Return the similarity of each query with its first document."""
+
+    @abstractmethod
+    def similarities(
+        self, queries: Sequence[Vectors], documents: Sequence[Vectors]
+    ) -> npt.NDArray[np.floating]:
+        """Return the similarities of all queries with all documents, [Q, N]."""
+
+    def score(
+        self,
+        examples: Sequence[RetrievalExample],
+        predictions: Sequence[RetrievalPrediction[Vectors]],
+    ) -> dict[str, float]:
+        """Return correlations of scored pairs, else scores of the ranking of all documents."""
+        if all(is_scored_pair(example) for example in examples):
+            return correlations([e.scores[0] for e in examples], self.paired(predictions))
+        corpus = Corpus(examples)
+        queries: dict[str, Vectors] = {}
+        documents: dict[str, Vectors] = {}
+        for example, found in zip(examples, predictions, strict=True):
+            queries.setdefault(example.query, found.query)
+            for text, vector in zip(example.documents, found.documents, strict=True):
+                documents.setdefault(text, vector)
+        all_queries, all_documents = list(queries.values()), list(documents.values())
+        return retrieval_scores(
+            corpus, lambda part: self.similarities(all_queries[part], all_documents)
+        )
+
+    def row_scores(
+        self,
+        examples: Sequence[RetrievalExample],
+        predictions: Sequence[RetrievalPrediction[Vectors]],
+    ) -> npt.NDArray[np.float64]:
+        """Return for each row the share of its own negatives below its first positive.
+
+        A scored pair gets minus the squared difference of the ranks, divided by the rows.
+        """
+        similar = np.array(self.paired(predictions))
+        if all(is_scored_pair(example) for example in examples):
+            gold = np.array([example.scores[0] for example in examples])
+            ranks = [x.argsort().argsort() / max(len(x), 1) for x in (gold, similar)]
+            squared: npt.NDArray[np.float64] = (ranks[0] - ranks[1]) ** 2
+            return -squared
+        shares = []
+        for example, found, own in zip(examples, predictions, similar, strict=True):
+            wrong = found.documents[len(example.positives) :]
+            below = self.similarities([found.query], wrong)[0] < own if wrong else np.ones(1)
+            shares.append(float(np.mean(below)))
+        return np.array(shares, np.float64)
+
+    def degenerate(self, predictions: Sequence[RetrievalPrediction[Vectors]]) -> str | None:
+        """Return a message where all pairs are equally similar."""
+        pairs = [found for found in predictions if found.documents]
+        if len(pairs) < 2 or np.ptp(self.paired(pairs)) > 0.0:
+            return None
+        return "all pairs are equally similar: nothing was learned"
+
+    def to_record(
+        self, example: RetrievalExample, prediction: RetrievalPrediction[Vectors]
+    ) -> dict[str, Any]:
+        """Return the line that ``predict`` writes: the similarity of each document."""
+        found: dict[str, Any] = {self.query: example.query}
+        if not example.documents:
+            return found
+        similar = self.similarities([prediction.query], prediction.documents)[0]
+        return found | {
+            "documents": list(example.documents),
+            "similarities": [float(x) for x in similar],
+        }
+
+
+def join_rows(parts: Sequence[TokenRows]) -> TokenRows:
+    """Concatenate token rows."""
+    lengths = np.concatenate([np.zeros(1, np.int32), *(part.lengths for part in parts)])
+    types = None
+    if any(part.type_ids is not None for part in parts):
+        filled = (np.zeros_like(p.ids) if p.type_ids is None else p.type_ids for p in parts)
+        types = np.concatenate(list(filled))
+    return TokenRows(
+        ids=np.concatenate([np.zeros(0, np.int32), *(part.ids for part in parts)]),
+        cu_seqlens=np.cumsum(lengths, dtype=np.int32),
+        type_ids=types,
+    )

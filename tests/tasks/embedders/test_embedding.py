@@ -1,0 +1,169 @@
+"""The embedding task: rows, tokens, losses, scores, and directories that others load."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from encoder_engine.embedding.embedder import Embedder
+from encoder_engine.errors import InputError, RowError
+from encoder_engine.inputs.records import Record
+from encoder_engine.models import Encoder
+from encoder_engine.tasks.embedders.embedding import EmbeddingTask
+from encoder_engine.tasks.registry import task_from_values, task_values
+from encoder_engine.tasks.task import Windows
+from encoder_engine.text import Tokenizer
+from tests.embedding.tiny_model import write_sentence_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS: list[dict[str, Any]] = [
+    {"query": "the cat sat", "positive": "a cat", "negatives": ["the dog", "a dog ran"]},
+    {"query": "the dog ran", "positive": ["a dog ran", "dog"], "negatives": "the cat"},
+    {"query": "the cat sat", "positive": "the cat", "negative": "unread"},
+]
+SCORED: list[dict[str, Any]] = [
+    {"query": "the cat", "positive": "a cat", "score": 4.5},
+    {"query": "the dog", "positive": "a cat sat", "score": "1"},
+    {"query": "a dog", "positive": "the dog", "score": 3},
+]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sentence_directory(tmp_path_factory.mktemp("embedding") / "model")
+
+
+def read(task: EmbeddingTask, rows: list[dict[str, Any]]) -> list[Any]:
+    return [task.read(Record(row, "f", n + 1, n)) for n, row in enumerate(rows)]
+
+
+def prepare(directory: Path, rows: list[dict[str, Any]], **settings: Any) -> tuple[Any, ...]:
+    task = EmbeddingTask(**settings).of_checkpoint(directory)
+    examples = read(task, rows)
+    task = task.fit(examples)
+    items = task.encode(examples, Tokenizer.from_pretrained(directory), Windows(max_length=12))
+    return task, examples, items
+
+
+def test_rows_make_items_of_their_texts(directory: Path) -> None:
+    task, examples, items = prepare(directory, ROWS)
+    assert task.loss == "in_batch"
+    assert task.main_score == "ndcg"
+    assert np.diff(items.offsets).tolist() == [4, 4, 2]
+    tokenizer = Tokenizer.from_pretrained(directory)
+    texts = [text for e in examples for text in (e.query, *e.documents)]
+    for place, text in enumerate(texts):
+        row = items.rows.take(np.array([place]))
+        assert row.ids.tolist() == tokenizer.encode(text).tolist()
+    ids = items.ragged("text_ids").values
+    assert ids[0] == ids[8]
+    assert len(set(ids.tolist())) == len(set(texts))
+    taken = items.take(np.array([2, 0]))
+    assert task.collate(taken).targets["num_positives"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings", "loss"),
+    [
+        (ROWS, {}, "in_batch"),
+        (ROWS, {"symmetric": True, "matryoshka": (4, 2)}, "in_batch"),
+        (ROWS[:2], {"loss": "triplet"}, "triplet"),
+        (SCORED, {}, "cosent"),
+        (SCORED, {"loss": "cosine"}, "cosine"),
+        ([ROWS[0] | {"score": [1.0, 0.5, -1.0]}] * 2, {}, "divergence"),
+        ([ROWS[0] | {"score": [1.0, 0.5, -1.0]}] * 2, {"loss": "margin"}, "margin"),
+        ([{"query": "the cat", "vector": [0.5] * 4}] * 2, {"matryoshka": (4,)}, "vectors"),
+    ],
+)
+def test_every_loss_is_learned(
+    directory: Path, rows: list[dict[str, Any]], settings: dict[str, Any], loss: str
+) -> None:
+    task, examples, items = prepare(directory, rows, **settings)
+    assert task.loss == loss
+    assert task_from_values("embedding", task_values(task)) == task
+    torch.manual_seed(0)
+    model = task.make_model(Encoder.from_pretrained(directory)).eval()
+    inputs = task.collate(items)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
+    values = []
+    for _ in range(8):
+        found = model(inputs)[loss]
+        assert found.num_terms == model.counts(inputs)[loss] > 0
+        values.append(float(found.total.detach()))
+        optimizer.zero_grad()
+        found.total.backward()
+        optimizer.step()
+    assert values[-1] < values[0]
+    predictions = task.decode(model.outputs(inputs), items, examples)
+    if loss != "vectors":
+        assert task.main_score in task.score(examples, predictions)
+        assert len(task.row_scores(examples, predictions)) == len(examples)
+
+
+def test_saved_models_embed_as_in_training(directory: Path, tmp_path: Path) -> None:
+    task, examples, items = prepare(directory, ROWS, prompts={"query": "the "})
+    model = task.make_model(Encoder.from_pretrained(directory)).eval()
+    model.save_pretrained(tmp_path / "saved")
+    tokenizer = Tokenizer.from_pretrained(directory)
+    tokenizer.save(tmp_path / "saved")
+    vectors = model.outputs(task.collate(items))["vectors"]
+    embedder = Embedder.from_pretrained(tmp_path / "saved")
+    queries = embedder.encode_query([example.query for example in examples])
+    documents = embedder.encode_document([d for e in examples for d in e.documents])
+    first = np.zeros(len(vectors), bool)
+    first[items.offsets[:-1]] = True
+    np.testing.assert_allclose(queries, vectors[first], atol=1e-6)
+    np.testing.assert_allclose(documents, vectors[~first], atol=1e-6)
+    again = task.load_model(tmp_path / "saved")
+    np.testing.assert_array_equal(again.outputs(task.collate(items))["vectors"], vectors)
+
+
+@pytest.mark.slow
+def test_sentence_transformers_loads_the_directory(directory: Path, tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    task, examples, items = prepare(directory, ROWS, prompts={"query": "the "})
+    model = task.make_model(Encoder.from_pretrained(directory)).eval()
+    model.save_pretrained(tmp_path / "saved")
+    Tokenizer.from_pretrained(directory).save(tmp_path / "saved")
+    theirs = library.SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    vectors = model.outputs(task.collate(items))["vectors"]
+    expected = theirs.encode([e.query for e in examples], prompt_name="query")
+    np.testing.assert_allclose(vectors[items.offsets[:-1]], expected, atol=1e-6)
+
+
+def test_rankings_and_correlations_are_scored(directory: Path) -> None:
+    task, examples, _ = prepare(directory, ROWS)
+    vector = {"the cat sat": [1, 0], "the dog ran": [0, 1], "a cat": [1, 0.1]}
+    vector |= {"the dog": [0, 1], "a dog ran": [0.1, 1], "dog": [0.2, 1], "the cat": [0.9, 0.5]}
+    found: Any = task.decode(
+        {"vectors": np.array([vector[t] for e in examples for t in (e.query, *e.documents)])},
+        prepare(directory, ROWS)[2],
+        examples,
+    )
+    scores = task.score(examples, found)
+    # Both queries rank: "the dog" is no answer of the second, and comes first.
+    assert scores["mrr"] == pytest.approx(75.0)
+    assert scores["recall"] == 100.0
+    assert scores["accuracy"] == 50.0
+
+
+def test_bad_rows_are_refused(directory: Path) -> None:
+    task = EmbeddingTask()
+    for row, message in (
+        ({"query": "a", "negatives": "b"}, "has none"),
+        ({"query": "a", "positive": "b", "score": [1, 2]}, "2 numbers for 1"),
+        ({"query": "a", "positive": 3}, "positive must be a list of texts"),
+        ({"query": None}, "null"),
+        ({"query": "a", "positive": "b", "score": float("nan")}, "finite"),
+    ):
+        with pytest.raises(RowError, match=message):
+            read(task, [row])
+    with pytest.raises(InputError, match="one score"):
+        task.fit(read(task, [SCORED[0]] * 3))
+    with pytest.raises(InputError, match="training row 2 has no negative"):
+        EmbeddingTask(loss="triplet").fit(read(task, ROWS))
