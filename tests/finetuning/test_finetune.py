@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -211,7 +211,7 @@ def test_a_schedule_may_begin_as_that_of_transformers() -> None:
     from encoder_engine.training.recipe import ScheduleRecipe
 
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    theirs = get_linear_schedule_with_warmup(optimizer, 3, 37)
+    theirs: Any = get_linear_schedule_with_warmup(optimizer, 3, 37)  # type: ignore[no-untyped-call]
     schedule = ScheduleRecipe(warmup=0.1, from_zero=True)
     for step in range(37):
         ours = learning_rate_factor(schedule, step, 37)
