@@ -114,11 +114,21 @@ class CRF(nn.Module):
         return found[0], found[1], found[2]
 
     def negative_log_likelihood(
-        self, emissions_MK: Tensor, sequences: Sequences, tags_M: Tensor
+        self,
+        emissions_MK: Tensor,
+        sequences: Sequences,
+        tags_M: Tensor,
+        *,
+        begins: Tensor | None = None,
+        ends: Tensor | None = None,
     ) -> Tensor:
         """Return -log p(tags | emissions), summed over the sequences; float32 or wider.
 
-        ``tags_M``: int64 [M]. The result is inf for illegal tags.
+        ``tags_M``: int64 [M].
+        ``begins``, ``ends``: bool [B]; False where a sequence is a part whose first or last word is
+        not the sentence's: any tag may stand there, without a score. None: True.
+
+        The result is inf for illegal tags.
         """
         if emissions_MK.shape != (sequences.num_tokens, len(self.start)):
             raise ShapeError(
@@ -127,37 +137,24 @@ class CRF(nn.Module):
             )
         if emissions_MK.dtype in (torch.bfloat16, torch.float16):
             emissions_MK = emissions_MK.float()
-        normaliser = self._log_partition(emissions_MK, sequences)
-        return normaliser - self._score(emissions_MK, sequences, tags_M)
-
-    def _score(self, emissions_MK: Tensor, sequences: Sequences, tags_M: Tensor) -> Tensor:
-        """Return the summed scores of all sequences' tags."""
+        there = np.flatnonzero(sequences.lengths)
         start_K, end_K, transitions_KK = self.scores()
-        cu_seqlens = sequences.cu_seqlens.long()
-        there = cu_seqlens.diff() > 0
-        firsts, lasts = cu_seqlens[:-1][there], cu_seqlens[1:][there] - 1
-        inner = torch.ones(len(tags_M), dtype=torch.bool, device=tags_M.device)
-        inner[firsts] = False
-        follows = inner.nonzero().flatten()
-        emitted = emissions_MK.gather(1, tags_M[:, None]).sum()
-        moved = transitions_KK[tags_M[follows - 1], tags_M[follows]].sum()
-        return emitted + moved + start_K[tags_M[firsts]].sum() + end_K[tags_M[lasts]].sum()
+        # The scores of the first and of the last words of the sequences that have any, [N, K].
+        start_NK = self._scores_of(start_K, begins, there)
+        end_NK = self._scores_of(end_K, ends, there)
+        normaliser = _log_partition(emissions_MK, sequences, start_NK, end_NK, transitions_KK)
+        return normaliser - _score(
+            emissions_MK, sequences, tags_M, start_NK, end_NK, transitions_KK
+        )
 
-    def _log_partition(self, emissions_MK: Tensor, sequences: Sequences) -> Tensor:
-        """Return the log of the summed exponentials of all tags' scores, over the sequences."""
-        start_K, end_K, transitions_KK = self.scores()
-        finished: list[Tensor] = []
-        alpha_NK = emissions_MK.new_zeros(0, len(start_K))
-        for step, rows in enumerate(_steps(sequences.offsets)):
-            emitted_NK = emissions_MK[torch.from_numpy(rows).to(emissions_MK.device)]
-            if step == 0:
-                alpha_NK = start_K + emitted_NK
-                continue
-            finished.append(alpha_NK[len(rows) :])
-            summed = _logsumexp(alpha_NK[: len(rows), :, None] + transitions_KK)
-            alpha_NK = summed + emitted_NK
-        finished.append(alpha_NK)
-        return _logsumexp((torch.cat(finished) + end_K)[..., None]).sum()
+    @staticmethod
+    def _scores_of(score_K: Tensor, wanted: Tensor | None, there: npt.NDArray[np.int64]) -> Tensor:
+        """Return ``score_K`` for each sequence, 0 where it is not wanted."""
+        score_NK = score_K.expand(len(there), -1)
+        if wanted is None:
+            return score_NK
+        kept = wanted[torch.from_numpy(there).to(wanted.device)]
+        return torch.where(kept[:, None], score_NK, torch.zeros_like(score_NK))
 
     @torch.no_grad()
     def decode(self, emissions_MK: Tensor, sequences: Sequences) -> npt.NDArray[np.int64]:
@@ -207,6 +204,54 @@ def viterbi(
         current = np.concatenate([current, ending.argmax(1)])
         tags[rows] = current
     return tags
+
+
+def _score(
+    emissions_MK: Tensor,
+    sequences: Sequences,
+    tags_M: Tensor,
+    start_NK: Tensor,
+    end_NK: Tensor,
+    transitions_KK: Tensor,
+) -> Tensor:
+    """Return the summed scores of all sequences' tags."""
+    cu_seqlens = sequences.cu_seqlens.long()
+    there = cu_seqlens.diff() > 0
+    firsts, lasts = cu_seqlens[:-1][there], cu_seqlens[1:][there] - 1
+    inner = torch.ones(len(tags_M), dtype=torch.bool, device=tags_M.device)
+    inner[firsts] = False
+    follows = inner.nonzero().flatten()
+    emitted = emissions_MK.gather(1, tags_M[:, None]).sum()
+    moved = transitions_KK[tags_M[follows - 1], tags_M[follows]].sum()
+    began = start_NK.gather(1, tags_M[firsts][:, None]).sum()
+    ended = end_NK.gather(1, tags_M[lasts][:, None]).sum()
+    return emitted + moved + began + ended
+
+
+def _log_partition(
+    emissions_MK: Tensor,
+    sequences: Sequences,
+    start_NK: Tensor,
+    end_NK: Tensor,
+    transitions_KK: Tensor,
+) -> Tensor:
+    """Return the log of the summed exponentials of all tags' scores, over the sequences."""
+    device = emissions_MK.device
+    lengths = sequences.lengths[sequences.lengths > 0]
+    order = torch.from_numpy(np.argsort(-lengths, kind="stable")).to(device)
+    finished: list[Tensor] = []
+    alpha_NK = emissions_MK.new_zeros(0, emissions_MK.shape[1])
+    for step, rows in enumerate(_steps(sequences.offsets)):
+        emitted_NK = emissions_MK[torch.from_numpy(rows).to(device)]
+        if step == 0:
+            alpha_NK = start_NK[order] + emitted_NK
+            continue
+        finished.append(alpha_NK[len(rows) :])
+        alpha_NK = _logsumexp(alpha_NK[: len(rows), :, None] + transitions_KK) + emitted_NK
+    finished.append(alpha_NK)
+    # Sequences finish shortest first.
+    whole_NK = torch.cat(finished[::-1]) + end_NK[order]
+    return _logsumexp(whole_NK[..., None]).sum()
 
 
 def _steps(offsets: npt.NDArray[np.integer]) -> Iterator[npt.NDArray[np.int64]]:

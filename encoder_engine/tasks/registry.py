@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 from encoder_engine.errors import UnknownNameError
 from encoder_engine.json_values import nearest
 from encoder_engine.tasks.embedders.embedding import EmbeddingTask
+from encoder_engine.tasks.question_answering import QuestionAnsweringTask
 from encoder_engine.tasks.regression import RegressionTask
 from encoder_engine.tasks.sequence_classification import SequenceClassificationTask
+from encoder_engine.tasks.span_classification import SpanClassificationTask
+from encoder_engine.tasks.token_classification import TokenClassificationTask
 
 if TYPE_CHECKING:
     from encoder_engine.json_values import JsonValue
@@ -20,8 +23,11 @@ __all__ = ["TASKS", "find_task", "read_task", "task_values"]
 # A new task adds its file and one line.
 _KINDS: tuple[type[Task[Any, Any]], ...] = (
     EmbeddingTask,
+    QuestionAnsweringTask,
     RegressionTask,
     SequenceClassificationTask,
+    SpanClassificationTask,
+    TokenClassificationTask,
 )
 TASKS = {kind.name: kind for kind in _KINDS}
 

@@ -1,0 +1,401 @@
+"""Extractive question answering: the answer is a span of the context, or there is none.
+
+Long contexts are read in windows. A window that does not hold the whole answer learns the first
+token, which stands for no answer. Answers are cut from the context by characters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+import torch
+
+from encoder_engine.errors import ConfigError, InputError
+from encoder_engine.inputs.conll import plain_suffix
+from encoder_engine.inputs.squad import read_squad
+from encoder_engine.metrics.answers import answer_f1, answer_scores, exact_match
+from encoder_engine.models.heads import QuestionAnswering
+from encoder_engine.models.training_model import Inputs
+from encoder_engine.tasks.batching import encode_windows, packed_batch, window_items
+from encoder_engine.tasks.items import Ragged
+from encoder_engine.tasks.labels import softmax
+from encoder_engine.tasks.questions.decoding import (
+    Answer,
+    QuestionWindow,
+    best_null_threshold,
+    n_best,
+    null_score,
+)
+from encoder_engine.tasks.questions.model import AnswerModel
+from encoder_engine.tasks.task import Task
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from encoder_engine.inputs.records import Record
+    from encoder_engine.models import Encoder
+    from encoder_engine.tasks.items import Items
+    from encoder_engine.tasks.task import Outputs, TaskModel, Windows
+    from encoder_engine.text import Tokenizer
+
+    Integers = npt.NDArray[np.int64]
+
+__all__ = ["AnswerPrediction", "GoldAnswer", "QuestionAnsweringTask", "QuestionExample"]
+
+
+class GoldAnswer(NamedTuple):
+    """An answer's text, and its first character in the context."""
+
+    text: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionExample:
+    """A question with its context and gold answers; (): it has none; None: unlabelled.
+
+    ``group``: what its context was taken from; the bootstrap draws groups.
+    """
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[GoldAnswer, ...] | None = None
+    group: str = ""
+
+
+class AnswerPrediction(NamedTuple):
+    """The answer of a question.
+
+    ``text``: empty where there is no answer; ``start``, ``stop``: its characters in the context.
+    ``probability``: of the answer, by softmax over ``best`` (and no answer) of all windows.
+    ``best``: the best spans, highest first. ``null``: the score of no answer.
+    """
+
+    text: str
+    start: int
+    stop: int
+    probability: float
+    best: tuple[Answer, ...]
+    null: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
+    """Answers questions by spans of their contexts.
+
+    ``id``, ``question``, ``context``, ``answers``: the columns; answers are a mapping of two lists,
+    ``text`` and ``answer_start``, as in the tables of the Hub. A .json file is SQuAD's.
+    ``no_answer``: ``"auto"``: where a training question has none (SQuAD 2.0).
+    ``num_best``: starts and ends that are paired in a window. ``max_tokens`` of an answer.
+    ``metric``: the score that selects the best checkpoint; None: f1.
+
+    Fixed by training: ``no_answer``, and ``null_threshold``, from dev questions: there is no answer
+    where the score of none exceeds the best span's by more.
+    """
+
+    name: ClassVar[str] = "question-answering"
+
+    id: str = "id"
+    question: str = "question"
+    context: str = "context"
+    answers: str = "answers"
+    no_answer: Literal["auto", "yes", "no"] = "auto"
+    num_best: int = 20
+    max_tokens: int = 30
+    metric: str | None = None
+    null_threshold: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.num_best < 1 or self.max_tokens < 1:
+            raise ConfigError(
+                f"task.num_best is {self.num_best} and task.max_tokens {self.max_tokens}; expected "
+                "at least 1"
+            )
+
+    @property
+    def main_score(self) -> str:
+        """The score that selects the best checkpoint."""
+        return self.metric or "f1"
+
+    def records(self, path: str | os.PathLike[str]) -> Iterator[Record] | None:
+        """Read SQuAD's JSON."""
+        return read_squad(path) if plain_suffix(path) == ".json" else None
+
+    def read(self, record: Record) -> QuestionExample:
+        """Make an example of a row; one without the column of answers is unlabelled."""
+        name = record.name_of(self.id) if record.has(self.id) else str(record.row)
+        question, context = record.text(self.question), record.text(self.context)
+        if not question.strip() or not context.strip():
+            record.refuse(f"question {name!r}: question or context is blank; drop the row")
+        answers = self._read_answers(record, name, context) if record.has(self.answers) else None
+        group = record.values.get("title") or record.values.get("article")
+        return QuestionExample(name, question, context, answers, str(group or context))
+
+    def _read_answers(self, record: Record, name: str, context: str) -> tuple[GoldAnswer, ...]:
+        value = record.get(self.answers)
+        lists: list[list[Any]] = []
+        if isinstance(value, dict) and {"text", "answer_start"} <= value.keys():
+            both = (value["text"], value["answer_start"])
+            lists = [list(x) for x in both if hasattr(x, "__len__") and not isinstance(x, str)]
+        if len(lists) != 2:
+            record.refuse(
+                f"question {name!r}: {self.answers} must have the lists text and answer_start, got "
+                f"{value!r:.60}"
+            )
+        texts, starts = lists
+        if len(texts) != len(starts):
+            record.refuse(f"question {name!r}: {len(texts)} texts, {len(starts)} answer_start")
+        found = []
+        for text, start in zip(texts, starts, strict=True):
+            there = isinstance(start, int) and isinstance(text, str) and start >= 0
+            if not there or not text or context[start : start + len(text)] != text:
+                came = repr(context[start : start + len(text)]) if there else repr(start)
+                record.refuse(
+                    f"question {name!r}: the answer {text!r:.60} is not at answer_start {start!r} "
+                    f"of its context, where {came:.60} is; count characters (not bytes) from 0"
+                )
+            found.append(GoldAnswer(text, start))
+        return tuple(found)
+
+    def fit(self, examples: Sequence[QuestionExample]) -> Self:
+        """Fix whether questions may have no answer."""
+        if not any(example.answers for example in examples):
+            raise InputError("no training question has an answer; check the column of answers")
+        if self.no_answer != "auto":
+            return self
+        unanswerable = any(example.answers == () for example in examples)
+        return replace(self, no_answer="yes" if unanswerable else "no")
+
+    def has_gold(self, example: QuestionExample) -> bool:
+        """Return whether the answers of a question are known."""
+        return example.answers is not None
+
+    def key(self, example: QuestionExample) -> object:
+        """Return question and context."""
+        return example.question, example.context
+
+    def gold_key(self, example: QuestionExample) -> object:
+        """Return the answers, to find equal questions with different ones."""
+        return example.answers
+
+    def encode(
+        self, examples: Sequence[QuestionExample], tokenizer: Tokenizer, windows: Windows
+    ) -> Items:
+        """Tokenize questions with windows of their contexts.
+
+        Raises :class:`InputError` where a question leaves no room for its context.
+        """
+        questions = [example.question for example in examples]
+        self._check_room(examples, questions, tokenizer, windows)
+        encoding = encode_windows(
+            tokenizer,
+            windows,
+            questions,
+            [example.context for example in examples],
+            truncation="only_second",
+            return_offsets=True,
+        )
+        offsets = encoding.cu_seqlens.astype(np.int64)
+        context = encoding.sequence_ids == 1
+        owners = np.repeat(np.arange(len(encoding)), np.diff(offsets))
+        counts = np.bincount(owners[context], minlength=len(encoding))
+        ends = np.r_[0, np.cumsum(counts)]
+        rows = np.flatnonzero(context)
+        # The context is contiguous; a window without any has first == stop == 0.
+        firsts = np.zeros(len(encoding), np.int64)
+        there = counts > 0
+        firsts[there] = rows[ends[:-1][there]] - offsets[:-1][there]
+        chars = encoding.offsets[rows].astype(np.int64)
+        items = window_items(encoding)
+        columns: dict[str, Any] = {
+            "context_first": firsts,
+            "context_stop": firsts + counts,
+            "chars": Ragged(chars, ends),
+        }
+        if all(example.answers is not None for example in examples):
+            targets = [
+                _target(examples[example], int(first), chars[start:stop])
+                for example, first, start, stop in zip(
+                    items.examples, firsts, ends[:-1], ends[1:], strict=True
+                )
+            ]
+            columns["target"] = np.array(targets, np.int64).reshape(-1, 2)
+        return replace(items, columns=columns)
+
+    @staticmethod
+    def _check_room(
+        examples: Sequence[QuestionExample],
+        questions: list[str],
+        tokenizer: Tokenizer,
+        windows: Windows,
+    ) -> None:
+        special = sum(len(piece.ids) for piece in tokenizer.spec.pair if piece.kind == "special")
+        lengths = tokenizer.encode_batch(questions, add_special_tokens=False).lengths
+        shared = 0 if windows.truncate else windows.overlap
+        room = windows.max_length - special - lengths
+        short = np.flatnonzero(room <= shared)
+        if len(short):
+            row = int(short[0])
+            raise InputError(
+                f"question {examples[row].id!r} has {lengths[row]} tokens, which leaves "
+                f"{max(int(room[row]), 0)} of {windows.max_length} for its context, and windows "
+                f"share {shared}; shorten it, raise max_length, or lower the stride",
+                row=row,
+            )
+
+    def collate(self, items: Items) -> Inputs:
+        """Make the input of a batch of windows."""
+        targets: dict[str, torch.Tensor] = {}
+        if "target" in items.columns:
+            both = items.column("target")
+            targets["starts"] = torch.from_numpy(np.ascontiguousarray(both[:, 0]))
+            targets["ends"] = torch.from_numpy(np.ascontiguousarray(both[:, 1]))
+        return Inputs(packed_batch(items.rows), targets)
+
+    def make_model(self, encoder: Encoder) -> TaskModel:
+        """Make the model with a random head."""
+        encoder.pooler = None
+        return AnswerModel(QuestionAnswering(encoder))
+
+    def load_model(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+    ) -> TaskModel:
+        """Load an encoder with its head."""
+        return AnswerModel(QuestionAnswering.from_pretrained(directory, device, dtype))
+
+    def decode(
+        self, outputs: Outputs, items: Items, examples: Sequence[QuestionExample]
+    ) -> list[AnswerPrediction]:
+        """Answer questions from the logits of all of their windows."""
+        windows: list[list[QuestionWindow]] = [[] for _ in examples]
+        tokens = items.token_offsets.tolist()
+        chars = items.ragged("chars")
+        firsts, stops = items.column("context_first"), items.column("context_stop")
+        for item, example in enumerate(items.examples.tolist()):
+            part = slice(tokens[item], tokens[item + 1])
+            windows[example].append(
+                QuestionWindow(
+                    outputs["starts"][part],
+                    outputs["ends"][part],
+                    int(firsts[item]),
+                    int(stops[item]),
+                    chars.of(item),
+                )
+            )
+        return [
+            self._predict(
+                n_best(found, example.context, num_best=self.num_best, max_tokens=self.max_tokens),
+                null_score(found),
+            )
+            for found, example in zip(windows, examples, strict=True)
+        ]
+
+    def _predict(self, best: Sequence[Answer], null: float) -> AnswerPrediction:
+        scores = np.array([answer.score for answer in best] + [null])
+        if self.no_answer != "yes" and best:
+            scores[-1] = -np.inf
+        shares = softmax(scores)
+        none = not best or (self.no_answer == "yes" and null - best[0].score > self.null_threshold)
+        text, start, stop, _ = Answer("", 0, 0, null) if none else best[0]
+        return AnswerPrediction(
+            text, start, stop, float(shares[-1 if none else 0]), tuple(best), null
+        )
+
+    def tuned(
+        self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
+    ) -> Self:
+        """Return the task with the threshold of no answer that has the highest F1 here."""
+        if self.no_answer != "yes":
+            return self
+        rows = [
+            (one.null - one.best[0].score, answer_f1(one.best[0].text, gold), answer_f1("", gold))
+            for one, gold in zip(predictions, _gold(examples), strict=True)
+            if one.best
+        ]
+        table = np.array(rows, np.float64).reshape(-1, 3)
+        found = best_null_threshold(table[:, 0], table[:, 1], table[:, 2], self.null_threshold)
+        return replace(self, null_threshold=found)
+
+    def revised(self, predictions: Sequence[AnswerPrediction]) -> list[AnswerPrediction]:
+        """Decide predictions again by this task's threshold."""
+        return [self._predict(one.best, one.null) for one in predictions]
+
+    def score(
+        self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
+    ) -> dict[str, float]:
+        """Return exact match and F1 in percent, and those of questions with and without answer."""
+        gold = _gold(examples)
+        texts = [prediction.text for prediction in predictions]
+        whole = answer_scores(dict(enumerate(texts)), dict(enumerate(gold)))  # type: ignore[arg-type]
+        scores = {"exact_match": 100.0 * whole.exact_match, "f1": 100.0 * whole.f1}
+        if self.no_answer != "yes":
+            return scores
+        for name, wanted in (("answerable", True), ("unanswerable", False)):
+            some = [pair for pair in zip(texts, gold, strict=True) if bool(pair[1]) == wanted]
+            for score, measure in (("exact_match", exact_match), ("f1", answer_f1)):
+                if some:
+                    scores[f"{name}_{score}"] = 100.0 * float(np.mean([measure(*x) for x in some]))
+        return scores
+
+    def groups(self, examples: Sequence[QuestionExample]) -> Integers:
+        """Return the article, or the context, of each question by number."""
+        numbers: dict[str, int] = {}
+        return np.array([numbers.setdefault(one.group, len(numbers)) for one in examples], np.int64)
+
+    def row_scores(
+        self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
+    ) -> npt.NDArray[np.float64]:
+        """Return the F1 of each question."""
+        pairs = zip(predictions, _gold(examples), strict=True)
+        return np.array([answer_f1(prediction.text, gold) for prediction, gold in pairs])
+
+    def degenerate(self, predictions: Sequence[AnswerPrediction]) -> str | None:
+        """Return a message where no question is answered."""
+        if len(predictions) < 2 or any(prediction.text for prediction in predictions):
+            return None
+        return "no question is answered: nothing was learned"
+
+    def details(
+        self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
+    ) -> dict[str, Any]:
+        """Return the threshold of no answer."""
+        del examples, predictions
+        return {"null_threshold": self.null_threshold} if self.no_answer == "yes" else {}
+
+    def to_record(self, example: QuestionExample, prediction: AnswerPrediction) -> dict[str, Any]:
+        """Return the line that ``predict`` writes."""
+        return {
+            self.id: example.id,
+            self.question: example.question,
+            "prediction": prediction.text,
+            "start": prediction.start,
+            "stop": prediction.stop,
+            "probability": prediction.probability,
+        }
+
+
+def _gold(examples: Sequence[QuestionExample]) -> list[list[str]]:
+    return [[answer.text for answer in example.answers or ()] for example in examples]
+
+
+def _target(example: QuestionExample, first: int, chars: Integers) -> tuple[int, int]:
+    """Return the places of the first answer's first and last token; 0, 0 where it is not whole."""
+    if not example.answers or not len(chars):
+        return 0, 0
+    answer = example.answers[0]
+    stop = answer.start + len(answer.text)
+    if chars[0, 0] > answer.start or chars[-1, 1] < stop:
+        return 0, 0
+    start_token = int(np.searchsorted(chars[:, 0], answer.start, side="right")) - 1
+    end_token = int(np.searchsorted(chars[:, 1], stop, side="left"))
+    return first + start_token, first + max(end_token, start_token)

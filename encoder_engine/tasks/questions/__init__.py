@@ -1,0 +1,1 @@
+"""Extractive question answering: the model, and answers from the logits of windows."""

@@ -1,0 +1,103 @@
+"""Answers from the logits of all windows of a question.
+
+A span is scored by the sum of its start's and its end's logit, which is compared across windows.
+The null answer is scored by the first token: its lowest sum over the windows, as SQuAD 2.0 does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.floating]
+    Integers = npt.NDArray[np.int64]
+
+__all__ = ["Answer", "QuestionWindow", "best_null_threshold", "n_best", "null_score"]
+
+
+class QuestionWindow(NamedTuple):
+    """The logits of a window, and the context's part of it.
+
+    ``starts``, ``ends`` [n]: logits of all tokens.
+    ``first``, ``stop``: the tokens of the context.
+    ``chars`` int64 [stop - first, 2]: their characters in the context.
+    """
+
+    starts: Floats
+    ends: Floats
+    first: int
+    stop: int
+    chars: Integers
+
+
+class Answer(NamedTuple):
+    """Characters ``start`` to ``stop - 1`` of a context, their text, and the sum of logits."""
+
+    text: str
+    start: int
+    stop: int
+    score: float
+
+
+def n_best(
+    windows: Sequence[QuestionWindow], context: str, *, num_best: int, max_tokens: int
+) -> list[Answer]:
+    """Return the best answers of all windows together, highest score first, each place once.
+
+    In each window the ``num_best`` best starts and ends are paired, where an end does not lie
+    before its start and the span has at most ``max_tokens`` tokens. Of equal scores the earlier
+    window, start and end comes first.
+    """
+    found: dict[tuple[int, int], float] = {}
+    for window in windows:
+        part = slice(window.first, window.stop)
+        starts, ends = window.starts[part].astype(np.float64), window.ends[part].astype(np.float64)
+        first = np.sort(np.argsort(-starts, kind="stable")[:num_best])
+        last = np.sort(np.argsort(-ends, kind="stable")[:num_best])
+        sums = starts[first][:, None] + ends[last][None, :]
+        widths = last[None, :] - first[:, None] + 1
+        rows, columns = np.nonzero((widths >= 1) & (widths <= max_tokens))
+        scores = sums[rows, columns]
+        for place in np.argsort(-scores, kind="stable")[:num_best].tolist():
+            start = int(window.chars[first[rows[place]], 0])
+            stop = int(window.chars[last[columns[place]], 1])
+            # Windows overlap: a span of both has its higher score.
+            score = float(scores[place])
+            if stop > start and score > found.get((start, stop), -np.inf):
+                found[start, stop] = score
+    ranked = sorted(found.items(), key=lambda item: -item[1])[:num_best]
+    return [Answer(context[start:stop], start, stop, score) for (start, stop), score in ranked]
+
+
+def null_score(windows: Sequence[QuestionWindow]) -> float:
+    """Return the lowest sum of the first token's logits over the windows."""
+    return min(float(window.starts[0]) + float(window.ends[0]) for window in windows)
+
+
+def best_null_threshold(
+    differences: Floats, answered: Floats, unanswered: Floats, default: float
+) -> float:
+    """Return the threshold of null - best whose mean score is highest; the lowest of equals.
+
+    A question is answered where its difference is at most the threshold.
+    differences: null - best of each question. answered, unanswered: its score in either case.
+    """
+    if not len(differences):
+        return default
+    order = np.argsort(differences, kind="stable")
+    ranked = differences[order].astype(np.float64)
+    gains = np.r_[0.0, np.cumsum((answered - unanswered)[order])]
+    # After k questions are answered; equal differences are answered together.
+    allowed = np.r_[True, ranked[1:] != ranked[:-1], True]
+    place = int(np.where(allowed, gains, -np.inf).argmax())
+    if place == 0:
+        return float(ranked[0] - 1.0)
+    if place == len(ranked):
+        return float(ranked[-1])
+    return float((ranked[place - 1] + ranked[place]) / 2.0)

@@ -1,0 +1,83 @@
+"""The model of extractive question answering.
+
+Dimensions: T packed tokens, B windows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from encoder_engine.models.training_model import LossSum
+from encoder_engine.tasks.sequence_task import full_precision
+from encoder_engine.tasks.task import TaskModel
+
+if TYPE_CHECKING:
+    import os
+
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from encoder_engine.models import Encoder
+    from encoder_engine.models.heads import QuestionAnswering
+    from encoder_engine.models.training_model import Inputs
+    from encoder_engine.packing import Sequences
+
+__all__ = ["AnswerModel", "window_cross_entropy"]
+
+
+class AnswerModel(TaskModel):
+    """Logits of an answer's first and last token; the loss is the mean of both softmaxes'.
+
+    The targets are ``starts`` and ``ends``, int64 [B]: places within the window.
+    """
+
+    def __init__(self, model: QuestionAnswering) -> None:
+        super().__init__()
+        self.encoder, self.model = model.encoder, model
+        self.weights = {"cross_entropy": 1.0}
+        self.train(model.training)
+
+    @property
+    def encoders(self) -> tuple[Encoder, ...]:
+        """The encoder."""
+        return (self.encoder,)
+
+    def counts(self, inputs: Inputs) -> dict[str, int]:
+        """Return the number of windows."""
+        return {"cross_entropy": len(inputs.batch.sequences)}
+
+    def forward(self, inputs: Inputs) -> dict[str, LossSum]:
+        """Return the summed loss of the windows."""
+        spans = self.model(inputs.batch)
+        sequences = inputs.batch.sequences.to(spans.start_T.device)
+        parts = [
+            window_cross_entropy(full_precision(logits), sequences, inputs.targets[name])
+            for name, logits in (("starts", spans.start_T), ("ends", spans.end_T))
+        ]
+        return {"cross_entropy": LossSum((parts[0] + parts[1]) / 2, len(sequences))}
+
+    @torch.no_grad()
+    def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
+        """Compute ``starts`` and ``ends`` [T]."""
+        spans = self.model(inputs.batch)
+        return {
+            "starts": full_precision(spans.start_T).cpu().numpy(),
+            "ends": full_precision(spans.end_T).cpu().numpy(),
+        }
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write encoder and head in transformers' layout."""
+        self.model.save_pretrained(directory)
+
+
+def window_cross_entropy(logits_T: Tensor, sequences: Sequences, places_B: Tensor) -> Tensor:
+    """Return the summed -log softmax, within each window, of the token at its place."""
+    owners_T = sequences.sequence_ids
+    highest_B = logits_T.new_full((len(sequences),), -torch.inf)
+    highest_B = highest_B.scatter_reduce(0, owners_T, logits_T.detach(), "amax")
+    shifted_T = logits_T - highest_B[owners_T]
+    summed_B = logits_T.new_zeros(len(sequences)).index_add(0, owners_T, shifted_T.exp())
+    gold_B = shifted_T[sequences.cu_seqlens[:-1].long() + places_B]
+    return (summed_B.log() - gold_B).sum()

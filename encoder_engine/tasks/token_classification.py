@@ -1,0 +1,357 @@
+"""Classification of words: entities by BIO tags, parts of speech, and other tags.
+
+Rows are lists of words with a tag each, from tables, CoNLL or CoNLL-U files. By default the first
+subword of a word is classified (BERT); every gold word is scored, also in long sentences, which are
+read in windows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, cast
+
+import numpy as np
+import torch
+
+from encoder_engine.errors import ConfigError
+from encoder_engine.models.crf import CRF, LegalTags, viterbi
+from encoder_engine.models.training_model import Inputs
+from encoder_engine.packing import SelectedRows
+from encoder_engine.tasks.batching import packed_batch
+from encoder_engine.tasks.items import Ragged
+from encoder_engine.tasks.labels import balanced_weights, check_label, collect_labels, softmax
+from encoder_engine.tasks.words.decoding import decode_words
+from encoder_engine.tasks.words.scores import (
+    entity_details,
+    plain_details,
+    row_f1,
+    scores_of_entities,
+    scores_of_tags,
+)
+from encoder_engine.tasks.words.tagging_model import TaggingModel
+from encoder_engine.tasks.words.tags import (
+    OUTSIDE,
+    bio_labels,
+    check_types,
+    entity_types,
+    is_bio,
+    mend_bio,
+    warn_of_mended,
+)
+from encoder_engine.tasks.words.windows import Subwords, encode_words
+from encoder_engine.tasks.words.word_task import WordTask
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from encoder_engine.inputs.records import Record
+    from encoder_engine.models import Encoder
+    from encoder_engine.tasks.items import Items
+    from encoder_engine.tasks.task import Outputs, TaskModel, Windows
+    from encoder_engine.text import Tokenizer
+
+__all__ = ["TaggedExample", "TaggedPrediction", "TokenClassificationTask"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedExample:
+    """The words of a sentence, and their gold tags; None: unlabelled.
+
+    ``num_mended``: tags that were changed when they were read.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None = None
+    num_mended: int = 0
+
+
+class TaggedPrediction(NamedTuple):
+    """The tags of a sentence's words, and the probability of each by softmax, float64 [n].
+
+    The probability of a word without a token is 0.
+    """
+
+    tags: tuple[str, ...]
+    probabilities: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
+    """Tags the words of sentences.
+
+    Columns and files: see :class:`WordTask`.
+    ``scheme``: ``"bio"`` for entities, ``"plain"`` for any tags; ``"auto"``: as the training rows.
+    ``labels``: the tags in the order of the head's outputs; empty: those of the training rows.
+    ``subwords``: the tokens of a word that learn its tag: the first (BERT), or all.
+    ``pooling``: the logits of a word with ``subwords="all"``: of the first, their mean or maximum.
+    ``decoding``: the best tag of each word; the best legal BIO tags of a sentence; or a CRF.
+    ``metric``: the score that selects the best checkpoint; None: conlleval_f1, or accuracy.
+    ``label_smoothing``, ``class_weights``: see :class:`SequenceClassificationTask`.
+
+    Fixed by training: ``labels``, ``scheme``, ``weights`` and ``silent_tag``, that of words without
+    a token.
+    """
+
+    name: ClassVar[str] = "token-classification"
+
+    scheme: Literal["auto", "bio", "plain"] = "auto"
+    labels: tuple[str, ...] = ()
+    subwords: Subwords = "first"
+    pooling: Literal["first", "mean", "max"] = "first"
+    decoding: Literal["argmax", "constrained", "crf"] = "argmax"
+    metric: str | None = None
+    label_smoothing: float = 0.0
+    class_weights: Literal["none", "balanced"] = "none"
+    weights: tuple[float, ...] = ()
+    silent_tag: str = OUTSIDE
+
+    def __post_init__(self) -> None:
+        if self.decoding == "crf" and self.subwords == "all":
+            raise ConfigError("task.decoding crf reads one row a word; set task.subwords to first")
+        if self.decoding == "crf" and (self.label_smoothing or self.class_weights != "none"):
+            raise ConfigError(
+                "task.decoding crf has neither label_smoothing nor class_weights: its loss is of "
+                "whole sentences"
+            )
+        if self.pooling != "first" and self.subwords == "first":
+            raise ConfigError(
+                f"task.pooling {self.pooling} reads all subwords, which only task.subwords all "
+                "trains"
+            )
+        if not 0.0 <= self.label_smoothing < 1.0:
+            raise ConfigError(f"task.label_smoothing is {self.label_smoothing}; expected 0 to 1")
+        if self.decoding == "constrained" and self.scheme == "plain":
+            raise ConfigError("task.decoding constrained needs BIO tags; task.scheme is plain")
+
+    @property
+    def main_score(self) -> str:
+        """The score that selects the best checkpoint."""
+        return self.metric or ("accuracy" if self.scheme == "plain" else "conlleval_f1")
+
+    def read(self, record: Record) -> TaggedExample:
+        """Make an example of a row; one without tags is unlabelled."""
+        words = self.read_words(record)
+        if not record.has(self.tags):
+            return TaggedExample(tuple(words))
+        tags, mended = self.read_tags(record, len(words)), 0
+        if self.scheme == "bio" and not is_bio((*tags, "B-any")):
+            wrong = next(tag for tag in tags if not is_bio((tag, "B-any")))
+            record.refuse(
+                f"the tag {wrong!r} is none of O, B-type and I-type; mend it, or set "
+                "task.scheme to plain"
+            )
+        if self.scheme != "plain" and is_bio(tags):
+            tags, mended = mend_bio(record, tags, strict=self.strict)
+        for tag in dict.fromkeys(tags):
+            check_label(record, tag, self.labels)
+        return TaggedExample(tuple(words), tuple(tags), mended)
+
+    def fit(self, examples: Sequence[TaggedExample]) -> Self:
+        """Fix scheme, tags, the weights of the tags, and the tag of words without a token."""
+        counts = Counter(tag for example in examples for tag in example.tags or ())
+        scheme = self.scheme
+        if scheme == "auto":
+            scheme = "bio" if is_bio(counts) or set(counts) == {OUTSIDE} else "plain"
+        labels = self.labels
+        if scheme == "bio":
+            check_types(types := entity_types(counts))
+            # Both tags of each type: a type of one-word entities in these rows may have others.
+            labels = labels or bio_labels(types)
+        labels = labels or collect_labels(counts)
+        fitted = replace(
+            self,
+            scheme=scheme,
+            labels=labels,
+            silent_tag=OUTSIDE if scheme == "bio" else counts.most_common(1)[0][0],
+        )
+        if self.class_weights == "none":
+            return fitted
+        places = {tag: number for number, tag in enumerate(labels)}
+        classes = np.repeat([places[tag] for tag in counts], list(counts.values()))
+        return replace(fitted, weights=balanced_weights(classes, len(labels)))
+
+    def has_gold(self, example: TaggedExample) -> bool:
+        """Return whether an example has tags."""
+        return example.tags is not None
+
+    def key(self, example: TaggedExample) -> object:
+        """Return the words."""
+        return example.words
+
+    def gold_key(self, example: TaggedExample) -> object:
+        """Return the tags, to find equal sentences with different ones."""
+        return example.tags
+
+    def encode(
+        self, examples: Sequence[TaggedExample], tokenizer: Tokenizer, windows: Windows
+    ) -> Items:
+        """Tokenize sentences; each word is read in the window of its greatest lesser context."""
+        warn_of_mended([example.num_mended for example in examples])
+        items = encode_words(
+            [example.words for example in examples], tokenizer, windows, self.subwords
+        )
+        golds = [example.tags for example in examples if example.tags is not None]
+        if len(golds) < len(examples):
+            return items
+        places = {tag: number for number, tag in enumerate(self.labels)}
+        flat = np.array([places[tag] for tags in golds for tag in tags], np.int64)
+        firsts = np.r_[0, np.cumsum([len(tags) for tags in golds])]
+        words = items.ragged("words")
+        owners = np.repeat(items.examples, np.diff(words.offsets))
+        target = Ragged(flat[firsts[owners] + words.values], words.offsets)
+        return replace(items, columns={**items.columns, "tags": target})
+
+    def collate(self, items: Items) -> Inputs:
+        """Make the input of a batch: the last block computes the rows that are read."""
+        batch = packed_batch(items.rows)
+        places = items.ragged("places")
+        firsts = np.repeat(items.token_offsets[:-1], np.diff(places.offsets))
+        rows = SelectedRows(torch.from_numpy(places.values + firsts), batch.sequences)
+        targets: dict[str, torch.Tensor] = {}
+        if "tags" in items.columns:
+            targets["tags"] = torch.from_numpy(items.ragged("tags").values)
+        if self.decoding == "crf":
+            runs, begins, ends = _runs(items)
+            targets["runs"] = torch.from_numpy(runs)
+            targets["begins"] = torch.from_numpy(begins)
+            targets["ends"] = torch.from_numpy(ends)
+        return Inputs(batch, targets, rows)
+
+    def _crf(self) -> CRF | None:
+        if self.decoding != "crf":
+            return None
+        return CRF(len(self.labels), self.legal_tags)
+
+    @property
+    def legal_tags(self) -> LegalTags:
+        """The tags that may follow one another."""
+        if self.scheme == "bio":
+            return LegalTags.bio(self.labels)
+        return LegalTags.everything(len(self.labels))
+
+    def make_model(self, encoder: Encoder) -> TaskModel:
+        """Make the model with a random head."""
+        model = TaggingModel.new(
+            encoder,
+            self.labels,
+            self._crf(),
+            weights=self.weights,
+            label_smoothing=self.label_smoothing,
+        )
+        return cast("TaskModel", model)
+
+    def load_model(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+    ) -> TaskModel:
+        """Load an encoder with its head, and the CRF."""
+        model = TaggingModel.load(
+            directory,
+            self._crf(),
+            device=device,
+            dtype=dtype,
+            weights=self.weights,
+            label_smoothing=self.label_smoothing,
+        )
+        return cast("TaskModel", model)
+
+    def decode(
+        self, outputs: Outputs, items: Items, examples: Sequence[TaggedExample]
+    ) -> list[TaggedPrediction]:
+        """Tag sentences from the rows of all of their windows."""
+        counts = np.array([len(example.words) for example in examples], np.int64)
+        logits, silent = decode_words(outputs["logits"], items, counts, self.pooling)
+        offsets = np.r_[0, np.cumsum(counts)]
+        # Words without a token have the tag of no entity for certain.
+        logits[silent] = -np.inf
+        logits[silent, self.labels.index(self.silent_tag)] = 0.0
+        tags = self._best(logits, offsets, outputs)
+        shares = softmax(logits)[np.arange(len(tags)), tags]
+        shares[silent] = 0.0
+        names = np.array(self.labels, dtype=object)[tags]
+        return [
+            TaggedPrediction(tuple(names[start:stop]), shares[start:stop])
+            for start, stop in pairwise(offsets)
+        ]
+
+    def _best(
+        self, logits: npt.NDArray[np.float64], offsets: npt.NDArray[np.int64], outputs: Outputs
+    ) -> npt.NDArray[np.int64]:
+        if self.decoding == "argmax":
+            best: npt.NDArray[np.int64] = logits.argmax(1)
+            return best
+        if self.decoding == "crf":
+            start, end, transitions = (outputs[name] for name in ("start", "end", "transitions"))
+        else:
+            legal = self.legal_tags
+            start, end, transitions = (
+                np.where(allowed, 0.0, -np.inf)
+                for allowed in (legal.start, legal.end, legal.transitions)
+            )
+        return viterbi(logits, offsets, start, end, transitions)
+
+    def score(
+        self, examples: Sequence[TaggedExample], predictions: Sequence[TaggedPrediction]
+    ) -> dict[str, float]:
+        """Return the scores in percent: of entities in both conventions, or of tags."""
+        gold = [example.tags or () for example in examples]
+        predicted = [prediction.tags for prediction in predictions]
+        if self.scheme == "bio":
+            return scores_of_entities(gold, predicted)
+        return scores_of_tags(gold, predicted, self.labels)
+
+    def row_scores(
+        self, examples: Sequence[TaggedExample], predictions: Sequence[TaggedPrediction]
+    ) -> npt.NDArray[np.float64]:
+        """Return each sentence's F1 of entities, 1 where there are none; or its right share."""
+        gold = [example.tags or () for example in examples]
+        predicted = [prediction.tags for prediction in predictions]
+        return row_f1(gold, predicted, entities=self.scheme == "bio")
+
+    def degenerate(self, predictions: Sequence[TaggedPrediction]) -> str | None:
+        """Return a message where every word has the same tag."""
+        different = {tag for prediction in predictions for tag in prediction.tags}
+        if len(different) != 1 or len(predictions) < 2:
+            return None
+        return f"every word is tagged {different.pop()}: nothing was learned"
+
+    def details(
+        self, examples: Sequence[TaggedExample], predictions: Sequence[TaggedPrediction]
+    ) -> dict[str, Any]:
+        """Return each entity type's scores, or the confusion matrix of the tags."""
+        gold = [example.tags or () for example in examples]
+        predicted = [prediction.tags for prediction in predictions]
+        if self.scheme == "bio":
+            return entity_details(gold, predicted)
+        return plain_details(gold, predicted, self.labels)
+
+    def to_record(self, example: TaggedExample, prediction: TaggedPrediction) -> dict[str, Any]:
+        """Return the line that ``predict`` writes."""
+        found: dict[str, Any] = {self.words: list(example.words)}
+        return found | {
+            "prediction": list(prediction.tags),
+            "probabilities": prediction.probabilities.tolist(),
+        }
+
+
+def _runs(
+    items: Items,
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return the runs of adjacent words of an item: offsets, and which begin and end a sentence."""
+    words = items.ragged("words")
+    values, owners = words.values, np.repeat(np.arange(len(items)), np.diff(words.offsets))
+    borders = np.ones(len(values), np.bool_)
+    borders[1:] = (np.diff(owners) != 0) | (np.diff(values) != 1)
+    firsts = np.flatnonzero(borders)
+    offsets = np.append(firsts, len(values))
+    lasts = values[offsets[1:] - 1] if len(firsts) else values[:0]
+    total = items.column("num_words")[owners[firsts]]
+    return offsets.astype(np.int32), values[firsts] == 0, lasts == total - 1

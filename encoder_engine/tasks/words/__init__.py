@@ -1,0 +1,1 @@
+"""Tasks on sentences of given words: rows, windows, models, decoding and scores."""

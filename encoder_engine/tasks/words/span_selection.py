@@ -1,0 +1,150 @@
+"""Spans of words: which of the scored ones are predicted, and how predictions are scored."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from encoder_engine.models.span_head import list_spans
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
+
+    Integers = npt.NDArray[np.int64]
+
+__all__ = [
+    "LOWEST_SCORE",
+    "PredictedSpan",
+    "Span",
+    "best_threshold",
+    "crossing",
+    "places_in_item",
+    "scores_of_spans",
+    "select_spans",
+]
+
+# Spans below it are never predicted, so that a sweep of thresholds need not keep all spans.
+LOWEST_SCORE = 0.05
+
+
+class Span(NamedTuple):
+    """Words ``start`` to ``stop - 1``, of a type."""
+
+    start: int
+    stop: int
+    type: str
+
+
+class PredictedSpan(NamedTuple):
+    """A span, and 1 - P(NULL)."""
+
+    start: int
+    stop: int
+    type: str
+    score: float
+
+
+def crossing(one: Sequence[Any], two: Sequence[Any], *, nested: bool) -> bool:
+    """Return whether two spans exclude each other: they overlap, or with ``nested`` they cross."""
+    if one[0] >= two[1] or two[0] >= one[1]:
+        return False
+    if not nested:
+        return True
+    inside = one[0] >= two[0] and one[1] <= two[1]
+    around = one[0] <= two[0] and one[1] >= two[1]
+    return not (inside or around)
+
+
+def select_spans(candidates: Iterable[PredictedSpan], *, nested: bool) -> tuple[PredictedSpan, ...]:
+    """Take spans greedily, highest score first, that exclude none taken before.
+
+    Of equal scores the earlier and shorter span comes first. The spans above any threshold are a
+    prefix of the result, because a span is excluded by higher ones alone.
+    """
+    taken: list[PredictedSpan] = []
+    for span in sorted(candidates, key=lambda found: (-found.score, found.start, found.stop)):
+        if not any(crossing(span, other, nested=nested) for other in taken):
+            taken.append(span)
+    return tuple(taken)
+
+
+def places_in_item(starts: Integers, widths: Integers, num_words: Integers) -> Integers:
+    """Return the place of spans in the list of their own item.
+
+    starts: first words, from the item's first. num_words: words of the item.
+    """
+    shorter = widths - 1
+    return shorter * num_words - shorter * (shorter - 1) // 2 + starts
+
+
+def window_of_spans(
+    words: Sequence[Integers], before: Sequence[Integers], after: Sequence[Integers], max_width: int
+) -> list[npt.NDArray[np.bool_]]:
+    """Return which spans each window of a sentence answers for, in the order of its list.
+
+    A span belongs to the window that holds it with the greatest lesser context, the first of
+    equals. words, before, after: of each window; see :class:`WordWindow`.
+    """
+    best: dict[tuple[int, int], tuple[int, int]] = {}
+    listed = []
+    for number, (word, left, right) in enumerate(zip(words, before, after, strict=True)):
+        spans = list_spans(np.array([0, len(word)]), max_width)
+        lesser = np.minimum(left[spans.starts], right[spans.stops - 1])
+        keys = list(zip(word[spans.starts].tolist(), word[spans.stops - 1].tolist(), strict=True))
+        listed.append(keys)
+        for key, context in zip(keys, lesser.tolist(), strict=True):
+            if key not in best or context > best[key][0]:
+                best[key] = (context, number)
+    return [
+        np.array([best[key][1] == number for key in keys], np.bool_)
+        for number, keys in enumerate(listed)
+    ]
+
+
+def best_threshold(
+    gold: Sequence[frozenset[Span]], ranked: Sequence[Sequence[PredictedSpan]], default: float
+) -> float:
+    """Return the threshold of the highest micro F1; the highest of equals.
+
+    ranked: spans as :func:`select_spans` returns them. It lies half-way between two scores.
+    """
+    found = [
+        (span.score, Span(*span[:3]) in wanted)
+        for wanted, spans in zip(gold, ranked, strict=True)
+        for span in spans
+    ]
+    if not found or not any(right for _, right in found):
+        return default
+    found.sort(key=lambda pair: -pair[0])
+    scores = np.array([score for score, _ in found])
+    hits = np.cumsum([right for _, right in found])
+    f1 = 2.0 * hits / (np.arange(1, len(found) + 1) + sum(map(len, gold)))
+    last = np.r_[scores[1:] != scores[:-1], True]
+    place = int(np.where(last, f1, -1.0).argmax())
+    after = scores[place + 1] if place + 1 < len(scores) else LOWEST_SCORE
+    return float((scores[place] + after) / 2.0)
+
+
+def scores_of_spans(
+    gold: Sequence[frozenset[Span]], predicted: Sequence[frozenset[Span]]
+) -> dict[str, dict[str, float]]:
+    """Return precision, recall and F1 in percent by type, and of all types under ``""``."""
+    counts: dict[str, Counter[str]] = {"": Counter()}
+    for wanted, found in zip(gold, predicted, strict=True):
+        for name, some in (("gold", wanted), ("predicted", found), ("right", wanted & found)):
+            for span in some:
+                counts.setdefault(span.type, Counter())[name] += 1
+                counts[""][name] += 1
+    return {
+        kind: {
+            "precision": 100.0 * count["right"] / max(count["predicted"], 1),
+            "recall": 100.0 * count["right"] / max(count["gold"], 1),
+            "f1": 200.0 * count["right"] / max(count["gold"] + count["predicted"], 1),
+            "num_gold": float(count["gold"]),
+        }
+        for kind, count in sorted(counts.items())
+    }

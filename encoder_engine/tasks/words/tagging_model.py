@@ -1,0 +1,133 @@
+"""The model of token classification: the head on word rows, and an optional CRF.
+
+Dimensions: M rows that are read, K tags.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from encoder_engine.models.heads import TokenClassification
+from encoder_engine.models.training_model import LossSum
+from encoder_engine.packing import Sequences
+from encoder_engine.tasks.extra_weights import load_extra, save_with_extra
+from encoder_engine.tasks.heads import new_head_model
+from encoder_engine.tasks.sequence_task import full_precision
+from encoder_engine.tasks.task import TaskModel
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from encoder_engine.models import Encoder
+    from encoder_engine.models.crf import CRF
+    from encoder_engine.models.training_model import Inputs
+
+__all__ = ["CRF_FILE", "TaggingModel"]
+
+CRF_FILE = "crf.safetensors"
+
+
+class TaggingModel(TaskModel):
+    """Logits of the rows that are read; the loss is of each row, or of a CRF over the words.
+
+    The targets are ``tags`` int64 [M], and for a CRF ``runs`` int32 [R + 1]: offsets of runs of
+    words, and ``begins`` and ``ends`` bool [R]: a run holds its sentence's first, its last word.
+    """
+
+    def __init__(
+        self,
+        model: TokenClassification,
+        crf: CRF | None,
+        *,
+        weights: Sequence[float] = (),
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.encoder, self.model, self.crf = model.encoder, model, crf
+        self._loss_name = "cross_entropy" if crf is None else "crf"
+        self.weights = {self._loss_name: 1.0}
+        self._class_weights, self._smoothing = tuple(weights), label_smoothing
+        if crf is not None:
+            crf.to(device=model.encoder.device)
+        self.train(model.training)
+
+    @classmethod
+    def new(cls, encoder: Encoder, labels: Sequence[str], crf: CRF | None, **options: Any) -> Any:
+        """Make a model whose head is random."""
+        return cls(new_head_model(TokenClassification, encoder, labels), crf, **options)
+
+    @classmethod
+    def load(
+        cls,
+        directory: str | os.PathLike[str],
+        crf: CRF | None,
+        *,
+        device: str | torch.device,
+        dtype: str | torch.dtype,
+        **options: Any,
+    ) -> Any:
+        """Load what :meth:`save_pretrained` wrote."""
+        model = TokenClassification.from_pretrained(directory, device, dtype)
+        if crf is not None:
+            load_extra(crf, Path(directory) / CRF_FILE)
+        return cls(model, crf, **options)
+
+    @property
+    def encoders(self) -> tuple[Encoder, ...]:
+        """The encoder."""
+        return (self.encoder,)
+
+    def counts(self, inputs: Inputs) -> dict[str, int]:
+        """Return the number of rows that have a tag."""
+        return {self._loss_name: inputs.targets["tags"].shape[0]}
+
+    def _logits(self, inputs: Inputs) -> Tensor:
+        output = self.encoder(inputs.batch, output_pooled=False, rows=inputs.rows)
+        return full_precision(self.model.head(output.last_hidden_state))
+
+    def forward(self, inputs: Inputs) -> dict[str, LossSum]:
+        """Return the summed loss of the rows."""
+        logits_MK, tags_M = self._logits(inputs), inputs.targets["tags"]
+        if self.crf is None:
+            weight = (
+                torch.tensor(self._class_weights).to(logits_MK) if self._class_weights else None
+            )
+            total = F.cross_entropy(
+                logits_MK,
+                tags_M,
+                weight=weight,
+                reduction="sum",
+                label_smoothing=self._smoothing,
+            )
+        else:
+            total = self.crf.negative_log_likelihood(
+                logits_MK,
+                Sequences(inputs.targets["runs"]),
+                tags_M,
+                begins=inputs.targets["begins"],
+                ends=inputs.targets["ends"],
+            )
+        return {self._loss_name: LossSum(total, len(tags_M))}
+
+    @torch.no_grad()
+    def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
+        """Compute ``logits`` [M, K], and the CRF's ``start``, ``end`` and ``transitions``."""
+        found = {"logits": self._logits(inputs).cpu().numpy()}
+        if self.crf is not None:
+            names = ("start", "end", "transitions")
+            for name, scores in zip(names, self.crf.scores(), strict=True):
+                found[name] = scores.cpu().numpy()
+        return found
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write encoder and head in transformers' layout, and the CRF beside them."""
+        extra = {} if self.crf is None else {CRF_FILE: self.crf}
+        save_with_extra(self.model, extra, directory)
