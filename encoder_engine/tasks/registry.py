@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from encoder_engine.errors import UnknownNameError
-from encoder_engine.json_values import nearest
+from encoder_engine.errors import ConfigError, UnknownNameError
+from encoder_engine.json_values import JsonSource, JsonValue, nearest
 from encoder_engine.tasks.embedders.embedding import EmbeddingTask
 from encoder_engine.tasks.question_answering import QuestionAnsweringTask
 from encoder_engine.tasks.regression import RegressionTask
@@ -15,10 +15,11 @@ from encoder_engine.tasks.span_classification import SpanClassificationTask
 from encoder_engine.tasks.token_classification import TokenClassificationTask
 
 if TYPE_CHECKING:
-    from encoder_engine.json_values import JsonValue
+    from collections.abc import Mapping
+
     from encoder_engine.tasks.task import Task
 
-__all__ = ["TASKS", "find_task", "read_task", "task_values"]
+__all__ = ["TASKS", "find_task", "read_task", "task_from_values", "task_values"]
 
 # A new task adds its file and one line.
 _KINDS: tuple[type[Task[Any, Any]], ...] = (
@@ -51,6 +52,12 @@ def read_task(value: JsonValue) -> Task[Any, Any]:
     del settings["name"]
     made: Task[Any, Any] = replace(value, value=settings).read_as(find_task(name))
     return made
+
+
+def task_from_values(name: str, values: Mapping[str, Any]) -> Task[Any, Any]:
+    """Make a task of a name from its settings. Raises :class:`ConfigError`."""
+    source = JsonSource(name="task", error=ConfigError, mend="")
+    return read_task(JsonValue({**values, "name": name}, source))
 
 
 def task_values(task: Task[Any, Any]) -> dict[str, Any]:

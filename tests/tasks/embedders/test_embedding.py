@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from encoder_engine.embedding.embedder import Embedder
-from encoder_engine.errors import ConfigError, InputError, RowError
+from encoder_engine.errors import InputError, RowError
 from encoder_engine.inputs.records import Record
-from encoder_engine.json_values import JsonSource, JsonValue
 from encoder_engine.models import Encoder
 from encoder_engine.tasks.embedders.embedding import EmbeddingTask
-from encoder_engine.tasks.registry import read_task, task_values
+from encoder_engine.tasks.registry import task_from_values, task_values
 from encoder_engine.tasks.task import Windows
 from encoder_engine.text import Tokenizer
 from tests.embedding.tiny_model import write_sentence_directory
@@ -86,8 +85,7 @@ def test_every_loss_is_learned(
 ) -> None:
     task, examples, items = prepare(directory, rows, **settings)
     assert task.loss == loss
-    source = JsonSource(name="task", error=ConfigError)
-    assert read_task(JsonValue(task_values(task), source)) == task
+    assert task_from_values("embedding", task_values(task)) == task
     torch.manual_seed(0)
     model = task.make_model(Encoder.from_pretrained(directory)).eval()
     inputs = task.collate(items)
