@@ -16,15 +16,18 @@ from encoder_engine.lazy import lazy_names
 if TYPE_CHECKING:
     from encoder_engine import errors, ops, packing
     from encoder_engine.embedding import EmbedBatch, Embedder, StaticEmbedder
+    from encoder_engine.finetuning.run import finetune
     from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import Encoder, EncoderOutput
     from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
+    from encoder_engine.prediction.classifier import Classifier
     from encoder_engine.text import Encoding, Tokenizer
     from encoder_engine.vectors import StoredVectors, load_vectors
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Classifier",
     "CompiledEncoder",
     "EmbedBatch",
     "Embedder",
@@ -39,6 +42,7 @@ __all__ = [
     "Tokenizer",
     "__version__",
     "errors",
+    "finetune",
     "load_vectors",
     "ops",
     "packing",
@@ -46,6 +50,7 @@ __all__ = [
 
 # The module that each name is in; "": a module itself.
 _MODULES = {
+    "Classifier": "prediction.classifier",
     "CompiledEncoder": "inference",
     "EmbedBatch": "embedding",
     "Embedder": "embedding",
@@ -60,6 +65,8 @@ _MODULES = {
     "Tokenizer": "text",
     "embedding": "",
     "errors": "",
+    "finetune": "finetuning.run",
+    "finetuning": "",
     "inference": "",
     "load_vectors": "vectors",
     "models": "",

@@ -48,6 +48,7 @@
     |-- CorruptCheckpointWarning            a checkpoint is damaged; an older one is used
     |-- DivergedWarning                     a trained model is far worse than guessing
     |-- SmallCorpusWarning                  a run repeats a small corpus too often
+    |-- SuspiciousDataWarning               labelled rows that make scores doubtful
     `-- SuspiciousWeightsWarning            finite but implausible weights, as after a bit flip
 """
 
@@ -94,6 +95,7 @@ __all__ = [
     "ServiceError",
     "ShapeError",
     "SmallCorpusWarning",
+    "SuspiciousDataWarning",
     "SuspiciousWeightsWarning",
     "TensorNamesError",
     "TensorShapeError",
@@ -374,6 +376,10 @@ class CorruptCheckpointWarning(EncoderEngineWarning):
 
 class SmallCorpusWarning(EncoderEngineWarning):
     """A training run repeats a small corpus so often that the model memorises it."""
+
+
+class SuspiciousDataWarning(EncoderEngineWarning):
+    """Labelled rows make scores doubtful: dev rows in the training set, contradicting labels."""
 
 
 class DivergedWarning(EncoderEngineWarning):

@@ -26,6 +26,9 @@ from encoder_engine.cli.stores.mine_negatives import mine_negatives
 from encoder_engine.cli.stores.quantize import quantize
 from encoder_engine.cli.tokenize import tokenize
 from encoder_engine.cli.train_tokenizer import train_tokenizer
+from encoder_engine.cli.tuning.evaluate import evaluate
+from encoder_engine.cli.tuning.finetune import finetune
+from encoder_engine.cli.tuning.predict import predict
 from encoder_engine.errors import EncoderEngineError, EncoderEngineWarning
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ DONE, FAILED, USAGE = 0, 1, 2
 @click.version_option(engine_version(), message="%(prog)s %(version)s")
 @debug_option
 def cli() -> None:
-    """Run and train text encoders: tokenize, embed, search, plot, prepare, pretrain."""
+    """Run and train text encoders: tokenize, embed, search, plot, pretrain, fine-tune."""
 
 
 _VERBS = (
@@ -50,9 +53,12 @@ _VERBS = (
     distill,
     doctor,
     embed,
+    evaluate,
+    finetune,
     index,
     mine_negatives,
     plot,
+    predict,
     prepare,
     pretrain,
     quantize,

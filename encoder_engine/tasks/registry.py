@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.errors import ConfigError, UnknownNameError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.tasks.task import Task
 
-__all__ = ["TASKS", "find_task", "task_from_values", "task_values"]
+__all__ = ["TASKS", "find_task", "read_task", "task_from_values", "task_values"]
 
 # A new task adds its file and one line.
 _KINDS: tuple[type[Task[Any, Any]], ...] = (
@@ -42,18 +42,25 @@ def find_task(name: str) -> type[Task[Any, Any]]:
     return TASKS[name]
 
 
-def task_from_values(name: str, values: Mapping[str, Any], source: str = "task") -> Task[Any, Any]:
-    """Make a task from its settings; missing ones get their defaults.
+def read_task(value: JsonValue) -> Task[Any, Any]:
+    """Make a task from its ``name`` and settings; missing settings get their defaults.
 
-    Raises :class:`ConfigError` for unknown settings and wrong values.
+    Raises the source's error for unknown settings and wrong values.
     """
-    kind = find_task(name)
-    value = JsonValue(dict(values), JsonSource(name=source, error=ConfigError, mend=""))
-    made: Task[Any, Any] = value.read_as(kind)
+    settings = dict(value.object())
+    name = value.get("name").string()
+    del settings["name"]
+    made: Task[Any, Any] = replace(value, value=settings).read_as(find_task(name))
     return made
 
 
+def task_from_values(name: str, values: Mapping[str, Any]) -> Task[Any, Any]:
+    """Make a task of a name from its settings. Raises :class:`ConfigError`."""
+    source = JsonSource(name="task", error=ConfigError, mend="")
+    return read_task(JsonValue({**values, "name": name}, source))
+
+
 def task_values(task: Task[Any, Any]) -> dict[str, Any]:
-    """Return a task's settings, as JSON stores them."""
+    """Return a task's name and settings, as JSON stores them."""
     values: dict[str, Any] = asdict(task)  # type: ignore[call-overload]
-    return values
+    return {"name": task.name, **values}

@@ -44,7 +44,7 @@ class TextExample(Generic[Gold]):
 
     @property
     def content(self) -> tuple[str, str | None]:
-        """The texts that a model sees of it."""
+        """The text, and the other text of a pair."""
         return self.text, self.pair
 
 

@@ -22,7 +22,7 @@ __all__ = ["Best", "SelectionRecipe"]
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionRecipe:
-    """How the best checkpoint is selected by evaluations.
+    """Settings by which evaluations select the best checkpoint.
 
     ``metric``: the score; None: the task's.
     ``goal``: whether a higher or a lower score is better.

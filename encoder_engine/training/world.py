@@ -105,6 +105,14 @@ class World:
         dist.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
 
+    def gather_values(self, value: Any) -> list[Any]:
+        """Return the values of all ranks, in their order, on all ranks."""
+        if self.size == 1:
+            return [value]
+        boxes: list[Any] = [None] * self.size
+        dist.all_gather_object(boxes, value)
+        return boxes
+
     @contextmanager
     def awaiting_first(self) -> Iterator[None]:
         """Wait for rank 0's work in this context; an error raised there is raised on all ranks."""

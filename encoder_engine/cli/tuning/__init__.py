@@ -1,0 +1,1 @@
+"""Verbs of fine-tuned models."""

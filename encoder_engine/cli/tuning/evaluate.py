@@ -1,0 +1,46 @@
+"""``encoder-engine evaluate``: scores of a fine-tuned model on labelled rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from encoder_engine.cli.common import debug_option, print_facts, print_json
+from encoder_engine.cli.tuning.finetune import score_facts
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.argument("files", metavar="DATA...", nargs=-1, required=True)
+@click.option("--against", metavar="RUN2", help="Another run, compared on the same rows.")
+@click.option("--header", help="The columns of files without a header, separated by commas.")
+@click.option(
+    "--no-quoting", is_flag=True, help="Quotation marks are plain characters, as in GLUE."
+)
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda, ...")
+@click.option("--json", "as_json", is_flag=True, help="Print the scores as one line of JSON.")
+@debug_option
+def evaluate(run: str, files: tuple[str, ...], **options: Any) -> None:
+    """Score the model of RUN, a folder that finetune wrote, on the labelled rows of DATA."""
+    from encoder_engine.dependencies import require_torch
+
+    require_torch("evaluating a model")
+    from encoder_engine.finetuning.comparison import evaluate_files
+    from encoder_engine.finetuning.recipe import DataRecipe
+
+    header = tuple((options["header"] or "").split(",")) if options["header"] else ()
+    data = DataRecipe(header=header, quoting=not options["no_quoting"])
+    found = evaluate_files(run, files, data, against=options["against"], device=options["device"])
+    if options["as_json"]:
+        intervals = {name: value._asdict() for name, value in found.intervals.items()}
+        values = {"rows": found.num_rows, "scores": found.scores, "intervals": intervals}
+        compared = {"against": found.against, "p_value": found.p_value}
+        print_json({**values, "degenerate": found.degenerate, **compared})
+        return
+    print_facts(f"{found.num_rows} rows", score_facts(found.scores, found.intervals))
+    if found.against is not None and found.p_value is not None:
+        print_facts(f"against {options['against']}", score_facts(found.against, {}))
+        click.echo(f"  p-value of the difference of the rows: {found.p_value:.4g}")
+    if found.degenerate:
+        click.echo(f"warning: {found.degenerate}", err=True)

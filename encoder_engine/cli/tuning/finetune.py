@@ -1,0 +1,116 @@
+"""``encoder-engine finetune``: labelled rows and a checkpoint become a model, resumable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from encoder_engine.cli.common import debug_option, line_due, print_facts, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from encoder_engine.metrics.intervals import Interval
+    from encoder_engine.training.loop import Progress
+
+
+@click.command()
+@click.argument("task", metavar="TASK|RECIPE")
+@click.option("--checkpoint", help="The model to tune: a directory or hub id.")
+@click.option("--train", multiple=True, metavar="FILE", help="The labelled rows; repeatable.")
+@click.option("--dev", multiple=True, metavar="FILE", help="The rows that select; repeatable.")
+@click.option("--output", "-o", required=True, help="The run's folder; created, or resumed.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a value of the recipe, such as run.epochs=5 or task.text=sentence; repeatable.",
+)
+@click.option("--seeds", type=click.IntRange(min=2), help="Train so many models, with intervals.")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress and no summary.")
+@debug_option
+def finetune(task: str, output: str, **options: Any) -> None:
+    """Fine-tune a checkpoint for TASK, or by RECIPE: a name or a .yaml file.
+
+    The same command resumes an interrupted run, bit for bit on a CPU. The model with the best dev
+    score is exported, with its tokenizer, in transformers' layout.
+    """
+    from encoder_engine.dependencies import require_torch
+
+    require_torch("fine-tuning")
+    import torch
+
+    from encoder_engine.finetuning.recipe_reader import find_recipe
+    from encoder_engine.finetuning.run import FineTuner, finetune_seeds
+
+    recipe = find_recipe(
+        task,
+        options["settings"],
+        checkpoint=options["checkpoint"],
+        train=options["train"] or None,
+        dev=options["dev"] or None,
+    )
+    if options["threads"] is not None:
+        torch.set_num_threads(options["threads"])
+    shown = not (options["quiet"] or options["as_json"])
+    watch = _lines() if shown else None
+    if options["seeds"] is not None:
+        runs, intervals = finetune_seeds(recipe, output, options["seeds"], watch=watch)
+        degenerate = [str(run.directory) for run in runs if run.degenerate]
+        if options["as_json"]:
+            values = {name: found._asdict() for name, found in intervals.items()}
+            print_json({"output": output, "scores": values, "degenerate": degenerate})
+        elif shown:
+            facts = score_facts({name: found.mean for name, found in intervals.items()}, intervals)
+            print_facts(f"Mean of {len(runs)} seeds, 95% t interval; selected on dev", facts)
+            for folder in degenerate:
+                click.echo(f"learned nothing: {folder}", err=True)
+        return
+    tuner = FineTuner(recipe, Path(output))
+    try:
+        run = tuner.finetune(watch if tuner.world.is_first else None)
+    finally:
+        tuner.world.leave()
+    if not tuner.world.is_first:
+        return
+    if options["as_json"]:
+        values = {name: found._asdict() for name, found in run.intervals.items()}
+        summary = {"model": str(run.model), "scores": run.scores, "intervals": values}
+        print_json({**summary, "degenerate": run.degenerate})
+    elif shown:
+        print_facts(
+            "Done; scores are of the dev rows that selected the model",
+            {"model": str(run.model), **score_facts(run.scores, run.intervals)},
+        )
+        if run.degenerate:
+            click.echo(f"warning: {run.degenerate}", err=True)
+
+
+def score_facts(scores: Mapping[str, float], intervals: Mapping[str, Interval]) -> dict[str, str]:
+    """Return scores as texts, with their intervals where there are any."""
+    facts = {}
+    for name, score in scores.items():
+        found = intervals.get(name)
+        within = "" if found is None else f"  [{found.low:.2f}, {found.high:.2f}]"
+        facts[name.replace("_", " ")] = f"{score:.2f}{within}"
+    return facts
+
+
+def _lines() -> Callable[[Progress], None]:
+    """Return a callback that writes a line for each evaluation, and one every 10 s."""
+    due = line_due()
+
+    def show(progress: Progress) -> None:
+        scores = progress.record.get("evaluation", {})
+        if not scores and not due():
+            return
+        shown = "  ".join(f"{name} {value:.2f}" for name, value in scores.items())
+        loss = progress.record["loss"]
+        click.echo(f"step {progress.step}/{progress.steps}  loss {loss:.4f}  {shown}", err=True)
+
+    return show

@@ -1,0 +1,1 @@
+"""Fine-tuning: labelled rows and a checkpoint become a model."""

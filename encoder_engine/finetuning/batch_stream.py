@@ -1,0 +1,85 @@
+"""The micro-batches of each fine-tuning step.
+
+How it works: epoch e visits the N items in the order of ``torch.randperm(N)`` with the seed
+1000 * seed + e. A step takes the next items of it; the last step of an epoch may have fewer. They
+are packed, in this order, into micro-batches of a budget of tokens, at least one a process where
+there are enough items. Rank r of R takes micro-batches r, r + R, ...; a process with fewer repeats
+the step's first one. All of it is a function of the step: nothing is saved.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from encoder_engine.data.loader import Position
+from encoder_engine.training.course import StepBatches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy.typing as npt
+
+    from encoder_engine.finetuning.data import TaskData
+    from encoder_engine.finetuning.recipe import StepRecipe
+    from encoder_engine.training.world import World
+
+    Integers = npt.NDArray[np.int64]
+
+__all__ = ["ItemStream"]
+
+# Seeds of runs lie this far apart, so that the epochs of two runs have different orders.
+SEED_STRIDE = 1000
+
+
+class ItemStream:
+    """The micro-batches of this process, step after step."""
+
+    def __init__(self, data: TaskData, recipe: StepRecipe, world: World, *, seed: int) -> None:
+        self._data, self._recipe, self._world, self._seed = data, recipe, world, seed
+        self._num_tokens = data.train_items.num_tokens
+
+    @property
+    def epoch_steps(self) -> int:
+        """Steps of an epoch."""
+        return -(-len(self._data.train_items) // self._recipe.examples)
+
+    def steps(
+        self, start: int, stop: int, position: Position, count: Callable[[int], int]
+    ) -> Iterator[StepBatches]:
+        """Yield the batches of steps ``start`` to ``stop``."""
+        del position, count
+        order, ordered_epoch = np.zeros(0, np.int64), -1
+        for step in range(start, stop):
+            epoch, place = divmod(step, self.epoch_steps)
+            if epoch != ordered_epoch:
+                order, ordered_epoch = self._order(epoch), epoch
+            first = place * self._recipe.examples
+            packed = self._pack(order[first : first + self._recipe.examples])
+            mine = packed[self._world.rank :: self._world.size]
+            most = -(-len(packed) // self._world.size)
+            filled = mine + packed[:1] * (most - len(mine))
+            task, items = self._data.task, self._data.train_items
+            inputs = [task.collate(items.take(numbers)) for numbers in filled]
+            yield StepBatches(inputs, len(mine), Position())
+
+    def _order(self, epoch: int) -> Integers:
+        generator = torch.Generator().manual_seed(SEED_STRIDE * self._seed + epoch)
+        order: Integers = torch.randperm(len(self._num_tokens), generator=generator).numpy()
+        return order
+
+    def _pack(self, numbers: Integers) -> list[Integers]:
+        """Cut items, in order, into parts of up to ``micro_tokens`` tokens."""
+        lengths = self._num_tokens[numbers]
+        budget = self._recipe.micro_tokens
+        if self._world.size > 1:
+            budget = min(budget, -(-int(lengths.sum()) // self._world.size))
+        cuts, filled = [], 0
+        for place, length in enumerate(lengths.tolist()):
+            if filled and filled + length > budget:
+                cuts.append(place)
+                filled = 0
+            filled += length
+        return np.split(numbers, cuts)

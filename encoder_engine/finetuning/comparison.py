@@ -1,0 +1,82 @@
+"""Scores finished runs on labelled files, alone or one against the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from encoder_engine.errors import InputError
+from encoder_engine.finetuning.data import read_examples
+from encoder_engine.finetuning.evaluation import score_intervals
+from encoder_engine.metrics.intervals import paired_randomisation
+from encoder_engine.prediction.predictor import Predictor
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from encoder_engine.finetuning.recipe import DataRecipe
+    from encoder_engine.metrics.intervals import Interval
+
+__all__ = ["Scored", "evaluate_files"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """Scores of a model on labelled rows.
+
+    ``against``: the other model's scores; ``p_value``: of the difference of the row scores, by
+    paired randomisation.
+    """
+
+    num_rows: int
+    scores: dict[str, float]
+    intervals: dict[str, Interval]
+    degenerate: str | None
+    against: dict[str, float] | None = None
+    p_value: float | None = None
+
+
+def evaluate_files(
+    run: str | os.PathLike[str],
+    files: Sequence[str],
+    data: DataRecipe,
+    *,
+    against: str | os.PathLike[str] | None = None,
+    samples: int = 1000,
+    device: str = "auto",
+) -> Scored:
+    """Score a run's model on labelled files; ``against``: another run, on the same rows.
+
+    Raises :class:`InputError` where the two models are for different tasks.
+    """
+    predictor = Predictor.from_pretrained(run, device)
+    task = predictor.task
+    rows = read_examples(task, files, data, every=data.dev_every, gold=True)
+    predictions = predictor.predict_examples(rows.examples)
+    other_scores, p_value = None, None
+    if against is not None:
+        other = Predictor.from_pretrained(against, device)
+        if other.task.name != task.name:
+            raise InputError(
+                f"{run} is a model for {task.name}, {against} one for {other.task.name}: their "
+                "scores cannot be compared"
+            )
+        others = read_examples(other.task, files, data, every=data.dev_every, gold=True)
+        found = other.predict_examples(others.examples)
+        other_scores = other.task.score(others.examples, found)
+        p_value = paired_randomisation(
+            task.row_scores(rows.examples, predictions),
+            other.task.row_scores(others.examples, found),
+        )
+    intervals = {}
+    if samples:
+        intervals = score_intervals(task, rows.examples, predictions, samples=samples, level=0.95)
+    return Scored(
+        num_rows=len(rows),
+        scores=task.score(rows.examples, predictions),
+        intervals=intervals,
+        degenerate=task.degenerate(predictions),
+        against=other_scores,
+        p_value=p_value,
+    )

@@ -1,0 +1,188 @@
+"""Fine-tuning as a course of the training loop: labelled rows, a task, and a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import ResumeError
+from encoder_engine.files import replacing_folder, write_atomically
+from encoder_engine.finetuning.batch_stream import ItemStream
+from encoder_engine.finetuning.data import prepare_data
+from encoder_engine.finetuning.evaluation import DevEvaluation
+from encoder_engine.finetuning.model_builder import build_task_model
+from encoder_engine.finetuning.recipe import recipe_to_values
+from encoder_engine.json_values import read_value
+from encoder_engine.records import describe_changes, refuse_changes
+from encoder_engine.tasks.task_folder import SavedTask, save_task
+from encoder_engine.training.best import Best
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from torch import nn
+
+    from encoder_engine.finetuning.data import TaskData
+    from encoder_engine.finetuning.evaluation import Evaluated
+    from encoder_engine.finetuning.recipe import FineTuningRecipe, TunedOptimizer, TunedSchedule
+    from encoder_engine.models.training_model import TrainingModel
+    from encoder_engine.training.recipe import RunRecipe
+    from encoder_engine.training.world import World
+
+__all__ = ["FineTuning"]
+
+RECIPE, DATA = "recipe.json", "data.json"
+# Settings that may differ when a run resumes: they do not change the losses. Files may have moved;
+# the digests of their rows are compared.
+FREE = {
+    "data.train",
+    "data.dev",
+    "model.checkpoint",
+    "run.log_every",
+    "run.checkpoint_every",
+    "run.keep_last",
+    "run.trackers",
+    "run.device",
+    "run.recompute",
+    "run.sharding",
+    "report.samples",
+    "report.level",
+}
+
+
+class FineTuning:
+    """The fine-tuning of a recipe; see :class:`~encoder_engine.training.course.Course`.
+
+    ``data``: that of another run of the recipe, with another seed; None: it is read.
+    """
+
+    evaluated: Evaluated | None = None
+
+    def __init__(self, recipe: FineTuningRecipe, data: TaskData | None = None) -> None:
+        self.recipe = recipe
+        self._data = data
+
+    @property
+    def data(self) -> TaskData:
+        """The data; there once it was read."""
+        assert self._data is not None
+        return self._data
+
+    @property
+    def run(self) -> RunRecipe:
+        """Length, precision, devices, intervals and checkpoints."""
+        if self._data is None:
+            # The loop asks for the device before it has the data read.
+            return self.recipe.run.for_steps(1)
+        examples = self.recipe.batch.examples
+        return self.recipe.run.for_steps(-(-len(self.data.train_items) // examples))
+
+    @property
+    def optimizer(self) -> TunedOptimizer:
+        """The optimizer's settings."""
+        return self.recipe.optimizer
+
+    @property
+    def schedule(self) -> TunedSchedule:
+        """The schedule of the learning rate."""
+        return self.recipe.schedule
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest sequence."""
+        return self.data.windows.max_length
+
+    def read(self, *, verify: bool) -> None:
+        """Read the labelled files, fit the task, and tokenize, unless another run has."""
+        del verify
+        if self._data is None:
+            self._data = prepare_data(self.recipe)
+
+    def warn(self) -> None:
+        """Warn of rows that make scores doubtful, and of missing dev rows."""
+        self.data.warn()
+
+    def build_model(self) -> TrainingModel:
+        """Load the checkpoint and add the task's head."""
+        recipe = self.recipe
+        return build_task_model(
+            self.data.directory,
+            self.data.task,
+            recipe.model,
+            recipe.optimizer,
+            seed=recipe.run.seed,
+        )
+
+    def batch_stream(self, world: World) -> ItemStream:
+        """Return the micro-batches of this process."""
+        return ItemStream(self.data, self.recipe.batch, world, seed=self.recipe.run.seed)
+
+    def evaluation(self, names: Sequence[str], world: World) -> DevEvaluation | None:
+        """Return the evaluation on the dev rows, or None without any."""
+        del names
+        if self.data.dev is None:
+            self._evaluation = None
+        else:
+            tokens = self.recipe.batch.micro_tokens
+            self._evaluation = DevEvaluation(self.data, world, batch_tokens=tokens)
+        return self._evaluation
+
+    def best(self, model: TrainingModel) -> Best | None:
+        """Return what keeps the best weights, or None without dev rows."""
+        if self.data.dev is None:
+            return None
+        return Best(model, self.recipe.selection, self.data.task.main_score)
+
+    def _digests(self) -> dict[str, Any]:
+        dev = None if self.data.dev is None else self.data.dev.values()
+        return {"train": self.data.train.values(), "dev": dev}
+
+    def begin(self, directory: Path) -> None:
+        """Write the recipe and the digests of the rows."""
+        for name, values in ((RECIPE, recipe_to_values(self.recipe)), (DATA, self._digests())):
+            write_atomically(directory / name, (json.dumps(values, indent=1) + "\n").encode())
+
+    def compare(self, directory: Path) -> None:
+        """Raise :class:`ResumeError` where another recipe or other rows began the folder."""
+        for name in (RECIPE, DATA):
+            if not (directory / name).exists():
+                raise ResumeError(
+                    f"{directory} has checkpoints or a model, and no {name}: its settings are "
+                    "unknown; name another folder"
+                )
+        now = json.loads(json.dumps(recipe_to_values(self.recipe)))
+        changes = describe_changes(
+            read_value(directory / RECIPE, ResumeError).object(),
+            now,
+            lambda change: None if change.name in FREE else str(change),
+        )
+        recorded = read_value(directory / DATA, ResumeError).object()
+        for name, values in self._digests().items():
+            before = (recorded.get(name) or {}).get("sha256")
+            if before != (values or {}).get("sha256"):
+                changes.append(f"the {name} rows are others")
+        refuse_changes(
+            directory, changes, "name another folder, or resume with its own recipe and rows"
+        )
+
+    def num_micro_batches(self, step: int) -> int:
+        """Return 1: the stream packs the examples of a step by their tokens itself."""
+        del step
+        return 1
+
+    def review(self, scores: dict[str, float]) -> None:
+        """Do nothing: the report names a model that learned nothing."""
+
+    def finish(self, model: nn.Module) -> None:
+        """Evaluate the weights that are exported, with the decoding settings that they choose."""
+        if self._evaluation is not None:
+            self.evaluated = self._evaluation.evaluate(model)
+
+    def save_model(self, model: TrainingModel, directory: Path) -> None:
+        """Write model, tokenizer and task; the folder appears when all of it is written."""
+        task = self.data.task if self.evaluated is None else self.evaluated.task
+        with replacing_folder(directory) as folder:
+            model.save_pretrained(folder)
+            self.data.tokenizer.save(folder)
+            save_task(folder, SavedTask(task, self.data.windows))

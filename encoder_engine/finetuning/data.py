@@ -1,0 +1,187 @@
+"""Reads labelled files as a task's examples, checks them, and tokenizes them once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import (
+    ConfigError,
+    InputError,
+    SuspiciousDataWarning,
+    TruncationWarning,
+)
+from encoder_engine.families.checkpoints.files import resolve_directory
+from encoder_engine.families.config import read_config, spec_from_config
+from encoder_engine.inputs.tables import read_table
+from encoder_engine.tasks.task import Windows
+from encoder_engine.text import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from encoder_engine.finetuning.recipe import DataRecipe, FineTuningRecipe
+    from encoder_engine.inputs.records import Record
+    from encoder_engine.tasks.items import Items
+    from encoder_engine.tasks.task import Task
+
+__all__ = ["Examples", "TaskData", "prepare_data", "read_examples"]
+
+# Where a model takes longer texts than most need.
+USUAL_LENGTH = 512
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Examples:
+    """The examples of files, in their order, and a digest of the rows."""
+
+    files: tuple[str, ...]
+    examples: list[Any]
+    sha256: str
+
+    def __len__(self) -> int:
+        """Count the examples."""
+        return len(self.examples)
+
+    def values(self) -> dict[str, Any]:
+        """Return files, rows and digest, as a run's folder records them."""
+        return {"files": list(self.files), "rows": len(self), "sha256": self.sha256}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TaskData:
+    """The data of a run, tokenized: shared by runs with other seeds.
+
+    ``task``: with what the training rows fix.
+    ``notes``: what was found in the rows that makes scores doubtful, and what is missing.
+    """
+
+    task: Task[Any, Any]
+    directory: Path
+    tokenizer: Tokenizer
+    windows: Windows
+    train: Examples
+    dev: Examples | None
+    train_items: Items
+    dev_items: Items | None
+    notes: tuple[str, ...]
+
+    def warn(self) -> None:
+        """Warn of what makes scores doubtful."""
+        for note in self.notes:
+            warnings.warn(SuspiciousDataWarning(note), stacklevel=2)
+        for name, items in (("training", self.train_items), ("dev", self.dev_items)):
+            if items is not None and items.num_truncated:
+                warnings.warn(
+                    TruncationWarning(
+                        f"{items.num_truncated} {name} texts were cut to "
+                        f"{self.windows.max_length} tokens; leave out data.truncate to read them "
+                        "in windows",
+                        num_truncated=items.num_truncated,
+                    ),
+                    stacklevel=2,
+                )
+
+
+def prepare_data(recipe: FineTuningRecipe) -> TaskData:
+    """Read and check the files of a recipe, fit the task, and tokenize.
+
+    Raises :class:`RowError` for a row that cannot be used, :class:`InputError` for rows from which
+    nothing can be learned, and :class:`ConfigError` for settings that do not fit the checkpoint.
+    """
+    data = recipe.data
+    if not recipe.model.checkpoint:
+        raise ConfigError("model.checkpoint is not set; name a directory or hub id")
+    if not data.train:
+        raise ConfigError("data.train is not set; name the file of the training rows")
+    directory = resolve_directory(recipe.model.checkpoint)
+    windows = _windows(data, spec_from_config(read_config(directory)).max_length)
+    train = read_examples(recipe.task, data.train, data, every=data.train_every, gold=True)
+    task = recipe.task.fit(train.examples)
+    dev = None
+    if data.dev:
+        dev = read_examples(task, data.dev, data, every=data.dev_every, gold=True)
+    tokenizer = Tokenizer.from_pretrained(directory)
+    return TaskData(
+        task=task,
+        directory=directory,
+        tokenizer=tokenizer,
+        windows=windows,
+        train=train,
+        dev=dev,
+        train_items=task.encode(train.examples, tokenizer, windows),
+        dev_items=None if dev is None else task.encode(dev.examples, tokenizer, windows),
+        notes=tuple(_notes(task, train, dev)),
+    )
+
+
+def read_examples(
+    task: Task[Any, Any], files: Sequence[str], data: DataRecipe, *, every: int = 1, gold: bool
+) -> Examples:
+    """Read the examples of files; ``gold``: refuse a row that is not labelled.
+
+    ``every``: take each k-th row, from the first.
+    """
+    digest, examples = hashlib.sha256(), []
+    for record in islice(_records(task, files, data), 0, None, every):
+        example = task.read(record)
+        if gold and not task.has_gold(example):
+            record.refuse(
+                f"the row is not labelled; there are {', '.join(map(str, record.values))}: name "
+                "the column of the labels in the task's settings, or drop the row"
+            )
+        values = json.dumps(record.values, sort_keys=True, default=str)
+        digest.update(values.encode("utf-8", "surrogatepass") + b"\n")
+        examples.append(example)
+    if not examples:
+        raise InputError(f"{', '.join(files)}: there is no row; name a file of labelled rows")
+    return Examples(files=tuple(files), examples=examples, sha256=digest.hexdigest())
+
+
+def _records(task: Task[Any, Any], files: Sequence[str], data: DataRecipe) -> Iterator[Record]:
+    for file in files:
+        own = task.records(file)
+        if own is not None:
+            yield from own
+        else:
+            yield from read_table(file, header=data.header, quoting=data.quoting)
+
+
+def _windows(data: DataRecipe, longest: int | None) -> Windows:
+    if data.max_length is not None and longest is not None and data.max_length > longest:
+        raise ConfigError(
+            f"data.max_length is {data.max_length}, the model takes {longest} tokens; lower it, "
+            "longer texts are read in windows"
+        )
+    usual = USUAL_LENGTH if longest is None else min(USUAL_LENGTH, longest)
+    return Windows(max_length=data.max_length or usual, truncate=data.truncate, stride=data.stride)
+
+
+def _notes(task: Task[Any, Any], train: Examples, dev: Examples | None) -> Iterator[str]:
+    golds: defaultdict[object, set[object]] = defaultdict(set)
+    for example in train.examples:
+        golds[task.key(example)].add(task.gold_key(example))
+    contradicting = sum(len(found) > 1 for found in golds.values())
+    if contradicting:
+        yield (
+            f"{contradicting} texts of the training rows occur with different labels: no model can "
+            "be right about all of them"
+        )
+    if dev is None:
+        yield (
+            "there are no dev rows: nothing is scored, no checkpoint is selected, the last one is "
+            "exported"
+        )
+        return
+    repeated = sum(task.key(example) in golds for example in dev.examples)
+    if repeated:
+        yield (
+            f"{repeated} of {len(dev)} dev rows are in the training rows too: their scores say "
+            "nothing of unseen text"
+        )

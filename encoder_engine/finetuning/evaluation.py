@@ -1,0 +1,109 @@
+"""Evaluates a task's model on dev rows, during a run and at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from encoder_engine.metrics.intervals import bootstrap
+from encoder_engine.tasks.predicting import predict_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+    from torch import nn
+
+    from encoder_engine.finetuning.data import TaskData
+    from encoder_engine.metrics.intervals import Interval
+    from encoder_engine.tasks.task import Task, TaskModel
+    from encoder_engine.training.world import World
+
+__all__ = ["DevEvaluation", "Evaluated", "score_intervals"]
+
+# Rows that all bootstrap samples of a score draw together: seconds, for any number of dev rows.
+MOST_DRAWN, LEAST_SAMPLES = 2_000_000, 100
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evaluated:
+    """The dev rows as a model predicts them.
+
+    ``task``: with the decoding settings that were chosen on these rows.
+    """
+
+    task: Task[Any, Any]
+    predictions: list[Any]
+    scores: dict[str, float]
+
+
+class DevEvaluation:
+    """Predicts the dev rows by the way of prediction, and scores them once, all together."""
+
+    def __init__(self, data: TaskData, world: World, *, batch_tokens: int) -> None:
+        self._data, self._world, self._batch_tokens = data, world, batch_tokens
+
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        """Return the scores."""
+        return self.evaluate(model).scores
+
+    def evaluate(self, model: nn.Module) -> Evaluated:
+        """Return predictions, scores, and the task with what these rows choose."""
+        data = self._data
+        assert data.dev is not None
+        assert data.dev_items is not None
+        # DDP wraps the model, and has no other method than forward.
+        inner = cast("TaskModel", getattr(model, "module", model))
+        mine = list(
+            predict_batches(
+                inner,
+                data.task,
+                data.dev_items,
+                data.dev.examples,
+                batch_tokens=self._batch_tokens,
+                part=(self._world.rank, self._world.size),
+            )
+        )
+        parts = sorted(
+            (part for parts in self._world.gather_values(mine) for part in parts),
+            key=lambda p: p[0],
+        )
+        predictions = [prediction for _, part in parts for prediction in part]
+        task = data.task.tuned(data.dev.examples, predictions)
+        predictions = task.revised(predictions)
+        scores = task.score(data.dev.examples, predictions)
+        return Evaluated(task=task, predictions=predictions, scores=scores)
+
+
+def score_intervals(
+    task: Task[Any, Any],
+    examples: Sequence[Any],
+    predictions: Sequence[Any],
+    *,
+    samples: int,
+    level: float,
+) -> dict[str, Interval]:
+    """Return the bootstrap interval of each score; every sample is scored once for all of them."""
+    samples = min(samples, max(LEAST_SAMPLES, MOST_DRAWN // max(len(examples), 1)))
+    found: list[dict[str, float]] = []
+
+    def score_of(name: str) -> Interval:
+        place = -1
+
+        def score(rows: npt.NDArray[np.int64]) -> float:
+            nonlocal place
+            place += 1
+            if place == len(found):
+                drawn = rows.tolist()
+                found.append(
+                    task.score([examples[n] for n in drawn], [predictions[n] for n in drawn])
+                )
+            return found[place][name]
+
+        # The seed is the same: every score has the same samples.
+        return bootstrap(
+            score, len(examples), groups=task.groups(examples), samples=samples, level=level
+        )
+
+    return {name: score_of(name) for name in task.score(examples, predictions)}

@@ -1,0 +1,38 @@
+"""Recipes by name: columns, labels, scores and budgets of well-known sets; the files are local.
+
+The columns are those of the files of GLUE (Wang et al. 2019).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["RECIPES"]
+
+
+def _glue(task: str = "sequence-classification", **settings: Any) -> dict[str, dict[str, Any]]:
+    small = settings.pop("small", False)
+    return {
+        "task": {"name": task, **settings},
+        "data": {"quoting": False, "max_length": 128},
+        # Small sets are stable with 20 epochs (Mosbach et al. 2021).
+        "run": {"epochs": 20 if small else 3},
+        "optimizer": {"learning_rate": 2e-5},
+    }
+
+
+RECIPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "cola": _glue(text="sentence", metric="matthews", small=True),
+    "sst2": _glue(text="sentence"),
+    "mrpc": _glue(
+        text="#1 String", pair="#2 String", label="Quality", metric="accuracy", small=True
+    ),
+    "stsb": _glue("regression", text="sentence1", pair="sentence2", small=True),
+    "qqp": _glue(text="question1", pair="question2", label="is_duplicate", metric="f1"),
+    "mnli": _glue(text="sentence1", pair="sentence2", label="gold_label"),
+    "qnli": _glue(text="question", pair="sentence"),
+    "rte": _glue(text="sentence1", pair="sentence2", small=True),
+}

@@ -1,0 +1,184 @@
+"""Runs of fine-tuning: one recipe, one folder, and the report of its dev rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import OutputError
+from encoder_engine.files import write_atomically
+from encoder_engine.finetuning.course import FineTuning
+from encoder_engine.finetuning.evaluation import score_intervals
+from encoder_engine.finetuning.recipe_reader import find_recipe
+from encoder_engine.json_values import read_value
+from encoder_engine.metrics.intervals import Interval, seed_interval
+from encoder_engine.training.loop import Loop
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from encoder_engine.finetuning.data import TaskData
+    from encoder_engine.finetuning.recipe import FineTuningRecipe
+    from encoder_engine.training.loop import Progress
+    from encoder_engine.training.world import World
+
+__all__ = ["FineTuner", "Run", "finetune", "finetune_seeds"]
+
+REPORT, SEEDS = "report.json", "seeds.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A finished run.
+
+    ``directory``: the run's folder; ``model``: its model.
+    ``scores``: of the exported weights on the dev rows, which also selected them; empty without
+    dev rows.
+    ``intervals``: bootstrap intervals of the scores.
+    ``degenerate``: why the model learned nothing, such as one class everywhere; None: it did.
+    """
+
+    directory: Path
+    scores: dict[str, float]
+    intervals: dict[str, Interval]
+    degenerate: str | None = None
+
+    @property
+    def model(self) -> Path:
+        """The directory of the model."""
+        return self.directory / "model"
+
+
+class FineTuner(Loop):
+    """Fine-tunes by a recipe, in a folder from which an interrupted run resumes.
+
+    The folder gets ``recipe.json``, ``data.json``, ``log.jsonl``, ``speed.jsonl``,
+    ``checkpoints/`` and, at the end, ``model/`` and ``report.json``.
+    """
+
+    course: FineTuning
+
+    def __init__(
+        self,
+        recipe: FineTuningRecipe,
+        directory: str | os.PathLike[str],
+        *,
+        data: TaskData | None = None,
+        world: World | None = None,
+    ) -> None:
+        super().__init__(FineTuning(recipe, data), Path(directory), world=world)
+        self.recipe = recipe
+
+    def finetune(self, watch: Callable[[Progress], None] | None = None) -> Run:
+        """Train to the end, and write the report; ``watch``: called after every logged step."""
+        self.run(watch)
+        if self.world.is_first:
+            self._write_report()
+        self.world.wait()
+        return read_run(self.directory)
+
+    def _write_report(self) -> None:
+        course, found = self.course, self.course.evaluated
+        report: dict[str, Any] = {
+            "task": course.data.task.name,
+            "rows": {"train": len(course.data.train)},
+            "notes": list(course.data.notes),
+            "selected": None,
+            "scores": {},
+            "intervals": {},
+            "degenerate": None,
+            "details": {},
+        }
+        if found is not None and course.data.dev is not None and self.best is not None:
+            examples = course.data.dev.examples
+            intervals = {}
+            if self.recipe.report.samples:
+                intervals = score_intervals(
+                    found.task,
+                    examples,
+                    found.predictions,
+                    samples=self.recipe.report.samples,
+                    level=self.recipe.report.level,
+                )
+            report["rows"]["dev"] = len(examples)
+            # The rows that are scored have chosen the checkpoint.
+            report["selected"] = {"on": "dev", **self.best.values()}
+            report["scores"] = found.scores
+            report["intervals"] = {name: value._asdict() for name, value in intervals.items()}
+            report["degenerate"] = found.task.degenerate(found.predictions)
+            report["details"] = found.task.details(examples, found.predictions)
+        encoded = json.dumps(report, indent=1) + "\n"
+        write_atomically(self.directory / REPORT, encoded.encode())
+
+
+def read_run(directory: Path) -> Run:
+    """Read the report of a finished run. Raises :class:`OutputError` where there is none."""
+    report = read_value(directory / REPORT, OutputError).object()
+    intervals = {name: Interval(**value) for name, value in report["intervals"].items()}
+    return Run(
+        directory=directory,
+        scores=report["scores"],
+        intervals=intervals,
+        degenerate=report["degenerate"],
+    )
+
+
+def finetune(
+    checkpoint: str | os.PathLike[str] | None = None,
+    *,
+    task: str = "",
+    recipe: FineTuningRecipe | None = None,
+    train: str | os.PathLike[str] | None = None,
+    dev: str | os.PathLike[str] | None = None,
+    output: str | os.PathLike[str],
+    settings: Sequence[str] = (),
+    watch: Callable[[Progress], None] | None = None,
+) -> Run:
+    """Fine-tune a checkpoint on labelled rows, in a folder from which the same call resumes.
+
+    checkpoint: a directory or hub id.
+    task: a task's or a named recipe's name, or a .yaml file; or give a ``recipe``.
+    train, dev: the files.
+    settings: changes of the recipe, such as ``"run.epochs=5"``.
+    """
+    chosen = recipe or find_recipe(
+        task,
+        settings,
+        checkpoint=None if checkpoint is None else str(checkpoint),
+        train=None if train is None else [str(train)],
+        dev=None if dev is None else [str(dev)],
+    )
+    tuner = FineTuner(chosen, output)
+    try:
+        return tuner.finetune(watch)
+    finally:
+        tuner.world.leave()
+
+
+def finetune_seeds(
+    recipe: FineTuningRecipe,
+    directory: str | os.PathLike[str],
+    num_seeds: int,
+    *,
+    watch: Callable[[Progress], None] | None = None,
+) -> tuple[list[Run], dict[str, Interval]]:
+    """Fine-tune with several seeds, from the recipe's on, on rows that are tokenized once.
+
+    Returns the runs, and mean, deviation and t interval of each score; ``seeds.json`` has them.
+    """
+    runs: list[Run] = []
+    data: TaskData | None = None
+    for seed in range(recipe.run.seed, recipe.run.seed + num_seeds):
+        seeded = replace(recipe, run=replace(recipe.run, seed=seed))
+        tuner = FineTuner(seeded, Path(directory) / f"seed-{seed}", data=data)
+        data = tuner.course.data
+        runs.append(tuner.finetune(watch))
+    names = runs[0].scores
+    found = {name: seed_interval([run.scores[name] for run in runs]) for name in names}
+    values = {name: interval._asdict() for name, interval in found.items()}
+    content = json.dumps({"seeds": num_seeds, "scores": values}, indent=1) + "\n"
+    write_atomically(Path(directory) / SEEDS, content.encode())
+    return runs, found

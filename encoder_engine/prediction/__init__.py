@@ -1,0 +1,1 @@
+"""Prediction: fine-tuned models applied to texts and files."""

@@ -1,0 +1,43 @@
+"""Classifies texts, or scores them, by a fine-tuned model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import InputError
+from encoder_engine.inputs.records import Record
+from encoder_engine.prediction.predictor import BATCH_TOKENS, Predictor
+from encoder_engine.tasks.sequence_task import SequenceTask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Classifier"]
+
+
+class Classifier(Predictor):
+    """Predicts labels or scores of texts, or of pairs of texts."""
+
+    tasks = ("sequence-classification", "regression")
+
+    def predict(
+        self, texts: Sequence[str] | Sequence[tuple[str, str]], *, batch_tokens: int = BATCH_TOKENS
+    ) -> list[Any]:
+        """Return a prediction of each text, or of each pair where the model reads pairs.
+
+        A :class:`~encoder_engine.tasks.sequence_classification.ClassPrediction` has labels and
+        probabilities, a :class:`~encoder_engine.tasks.regression.ScorePrediction` a score.
+        """
+        task = self.task
+        assert isinstance(task, SequenceTask)
+        records = []
+        for row, text in enumerate(texts):
+            paired = isinstance(text, (tuple, list)) and len(text) == 2
+            if isinstance(texts, str) or paired != (task.pair is not None):
+                expected = "a pair of texts" if task.pair is not None else "a text"
+                raise InputError(
+                    f"row {row} is {text!r:.60}, the model reads {expected} a row", row=row
+                )
+            values = {task.text: text[0], task.pair: text[1]} if paired else {task.text: text}
+            records.append(Record({str(name): value for name, value in values.items()}, row=row))
+        return self.predict_records(records, batch_tokens=batch_tokens)

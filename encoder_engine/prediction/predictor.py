@@ -1,0 +1,85 @@
+"""The base of what predicts by a fine-tuned model: the task's own encoding and decoding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from encoder_engine.errors import ConfigError
+from encoder_engine.tasks.predicting import predict_batches
+from encoder_engine.tasks.task_folder import load_task
+from encoder_engine.text import Tokenizer
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Sequence
+
+    import torch
+
+    from encoder_engine.inputs.records import Record
+    from encoder_engine.tasks.task import Task, TaskModel, Windows
+
+__all__ = ["Predictor", "model_directory"]
+
+BATCH_TOKENS = 8192
+
+
+def model_directory(path: str | os.PathLike[str]) -> Path:
+    """Return the directory of the model: the folder of a run, or of its model."""
+    directory = Path(path)
+    inner = directory / "model"
+    return inner if inner.is_dir() else directory
+
+
+class Predictor:
+    """A fine-tuned model, its task and its tokenizer; any task.
+
+    ``task``: with labels, columns and decoding settings, as training left them.
+    """
+
+    # The tasks that a class predicts; empty: all.
+    tasks: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self, model: TaskModel, task: Task[Any, Any], tokenizer: Tokenizer, windows: Windows
+    ) -> None:
+        self.model, self.task = model.eval(), task
+        self.tokenizer, self.windows = tokenizer, windows
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | os.PathLike[str],
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+    ) -> Self:
+        """Load the model of a run of ``finetune``: the run's folder, or its ``model``.
+
+        Raises :class:`ConfigError` for a directory without task.json, or of another task.
+        """
+        directory = model_directory(path)
+        saved = load_task(directory)
+        if cls.tasks and saved.task.name not in cls.tasks:
+            raise ConfigError(
+                f"{directory} is a model for {saved.task.name}, {cls.__name__} predicts "
+                f"{', '.join(cls.tasks)}; load it by the class of its task"
+            )
+        model = saved.task.load_model(directory, device=device, dtype=dtype)
+        return cls(model, saved.task, Tokenizer.from_pretrained(directory), saved.windows)
+
+    def predict_examples(
+        self, examples: Sequence[Any], *, batch_tokens: int = BATCH_TOKENS
+    ) -> list[Any]:
+        """Return the prediction of each example, by the way of training's evaluation."""
+        if not examples:
+            return []
+        items = self.task.encode(examples, self.tokenizer, self.windows)
+        parts = predict_batches(self.model, self.task, items, examples, batch_tokens=batch_tokens)
+        return [prediction for _, part in parts for prediction in part]
+
+    def predict_records(
+        self, records: Iterable[Record], *, batch_tokens: int = BATCH_TOKENS
+    ) -> list[Any]:
+        """Return the prediction of each row."""
+        examples = [self.task.read(record) for record in records]
+        return self.predict_examples(examples, batch_tokens=batch_tokens)

@@ -1,0 +1,49 @@
+"""Predicts examples batch by batch: the one way of training's evaluation and of prediction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from encoder_engine.tasks.items import Items
+    from encoder_engine.tasks.task import Task, TaskModel
+
+__all__ = ["predict_batches"]
+
+
+def predict_batches(
+    model: TaskModel,
+    task: Task[Any, Any],
+    items: Items,
+    examples: Sequence[Any],
+    *,
+    batch_tokens: int,
+    part: tuple[int, int] = (0, 1),
+) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the number of a batch's first example, and the predictions of the batch.
+
+    The outputs of a batch are decoded before the next is computed.
+
+    batch_tokens: of a batch; an example of more is a batch of its own.
+    part: ``(r, n)``: compute batches r, r + n, ... alone, as process r of n does.
+    The model is put into evaluation mode for each batch, and back into its own after it.
+    """
+    device = model.encoder.device
+    for place, numbers in enumerate(items.batches(batch_tokens)):
+        if place % part[1] != part[0]:
+            continue
+        batch = items.take(numbers)
+        first, stop = int(batch.examples[0]), int(batch.examples[-1]) + 1
+        batch = replace(batch, examples=batch.examples - np.int64(first))
+        was_training = model.training
+        model.eval()
+        try:
+            outputs = model.outputs(task.collate(batch).to(device))
+        finally:
+            model.train(was_training)
+        yield first, task.decode(outputs, batch, examples[first:stop])

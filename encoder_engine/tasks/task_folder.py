@@ -1,0 +1,54 @@
+"""``task.json`` beside a trained model: the task, and how its texts are cut."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from encoder_engine.errors import ConfigError
+from encoder_engine.files import recorded_checksums, write_atomically, write_checksums
+from encoder_engine.json_values import read_value
+from encoder_engine.tasks.registry import read_task, task_values
+from encoder_engine.tasks.task import Task, Windows
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = ["TASK", "SavedTask", "load_task", "save_task"]
+
+TASK, FORMAT = "task.json", 1
+
+
+class SavedTask(NamedTuple):
+    """A task with its fitted settings, and the windows it was trained on."""
+
+    task: Task[Any, Any]
+    windows: Windows
+
+
+def save_task(directory: str | os.PathLike[str], saved: SavedTask) -> None:
+    """Write ``task.json`` into a model's directory, and add it to the directory's checksums."""
+    target = Path(directory)
+    values = {
+        "format": FORMAT,
+        "task": task_values(saved.task),
+        "windows": asdict(saved.windows),
+    }
+    write_atomically(target / TASK, (json.dumps(values, indent=1) + "\n").encode())
+    write_checksums(target, sorted({*recorded_checksums(target), TASK}))
+
+
+def load_task(directory: str | os.PathLike[str]) -> SavedTask:
+    """Read ``task.json``. Raises :class:`ConfigError` for a directory without a usable one."""
+    path = Path(directory) / TASK
+    if not path.is_file():
+        raise ConfigError(
+            f"{directory} has no {TASK}: it is no fine-tuned model; name the folder 'model' of a "
+            "run of finetune"
+        )
+    value = read_value(path, ConfigError)
+    value.only_keys(["format", "task", "windows"])
+    value.get("format").integer(least=FORMAT, most=FORMAT)
+    return SavedTask(read_task(value.get("task")), value.get("windows").read_as(Windows))

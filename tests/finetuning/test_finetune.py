@@ -1,0 +1,234 @@
+"""Fine-tuning from labelled files to a model that predicts as training evaluated it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+import encoder_engine as ee
+from encoder_engine.cli import main
+from encoder_engine.errors import ConfigError, InputError, ResumeError, RowError
+from encoder_engine.families.config import spec_from_config
+from encoder_engine.finetuning.recipe_reader import find_recipe
+from encoder_engine.finetuning.run import FineTuner, finetune_seeds
+from encoder_engine.inputs.tables import read_table
+from encoder_engine.prediction.predictor import Predictor
+from encoder_engine.training.best import Best, SelectionRecipe
+from encoder_engine.training.schedule import learning_rate_factor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from encoder_engine.finetuning.recipe import FineTuningRecipe
+    from encoder_engine.training.loop import Progress
+
+WORDS = ["good", "bad", "film", "plot", "a", "the", "very", "not"]
+pytestmark = pytest.mark.filterwarnings("ignore::encoder_engine.errors.SuspiciousDataWarning")
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Save a small encoder with random weights and a vocabulary."""
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    config = {
+        "model_type": "bert",
+        "vocab_size": len(vocabulary),
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": 64,
+        "type_vocab_size": 2,
+    }
+    torch.manual_seed(0)
+    ee.Encoder(spec_from_config(config), config=config).save_pretrained(folder)
+    tokenizer = ee.Tokenizer.from_pretrained(folder / "vocab.txt", lowercase=True)
+    tokenizer.save(folder)
+    return folder
+
+
+def write_rows(path: Path, *, num_rows: int, seed: int) -> Path:
+    """Write texts that are positive where they have the word good."""
+    generator = np.random.default_rng(seed)
+    lines = []
+    for number in range(num_rows):
+        words = generator.choice(WORDS[2:], size=6).tolist()
+        words[int(generator.integers(6))] = WORDS[number % 2]
+        lines.append(json.dumps({"text": " ".join(words), "label": ["yes", "no"][number % 2]}))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def recipe_of(checkpoint: Path, tmp_path: Path, *settings: str) -> FineTuningRecipe:
+    train = write_rows(tmp_path / "train.jsonl", num_rows=48, seed=0)
+    dev = write_rows(tmp_path / "dev.jsonl", num_rows=20, seed=1)
+    usual = ["run.device=cpu", "run.epochs=6", "batch.examples=8", "optimizer.learning_rate=3e-3"]
+    return find_recipe(
+        "sequence-classification",
+        [*usual, "report.samples=50", *settings],
+        checkpoint=str(checkpoint),
+        train=[str(train)],
+        dev=[str(dev)],
+    )
+
+
+def test_a_model_learns_and_predicts_as_it_was_evaluated(checkpoint: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(checkpoint, tmp_path)
+    run = FineTuner(recipe, tmp_path / "run").finetune()
+    assert run.scores["accuracy"] == 100.0
+    assert run.intervals["accuracy"].low <= 100.0
+    assert run.degenerate is None
+    predictor = Predictor.from_pretrained(run.directory, "cpu")
+    records = list(read_table(tmp_path / "dev.jsonl"))
+    examples = [predictor.task.read(record) for record in records]
+    assert predictor.task.score(examples, predictor.predict_examples(examples)) == run.scores
+    classifier = ee.Classifier.from_pretrained(run.model, "cpu")
+    assert [found.labels for found in classifier.predict(["a good film", "bad bad plot"])] == [
+        ("yes",),
+        ("no",),
+    ]
+    # The same folder again: nothing is trained.
+    assert FineTuner(recipe, tmp_path / "run").finetune().scores == run.scores
+
+
+class StoppedError(Exception):
+    """Ends a run from outside."""
+
+
+def stop_at(step: int, progress: Progress) -> None:
+    if progress.step == step:
+        raise StoppedError
+
+
+def test_an_interrupted_run_goes_on_bit_for_bit(checkpoint: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(checkpoint, tmp_path, "run.evaluate_every=3", "run.checkpoint_every=5")
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    run = FineTuner(recipe, whole).finetune()
+
+    for last in (7, 16):
+        with pytest.raises(StoppedError):
+            FineTuner(recipe, parts).finetune(partial(stop_at, last))
+    resumed = FineTuner(recipe, parts).finetune()
+    assert resumed.scores == run.scores
+    assert (whole / "log.jsonl").read_bytes() == (parts / "log.jsonl").read_bytes()
+    for name in ("model.safetensors", "task.json"):
+        assert (run.model / name).read_bytes() == (resumed.model / name).read_bytes()
+    changed = replace(recipe, batch=replace(recipe.batch, examples=4))
+    with pytest.raises(ResumeError, match=r"batch\.examples"):
+        FineTuner(changed, parts).finetune()
+
+
+def test_the_gradient_does_not_depend_on_micro_batches(checkpoint: Path, tmp_path: Path) -> None:
+    logs = []
+    for tokens in (1000, 16):
+        recipe = recipe_of(
+            checkpoint,
+            tmp_path,
+            f"batch.micro_tokens={tokens}",
+            "model.dropout=0",
+            "run.precision=float64",
+            "run.epochs=2",
+        )
+        FineTuner(recipe, tmp_path / str(tokens)).finetune()
+        lines = (tmp_path / str(tokens) / "log.jsonl").read_text().splitlines()
+        logs.append([json.loads(line)["loss"] for line in lines])
+    np.testing.assert_allclose(logs[0], logs[1], rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "message"),
+    [
+        ('{"text": "a", "label": "maybe"}', RowError, r"dev\.jsonl, line 21.*'maybe' is unknown"),
+        ('{"text": "a", "label": null}', RowError, "not labelled"),
+        ('{"text": 3, "label": "yes"}', RowError, "must be a text"),
+    ],
+)
+def test_a_bad_row_is_refused_by_its_place(
+    checkpoint: Path, tmp_path: Path, line: str, error: type[Exception], message: str
+) -> None:
+    recipe = recipe_of(checkpoint, tmp_path)
+    with (tmp_path / "dev.jsonl").open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(error, match=message):
+        FineTuner(recipe, tmp_path / "run")
+
+
+def test_rows_of_one_label_and_long_windows_are_refused(checkpoint: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(checkpoint, tmp_path)
+    (tmp_path / "train.jsonl").write_text('{"text": "a", "label": "yes"}\n' * 3)
+    with pytest.raises(InputError, match="1 labels"):
+        FineTuner(recipe, tmp_path / "run")
+    with pytest.raises(ConfigError, match="takes 64 tokens"):
+        FineTuner(recipe_of(checkpoint, tmp_path, "data.max_length=65"), tmp_path / "run")
+    with pytest.raises(ConfigError, match="epoch"):
+        recipe_of(checkpoint, tmp_path, "run.epoch=3")
+
+
+def test_seeds_have_an_interval(checkpoint: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(checkpoint, tmp_path, "run.epochs=1")
+    runs, intervals = finetune_seeds(recipe, tmp_path / "seeds", 2)
+    assert [run.directory.name for run in runs] == ["seed-0", "seed-1"]
+    scores = [run.scores["nll"] for run in runs]
+    assert intervals["nll"].mean == pytest.approx(sum(scores) / 2)
+    assert scores[0] != scores[1]
+
+
+def test_frozen_blocks_keep_their_weights(checkpoint: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(checkpoint, tmp_path, "run.epochs=1", "model.frozen_blocks=1")
+    run = FineTuner(recipe, tmp_path / "run").finetune()
+    before = ee.Encoder.from_pretrained(checkpoint, device="cpu").state_dict()
+    after = Predictor.from_pretrained(run.model, "cpu").model.encoder.state_dict()
+    same = {name for name in before if torch.equal(before[name], after[name])}
+    assert {name for name in before if name.startswith(("embedding.", "blocks.0."))} <= same
+    assert not any(name.startswith("blocks.1.") and name.endswith("weight") for name in same)
+
+
+def test_the_first_of_equal_scores_is_best_and_nan_never() -> None:
+    model = torch.nn.Linear(1, 1, bias=False)
+    best = Best(model, SelectionRecipe(patience=2), "score")
+    for step, score in enumerate([math.nan, 1.0, 1.0, math.nan], start=1):
+        torch.nn.init.constant_(model.weight, float(step))
+        best.see(step, {"score": score}, model)
+    assert (best.step, best.score, best.stops) == (2, 1.0, True)
+    with best.in_place_of(model):
+        assert model.weight.item() == 2.0
+    assert model.weight.item() == 4.0
+
+
+def test_a_schedule_may_begin_as_that_of_transformers() -> None:
+    from transformers import get_linear_schedule_with_warmup
+
+    from encoder_engine.training.recipe import ScheduleRecipe
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    theirs: Any = get_linear_schedule_with_warmup(optimizer, 3, 37)  # type: ignore[no-untyped-call]
+    schedule = ScheduleRecipe(warmup=0.1, from_zero=True)
+    for step in range(37):
+        ours = learning_rate_factor(schedule, step, 37)
+        assert ours == pytest.approx(theirs.get_last_lr()[0], abs=1e-12)
+        optimizer.step()
+        theirs.step()
+
+
+def test_the_verbs_tune_score_and_predict(checkpoint: Path, tmp_path: Path) -> None:
+    recipe_of(checkpoint, tmp_path)
+    train, dev, run = (str(tmp_path / name) for name in ("train.jsonl", "dev.jsonl", "run"))
+    settings = ["--set", "run.epochs=2", "--set", "report.samples=20", "--set", "run.device=cpu"]
+    common = ["--checkpoint", str(checkpoint), "--train", train, "--dev", dev, "--output", run]
+    assert main(["finetune", "sequence-classification", *common, *settings, "--quiet"]) == 0
+    assert main(["evaluate", run, dev, "--against", run, "--device", "cpu", "--json"]) == 0
+    output = tmp_path / "predictions.jsonl"
+    assert main(["predict", run, dev, "--output", str(output), "--device", "cpu"]) == 0
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert len(lines) == 20
+    assert set(lines[0]) == {"text", "prediction", "probabilities"}
