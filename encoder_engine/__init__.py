@@ -42,7 +42,6 @@ __all__ = [
     "Tokenizer",
     "__version__",
     "errors",
-    "finetune",
     "load_vectors",
     "ops",
     "packing",
@@ -65,6 +64,7 @@ _MODULES = {
     "Tokenizer": "text",
     "embedding": "",
     "errors": "",
+    # Not in __all__: a * would import the training loop, and torch.distributed with it.
     "finetune": "finetuning.run",
     "finetuning": "",
     "inference": "",

@@ -60,7 +60,7 @@ class CallOptions:
 
     @property
     def on_truncation(self) -> OnTruncation:
-        """How the tokenizer treats a text that is too long."""
+        """The ``on_truncation`` of the model's own methods."""
         return "error" if self.refuses_long else "ignore"
 
 

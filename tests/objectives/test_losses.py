@@ -90,7 +90,7 @@ def test_bert_learns_from_the_same_loss_and_gradients_as_in_transformers(tmp_pat
     inputs = prepare(clean, model.objectives, seed=5)
     ours = mean(model, inputs)
     torch.autograd.backward(ours)
-    batch, targets, rows = inputs
+    batch, targets, rows, _ = inputs
     assert rows is not None
     labels = torch.full_like(batch.input_ids, -100, dtype=torch.int64)
     labels[rows.rows[targets["rows"]]] = targets["labels"]

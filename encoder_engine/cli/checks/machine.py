@@ -102,7 +102,7 @@ def _optional_requirements() -> list[tuple[str, str]]:
 def _checkout_requirements() -> list[tuple[str, str]]:
     import tomllib
 
-    path = Path(__file__).parents[2] / "pyproject.toml"
+    path = Path(__file__).parents[3] / "pyproject.toml"
     if not path.is_file():
         return []
     extras = tomllib.loads(path.read_text("utf-8"))["project"]["optional-dependencies"]
