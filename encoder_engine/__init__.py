@@ -16,11 +16,13 @@ from encoder_engine.lazy import lazy_names
 if TYPE_CHECKING:
     from encoder_engine import errors, ops, packing
     from encoder_engine.embedding import EmbedBatch, Embedder, StaticEmbedder
-    from encoder_engine.finetuning.run import finetune
+    from encoder_engine.finetuning.run import finetune as finetune
     from encoder_engine.inference import CompiledEncoder
     from encoder_engine.models import Encoder, EncoderOutput
     from encoder_engine.packing import PackedBatch, SelectedRows, Sequences
     from encoder_engine.prediction.classifier import Classifier
+    from encoder_engine.prediction.reader import Reader
+    from encoder_engine.prediction.tagger import SpanTagger, Tagger
     from encoder_engine.text import Encoding, Tokenizer
     from encoder_engine.vectors import StoredVectors, load_vectors
 
@@ -35,10 +37,13 @@ __all__ = [
     "EncoderOutput",
     "Encoding",
     "PackedBatch",
+    "Reader",
     "SelectedRows",
     "Sequences",
+    "SpanTagger",
     "StaticEmbedder",
     "StoredVectors",
+    "Tagger",
     "Tokenizer",
     "__version__",
     "errors",
@@ -50,6 +55,9 @@ __all__ = [
 # The module that each name is in; "": a module itself.
 _MODULES = {
     "Classifier": "prediction.classifier",
+    "Reader": "prediction.reader",
+    "SpanTagger": "prediction.tagger",
+    "Tagger": "prediction.tagger",
     "CompiledEncoder": "inference",
     "EmbedBatch": "embedding",
     "Embedder": "embedding",

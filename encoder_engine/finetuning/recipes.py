@@ -1,6 +1,7 @@
 """Recipes by name: columns, labels, scores and budgets of well-known sets; the files are local.
 
-The columns are those of the files of GLUE (Wang et al. 2019).
+The columns of GLUE are those of its files (Wang et al. 2019). Questions and their contexts are cut
+into windows of 384 tokens that share 128, as BERT does (Devlin et al. 2019).
 """
 
 from __future__ import annotations
@@ -24,6 +25,24 @@ def _glue(task: str = "sequence-classification", **settings: Any) -> dict[str, d
     }
 
 
+def _words(**settings: Any) -> dict[str, dict[str, Any]]:
+    return {
+        "task": {"name": "token-classification", **settings},
+        "data": {"max_length": 128},
+        "run": {"epochs": 3},
+        "optimizer": {"learning_rate": 5e-5},
+    }
+
+
+def _questions() -> dict[str, dict[str, Any]]:
+    return {
+        "task": {"name": "question-answering"},
+        "data": {"max_length": 384, "stride": 128},
+        "run": {"epochs": 2},
+        "optimizer": {"learning_rate": 3e-5},
+    }
+
+
 RECIPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "cola": _glue(text="sentence", metric="matthews", small=True),
     "sst2": _glue(text="sentence"),
@@ -35,4 +54,9 @@ RECIPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "mnli": _glue(text="sentence1", pair="sentence2", label="gold_label"),
     "qnli": _glue(text="question", pair="sentence"),
     "rte": _glue(text="sentence1", pair="sentence2", small=True),
+    "conll": _words(),
+    "wikiann": _words(strip_language=True),
+    "wnut": _words(),
+    "squad": _questions(),
+    "squad2": _questions(),
 }

@@ -7,6 +7,7 @@ none overlap, or nested, where none cross.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 
-from encoder_engine.errors import ConfigError
+from encoder_engine.errors import ConfigError, MissingPoolerWarning
 from encoder_engine.metrics.entities import entities
 from encoder_engine.models.encoder import Encoder
 from encoder_engine.models.span_head import SpanHead, SpanSummary, list_spans
@@ -271,7 +272,10 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         dtype: str | torch.dtype = "auto",
     ) -> TaskModel:
         """Load an encoder with its head."""
-        encoder = Encoder.from_pretrained(directory, device, dtype)
+        with warnings.catch_warnings():
+            # A span head reads no pooler.
+            warnings.simplefilter("ignore", MissingPoolerWarning)
+            encoder = Encoder.from_pretrained(directory, device, dtype)
         return SpanModel.load(encoder, self._head(encoder.spec.width), directory)
 
     def decode(

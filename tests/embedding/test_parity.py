@@ -84,6 +84,7 @@ def test_one_batch_of_mixed_lengths_agrees(
     assert cosines(ours, theirs).min() >= LEAST_COSINE
 
 
+@pytest.mark.exhaustive
 def test_options_agree(
     embedder: Embedder, sentence_transformer: Any, truth: Any, texts: list[str]
 ) -> None:

@@ -15,13 +15,13 @@ import torch
 import encoder_engine as ee
 from encoder_engine.cli import main
 from encoder_engine.errors import ConfigError, InputError, ResumeError, RowError
-from encoder_engine.families.config import spec_from_config
 from encoder_engine.finetuning.recipe_reader import find_recipe
 from encoder_engine.finetuning.run import FineTuner, finetune_seeds
 from encoder_engine.inputs.tables import read_table
 from encoder_engine.prediction.predictor import Predictor
 from encoder_engine.training.best import Best, SelectionRecipe
 from encoder_engine.training.schedule import learning_rate_factor
+from tests.finetuning.conftest import WORDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,32 +29,7 @@ if TYPE_CHECKING:
     from encoder_engine.finetuning.recipe import FineTuningRecipe
     from encoder_engine.training.loop import Progress
 
-WORDS = ["good", "bad", "film", "plot", "a", "the", "very", "not"]
 pytestmark = pytest.mark.filterwarnings("ignore::encoder_engine.errors.SuspiciousDataWarning")
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    """Save a small encoder with random weights and a vocabulary."""
-    folder = tmp_path / "checkpoint"
-    folder.mkdir()
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
-    config = {
-        "model_type": "bert",
-        "vocab_size": len(vocabulary),
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "max_position_embeddings": 64,
-        "type_vocab_size": 2,
-    }
-    torch.manual_seed(0)
-    ee.Encoder(spec_from_config(config), config=config).save_pretrained(folder)
-    tokenizer = ee.Tokenizer.from_pretrained(folder / "vocab.txt", lowercase=True)
-    tokenizer.save(folder)
-    return folder
 
 
 def write_rows(path: Path, *, num_rows: int, seed: int) -> Path:

@@ -140,6 +140,7 @@ def test_micro_batches_do_not_change_the_gradient() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_processes_with_unequal_counts_have_the_same_gradient(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "2", "-m", "tests.training.coupled_ranks", str(tmp_path)]

@@ -1,0 +1,57 @@
+"""Tags words, or finds spans of them, by a fine-tuned model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from encoder_engine.errors import InputError
+from encoder_engine.inputs.records import Record
+from encoder_engine.prediction.predictor import BATCH_TOKENS, Predictor
+from encoder_engine.tasks.words.word_task import WordTask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["SpanTagger", "Tagger"]
+
+
+class _WordPredictor(Predictor):
+    """Predicts sentences that are split into words."""
+
+    def predict(
+        self, sentences: Sequence[Sequence[str]], *, batch_tokens: int = BATCH_TOKENS
+    ) -> list[Any]:
+        """Return a prediction of each sentence, given as its words.
+
+        Raises :class:`InputError` for a sentence that is one text: splitting is the caller's.
+        """
+        task = self.task
+        assert isinstance(task, WordTask)
+        records = []
+        for row, words in enumerate(sentences):
+            if isinstance(words, str):
+                raise InputError(
+                    f"sentence {row} is one text; give its words as a list, such as text.split()",
+                    row=row,
+                )
+            records.append(Record({task.words: list(words)}, row=row))
+        return self.predict_records(records, batch_tokens=batch_tokens)
+
+
+class Tagger(_WordPredictor):
+    """Predicts a tag of each word.
+
+    A :class:`~encoder_engine.tasks.token_classification.TaggedPrediction` has the tags and their
+    probabilities.
+    """
+
+    tasks = ("token-classification",)
+
+
+class SpanTagger(_WordPredictor):
+    """Predicts spans of words with their types, flat or nested.
+
+    A :class:`~encoder_engine.tasks.span_classification.SpanPrediction` has the spans.
+    """
+
+    tasks = ("span-classification",)
