@@ -43,7 +43,7 @@ def forget_graphs() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-@pytest.fixture(params=["aten", "triton"])
+@pytest.fixture(params=["aten", pytest.param("triton", marks=pytest.mark.exhaustive)])
 def trained_by(request: pytest.FixtureRequest) -> Iterator[str]:
     with computed_by(request.param, requires_grad=True):
         yield request.param
