@@ -126,7 +126,7 @@ class ServedModel:
     @property
     def labels(self) -> list[str]:
         """The names of a classifier's labels."""
-        return list(self.model.model.id2label.values())
+        return [name for _, name in sorted(self.model.model.id2label.items())]
 
     @property
     def batch_tokens(self) -> int:

@@ -155,7 +155,8 @@ class Scheduler:
         """
         key = self.next_key
         matching = [name for name in self._order if self._has(name, key)]
-        others = [name for name in self._order if name not in set(matching)]
+        matched = set(matching)
+        others = [name for name in self._order if name not in matched]
         room = _Room(cost, num_tokens)
         turns = deque(matching)
         while turns and not room.full:
@@ -167,7 +168,8 @@ class Scheduler:
                     turns.append(name)
         left = [name for name in matching if self._flows[name].requests]
         first = list(turns)
-        rest = [name for name in left if name not in set(first)]
+        begun = set(first)
+        rest = [name for name in left if name not in begun]
         self._order = deque(others + first + rest)
         for name in set(matching) - set(left):
             self._forget(name)

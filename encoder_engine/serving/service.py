@@ -450,7 +450,7 @@ class Service:
             if request.num_open == 0 and not request.done.done():
                 request.done.set_result(None)
         self._linger_for(batch, outcome.seconds)
-        self._dispatch()
+        self._dispatch(arrived=True)
 
     def _linger_for(self, batch: Batch, seconds: float) -> None:
         """Wait until as many texts wait as a shared batch had, at most 5 % of its time."""

@@ -68,6 +68,8 @@ class Keys:
             if not colon or not name or not key:
                 raise ValueError(f"line {number} is not name:key")
             names[hashlib.sha256(key.encode()).digest()] = name
+        if not names:
+            raise ValueError("it has no line name:key, and everyone could ask")
         return cls(names=names)
 
     def name_of(self, headers: Headers) -> str | None:
