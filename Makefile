@@ -22,6 +22,7 @@ test-all: $(VENV)/.installed-dev ## before a release: every case, build, kill an
 	$(BIN)/python -m tests.ops.generated --cases 2000 --seed 7
 	$(BIN)/python -m tests.integrations.mutations --cases 300 --seed 1
 	$(BIN)/python -m tests.inputs.damaged_inputs --cases 1000 --seed 1
+	$(BIN)/python -m tests.inference.damaged_checkpoints --cases 5000 --seed 1
 	$(BIN)/python -m tests.vectors.damaged_stores --cases 500 --seed 1
 	$(BIN)/python -m tests.text.parity.long --options --strings 20000 --seed 1
 	$(BIN)/python -m tests.embedding.kill_long --kills 50 --full 10 --seconds 300

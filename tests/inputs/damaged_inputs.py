@@ -14,13 +14,9 @@ import gzip
 import io
 import json
 import lzma
-import multiprocessing
 import random
 import subprocess
 import sys
-import tempfile
-from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
@@ -30,16 +26,17 @@ import pyarrow.parquet
 
 from encoder_engine.errors import EncoderEngineError
 from encoder_engine.inputs.readers import open_inputs
+from tests.damage import damage, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 Rows = list[tuple[str, str | int | None]]
 
 PLAIN = ("txt", "jsonl", "csv", "tsv")
 PACKED = ("gz", "xz", "zst")
 TABLES = ("parquet", "parquet with checksums", "arrow", "arrow stream", "feather")
-CASES_A_PROCESS = 50
 
 
 def draw_rows(chance: random.Random) -> list[tuple[str, int]]:
@@ -100,36 +97,6 @@ def write_table(kind: str, rows: list[tuple[str, int]], path: Path, chance: rand
         new = pyarrow.ipc.new_file if kind == "arrow" else pyarrow.ipc.new_stream
         with new(str(path), table.schema, options=options) as writer:
             writer.write_table(table, max_chunksize=chance.choice([5, 100]))
-
-
-def damage(content: bytes, chance: random.Random) -> bytes:
-    """Change some bytes in one of the ways that copies, disks and attackers do."""
-    kind = chance.choice(
-        ["bit", "byte", "word", "cut", "append", "drop", "repeat", "zeros", "swap"]
-    )
-    where = chance.randrange(max(len(content), 1))
-    size = chance.choice([1, 4, 8, 64])
-    before, piece, after = content[:where], content[where : where + size], content[where + size :]
-    if kind == "bit" and content:
-        return before + bytes([content[where] ^ 1 << chance.randrange(8)]) + content[where + 1 :]
-    if kind == "byte":
-        return before + chance.randbytes(1) + content[where + 1 :]
-    if kind == "word":
-        # At a multiple of its size a number may be an offset or a length.
-        where -= where % 4
-        word = chance.choice([-1, 2**31 - 1, 0, chance.randrange(2**20)])
-        return content[:where] + word.to_bytes(4, "little", signed=True) + content[where + 4 :]
-    if kind == "cut":
-        return before
-    if kind == "append":
-        return content + chance.choice([b"\0" * size, chance.randbytes(size), content[:size]])
-    if kind == "drop":
-        return before + after
-    if kind == "repeat":
-        return before + piece * 2 + after
-    if kind == "zeros":
-        return before + bytes(len(piece)) + after
-    return before + after[:size] + piece + after[size:]
 
 
 def read_here(path: Path, columns: dict[str, Any]) -> Rows:
@@ -217,53 +184,13 @@ def run_case(name: str, folder: Path) -> str:
     return "equal" if found == expected else f"{kind} {packed}: other rows than the plain reader's"
 
 
-def _run_some(names: list[str], results: Any) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        for name in names:
-            results.send((name, None))
-            results.send((name, run_case(name, Path(folder))))
-
-
-def run(num_cases: int, seed: int) -> tuple[Counter[str], list[str]]:
-    """Run cases in processes of their own; return what came of them, and the findings."""
-    counts: Counter[str] = Counter()
-    findings: list[str] = []
-    context = multiprocessing.get_context("fork")
-    names = [f"{seed} {case}" for case in range(num_cases)]
-    while names:
-        receiving, sending = context.Pipe(duplex=False)
-        process = context.Process(target=_run_some, args=(names[:CASES_A_PROCESS], sending))
-        process.start()
-        sending.close()
-        begun: list[str] = []
-        answered = 0
-        while True:
-            try:
-                name, result = receiving.recv()
-            except EOFError:
-                break
-            if result is None:
-                begun.append(name)
-                continue
-            answered += 1
-            counts[result if result in ("equal", "refused") else "wrong"] += 1
-            if result not in ("equal", "refused"):
-                findings.append(f"case {name!r}: {result}")
-        process.join()
-        if answered < len(begun):
-            counts["crashed"] += 1
-            findings.append(f"case {begun[-1]!r}: the process ended with {process.exitcode}")
-        names = names[len(begun) :]
-    return counts, findings
-
-
 def main() -> int:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    counts, findings = run(arguments.cases, arguments.seed)
+    counts, findings = run(run_case, arguments.cases, arguments.seed)
     print(*findings, sep="\n")
     print(dict(counts))
     return 1 if findings else 0

@@ -216,9 +216,10 @@ def test_randomly_damaged_files_are_read_right_or_refused() -> None:
     for tool in ("xz", "zstd", "gzip"):
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed; it is what .{tool} files are compared by")
-    from tests.inputs import damaged_inputs
+    from tests import damage
+    from tests.inputs.damaged_inputs import run_case
 
-    counts, findings = damaged_inputs.run(150, seed=7)
+    counts, findings = damage.run(run_case, 150, seed=7)
     assert findings == []
     assert counts["equal"] > 10
     assert counts["refused"] > 50
