@@ -165,6 +165,8 @@ class Server:
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > until:
                 self._server.should_exit = True
+                self._thread.join(WRITE_SECONDS)
+                self._socket.close()
                 reason = _start_error(self._app)
                 raise ServiceError(f"the server did not start: {reason}") from reason
             time.sleep(0.005)
@@ -271,6 +273,7 @@ def run_server(
 
 def _bind(host: str, port: int) -> socket.socket:
     """Return a socket that is bound. Raises :class:`ServiceError`."""
+    bound: socket.socket | None = None
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
@@ -278,6 +281,8 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
+        if bound is not None:
+            bound.close()
         raise ServiceError(
             f"cannot listen at {host}, port {port}: {error.strerror}; choose another port, or port "
             "0 for a free one"
