@@ -42,9 +42,9 @@ Result = TypeVar("Result")
 INLINE_BYTES = 65_536
 # The threads beside the lanes, for large texts: one may be busy with the texts of another caller.
 POOL_THREADS = 2
-# Texts of the warm-up: a lone one, a small batch, and a full one twice, the second time measured.
+# Texts of the warm-up: a lone one, a small batch, full ones, of which the last are measured.
 WARM_TEXT = "a text of some words, as they are sent to be embedded, about twenty three tokens long"
-WARM_COUNTS = (1, 16, 64)
+WARM_COUNTS = (1, 16, 64, 64)
 # Seconds for answers of requests that the end of the service fails.
 FAIL_SECONDS = 5.0
 
@@ -105,12 +105,18 @@ class Service:
 
     async def _warm_up(self, model: ServedModel) -> None:
         """Compute texts, and measure the speed when the first ones have been computed."""
-        most = self.options.max_texts
-        for count in WARM_COUNTS:
-            await self._call(model.tasks[0], [WARM_TEXT] * min(count, most), model.name)
         rate = self.dispatcher.rates[model.name]
-        rate.reset()
-        await self._call(model.tasks[0], [WARM_TEXT] * min(WARM_COUNTS[-1], most), model.name)
+        options = CallOptions(refuses_long=False)
+        for count in WARM_COUNTS:
+            texts = [WARM_TEXT] * min(count, self.options.max_texts)
+            rate.reset()
+            try:
+                await self._call(model.tasks[0], texts, model.name, options)
+            except InputError:
+                # More bytes than the limits of this service allow.
+                if count == 1:
+                    raise
+                break
 
     def announce_end(self) -> None:
         """Say that the service is not ready; what arrives meanwhile is still computed."""
