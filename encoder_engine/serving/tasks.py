@@ -131,9 +131,15 @@ def _refuse(options: CallOptions, names: tuple[str, ...], kind: str) -> None:
 
 
 def _prompt_name(prompts: Mapping[str, str], options: CallOptions) -> str | None:
-    """Choose the prompt that a request names, by name or by ``input_type``, where there is one."""
-    if options.prompt_name is not None or options.input_type is None:
-        return options.prompt_name
+    """Choose the prompt that a request names, by name or by ``input_type``, where there is one.
+
+    Raises :class:`InputError` for an unknown name, which it does not quote: it may be a text.
+    """
+    name = options.prompt_name
+    if name is not None and name not in prompts:
+        raise InputError(f"there is no prompt of that name; there are {', '.join(prompts)}")
+    if name is not None or options.input_type is None:
+        return name
     return query_prompt(prompts) if options.input_type == "query" else document_prompt(prompts)
 
 
@@ -291,7 +297,7 @@ def _score_options(model: Ranker, options: CallOptions) -> Any:
     _refuse(options, ("input_type", "dimensions", "normalize"), "scores")
     return model.resolve(
         ScoreCall(
-            prompt_name=options.prompt_name,
+            prompt_name=_prompt_name(model.settings.prompts, options),
             activation="identity" if options.raw_scores else None,
             on_truncation=options.on_truncation,
         )

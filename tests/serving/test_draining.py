@@ -63,8 +63,8 @@ def test_a_request_that_is_tokenized_during_the_end_fails_at_once(
         await asyncio.sleep(0.05)
         start = time.monotonic()
         await service.stop()
-        (answer,) = await asyncio.gather(call, return_exceptions=True)
-        return answer, time.monotonic() - start
+        answers: list[Any] = await asyncio.gather(call, return_exceptions=True)
+        return answers[0], time.monotonic() - start
 
     answer, seconds = asyncio.run(serve())
     assert isinstance(answer, DrainingError)

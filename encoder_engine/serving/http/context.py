@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Context", "decode", "texts_of"]
 
 Message = TypeVar("Message")
+_CHOICE = re.compile(r"Invalid enum value .*", re.DOTALL)
 _UNKNOWN = "Object contains unknown field"
 _TOKENS_HINT = (
     "; send texts, not token ids, which another tokenizer may have made: "
@@ -63,6 +65,8 @@ def decode(body: bytes, kind: type[Message]) -> Message:
 def _invalid(message: str, kind: type[Any]) -> RequestError:
     """Return the error of a field; the name of an unknown field is the caller's and not told."""
     reason, _, place = message.partition(" - at `$")
+    # The message of an unknown choice quotes it.
+    reason = _CHOICE.sub("Unknown choice", reason)
     param = place.rstrip("`").lstrip(".") or None
     if reason.startswith(_UNKNOWN):
         unknown = reason[len(_UNKNOWN) :].strip(" `")

@@ -121,6 +121,8 @@ def describe(error: Exception, face: Face) -> Fault:
         details = {"message": message, "type": type_, "param": param, "code": code}
         body = {"error": details, "message": message}
     else:
+        if param is not None and param not in message:
+            message = f"{param}: {message}"
         status, body = tei_status, {"error": message, "error_type": tei_type}
     headers: list[tuple[bytes, bytes]] = []
     if kind in ("overloaded", "busy", "draining"):

@@ -39,8 +39,6 @@ class _Timed:
     """The times of a connection; mixed into a protocol class of uvicorn."""
 
     signals: Signals
-    write_seconds = WRITE_SECONDS
-    header_seconds = HEADER_SECONDS
     _read_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
     # Whether headers have begun and not ended, or an answered request still sends its body.
@@ -77,13 +75,13 @@ class _Timed:
         elif self.timeout_keep_alive_task is None and not self._partial:
             self._partial = True
             self._cancel_read()
-            self._read_timer = self.loop.call_later(self.header_seconds, self._abort)
+            self._read_timer = self.loop.call_later(HEADER_SECONDS, self._abort)
 
     def pause_writing(self) -> None:
         """Stop writing, and give the client a time to read."""
         super().pause_writing()  # type: ignore[misc]
         if self._write_timer is None:
-            self._write_timer = self.loop.call_later(self.write_seconds, self._abort_reader)
+            self._write_timer = self.loop.call_later(WRITE_SECONDS, self._abort_reader)
 
     def resume_writing(self) -> None:
         """Write again."""
@@ -112,18 +110,10 @@ class _Timed:
 
 
 def protocol_class(
-    signals: Signals,
-    http: Literal["auto", "h11", "httptools"] = "auto",
-    *,
-    header_seconds: float = HEADER_SECONDS,
-    write_seconds: float = WRITE_SECONDS,
+    signals: Signals, http: Literal["auto", "h11", "httptools"] = "auto"
 ) -> type[asyncio.Protocol]:
     """Return uvicorn's protocol class with bounds; auto: httptools where it is installed."""
-    found = {
-        "signals": signals,
-        "header_seconds": header_seconds,
-        "write_seconds": write_seconds,
-    }
+    found = {"signals": signals}
     if http == "h11" or (http == "auto" and importlib.util.find_spec("httptools") is None):
         return type("BoundedH11", (_Timed, H11Protocol), found)
     return type("BoundedHttpTools", (_Timed, _httptools_class()), found)
