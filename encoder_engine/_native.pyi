@@ -304,9 +304,6 @@ def packed_linear(
     num_threads: int,
     /,
 ) -> None: ...
-def widen(source: int, target: int, count: int, num_threads: int, /) -> None: ...
-def narrow(source: int, target: int, count: int, num_threads: int, /) -> None: ...
-def largest_magnitude(kind: str, source: int, count: int, num_threads: int, /) -> float: ...
 def quantize_weight(
     half: bool,
     weight: int,
@@ -459,18 +456,6 @@ class Plan:
     ) -> None: ...
     def quantize(
         self, half: bool, width: int, source: int, target: int, scales: int, /
-    ) -> None: ...
-    def attention(
-        self,
-        half: bool,
-        num_heads: int,
-        head_dim: int,
-        scale: float,
-        window: int,
-        alibi_slopes: int,
-        source: int,
-        target: int,
-        /,
     ) -> None: ...
     def buffer_bytes(
         self, num_rows: int, num_sequences: int = 1, num_selected: int = 0, num_global: int = 0

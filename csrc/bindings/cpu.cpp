@@ -154,20 +154,6 @@ void bind_cpu(py::module_& module) {
         packed_linear({type_of(half), function, at<void>(input), at<void>(weight), at<void>(output),
                        num_rows, depth, width, num_threads});
     });
-    module.def("widen", [](uintptr_t input, uintptr_t output, int64_t count, int num_threads) {
-        const py::gil_scoped_release unlocked;
-        widen(at<bfloat16>(input), at<float>(output), count, num_threads);
-    });
-    module.def("narrow", [](uintptr_t input, uintptr_t output, int64_t count, int num_threads) {
-        const py::gil_scoped_release unlocked;
-        narrow(at<float>(input), at<bfloat16>(output), count, num_threads);
-    });
-    module.def("largest_magnitude",
-               [](const std::string& name, uintptr_t input, int64_t count, int num_threads) {
-                   const number_type type = number_type_of(name);
-                   const py::gil_scoped_release unlocked;
-                   return largest_magnitude(type, at<void>(input), count, num_threads);
-               });
     module.def("quantize_weight", [](bool half, uintptr_t weight, int64_t num_rows, int64_t width,
                                      uintptr_t output, uintptr_t scales, int num_threads) {
         const py::gil_scoped_release unlocked;

@@ -45,15 +45,6 @@ inline activation activation_of(const std::string& name) {
                                 "'; there are none, gelu, gelu_tanh, silu, relu, tanh");
 }
 
-inline number_type number_type_of(const std::string& name) {
-    if (name == "float64") return number_type::float64;
-    if (name == "float32") return number_type::float32;
-    if (name == "float16") return number_type::float16;
-    if (name == "bfloat16") return number_type::bfloat16;
-    throw pybind11::value_error("no number type '" + name +
-                                "'; there are float64, float32, float16, bfloat16");
-}
-
 inline table_type table_type_of(const std::string& name) {
     if (name == "float32") return table_type::float32;
     if (name == "float16") return table_type::float16;

@@ -20,7 +20,6 @@
 //   activate(half, function, gated, width, source, target)
 //   add(half, width, source, other, target)
 //   rotate(half, table, width, head_dim, row_width, heads, turned=0)   turned: features; 0: all
-//   attention(half, num_heads, head_dim, scale, window, alibi_slopes, source, target)
 //   attend(half, num_heads, num_key_heads, head_dim, scale, query, key, value, target, window=-1,
 //          causal=False, alibi_slopes=0, relative_bias=0, bias_reach=0, distance_keys=(0, 0, 0),
 //          distance_queries=(0, 0, 0), entries=0, entries_reach=0, sees_global=False)
@@ -261,18 +260,6 @@ void bind_plan(py::module_& module) {
              },
              py::arg("half"), py::arg("table"), py::arg("width"), py::arg("head_dim"),
              py::arg("row_width"), py::arg("heads"), py::arg("turned") = 0)
-        .def("attention",
-             [](plan& self, bool half, int64_t num_heads, int64_t head_dim, float scale, int64_t window,
-                uintptr_t alibi_slopes, int input, int output) {
-                 attention_call call{};
-                 call.type = type_of(half);
-                 call.num_heads = call.num_key_heads = num_heads;
-                 call.head_dim = head_dim;
-                 call.scale = scale;
-                 call.window = window;
-                 call.alibi_slopes = at<float>(alibi_slopes);
-                 self.add(call, input, output);
-             })
         .def("buffer_bytes",
              [](const plan& self, int64_t num_rows, int64_t num_sequences, int64_t num_selected,
                 int64_t num_global) {

@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstring>
 #include <limits>
-#include <mutex>
 
 #include "common/parallel.h"
 
@@ -33,50 +31,6 @@ float widened(bfloat16 x) {
     float wide;
     std::memcpy(&wide, &bits, sizeof(wide));
     return wide;
-}
-
-bfloat16 narrowed(float x) {
-    uint32_t bits;
-    std::memcpy(&bits, &x, sizeof(bits));
-    const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    return {static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded)};
-}
-
-// The largest of the numbers' bits without the sign: NaN has the largest, infinity the next.
-template <typename Word>
-Word largest_bits(const void* input, int64_t first, int64_t last) {
-    constexpr Word kMagnitude = std::numeric_limits<Word>::max();
-    const char* const from = static_cast<const char*>(input);
-    Word largest = 0;
-    for (int64_t i = first; i < last; ++i) {
-        Word bits;
-        // A file's tensors may lie at any byte.
-        std::memcpy(&bits, from + i * int64_t{sizeof(Word)}, sizeof(bits));
-        bits = static_cast<Word>(bits & kMagnitude);
-        largest = bits > largest ? bits : largest;
-    }
-    return largest;
-}
-
-template <typename Word>
-Word largest_bits_of_all(const void* input, int64_t count, int num_threads) {
-    Word largest = 0;
-    std::mutex mutex;
-    share(count, kChunk, num_threads, [&](int64_t first, int64_t last) {
-        const Word found = largest_bits<Word>(input, first, last);
-        const std::lock_guard<std::mutex> lock(mutex);
-        largest = std::max(largest, found);
-    });
-    return largest;
-}
-
-double float16_of(int16_t bits) {
-    const int exponent = bits >> 10, fraction = bits & 0x3ff;
-    if (exponent == 31) {
-        return fraction == 0 ? std::numeric_limits<double>::infinity()
-                             : std::numeric_limits<double>::quiet_NaN();
-    }
-    return exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
 }
 
 float load_float(const float* from) { return *from; }
@@ -122,35 +76,6 @@ void widen(const bfloat16* input, float* output, int64_t count, int num_threads)
     share(count, kChunk, num_threads, [=](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i) output[i] = widened(input[i]);
     });
-}
-
-void narrow(const float* input, bfloat16* output, int64_t count, int num_threads) {
-    share(count, kChunk, num_threads, [=](int64_t first, int64_t last) {
-        for (int64_t i = first; i < last; ++i) output[i] = narrowed(input[i]);
-    });
-}
-
-double largest_magnitude(number_type type, const void* input, int64_t count, int num_threads) {
-    switch (type) {
-        case number_type::float64: {
-            const int64_t bits = largest_bits_of_all<int64_t>(input, count, num_threads);
-            double most;
-            std::memcpy(&most, &bits, sizeof(most));
-            return most;
-        }
-        case number_type::float32: {
-            const int32_t bits = largest_bits_of_all<int32_t>(input, count, num_threads);
-            float most;
-            std::memcpy(&most, &bits, sizeof(most));
-            return double{most};
-        }
-        case number_type::float16:
-            return float16_of(largest_bits_of_all<int16_t>(input, count, num_threads));
-        case number_type::bfloat16:
-            return double{widened({static_cast<uint16_t>(
-                largest_bits_of_all<int16_t>(input, count, num_threads))})};
-    }
-    return 0.0;
 }
 
 void quantize_weight(element_type type, const void* weight, int64_t num_rows, int64_t width,

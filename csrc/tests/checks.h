@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <random>
 #include <string>
+
+#include "cpu/element.h"
 
 namespace encoder_engine {
 
@@ -17,6 +20,13 @@ inline int failures = 0;
             ++failures;                                                        \
         }                                                                      \
     } while (false)
+
+// Cuts off the lower bits: a drawn number needs no rounding.
+inline bfloat16 narrow(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof(bits));
+    return {static_cast<uint16_t>(bits >> 16)};
+}
 
 // Random code points of every width, marks and added tokens among them.
 inline std::u32string random_text(std::mt19937& random) {

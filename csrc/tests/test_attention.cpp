@@ -23,13 +23,6 @@ struct attention_case {
     }
 };
 
-// Numbers of bfloat16, so that both types compute the same.
-bfloat16 narrow(float x) {
-    uint32_t bits;
-    std::memcpy(&bits, &x, sizeof(bits));
-    return {static_cast<uint16_t>(bits >> 16)};
-}
-
 float widen(bfloat16 x) {
     const uint32_t bits = uint32_t{x.bits} << 16;
     float wide;

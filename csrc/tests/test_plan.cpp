@@ -55,7 +55,10 @@ struct block {
         const plan::buffer heads = steps.add_buffer(3 * kWidth * 4), mixed = steps.add_buffer(kWidth * 4);
         const plan::buffer projected = steps.add_buffer(kWidth * 4);
         steps.add(qkv.call, plan::kInput, heads);
-        steps.add(mix, heads, mixed);
+        const auto part = [=](int64_t number) {
+            return plan_heads{heads, number * kWidth, 3 * kWidth};
+        };
+        steps.add(mix, part(0), part(1), part(2), mixed, false);
         steps.add(output.call, mixed, projected);
         steps.add(norm, projected, plan::kInput, plan::kNone, plan::kOutput, plan::kNone,
                   plan::kNone);

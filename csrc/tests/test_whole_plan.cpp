@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "common/cpu_features.h"
-#include "cpu/conversion.h"
 #include "cpu/plan/plan.h"
 #include "tests/checks.h"
 
@@ -24,7 +23,7 @@ public:
         : wide_(static_cast<size_t>(count)), narrow_(static_cast<size_t>(count)), type_(type) {
         std::normal_distribution<float> normal(0.0f, 0.3f);
         for (float& x : wide_) x = normal(random);
-        narrow(wide_.data(), narrow_.data(), count, 1);
+        std::transform(wide_.begin(), wide_.end(), narrow_.begin(), narrow);
     }
     const void* data() const {
         return type_ == element_type::float32 ? static_cast<const void*>(wide_.data())

@@ -57,7 +57,10 @@ def expected(embedder: Embedder, texts: list[str]) -> Vectors:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize(
+    "budget",
+    [ONE_TEXT, 7, 500, 10**6, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (64, 4096))],
+)
 def test_the_batch_budget_changes_no_bit(
     embedder: Embedder, texts: list[str], expected: Vectors, budget: int
 ) -> None:

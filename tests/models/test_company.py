@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers.*")
 HEADS = ("num_attention_heads", "n_heads", "num_heads")
 LENGTHS = range(1, 28)
-TRIALS = 40
 
 
 def with_one_head(case: Case) -> Case:
@@ -48,8 +47,9 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("trials", [12, pytest.param(40, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("case", [*ALL_CASES, *SINGLE, *WIDE], ids=lambda case: str(case.id))
-def test_company_and_threads_change_no_bit(case: Case, tmp_path: Path) -> None:
+def test_company_and_threads_change_no_bit(case: Case, tmp_path: Path, trials: int) -> None:
     case.save(tmp_path)
     encoder = ee.Encoder.from_pretrained(tmp_path, device="cpu")
     chance = random.Random(0)
@@ -57,7 +57,7 @@ def test_company_and_threads_change_no_bit(case: Case, tmp_path: Path) -> None:
     torch.set_num_threads(1)
     with torch.no_grad():
         alone = [encoder(pack([text])).last_hidden_state.clone() for text in texts]
-        for _ in range(TRIALS):
+        for _ in range(trials):
             torch.set_num_threads(chance.randint(1, 3))
             numbers = [chance.randrange(len(texts)) for _ in range(chance.randrange(1, 6))]
             found = encoder(pack([texts[number] for number in numbers])).last_hidden_state

@@ -106,6 +106,7 @@ def test_two_processes_step_by_muon(
     compare(tmp_path / "two", tmp_path / "alone")
 
 
+@pytest.mark.exhaustive
 def test_what_the_first_process_is_refused_both_say(corpus: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -142,7 +143,8 @@ def test_two_processes_have_the_losses_of_one(
     assert (tmp_path / "two/model/model.safetensors").is_file()
 
 
-@pytest.mark.parametrize("sharding", [pytest.param("none", marks=pytest.mark.exhaustive), "full"])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("sharding", ["none", "full"])
 def test_two_processes_go_on_with_what_one_began(
     corpus: Path, tmp_path: Path, alone: Path, sharding: str
 ) -> None:

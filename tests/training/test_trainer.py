@@ -121,7 +121,11 @@ def test_killed_at_any_time_the_log_is_the_same(corpus: Path, tmp_path: Path) ->
         assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-@pytest.mark.parametrize("damage", ["torn", "flipped", "lacking", "unlisted"])
+@pytest.mark.parametrize(
+    "damage",
+    ["torn", *(pytest.param(n, marks=pytest.mark.exhaustive) for n in ("flipped", "lacking")),
+     "unlisted"],
+)  # fmt: skip
 def test_a_torn_checkpoint_is_passed_over_with_a_message(
     corpus: Path, tmp_path: Path, damage: str
 ) -> None:
@@ -165,7 +169,7 @@ def test_the_model_loads_in_transformers_and_says_the_same(corpus: Path, tmp_pat
         ["run.precision=bfloat16"],
         pytest.param(["run.precision=float16"], marks=pytest.mark.exhaustive),
         pytest.param(["run.recompute=true"], marks=pytest.mark.exhaustive),
-        ["data.form=pairs"],
+        pytest.param(["data.form=pairs"], marks=pytest.mark.exhaustive),
         pytest.param(["data.form=swapped_pairs"], marks=pytest.mark.exhaustive),
         pytest.param(["data.form=blocks", "optimizer.name=lamb"], marks=pytest.mark.exhaustive),
         ["data.form=sentences", "objectives.unit=span", "objectives.span_boundary=true"],

@@ -185,6 +185,7 @@ def test_a_quick_run_writes_its_own_results_and_page(
     assert all(result.quick for result in found)
 
 
+@pytest.mark.exhaustive
 def test_pytest_benchmark_has_the_cases_of_operations_and_tokenizers() -> None:
     command = ["-m", "pytest", "-q", "benchmarks/test_speed.py", "-k", "quantize_rows"]
     once = subprocess.run(

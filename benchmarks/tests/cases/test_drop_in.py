@@ -29,6 +29,7 @@ def load(minilm: Path) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_similarity_and_retrieval_are_as_before(minilm: Path) -> None:
     pytest.importorskip("scipy")
     reason = drop_in.missing_data()

@@ -18,10 +18,8 @@ from encoder_engine.kernels.common.pinned import pin
 KERNELS = sorted(tune.SEARCHES)
 
 
-@pytest.mark.parametrize(
-    "kernel",
-    [KERNELS[0], *(pytest.param(name, marks=pytest.mark.exhaustive) for name in KERNELS[1:])],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_every_tried_shape_passes_the_gate(kernel: str) -> None:
     case = tune.make_case(kernel, None, Options(smoke=True))
     found = measure(case, threads=1, rounds=1, smoke=True)

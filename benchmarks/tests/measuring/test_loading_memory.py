@@ -83,7 +83,10 @@ def peak_share(directories: dict[str, Path], kind: str, precision: str) -> float
     return float(ran.stdout) * 2**20 / size
 
 
-@pytest.mark.parametrize("precision", HELD)
+@pytest.mark.parametrize(
+    "precision",
+    ["float32", *(pytest.param(n, marks=pytest.mark.exhaustive) for n in ("bfloat16", "int8"))],
+)
 def test_beside_what_is_kept_there_are_never_more_than_a_few_layers(
     directories: dict[str, Path], precision: str
 ) -> None:

@@ -263,6 +263,7 @@ def test_an_isolated_candidate_may_fail_or_die_and_leaves_no_path() -> None:
     assert {failed.status, died.status} == {"failed"}
 
 
+@pytest.mark.exhaustive
 def test_an_isolated_peer_that_is_far_behind_is_left_out_after_the_first_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -326,6 +327,7 @@ def test_a_call_that_fails_while_its_memory_is_measured_fails_alone() -> None:
     assert well.status == "measured"
 
 
+@pytest.mark.exhaustive
 def test_an_isolated_case_may_count_a_call_s_own_memory_and_keep_slow_peers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

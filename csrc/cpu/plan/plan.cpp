@@ -285,12 +285,6 @@ void plan::add(const rotary_call& call, buffer heads) {
     });
 }
 
-void plan::add(const attention_call& call, buffer input, buffer output) {
-    const int64_t width = call.num_heads * call.head_dim;
-    const auto part = [=](int64_t number) { return plan_heads{input, number * width, 3 * width}; };
-    add(call, part(0), part(1), part(2), output, false);
-}
-
 void plan::add(const attention_call& call, plan_heads query, plan_heads key, plan_heads value,
                buffer output, bool sees_global) {
     const row_domain domain = read(query.buffer);

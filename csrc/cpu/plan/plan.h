@@ -81,8 +81,6 @@ public:
     void add(const sum_call& call, buffer input, buffer other, buffer output);
     // Turns the first heads of each row in place.
     void add(const rotary_call& call, buffer heads);
-    // A row of the input holds a token's query, key and value.
-    void add(const attention_call& call, buffer input, buffer output);
     // Queries of tokens, selected or global tokens; keys and values of tokens or of keys. `sees_global`:
     // keys of global tokens count beyond the window.
     void add(const attention_call& call, plan_heads query, plan_heads key, plan_heads value, buffer output,

@@ -53,22 +53,27 @@ def published(
     return [SentencePiecePeer("xlmr", path), SentencePiecePeer("xlnet", xlnet)]
 
 
-def test_generated_strings_agree(peers: list[SentencePiecePeer]) -> None:
+@pytest.mark.parametrize("count", [500, pytest.param(1500, marks=pytest.mark.exhaustive)])
+def test_generated_strings_agree(peers: list[SentencePiecePeer], count: int) -> None:
     for peer in peers:
         rng = random.Random(SEED)
         maker = StringMaker(rng, sorted(peer.ours.spec.model.vocab))
-        assert peer.compare([maker.text() for _ in range(1500)]) is None
+        assert peer.compare([maker.text() for _ in range(count)]) is None
 
 
+@pytest.mark.parametrize("count", [20, pytest.param(60, marks=pytest.mark.exhaustive)])
 def test_lines_of_every_corpus_and_fixture_agree(
-    published: list[SentencePiecePeer], peers: list[SentencePiecePeer], shared_data: Path
+    published: list[SentencePiecePeer],
+    peers: list[SentencePiecePeer],
+    shared_data: Path,
+    count: int,
 ) -> None:
     rng = random.Random(SEED)
     for path in corpus_files(shared_data):
         if path.stat().st_size > 4_000_000:
             continue
         lines = read_lines(path)
-        sample = [line[:400] for line in rng.sample(lines, min(len(lines), 60))]
+        sample = [line[:400] for line in rng.sample(lines, min(len(lines), count))]
         for peer in (rng.choice(published), rng.choice(peers)):
             assert peer.compare(sample) is None, path.name
 

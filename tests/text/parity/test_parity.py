@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SEED = 20_240_229
-LINES_OF_EACH_FILE = 60
 
 
 def check_strings(peer: Peer, count: int, seed: int) -> None:
@@ -48,13 +47,16 @@ def test_generated_strings_agree_with_added_tokens_and_other_switches(
         check_strings(peer, 2000, SEED + 2)
 
 
-def test_lines_of_every_corpus_and_fixture_agree(bert_peers: list[Peer], shared_data: Path) -> None:
+@pytest.mark.parametrize("count", [20, pytest.param(60, marks=pytest.mark.exhaustive)])
+def test_lines_of_every_corpus_and_fixture_agree(
+    bert_peers: list[Peer], shared_data: Path, count: int
+) -> None:
     rng = random.Random(SEED)
     for path in corpus_files(shared_data):
         if path.stat().st_size > 4_000_000:
             continue  # the long run reads the novels too
         lines = read_lines(path)
-        sample = [line[:400] for line in rng.sample(lines, min(len(lines), LINES_OF_EACH_FILE))]
+        sample = [line[:400] for line in rng.sample(lines, min(len(lines), count))]
         peer = rng.choice(bert_peers)
         mismatch = peer.compare(sample, None, Settings())
         assert mismatch is None, f"{path.name}: {mismatch}"

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SEED = 20_180_429
-LINES_OF_EACH_FILE = 60
 
 
 def check_strings(peer: Peer, count: int, seed: int) -> None:
@@ -43,20 +42,24 @@ def test_generated_strings_agree_on_published_vocabularies(
         check_strings(peer, count, SEED)
 
 
-def test_generated_strings_agree_whatever_the_steps(unigram_variant_peers: list[Peer]) -> None:
+@pytest.mark.parametrize("count", [200, pytest.param(600, marks=pytest.mark.exhaustive)])
+def test_generated_strings_agree_whatever_the_steps(
+    unigram_variant_peers: list[Peer], count: int
+) -> None:
     for peer in unigram_variant_peers:
-        check_strings(peer, 600, SEED + 1)
+        check_strings(peer, count, SEED + 1)
 
 
+@pytest.mark.parametrize("count", [20, pytest.param(60, marks=pytest.mark.exhaustive)])
 def test_lines_of_every_corpus_and_fixture_agree(
-    unigram_peers: list[Peer], unigram_variant_peers: list[Peer], shared_data: Path
+    unigram_peers: list[Peer], unigram_variant_peers: list[Peer], shared_data: Path, count: int
 ) -> None:
     rng = random.Random(SEED)
     for path in corpus_files(shared_data):
         if path.stat().st_size > 4_000_000:
             continue  # the long run reads the novels too
         lines = read_lines(path)
-        sample = [line[:400] for line in rng.sample(lines, min(len(lines), LINES_OF_EACH_FILE))]
+        sample = [line[:400] for line in rng.sample(lines, min(len(lines), count))]
         for peer in (rng.choice(unigram_peers), rng.choice(unigram_variant_peers)):
             mismatch = peer.compare(sample, None, Settings())
             assert mismatch is None, f"{path.name}: {mismatch}"
